@@ -1,0 +1,38 @@
+# make test   from a bare clone: an environment, lint, types, import rules, tests
+# make bench  our layers against torch.nn and Hugging Face, in one run
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: test lint types imports units bench clean
+
+test: lint types imports units
+
+# torch goes first and alone, so that no other package's wish decides which build of it arrives.
+$(INSTALLED): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) torch
+	$(PIP) --editable '.[dev]'
+	touch $@
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(INSTALLED)
+	$(BIN)/mypy
+
+imports: $(INSTALLED)
+	$(BIN)/lint-imports
+
+units: $(INSTALLED)
+	$(BIN)/pytest -n 2
+
+bench: $(INSTALLED)
+	$(BIN)/python benchmarks/layers.py
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,74 @@
+"""heedful: your text in, your transformer out: trained, fast, served, and open to view."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from heedful.errors import CheckpointError, HeedfulError, UsageError
+    from heedful.folder import load, save
+    from heedful.layers.attention import attention, attention_weights, fused_attention
+    from heedful.layers.masks import Mask
+    from heedful.layers.taps import record, replace, tap_names
+    from heedful.models.build import build, count
+    from heedful.models.config import RecurrentConfig, TransformerConfig
+    from heedful.models.decoder import Decoder
+    from heedful.models.encoder import Encoder
+    from heedful.models.encoder_decoder import EncoderDecoder
+    from heedful.models.presets import PRESETS, preset
+    from heedful.models.recurrent import RecurrentDecoder, RecurrentEncoderDecoder
+
+# Each name is imported when first used: `import heedful` alone does not wait for torch.
+_HOMES = {
+    "errors": ("CheckpointError", "HeedfulError", "UsageError"),
+    "folder": ("load", "save"),
+    "layers.attention": ("attention", "attention_weights", "fused_attention"),
+    "layers.masks": ("Mask",),
+    "layers.taps": ("record", "replace", "tap_names"),
+    "models.build": ("build", "count"),
+    "models.config": ("RecurrentConfig", "TransformerConfig"),
+    "models.decoder": ("Decoder",),
+    "models.encoder": ("Encoder",),
+    "models.encoder_decoder": ("EncoderDecoder",),
+    "models.presets": ("PRESETS", "preset"),
+    "models.recurrent": ("RecurrentDecoder", "RecurrentEncoderDecoder"),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+__version__ = "0.1.0"
+__all__ = [
+    "PRESETS",
+    "CheckpointError",
+    "Decoder",
+    "Encoder",
+    "EncoderDecoder",
+    "HeedfulError",
+    "Mask",
+    "RecurrentConfig",
+    "RecurrentDecoder",
+    "RecurrentEncoderDecoder",
+    "TransformerConfig",
+    "UsageError",
+    "attention",
+    "attention_weights",
+    "build",
+    "count",
+    "fused_attention",
+    "load",
+    "preset",
+    "record",
+    "replace",
+    "save",
+    "tap_names",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'heedful' has no attribute '{name}'")
+    return getattr(import_module(f"heedful.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,199 @@
+"""Models in Hugging Face's layouts, in and out: BERT, GPT-2, Llama, Marian, BART.
+
+The parity tests load random models of theirs through here and compare logits: a second opinion on
+every layer of ours.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from heedful.errors import CheckpointError, UsageError
+from heedful.interop.layouts import ACTIVATIONS, LAYOUTS, Form, Layout
+from heedful.models.build import build
+from heedful.models.config import TransformerConfig
+from heedful.models.presets import make_config
+
+PLAIN = Form(lambda theirs: theirs, lambda ours: ours)
+
+
+def import_model(folder: Path) -> Any:
+    """Our model from a Hugging Face folder (`config.json` and safetensors)."""
+    described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    layout = LAYOUTS.get(described.get("model_type", ""))
+    if layout is None:
+        raise CheckpointError(
+            f"{folder}: models of type '{described.get('model_type')}' cannot be imported; "
+            f"known: {', '.join(sorted(LAYOUTS))}"
+        )
+    theirs = _read_weights(folder, layout)
+    config = _our_config(described, theirs, layout, folder)
+    with torch.device("meta"):
+        model = build(config)
+    ours = {name: _inward(name, theirs, config, layout, folder) for name in model.state_dict()}
+    _refuse_leftovers(theirs, ours, config, layout, folder)
+    model.load_state_dict(ours, assign=True)
+    return model.eval()
+
+
+def export_model(model: Any, folder: Path, model_type: str, **settings: Any) -> None:
+    """Write a model so that `transformers` can load it; `settings` are further keys for their config.json.
+
+    What the layout cannot express is refused by name.
+    """
+    if model_type not in LAYOUTS:
+        raise UsageError(f"unknown layout '{model_type}'; known: {', '.join(sorted(LAYOUTS))}")
+    layout, config = LAYOUTS[model_type], model.config
+    absent = [key for key in layout.needs if key not in settings]
+    if absent:
+        raise UsageError(f"the {model_type} layout needs {', '.join(absent)}: pass the ids your tokenizer gives them")
+    described = {**_their_config(config, layout), **settings}
+    head_class = described["architectures"][0]
+    theirs: dict[str, Tensor] = {}
+    for name, weight in model.state_dict().items():
+        theirs |= _outward(name, weight, config, layout, prefix="" if head_class == "BertModel" else layout.prefix)
+    if layout.fixed.get("output_bias") and not config.output_bias:
+        theirs["final_logits_bias"] = torch.zeros(1, len(model.output_table))
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(theirs, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+
+
+def _read_weights(folder: Path, layout: Layout) -> dict[str, Tensor]:
+    """All safetensors of the folder, without the prefix that some classes put before their names."""
+    files = sorted(folder.glob("model*.safetensors"))
+    if not files:
+        raise CheckpointError(f"{folder}: no model.safetensors found (pickled weights are not read)")
+    weights: dict[str, Tensor] = {}
+    for file in files:
+        try:
+            weights |= load_file(file)
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(f"{file} cannot be read as safetensors: {error}") from None
+    return {name.removeprefix(layout.prefix): weight for name, weight in weights.items()}
+
+
+def _our_config(
+    described: dict[str, Any], weights: dict[str, Tensor], layout: Layout, folder: Path
+) -> TransformerConfig:
+    flat = layout.flatten(described)
+    for key, value in layout.defaults.items():
+        if flat.get(key, value) != value:
+            raise CheckpointError(f"{folder}: {layout.model_type} with {key}={flat[key]!r} is not supported")
+    for key, other in layout.same.items():
+        if flat.get(key, flat.get(other)) != flat.get(other):
+            raise CheckpointError(f"{folder}: {key}={flat[key]} and {other}={flat[other]} must be equal here")
+    settings = {ours: flat[theirs] for ours, theirs in layout.settings.items() if flat.get(theirs) is not None}
+    if settings["activation"] not in ACTIVATIONS:
+        raise CheckpointError(f"{folder}: activation '{settings['activation']}' is not supported")
+    settings["activation"] = ACTIVATIONS[settings["activation"]]
+    tasks = {
+        ours.split(".")[1]
+        for ours, theirs in layout.weights.items()
+        if ours.startswith("heads.") and "next_token" not in ours and f"{theirs[0]}.weight" in weights
+    }
+    if "cls.predictions.bias" in weights:
+        tasks.add("masked_token")
+    if tasks:
+        settings["tasks"] = tuple(sorted(tasks))
+    if "sequence_class" in tasks:
+        settings["classes"] = weights["classifier.weight"].shape[0]
+    config = make_config({**layout.fixed, **settings})
+    assert isinstance(config, TransformerConfig)
+    return config
+
+
+def _their_config(config: TransformerConfig, layout: Layout) -> dict[str, Any]:
+    ours, always = config.resolved(), TransformerConfig(**{**layout.fixed, **_shape(config)}).resolved()
+    for name in ours.keys() - layout.settings.keys() - {"tasks", "classes", "pooling", "output_bias"}:
+        if ours[name] != always[name]:
+            raise UsageError(f"the {layout.model_type} layout cannot express {name}={ours[name]!r}")
+    if config.output_bias and not layout.fixed.get("output_bias"):
+        raise UsageError(f"the {layout.model_type} layout cannot express output_bias=True")
+    tasks = frozenset(config.tasks)
+    if tasks & {"next_sentence", "sequence_class"}:
+        tasks |= {"pooled"}
+    if tasks not in layout.architectures:
+        raise UsageError(f"the {layout.model_type} layout cannot express the heads {', '.join(sorted(tasks))}")
+    described: dict[str, Any] = {theirs: ours[name] for name, theirs in layout.settings.items()}
+    names = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
+    described[layout.settings["activation"]] = names[config.activation]
+    described |= {theirs: described[other] for theirs, other in layout.same.items()}
+    described |= layout.defaults
+    described = layout.unflatten(described)
+    described = {key: value for key, value in described.items() if value is not None}
+    if "sequence_class" in tasks:
+        described["num_labels"] = config.classes
+    return {**described, "model_type": layout.model_type, "architectures": [layout.architectures[tasks]]}
+
+
+def _shape(config: TransformerConfig) -> dict[str, Any]:
+    """The sizes from which other settings take their defaults."""
+    return {name: getattr(config, name) for name in ("vocabulary", "width", "heads", "layers")}
+
+
+def _their_names(name: str, config: TransformerConfig, layout: Layout) -> tuple[tuple[str, ...], Form]:
+    """Their names for our weight `name`, and the form they keep it in."""
+    number = re.search(r"\.blocks\.(\d+)\.", name)
+    template = re.sub(r"\.blocks\.\d+\.", ".blocks.{i}.", name)
+    table = {**layout.weights, **(layout.unshared if config.target_vocabulary else {})}
+    module, _, kind = template.rpartition(".")
+    theirs = table.get(template) or tuple(f"{part}.{kind}" for part in table.get(module, ()))
+    if not theirs:
+        raise UsageError(f"the {layout.model_type} layout has no place for the weight {name}")
+    names = tuple(part.replace("{i}", number.group(1)) if number else part for part in theirs)
+    module = names[0] if template in table else names[0].rpartition(".")[0]
+    form = layout.forms.get(module.rpartition(".")[2], PLAIN)
+    return names, PLAIN if kind == "bias" and "bias" not in module else form
+
+
+def _inward(name: str, theirs: dict[str, Tensor], config: TransformerConfig, layout: Layout, folder: Path) -> Tensor:
+    names, form = _their_names(name, config, layout)
+    missing = [part for part in names if part not in theirs]
+    if missing:
+        raise CheckpointError(f"{folder}: the weight {layout.prefix}{missing[0]} is missing")
+    return torch.cat([form.inward(theirs[part]) for part in names]).contiguous()
+
+
+def _outward(name: str, weight: Tensor, config: TransformerConfig, layout: Layout, prefix: str) -> dict[str, Tensor]:
+    names, form = _their_names(name, config, layout)
+    pieces = torch.split(weight, _sizes(name, config)) if len(names) > 1 else (weight,)
+    return {
+        part if part.startswith(layout.heads) else prefix + part: form.outward(piece).contiguous().clone()
+        for part, piece in zip(names, pieces, strict=True)
+    }
+
+
+def _sizes(name: str, config: TransformerConfig) -> list[int]:
+    """Rows of each of the matrices that ours holds side by side."""
+    ours = config.resolved()
+    keys, values = (ours["key_value_heads"] * ours[width] for width in ("head_width", "value_width"))
+    if "query_key_value" in name:
+        return [ours["heads"] * ours["head_width"], keys, values]
+    return [keys, values] if "key_value" in name else [ours["feed_forward"]] * 2
+
+
+def _refuse_leftovers(
+    theirs: dict[str, Tensor],
+    ours: dict[str, Tensor],
+    config: TransformerConfig,
+    layout: Layout,
+    folder: Path,
+) -> None:
+    """A weight of theirs that found no place is an error, unless it repeats the token table or holds nothing."""
+    used = {part for name in ours for part in _their_names(name, config, layout)[0]}
+    left = [
+        name
+        for name, weight in theirs.items()
+        if name not in used and name not in layout.ignored and not torch.equal(weight, ours["table.weight"])
+    ]
+    if left:
+        raise CheckpointError(f"{folder}: no place here for the weights {', '.join(left[:5])}")

@@ -1,0 +1,1 @@
+"""The parts of a transformer, each readable on its own."""

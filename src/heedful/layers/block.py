@@ -1,0 +1,115 @@
+"""The block every transformer here is made of, and the stack of them (B4–B6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from heedful.layers.attention import CrossAttention, SelfAttention
+from heedful.layers.feed_forward import FeedForward
+from heedful.layers.masks import EVERYTHING, Mask
+from heedful.layers.positions import Rotation, alibi, rotation
+from heedful.layers.residual import Residual
+from heedful.layers.state import AttentionState, LayerState
+from heedful.shapes import Float, Int
+
+
+class Block(nn.Module):
+    """Self-attention, then (in a decoder that reads a source) cross-attention, then feed-forward.
+
+    Each stands inside its own residual        Vaswani 2017, figure 1 · B4, B5
+    """
+
+    def __init__(
+        self,
+        attention: SelfAttention,
+        feed_forward: FeedForward,
+        residual: Callable[[], Residual],
+        cross: CrossAttention | None = None,
+    ) -> None:
+        super().__init__()
+        self.attention = attention
+        self.cross = cross
+        self.feed_forward = feed_forward
+        self.residual = nn.ModuleList(residual() for _ in range(2 if cross is None else 3))
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch tokens width"],
+        mask: Mask | None = None,
+        *,
+        rotation: Rotation | None = None,
+        state: LayerState | None = None,
+        memory: Float[Tensor, "batch keys width"] | tuple[Tensor, Tensor] | None = None,
+        memory_mask: Mask | None = None,
+    ) -> Float[Tensor, "batch tokens width"]:
+        first, *middle, last = self.residual
+        x = first(x, lambda x: self.attention(x, mask, rotation=rotation, state=state))
+        if self.cross is not None:
+            assert memory is not None, "a decoder block with cross-attention reads a memory"
+            x = middle[0](x, lambda x: self.cross(x, memory, memory_mask))
+        return last(x, self.feed_forward)  # type: ignore[no-any-return]
+
+
+class Stack(nn.Module):
+    """f_L ∘ … ∘ f_1, then one last norm where the blocks are pre-norm        B6
+
+    Masks and the angles or biases of relative positions are worked out here, once for all blocks.
+    """
+
+    def __init__(
+        self,
+        blocks: list[Block],
+        *,
+        norm: nn.Module | None = None,
+        rotary_base: float | None = None,
+        alibi: bool = False,
+    ) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+        self.norm = norm
+        self.rotary_base = rotary_base
+        self.alibi = alibi
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch tokens width"],
+        mask: Mask = EVERYTHING,
+        *,
+        memory: Float[Tensor, "batch keys width"] | None = None,
+        memory_mask: Mask | None = None,
+        state: AttentionState | None = None,
+    ) -> Float[Tensor, "batch tokens width"]:
+        turn, mask = self._placed(x, mask, state)
+        if state is None:
+            for block in self.blocks:
+                x = block(x, mask, rotation=turn, memory=memory, memory_mask=memory_mask)
+        else:
+            for block, layer in zip(self.blocks, state.layers, strict=True):
+                x = block(x, mask, rotation=turn, state=layer, memory=layer.memory, memory_mask=state.memory_mask)
+        return x if self.norm is None else self.norm(x)
+
+    def _placed(self, x: Tensor, mask: Mask, state: AttentionState | None) -> tuple[Rotation | None, Mask]:
+        """Only differences of positions matter here, so packed documents need not start from 0."""
+        queries, attention = x.shape[1], self.attention
+        positions = count_from_zero(x) if state is None else state.positions(queries)
+        keys = queries if state is None else state.end + queries
+        if self.alibi:
+            mask = mask & Mask(bias=alibi(positions, keys, attention.heads))
+        turn = rotation(positions, attention.d_k, base=self.rotary_base) if self.rotary_base else None
+        ragged = None if state is None or state.uniform else positions
+        return turn, mask.settle(queries, keys, x.device, ragged)
+
+    @property
+    def attention(self) -> SelfAttention:
+        """The first block's self-attention: all blocks have one shape."""
+        first = self.blocks[0]
+        assert isinstance(first, Block)
+        return first.attention
+
+
+def count_from_zero(x: Tensor) -> Int[Tensor, "1 tokens"]:
+    """0, 1, 2 … for a batch × tokens × … tensor read from its start."""
+    return torch.arange(x.shape[1], device=x.device)[None]

@@ -1,0 +1,81 @@
+"""From token ids to vectors: a table, plus where each token stands (E1, P3)."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from heedful.errors import UsageError
+from heedful.layers.positions import Learned, Sinusoidal
+from heedful.layers.taps import Tapped
+from heedful.shapes import Float, Int
+
+Combine = Literal["add", "concatenate"]
+
+
+class Embedding(Tapped):
+    """X = dropout(norm(√d · E[tokens] + PE))        Vaswani 2017, 3.4–3.5 · E1, P3
+
+    The root of d (`scale`) and the `norm` are each optional. `combine="concatenate"` sets the position
+    beside the token's vector instead of adding it. `segments` adds one more learned vector per token:
+    which of two texts it belongs to (Devlin 2019). The table E is handed in, because source, target
+    and output may share it.
+    """
+
+    points: ClassVar[tuple[str, ...]] = ("tokens", "")
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        positions: Sinusoidal | Learned | None = None,
+        combine: Combine = "add",
+        scale: bool = False,
+        segments: int = 0,
+        norm: nn.Module | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.positions = positions
+        self.combine = combine
+        self.scale = math.sqrt(width) if scale else 1.0
+        self.segments = nn.Embedding(segments, width) if segments else None
+        self.norm = norm
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        table: nn.Embedding,
+        tokens: Int[Tensor, "batch tokens"],
+        positions: Int[Tensor, "#batch tokens"],
+        segments: Int[Tensor, "batch tokens"] | None = None,
+    ) -> Float[Tensor, "batch tokens width"]:
+        x = self.tap("tokens", look_up(table, tokens))
+        x = x * self.scale if self.scale != 1.0 else x
+        if self.segments is not None:
+            x = x + (self.segments.weight[0] if segments is None else look_up(self.segments, segments, "segment"))
+        elif segments is not None:
+            raise UsageError("this model has no segment vectors; build it with segments=2")
+        x = self._placed(x, positions)
+        x = x if self.norm is None else self.norm(x)
+        return self.tap("", self.dropout(x))
+
+    def _placed(self, x: Tensor, positions: Tensor) -> Tensor:
+        if self.positions is None:
+            return x
+        where = self.positions(positions).to(x.dtype)
+        return x + where if self.combine == "add" else torch.cat([x, where.expand(*x.shape[:2], -1)], dim=-1)
+
+
+def look_up(table: nn.Embedding, ids: Tensor, what: str = "token") -> Tensor:
+    """A row per id. On a CPU a bad id is named; a GPU cannot say which one without stopping to look."""
+    try:
+        vectors: Tensor = table(ids)
+    except IndexError:
+        size = table.num_embeddings
+        wrong = ids[(ids < 0) | (ids >= size)]
+        raise UsageError(f"{what} id {int(wrong[0])} is outside the vocabulary of {size} (0 to {size - 1})") from None
+    return vectors

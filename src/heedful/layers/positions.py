@@ -1,0 +1,99 @@
+"""Where a token stands. Attention alone cannot tell (A7); these schemes can (P1–P3)."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from heedful.errors import UsageError, require_positive
+from heedful.shapes import Float, Int
+
+Layout = Literal["interleaved", "halves"]
+
+
+def _angles(positions: Int[Tensor, "#batch tokens"], width: int, base: float) -> Float[Tensor, "#batch tokens half"]:
+    """i · ω_j with ω_j = base^(−2j/d): radians, from fast (j = 0) to slow.
+
+    In float32 whatever the model's type: bfloat16 cannot count past 256.
+    """
+    if width % 2:
+        raise UsageError(f"sines and cosines come in pairs: width {width} is odd; use {width - 1} or {width + 1}")
+    pairs = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32)
+    frequencies = torch.exp(pairs * (-math.log(base) / width))
+    return positions[..., None].float() * frequencies
+
+
+class Sinusoidal(nn.Module):
+    """PE[i, 2j] = sin(i / 10000^(2j/d)),  PE[i, 2j+1] = cos(i / 10000^(2j/d))        Vaswani 2017, 3.5 · P1
+
+    A step of δ positions turns each (sin, cos) pair by the fixed angle δ·ω_j, so an offset is the
+    same linear map everywhere. Angles are radians (a common misprint gives sin(1) = 0.02, which is
+    one *degree*; it is 0.84), and frequency falls with the dimension j, not with the position i.
+
+    There is no table to run past: any position has its value. `layout="halves"` puts all sines
+    before all cosines, as several well-known implementations do; the paper's equation interleaves.
+    """
+
+    def __init__(self, width: int, *, base: float = 10_000.0, layout: Layout = "interleaved") -> None:
+        super().__init__()
+        require_positive(width=width, base=base)
+        self.width, self.base, self.layout = width, base, layout
+
+    def forward(self, positions: Int[Tensor, "#batch tokens"]) -> Float[Tensor, "#batch tokens width"]:
+        angles = _angles(positions, self.width, self.base)
+        if self.layout == "halves":
+            return torch.cat([angles.sin(), angles.cos()], dim=-1)
+        return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
+
+
+class Learned(nn.Module):
+    """One learned vector per position, up to a fixed length        Gehring 2017 · P2"""
+
+    def __init__(self, max_length: int, width: int) -> None:
+        super().__init__()
+        require_positive(max_length=max_length, width=width)
+        self.table = nn.Embedding(max_length, width)
+
+    def forward(self, positions: Int[Tensor, "#batch tokens"]) -> Float[Tensor, "#batch tokens width"]:
+        vectors: Tensor = self.table(positions)
+        return vectors
+
+
+class Rotation(NamedTuple):
+    """The angles of a batch of positions, worked out once for all layers and heads."""
+
+    cosine: Float[Tensor, "#batch 1 tokens half"]
+    sine: Float[Tensor, "#batch 1 tokens half"]
+
+
+def rotation(positions: Int[Tensor, "#batch tokens"], width: int, *, base: float = 10_000.0) -> Rotation:
+    angles = _angles(positions, width, base).unsqueeze(-3)
+    return Rotation(angles.cos(), angles.sin())
+
+
+def rotate(x: Float[Tensor, "batch heads tokens d_k"], turn: Rotation) -> Float[Tensor, "batch heads tokens d_k"]:
+    """Turn each pair (x_j, x_{j+d/2}) by its position's angle: q·k then depends on i − j alone.
+
+    (a, b) → (a cos θ − b sin θ, b cos θ + a sin θ)        Su 2021, eq. 34 · P3
+    """
+    cosine, sine = turn.cosine.to(x.dtype), turn.sine.to(x.dtype)
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * cosine - b * sine, b * cosine + a * sine], dim=-1)
+
+
+def alibi(queries: Int[Tensor, "#batch queries"], keys: int, heads: int) -> Float[Tensor, "#batch heads queries keys"]:
+    """A bias of −m_h · |i − j|: each head h prefers near keys with its own slope m_h        Press 2022 · P3"""
+    distance = queries[:, None, :, None] - torch.arange(keys, device=queries.device)
+    slopes = torch.tensor(alibi_slopes(heads), device=queries.device)
+    return -slopes[:, None, None] * distance.abs()
+
+
+def alibi_slopes(heads: int) -> list[float]:
+    """2^(−8/H), 2^(−16/H), …; heads beyond a power of two take every other slope of the next one."""
+    whole = 1 << (heads.bit_length() - 1)
+    slopes = [2 ** (-8 * (h + 1) / whole) for h in range(whole)]
+    between = [2 ** (-4 * (h + 1) / whole) for h in range(0, 2 * whole, 2)]
+    return slopes + between[: heads - whole]

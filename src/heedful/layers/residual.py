@@ -1,0 +1,53 @@
+"""The skip-connection around every sub-layer, and the one place that decides where the norm stands (B1, B2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar, Literal
+
+from torch import Tensor, nn
+
+from heedful.layers.norms import NormName, make_norm
+from heedful.layers.taps import Tapped
+from heedful.shapes import Float
+
+NormOrder = Literal["post", "pre"]
+
+
+class Residual(Tapped):
+    """post: LN(x + f(x))        Vaswani 2017, 3.1 · B1, B2
+    pre:  x + f(LN(x))        Xiong 2020
+
+    Dropout falls on f's output, as in the paper (5.4). `skip=False` takes the skip-connection
+    away, for whoever wants to see what it was for (Q3); on a trained model, replace `.skip` by zeros.
+    """
+
+    points: ClassVar[tuple[str, ...]] = ("", "skip")
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        order: NormOrder = "post",
+        norm: NormName = "layer",
+        epsilon: float = 1e-5,
+        bias: bool = True,
+        dropout: float = 0.0,
+        skip: bool = True,
+    ) -> None:
+        super().__init__()
+        self.norm = make_norm(norm, width, epsilon=epsilon, bias=bias)
+        self.dropout = nn.Dropout(dropout)
+        self.order = order
+        self.skip = skip
+
+    def forward(
+        self, x: Float[Tensor, "batch tokens width"], f: Callable[[Tensor], Tensor]
+    ) -> Float[Tensor, "batch tokens width"]:
+        if self.order == "pre":
+            return self.tap("", self._add(x, f(self.norm(x))))
+        return self.tap("", self.norm(self._add(x, f(x))))
+
+    def _add(self, x: Tensor, y: Tensor) -> Tensor:
+        y = self.dropout(y)
+        return self.tap("skip", x) + y if self.skip else y

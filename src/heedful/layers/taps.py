@@ -1,0 +1,130 @@
+"""Taps: look at any inner value of a running model, or put another in its place (A9).
+
+    with record(model, "decoder.*.cross.weights") as seen:
+        model(source, target)
+    seen["decoder.3.cross.weights"]
+
+    with replace(model, {"encoder.0.attention.heads": lambda heads: heads.index_fill(1, lost, 0.0)}):
+        model(source, target)          # the same model with a head switched off
+
+A tap nobody listens to is one test of an empty dict; `torch.compile` removes even that.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from heedful.errors import UsageError, nearest
+
+Listener = Callable[[Tensor], Tensor | None]
+
+
+class Tapped(nn.Module):
+    """A module with named points; the point called "" bears the module's own name."""
+
+    points: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.listeners: dict[str, tuple[Listener, ...]] = {}
+
+    def tap(self, point: str, value: Tensor) -> Tensor:
+        """Show `value` to the listeners at `point`; what one returns takes its place."""
+        if not self.listeners:
+            return value
+        for listener in self.listeners.get(point, ()):
+            replacement = listener(value)
+            value = value if replacement is None else replacement
+        return value
+
+
+class Recording(dict[str, Tensor]):
+    """The last value seen at each name; `history` keeps every one, as decoding visits a point often."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.history: defaultdict[str, list[Tensor]] = defaultdict(list)
+
+    def listener(self, name: str) -> Listener:
+        def keep(value: Tensor) -> None:
+            self[name] = value
+            self.history[name].append(value)
+
+        return keep
+
+
+def tap_names(model: nn.Module) -> list[str]:
+    """Every name that `record` and `replace` know on this model."""
+    return list(_points(model))
+
+
+@contextmanager
+def record(model: nn.Module, *patterns: str) -> Iterator[Recording]:
+    """Keep the values at every name matching a pattern (`*` as in file names). Results are unchanged."""
+    recording = Recording()
+    listeners = {name: recording.listener(name) for name in _matching(model, patterns)}
+    with _listening(model, listeners):
+        yield recording
+
+
+@contextmanager
+def replace(model: nn.Module, changes: Mapping[str, Tensor | Callable[[Tensor], Tensor]]) -> Iterator[None]:
+    """Put a tensor, or a function of the value, in the place of every name matching each pattern."""
+    listeners: dict[str, Listener] = {}
+    for pattern, change in changes.items():
+        for name in _matching(model, [pattern]):
+            listeners[name] = _replacer(name, change)
+    with _listening(model, listeners):
+        yield
+
+
+def _replacer(name: str, change: Tensor | Callable[[Tensor], Tensor]) -> Listener:
+    def put(value: Tensor) -> Tensor:
+        new = change if isinstance(change, Tensor) else change(value)
+        if new.shape != value.shape:
+            raise UsageError(f"{name} has shape {tuple(value.shape)}, its replacement {tuple(new.shape)}")
+        return new
+
+    return put
+
+
+def _points(model: nn.Module) -> dict[str, tuple[Tapped, str]]:
+    """Names drop the word "blocks" that Python needs: `decoder.blocks.3.cross` is read decoder.3.cross."""
+    points = {}
+    for path, module in model.named_modules():
+        if isinstance(module, Tapped):
+            for point in module.points:
+                parts = [part for part in (*path.split("."), point) if part not in ("", "blocks", "_orig_mod")]
+                points[".".join(parts)] = (module, point)
+    return points
+
+
+def _matching(model: nn.Module, patterns: tuple[str, ...] | list[str]) -> list[str]:
+    known = _points(model)
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        names = [name for name in known if fnmatchcase(name, pattern)]
+        if not names:
+            raise UsageError(f"nothing in this model is called '{pattern}'; {nearest(pattern, known)}")
+        found.update(dict.fromkeys(names))
+    return list(found)
+
+
+@contextmanager
+def _listening(model: nn.Module, listeners: Mapping[str, Listener]) -> Iterator[None]:
+    points = _points(model)
+    before = [(points[name][0], dict(points[name][0].listeners)) for name in listeners]
+    try:
+        for name, listener in listeners.items():
+            module, point = points[name]
+            module.listeners = {**module.listeners, point: (*module.listeners.get(point, ()), listener)}
+        yield
+    finally:
+        for module, listening in reversed(before):
+            module.listeners = listening

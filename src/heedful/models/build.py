@@ -1,0 +1,103 @@
+"""From a name or a configuration to a model, and how many parameters it has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from heedful.errors import UsageError
+from heedful.models.config import ModelConfig, RecurrentConfig
+from heedful.models.decoder import Decoder
+from heedful.models.encoder import Encoder
+from heedful.models.encoder_decoder import EncoderDecoder
+from heedful.models.presets import preset
+from heedful.models.recurrent import RecurrentDecoder, RecurrentEncoderDecoder
+
+Model = Encoder | Decoder | EncoderDecoder | RecurrentDecoder | RecurrentEncoderDecoder
+
+FAMILIES: dict[str, type[nn.Module]] = {
+    "encoder": Encoder,
+    "decoder": Decoder,
+    "encoder_decoder": EncoderDecoder,
+    "recurrent_decoder": RecurrentDecoder,
+    "recurrent_encoder_decoder": RecurrentEncoderDecoder,
+}
+
+
+def build(design: str | ModelConfig, **changes: Any) -> Any:
+    """A freshly initialised model from a preset's name or a configuration, with any setting changed.
+
+    Under `torch.device("meta")` it takes no memory: fill it with `to_empty` and `initialise`, or load into it.
+    """
+    config = design_config(design, **changes)
+    return FAMILIES[config.family](config)
+
+
+def design_config(design: str | ModelConfig, **changes: Any) -> ModelConfig:
+    if isinstance(design, str):
+        return preset(design, **changes)
+    config: ModelConfig = design.with_changes(**changes) if changes else design
+    return config
+
+
+@dataclass(frozen=True)
+class Count:
+    """Parameters by part; each weight once, however many places read it."""
+
+    parts: dict[str, int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.parts.values())
+
+    def __str__(self) -> str:
+        rows = [*self.parts.items(), ("total", self.total)]
+        wide = max(len(name) for name, _ in rows)
+        return "\n".join(f"{name:<{wide}}  {number:>14,}  {number / self.total:>6.1%}" for name, number in rows)
+
+
+def count(design: str | ModelConfig | nn.Module, **changes: Any) -> Count:
+    """How many parameters a preset, configuration or model has, by part. Needs no memory for the weights."""
+    if isinstance(design, nn.Module):
+        if changes:
+            raise UsageError("a built model cannot be changed; count its configuration instead")
+        model = design
+    else:
+        with torch.device("meta"):
+            model = build(design, **changes)
+    parts: dict[str, int] = {}
+    for name, weight in model.named_parameters():
+        part = part_of(name)
+        parts[part] = parts.get(part, 0) + weight.numel()
+    return Count(parts)
+
+
+PARTS = {
+    "table": "token vectors",
+    "target_table": "target token vectors",
+    "embedding": "positions and segments",
+    "source": "source positions",
+    "target": "target positions",
+    "heads": "heads",
+    "next_token": "heads",
+    "bridge": "context",
+    "cross": "context",
+    "combine": "context",
+}
+
+
+def part_of(name: str) -> str:
+    """`decoder.blocks.3.cross.query.weight` belongs to "decoder cross-attention"."""
+    top, *rest = name.split(".")
+    if top in PARTS:
+        return PARTS[top]
+    if len(rest) < 3:
+        return f"{top} norm"
+    kind = {"attention": "self-attention", "cross": "cross-attention", "feed_forward": "feed-forward"}
+    return f"{top} {kind.get(rest[2], 'norms')}" if rest[0] == "blocks" else f"{top} recurrence"
+
+
+__all__ = ["FAMILIES", "Count", "Model", "RecurrentConfig", "build", "count", "design_config"]

@@ -1,0 +1,195 @@
+"""What a model is, as data: frozen, checked, stored beside the weights."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
+
+from heedful.errors import UsageError, nearest
+from heedful.layers.attention import even_split, shared_heads
+from heedful.layers.embedding import Combine
+from heedful.layers.feed_forward import ActivationName
+from heedful.layers.norms import NormName
+from heedful.layers.positions import Layout
+from heedful.layers.residual import NormOrder
+from heedful.layers.scores import ScoreName
+
+PositionName = Literal["none", "sinusoidal", "learned", "rotary", "alibi"]
+Task = Literal["masked_token", "next_sentence", "sequence_class", "answer_span", "pooled"]
+Pooling = Literal["first", "mean", "last"]
+
+
+class Config(BaseModel):
+    """The base of every configuration: a misspelt key or impossible value is one clear line."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def __init__(self, **settings: Any) -> None:
+        try:
+            super().__init__(**settings)
+        except ValidationError as error:
+            raise UsageError(explain(error, type(self).model_fields)) from None
+
+    def with_changes(self, **changes: Any) -> Any:
+        """A checked copy with some settings replaced."""
+        return type(self)(**{**self.model_dump(exclude_unset=True), **changes})
+
+
+def explain(error: ValidationError, known: Any) -> str:
+    """pydantic's report in our form: what, which value, what to do."""
+    lines = []
+    for problem in error.errors():
+        name = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            lines.append(f"unknown setting '{name}'; {nearest(name, known)}")
+        elif problem["type"] == "missing":
+            lines.append(f"setting '{name}' is missing")
+        elif problem["type"] == "value_error":
+            lines.append(str(problem["ctx"]["error"]))
+        else:
+            lines.append(f"{name}: {problem['msg'].lower()}, got {problem['input']!r}")
+    return "; ".join(lines)
+
+
+class TransformerConfig(Config):
+    """One description for all three families (F1–F3). The defaults are the paper's base model.
+
+    Families of other papers are other values here, not other classes: see `presets`.
+    """
+
+    family: Literal["encoder", "decoder", "encoder_decoder"]
+    vocabulary: PositiveInt
+    """V; the source's where the target has its own."""
+    target_vocabulary: PositiveInt | None = None
+    """Encoder-decoder only; None: source and target share one vocabulary and one table."""
+    tie_output: bool = True
+    """Whether the output softmax reads the input table (E3)."""
+    output_bias: bool = False
+
+    width: PositiveInt = 512
+    heads: PositiveInt = 8
+    head_width: PositiveInt | None = None
+    """d_k; None: width / heads."""
+    value_width: PositiveInt | None = None
+    """d_v; None: d_k."""
+    key_value_heads: PositiveInt | None = None
+    """Fewer than heads: shared in groups."""
+    layers: PositiveInt = 6
+    decoder_layers: PositiveInt | None = None
+    """Encoder-decoder only; None: as many as the encoder."""
+    feed_forward: PositiveInt | None = None
+    """m; None: 4 · width."""
+    activation: ActivationName = "relu"
+    gated: bool = False
+    bias: bool = True
+
+    score: ScoreName = "scaled_dot"
+    softmax: bool = True
+    window: PositiveInt | None = None
+    """Attend to neighbours nearer than this only."""
+    skip: bool = True
+
+    positions: PositionName = "sinusoidal"
+    max_length: PositiveInt = 1024
+    """The size of a learned position table, and the longest text other schemes should be trusted with."""
+    position_combine: Combine = "add"
+    position_width: PositiveInt | None = None
+    """When concatenated: how much of the width tells the position; None: half."""
+    position_layout: Layout = "interleaved"
+    rotary_base: PositiveFloat = 10_000.0
+
+    norm: NormName = "layer"
+    norm_order: NormOrder = "post"
+    norm_epsilon: PositiveFloat = 1e-5
+    final_norm: bool | None = None
+    """One more norm after the last block; None: only when pre-norm."""
+    embedding_norm: bool = False
+    embedding_scale: bool = True
+    """Multiply token vectors by √d."""
+    segments: int = Field(default=0, ge=0)
+
+    dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
+    attention_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
+
+    tasks: tuple[Task, ...] = ()
+    """Heads beyond next-token prediction, which decoders always have."""
+    classes: PositiveInt = 2
+    pooling: Pooling = "first"
+    """What stands for a whole text: its first token through a small layer, the mean, or the last token."""
+
+    def resolved(self) -> dict[str, Any]:
+        """Every setting with its default worked out: no None that means "as usual" is left."""
+        d_k = self.head_width or even_split(self.width, self.heads)
+        return {
+            **self.model_dump(),
+            "head_width": d_k,
+            "value_width": self.value_width or d_k,
+            "key_value_heads": self.key_value_heads or self.heads,
+            "feed_forward": self.feed_forward or 4 * self.width,
+            "final_norm": self.norm_order == "pre" if self.final_norm is None else self.final_norm,
+            "decoder_layers": self.decoder_layers or self.layers if self.family == "encoder_decoder" else None,
+        }
+
+    @property
+    def token_width(self) -> int:
+        """Width of a token's own vector: less than d where the position is concatenated."""
+        if self.position_combine == "add" or self.positions not in ("sinusoidal", "learned"):
+            return self.width
+        return self.width - (self.position_width or self.width // 2)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> TransformerConfig:
+        d_k = self.head_width or even_split(self.width, self.heads)
+        shared_heads(self.heads, self.key_value_heads)
+        if self.positions == "rotary" and d_k % 2:
+            raise UsageError(f"rotary positions turn pairs: head width {d_k} is odd; use {d_k + 1}")
+        place = self.width if self.token_width == self.width else self.width - self.token_width
+        if self.positions == "sinusoidal" and place % 2:
+            raise UsageError(f"sinusoidal positions come in pairs: width {place} is odd; use {place + 1}")
+        if self.token_width <= 0:
+            raise UsageError(f"position_width {self.position_width} leaves nothing of width {self.width}")
+        if self.token_width != self.width and (self.tie_output or self.segments):
+            raise UsageError(
+                "concatenated positions leave token vectors narrower than the states: "
+                "set tie_output=false and segments=0"
+            )
+        if self.family != "encoder_decoder" and (self.target_vocabulary or self.decoder_layers):
+            raise UsageError(f"target_vocabulary and decoder_layers are for encoder_decoder, not {self.family}")
+        return self
+
+
+class RecurrentConfig(Config):
+    """Recurrent networks, the transformer's ancestors (F4–F6)."""
+
+    family: Literal["recurrent_decoder", "recurrent_encoder_decoder"]
+    vocabulary: PositiveInt
+    target_vocabulary: PositiveInt | None = None
+    tie_output: bool = True
+    width: PositiveInt = 512
+    layers: PositiveInt = 1
+    cell: Literal["gru", "lstm"] = "gru"
+    bidirectional: bool = True
+    """Whether the encoder also reads from the end."""
+    attention: Literal["none"] | ScoreName = "bilinear"
+    """none: one fixed context vector, the bottleneck of F5; else the score function of F6."""
+    dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> RecurrentConfig:
+        if self.family == "recurrent_encoder_decoder" and self.bidirectional and self.width % 2:
+            raise UsageError(f"a bidirectional encoder halves its width: {self.width} is odd; use {self.width + 1}")
+        if self.family == "recurrent_decoder" and self.target_vocabulary:
+            raise UsageError("target_vocabulary is for recurrent_encoder_decoder, not recurrent_decoder")
+        return self
+
+
+ModelConfig = TransformerConfig | RecurrentConfig

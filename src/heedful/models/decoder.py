@@ -1,0 +1,77 @@
+"""Decoder: a language model; every token sees what came before and guesses what comes next (F2)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from heedful.layers.block import count_from_zero
+from heedful.layers.masks import causal, documents
+from heedful.layers.state import AttentionState
+from heedful.models.config import TransformerConfig
+from heedful.models.transformer import Transformer, initialise, make_embedding, make_stack
+from heedful.shapes import Float, Int
+
+
+class Decoder(Transformer):
+    """P(x_1 … x_n) = Π_i P(x_i | x_1 … x_{i−1}), all factors at once        Radford 2018 · F2, E3, T1
+
+    Rows padded at the end need no padding mask: no real token looks that far.
+    """
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__(config)
+        self.embedding = make_embedding(config)
+        self.decoder = make_stack(config, config.layers)
+        initialise(self)
+
+    def forward(
+        self, tokens: Int[Tensor, "batch tokens"], *, document_ids: Int[Tensor, "batch tokens"] | None = None
+    ) -> Float[Tensor, "batch tokens vocabulary"]:
+        """Logits for the token after each position."""
+        logits: Tensor = self.read_out("next_token", self.states(tokens, document_ids=document_ids))
+        return logits
+
+    def states(
+        self,
+        tokens: Int[Tensor, "batch tokens"],
+        *,
+        document_ids: Int[Tensor, "batch tokens"] | None = None,
+        state: AttentionState | None = None,
+    ) -> Float[Tensor, "batch tokens width"]:
+        """The last block's states. Documents packed in one row each count and attend from their own start."""
+        self.check_length(tokens.shape[1] + (0 if state is None else state.end))
+        positions = count_from_zero(tokens) if state is None else state.positions(tokens.shape[1])
+        mask = self.own_mask(causal())
+        if document_ids is not None:
+            mask = mask & documents(document_ids)
+            positions = places_in_documents(document_ids)
+        x = self.embedding(self.table, tokens, positions)
+        states: Tensor = self.decoder(x, mask, state=state)
+        return states
+
+    def start(self, batch: int, *, room: int = 0) -> AttentionState:
+        """An empty state for `batch` sequences, with space set aside for `room` tokens each."""
+        return AttentionState(batch, self.config.layers, device=self.table.weight.device, room=room)
+
+    def extend(
+        self,
+        tokens: Int[Tensor, "batch tokens"],
+        state: AttentionState,
+        lengths: Int[Tensor, " batch"] | None = None,
+    ) -> Float[Tensor, "batch tokens vocabulary"]:
+        """Logits after each of the next tokens, which the state then remembers.
+
+        `lengths`: how many of the new tokens are real, row by row.
+        """
+        logits: Tensor = self.read_out("next_token", self.states(tokens, state=state))
+        state.advance(tokens.shape[1], lengths)
+        return logits
+
+
+def places_in_documents(ids: Int[Tensor, "batch tokens"]) -> Int[Tensor, "batch tokens"]:
+    """0, 1, 2 … starting again wherever the document changes."""
+    here = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
+    first = torch.ones_like(ids, dtype=torch.bool)
+    first[:, 1:] = ids[:, 1:] != ids[:, :-1]
+    return here - torch.where(first, here, 0).cummax(dim=1).values

@@ -1,0 +1,36 @@
+"""Encoder: every token sees the whole text, and becomes what it means there (F3)."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from heedful.layers.block import count_from_zero
+from heedful.layers.masks import Mask, padding
+from heedful.models.config import TransformerConfig
+from heedful.models.transformer import Transformer, initialise, make_embedding, make_stack
+from heedful.shapes import Float, Int
+
+
+class Encoder(Transformer):
+    """Tokens in, one state per token out; heads in `config.tasks` read the states        Devlin 2019 · F3"""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__(config)
+        self.embedding = make_embedding(config)
+        self.encoder = make_stack(config, config.layers)
+        initialise(self)
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "batch tokens"],
+        lengths: Int[Tensor, " batch"] | None = None,
+        *,
+        segments: Int[Tensor, "batch tokens"] | None = None,
+        mask: Mask | None = None,
+    ) -> Float[Tensor, "batch tokens width"]:
+        """`lengths`: how many tokens of each row are real, where rows are padded at the end."""
+        self.check_length(tokens.shape[1])
+        x = self.embedding(self.table, tokens, count_from_zero(tokens), segments)
+        real = None if lengths is None else padding(lengths, tokens.shape[1])
+        states: Tensor = self.encoder(x, self.own_mask(real, mask))
+        return states

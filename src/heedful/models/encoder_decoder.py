@@ -1,0 +1,101 @@
+"""Encoder-decoder: read one text, write another (F1)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from heedful.layers.block import count_from_zero
+from heedful.layers.masks import Mask, causal, padding
+from heedful.layers.state import AttentionState
+from heedful.models.config import TransformerConfig
+from heedful.models.transformer import Transformer, initialise, make_embedding, make_stack
+from heedful.shapes import Float, Int
+
+
+class Memory(NamedTuple):
+    """What the encoder made of the source, and which of it is real."""
+
+    states: Float[Tensor, "batch keys width"]
+    mask: Mask | None
+
+
+class EncoderDecoder(Transformer):
+    """The decoder asks (cross-attention), the encoder's last layer answers        Vaswani 2017, 3.1 · F1, B5"""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__(config)
+        own = config.target_vocabulary
+        self.target_table = None if own is None else nn.Embedding(own, config.token_width)
+        self.source = make_embedding(config)
+        self.target = make_embedding(config.with_changes(segments=0))
+        self.encoder = make_stack(config, config.layers)
+        self.decoder = make_stack(config, config.decoder_layers or config.layers, cross=True)
+        initialise(self)
+
+    @property
+    def output_table(self) -> Tensor:
+        return self._target_table.weight
+
+    @property
+    def _target_table(self) -> nn.Embedding:
+        return self.table if self.target_table is None else self.target_table
+
+    def forward(
+        self,
+        source: Int[Tensor, "batch source_tokens"],
+        target: Int[Tensor, "batch target_tokens"],
+        source_lengths: Int[Tensor, " batch"] | None = None,
+    ) -> Float[Tensor, "batch target_tokens vocabulary"]:
+        """Teacher forcing (T1): logits for the token after each target position, all at once."""
+        logits: Tensor = self.read_out("next_token", self.states(target, self.encode(source, source_lengths)))
+        return logits
+
+    def encode(self, source: Int[Tensor, "batch tokens"], lengths: Int[Tensor, " batch"] | None = None) -> Memory:
+        self.check_length(source.shape[1])
+        mask = None if lengths is None else padding(lengths, source.shape[1])
+        x = self.source(self.table, source, count_from_zero(source))
+        return Memory(self.encoder(x, self.own_mask(mask)), mask)
+
+    def states(
+        self,
+        target: Int[Tensor, "batch tokens"],
+        memory: Memory | None = None,
+        *,
+        state: AttentionState | None = None,
+    ) -> Float[Tensor, "batch tokens width"]:
+        """The decoder's last states, reading `memory`, or the memory already in `state`."""
+        self.check_length(target.shape[1] + (0 if state is None else state.end))
+        positions = count_from_zero(target) if state is None else state.positions(target.shape[1])
+        x = self.target(self._target_table, target, positions)
+        read, mask = memory or (None, None)
+        states: Tensor = self.decoder(x, self.own_mask(causal()), memory=read, memory_mask=mask, state=state)
+        return states
+
+    def start(
+        self,
+        source: Int[Tensor, "batch tokens"],
+        lengths: Int[Tensor, " batch"] | None = None,
+        *,
+        room: int = 0,
+    ) -> AttentionState:
+        """Encode once (G1): a state that has read the source and none of the target."""
+        memory = self.encode(source, lengths)
+        layers = self.decoder.blocks
+        state = AttentionState(len(source), len(layers), device=source.device, room=room)
+        state.memory_mask = memory.mask
+        for layer, block in zip(state.layers, layers, strict=True):
+            layer.memory = block.cross.project(memory.states)  # type: ignore[union-attr,operator]
+        return state
+
+    def extend(
+        self,
+        tokens: Int[Tensor, "batch tokens"],
+        state: AttentionState,
+        lengths: Int[Tensor, " batch"] | None = None,
+    ) -> Float[Tensor, "batch tokens vocabulary"]:
+        """Logits after each of the next target tokens, which the state then remembers."""
+        logits: Tensor = self.read_out("next_token", self.states(tokens, state=state))
+        state.advance(tokens.shape[1], lengths)
+        return logits

@@ -1,0 +1,159 @@
+"""From states to answers: one small module for each thing a model can be asked (E3, T4, T5).
+
+A head maps the states of the last block to scores. Decoders always have `NextToken`; the others are
+chosen by `tasks` in the configuration.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from heedful.errors import UsageError, nearest
+from heedful.layers.feed_forward import ACTIVATIONS
+from heedful.layers.norms import make_norm
+from heedful.models.config import Pooling, TransformerConfig
+from heedful.shapes import Float, Int
+
+
+class NextToken(nn.Module):
+    """P(x_{N+1} = w | x_{1:N}) ∝ exp(T(w) · U(x_{1:N}))        Vaswani 2017, 3.4 · E3
+
+    T is the input's own table when tied (Press & Wolf 2017), or another. A tied table is handed in at
+    every call rather than registered twice: each weight then has one name, in files and across devices.
+    """
+
+    def __init__(self, width: int, vocabulary: int, *, tied: bool, bias: bool = False) -> None:
+        super().__init__()
+        self.weight = None if tied else nn.Parameter(torch.empty(vocabulary, width))
+        self.bias = nn.Parameter(torch.zeros(vocabulary)) if bias else None
+
+    def forward(
+        self, states: Float[Tensor, "*axes width"], table: Float[Tensor, "vocabulary width"]
+    ) -> Float[Tensor, "*axes vocabulary"]:
+        return nn.functional.linear(states, table if self.weight is None else self.weight, self.bias)
+
+
+class MaskedToken(nn.Module):
+    """Which word stood behind the mask: a dense layer, a norm, then the output table        Devlin 2019, 3.1 · T4"""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.width, config.width)
+        self.activation = ACTIVATIONS[config.activation]
+        self.norm = make_norm(config.norm, config.width, epsilon=config.norm_epsilon)
+        self.tokens = NextToken(config.width, config.vocabulary, tied=config.tie_output, bias=True)
+
+    def forward(
+        self, states: Float[Tensor, "*axes width"], table: Float[Tensor, "vocabulary width"]
+    ) -> Float[Tensor, "*axes vocabulary"]:
+        logits: Tensor = self.tokens(self.norm(self.activation(self.dense(states))), table)
+        return logits
+
+
+class Pooler(nn.Module):
+    """One vector for a whole text.
+
+    first  tanh(W x_1 + b): the first token's state, as in Devlin 2019
+    mean   the mean over real tokens, for sentence vectors (Reimers & Gurevych 2019)
+    last   the last real token's state: all a causal model has read (Radford 2018)
+    """
+
+    def __init__(self, width: int, pooling: Pooling) -> None:
+        super().__init__()
+        self.pooling = pooling
+        self.dense = nn.Linear(width, width) if pooling == "first" else None
+
+    def forward(
+        self, states: Float[Tensor, "batch tokens width"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> Float[Tensor, "batch width"]:
+        if self.dense is not None:
+            return torch.tanh(self.dense(states[:, 0]))
+        if self.pooling == "mean":
+            return mean_pool(states, lengths)
+        last = states.new_full((len(states),), states.shape[1], dtype=torch.long) if lengths is None else lengths
+        return states[torch.arange(len(states), device=states.device), (last - 1).clamp(min=0)]
+
+
+def mean_pool(
+    states: Float[Tensor, "batch tokens width"], lengths: Int[Tensor, " batch"] | None = None
+) -> Float[Tensor, "batch width"]:
+    """The mean state over each text's real tokens; zeros for a text without any."""
+    if lengths is None:
+        return states.mean(1)
+    real = (torch.arange(states.shape[1], device=states.device) < lengths[:, None])[..., None]
+    return (states * real).sum(1) / lengths.clamp(min=1)[:, None]
+
+
+class SequenceClass(nn.Module):
+    """A class for a whole text, from its pooled vector        Devlin 2019, 4.1 · T5"""
+
+    def __init__(self, width: int, classes: int, dropout: float) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.classes = nn.Linear(width, classes)
+
+    def forward(self, pooled: Float[Tensor, "batch width"]) -> Float[Tensor, "batch classes"]:
+        logits: Tensor = self.classes(self.dropout(pooled))
+        return logits
+
+
+class NextSentence(nn.Module):
+    """Whether the second text followed the first (class 0) or was drawn at random (1)        Devlin 2019, 3.1 · T4"""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.follows = nn.Linear(width, 2)
+
+    def forward(self, pooled: Float[Tensor, "batch width"]) -> Float[Tensor, "batch 2"]:
+        logits: Tensor = self.follows(pooled)
+        return logits
+
+
+class AnswerSpan(nn.Module):
+    """Where an answer starts and ends: two scores for every token        Devlin 2019, 4.2 · T5"""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.ends = nn.Linear(width, 2)
+
+    def forward(
+        self, states: Float[Tensor, "batch tokens width"]
+    ) -> tuple[Float[Tensor, "batch tokens"], Float[Tensor, "batch tokens"]]:
+        start, end = self.ends(states).unbind(-1)
+        return start, end
+
+
+class Heads(nn.ModuleDict):
+    """The heads a configuration asks for; `pooled` comes with the tasks that read a pooled vector."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        width, tasks = config.width, set(config.tasks)
+        if config.family != "encoder":
+            vocabulary = config.target_vocabulary or config.vocabulary
+            self["next_token"] = NextToken(width, vocabulary, tied=config.tie_output, bias=config.output_bias)
+        if "masked_token" in tasks:
+            self["masked_token"] = MaskedToken(config)
+        if tasks & {"pooled", "next_sentence", "sequence_class"}:
+            self["pooled"] = Pooler(width, config.pooling)
+        if "next_sentence" in tasks:
+            self["next_sentence"] = NextSentence(width)
+        if "sequence_class" in tasks:
+            self["sequence_class"] = SequenceClass(width, config.classes, config.dropout)
+        if "answer_span" in tasks:
+            self["answer_span"] = AnswerSpan(width)
+
+    def forward(self, task: str, states: Tensor, table: Tensor, lengths: Tensor | None = None) -> Any:
+        """What the head called `task` makes of the states."""
+        if task not in self:
+            raise UsageError(f"this model has no '{task}' head; {nearest(task, self) if len(self) else 'it has none'}")
+        if task in ("next_token", "masked_token"):
+            return self[task](states, table)
+        if task == "pooled":
+            return self[task](states, lengths)
+        if task in ("next_sentence", "sequence_class"):
+            return self[task](self["pooled"](states, lengths))
+        return self[task](states)

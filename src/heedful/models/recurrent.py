@@ -1,0 +1,257 @@
+"""Recurrent networks, the transformer's ancestors: with one fixed context vector, and with attention (F4–F6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from heedful.errors import UsageError
+from heedful.layers.attention import attention_weights
+from heedful.layers.embedding import look_up
+from heedful.layers.masks import Mask, padding
+from heedful.layers.scores import ScoreName, make_score
+from heedful.layers.taps import Tapped
+from heedful.models.config import RecurrentConfig
+from heedful.models.heads import NextToken
+from heedful.models.transformer import initialise
+from heedful.shapes import Float, Int
+
+
+@dataclass
+class RecurrentState:
+    """What a recurrent model remembers: one vector per layer, however long the text (and the source, if any)."""
+
+    lengths: Int[Tensor, " batch"]
+    hidden: tuple[Tensor, ...]
+    """h, and for an LSTM also its cell c: each layers × batch × width."""
+    memory: Float[Tensor, "batch keys width"] | None = None
+    memory_mask: Mask | None = None
+    context: Float[Tensor, "batch width"] | None = None
+
+    def reorder(self, rows: Int[Tensor, " chosen"]) -> None:
+        self.lengths = self.lengths[rows]
+        self.hidden = tuple(part[:, rows] for part in self.hidden)
+        self.memory = None if self.memory is None else self.memory[rows]
+        self.context = None if self.context is None else self.context[rows]
+        if self.memory_mask is not None and self.memory_mask.allowed is not None:
+            self.memory_mask = Mask(allowed=self.memory_mask.allowed[rows])
+
+    def advance(self, tokens: int, lengths: Int[Tensor, " batch"] | None) -> None:
+        self.lengths = self.lengths + (tokens if lengths is None else lengths)
+
+
+class Recurrence(nn.Module):
+    """h_t = cell(x_t, h_{t−1}), by PyTorch's GRU (Cho 2014) or LSTM (Hochreiter & Schmidhuber 1997)."""
+
+    def __init__(self, config: RecurrentConfig, *, both_ways: bool = False) -> None:
+        super().__init__()
+        kind = nn.LSTM if config.cell == "lstm" else nn.GRU
+        self.cell = kind(
+            config.width,
+            config.width // 2 if both_ways else config.width,
+            num_layers=config.layers,
+            batch_first=True,
+            bidirectional=both_ways,
+            dropout=config.dropout if config.layers > 1 else 0.0,
+        )
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch tokens width"],
+        hidden: tuple[Tensor, ...] | None = None,
+        lengths: Int[Tensor, " batch"] | None = None,
+    ) -> tuple[Float[Tensor, "batch tokens width"], tuple[Tensor, ...]]:
+        """States at every token and the state after the last *real* one; padding changes nothing (T3)."""
+        start = hidden if hidden is None or len(hidden) > 1 else hidden[0]
+        if lengths is None:
+            states, end = self.cell(x, start)
+            return states, _tuple(end)
+        # A packed row must have a token: an empty one runs over one pad and is then put back.
+        packed = pack_padded_sequence(x, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
+        output, end = self.cell(packed, start)
+        states, _ = pad_packed_sequence(output, batch_first=True, total_length=x.shape[1])
+        read = (lengths > 0)[:, None]
+        before = hidden or tuple(torch.zeros_like(part) for part in _tuple(end))
+        return states * read[..., None], tuple(
+            torch.where(read, new, old) for new, old in zip(_tuple(end), before, strict=True)
+        )
+
+    def reset_parameters(self) -> None:
+        """Orthogonal recurrent matrices keep a signal's size over many steps (Saxe 2014); an open forget
+        gate (bias 1) keeps its content (Jozefowicz 2015)."""
+        for name, weight in self.cell.named_parameters():
+            if name.startswith("bias"):
+                nn.init.zeros_(weight)
+                if isinstance(self.cell, nn.LSTM) and name.startswith("bias_ih"):
+                    nn.init.ones_(weight.chunk(4)[1])
+                continue
+            for gate in weight.chunk(4 if isinstance(self.cell, nn.LSTM) else 3):
+                (nn.init.orthogonal_ if name.startswith("weight_hh") else nn.init.xavier_normal_)(gate)
+
+
+def _tuple(hidden: Any) -> tuple[Tensor, ...]:
+    return hidden if isinstance(hidden, tuple) else (hidden,)
+
+
+class Recurrent(nn.Module):
+    """What both recurrent families share."""
+
+    def __init__(self, config: RecurrentConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.table = nn.Embedding(config.vocabulary, config.width)
+        self.dropout = nn.Dropout(config.dropout)
+        self.decoder = Recurrence(config)
+        vocabulary = config.target_vocabulary or config.vocabulary
+        self.next_token = NextToken(config.width, vocabulary, tied=config.tie_output)
+
+    @property
+    def output_table(self) -> Tensor:
+        return self.table.weight
+
+    def read_out(self, task: str, states: Tensor) -> Tensor:
+        if task != "next_token":
+            raise UsageError(f"this model has no '{task}' head; it has next_token")
+        logits: Tensor = self.next_token(states, self.output_table)
+        return logits
+
+
+class RecurrentDecoder(Recurrent):
+    """A recurrent language model        Mikolov 2010 · F4"""
+
+    def __init__(self, config: RecurrentConfig) -> None:
+        super().__init__(config)
+        initialise(self)
+
+    def forward(self, tokens: Int[Tensor, "batch tokens"]) -> Float[Tensor, "batch tokens vocabulary"]:
+        return self.read_out("next_token", self.states(tokens))
+
+    def states(self, tokens: Int[Tensor, "batch tokens"]) -> Float[Tensor, "batch tokens width"]:
+        states, _ = self.decoder(self.dropout(look_up(self.table, tokens)))
+        dropped: Tensor = self.dropout(states)
+        return dropped
+
+    def start(self, batch: int, *, room: int = 0) -> RecurrentState:
+        """An empty state. `room` is for models whose state grows; this one's never does."""
+        zeros = self.table.weight.new_zeros(self.config.layers, batch, self.config.width)
+        cells = 2 if self.config.cell == "lstm" else 1
+        lengths = torch.zeros(batch, dtype=torch.long, device=zeros.device)
+        return RecurrentState(lengths, (zeros,) * cells)
+
+    def extend(
+        self,
+        tokens: Int[Tensor, "batch tokens"],
+        state: RecurrentState,
+        lengths: Int[Tensor, " batch"] | None = None,
+    ) -> Float[Tensor, "batch tokens vocabulary"]:
+        states, state.hidden = self.decoder(self.dropout(look_up(self.table, tokens)), state.hidden, lengths)
+        state.advance(tokens.shape[1], lengths)
+        return self.read_out("next_token", self.dropout(states))
+
+
+class Context(Tapped):
+    """c_t = Σ_j α_tj h_j: what the decoder's state s_t finds among the encoder's states        Luong 2015 · F6
+
+    The same three steps as everywhere (A1), with the state itself as query and the encoder's states as
+    keys and values. (One set of notes prints o_i = Σ_j α_ij v_i; the sum must run over v_j.)
+    """
+
+    points: ClassVar[tuple[str, ...]] = ("weights", "")
+
+    def __init__(self, score: ScoreName, width: int) -> None:
+        super().__init__()
+        self.score = make_score(score, width, width)
+
+    def forward(
+        self,
+        states: Float[Tensor, "batch queries width"],
+        memory: Float[Tensor, "batch keys width"],
+        mask: Mask | None,
+    ) -> Float[Tensor, "batch queries width"]:
+        query, key = states[:, None], memory[:, None]  # one head
+        weights = self.tap("weights", attention_weights(query, key, mask, score=self.score))
+        return self.tap("", (weights @ key)[:, 0])
+
+
+class RecurrentEncoderDecoder(Recurrent):
+    """Read the source into states, then write the target        Sutskever 2014, Bahdanau 2015, Luong 2015 · F5, F6
+
+    h̃_t = tanh(W [c_t; s_t]): the context is set beside the decoder's state before the output. With
+    `attention="none"` c is one fixed vector, the encoder's last state: everything the decoder will
+    ever know of the source has to pass through it (the bottleneck of F5).
+    """
+
+    def __init__(self, config: RecurrentConfig) -> None:
+        super().__init__(config)
+        own = config.target_vocabulary
+        self.target_table = None if own is None else nn.Embedding(own, config.width)
+        self.encoder = Recurrence(config, both_ways=config.bidirectional)
+        self.bridge = nn.Linear(config.width, config.layers * config.width)
+        self.cross = None if config.attention == "none" else Context(config.attention, config.width)
+        self.combine = nn.Linear(2 * config.width, config.width)
+        initialise(self)
+
+    @property
+    def output_table(self) -> Tensor:
+        return self._target_table.weight
+
+    @property
+    def _target_table(self) -> nn.Embedding:
+        return self.table if self.target_table is None else self.target_table
+
+    def forward(
+        self,
+        source: Int[Tensor, "batch source_tokens"],
+        target: Int[Tensor, "batch target_tokens"],
+        source_lengths: Int[Tensor, " batch"] | None = None,
+    ) -> Float[Tensor, "batch target_tokens vocabulary"]:
+        """Teacher forcing (T1): logits for the token after each target position."""
+        return self.extend(target, self.start(source, source_lengths))
+
+    def start(
+        self,
+        source: Int[Tensor, "batch tokens"],
+        lengths: Int[Tensor, " batch"] | None = None,
+        *,
+        room: int = 0,
+    ) -> RecurrentState:
+        """Encode once: s_0 = tanh(W h_n), with h_n the encoder's last state (both directions side by side)."""
+        memory, ends = self.encoder(self.dropout(look_up(self.table, source)), lengths=lengths)
+        directions = 2 if self.config.bidirectional else 1
+        last = torch.cat(list(ends[0][-directions:]), dim=-1)  # batch width
+        first = torch.tanh(self.bridge(last)).view(-1, self.config.layers, self.config.width).transpose(0, 1)
+        hidden = (first.contiguous(), *(torch.zeros_like(first) for _ in ends[1:]))
+        mask = None if lengths is None else padding(lengths, source.shape[1])
+        read = torch.zeros(len(source), dtype=torch.long, device=source.device)
+        return RecurrentState(read, hidden, memory, mask, last)
+
+    def extend(
+        self,
+        tokens: Int[Tensor, "batch tokens"],
+        state: RecurrentState,
+        lengths: Int[Tensor, " batch"] | None = None,
+    ) -> Float[Tensor, "batch tokens vocabulary"]:
+        """Logits after each of the next target tokens, which the state then remembers."""
+        return self.read_out("next_token", self.states(tokens, state, lengths))
+
+    def states(
+        self,
+        tokens: Int[Tensor, "batch tokens"],
+        state: RecurrentState,
+        lengths: Int[Tensor, " batch"] | None = None,
+    ) -> Float[Tensor, "batch tokens width"]:
+        assert state.memory is not None, "the state comes from start()"
+        assert state.context is not None, "the state comes from start()"
+        x = self.dropout(look_up(self._target_table, tokens))
+        states, state.hidden = self.decoder(x, state.hidden, lengths)
+        state.advance(tokens.shape[1], lengths)
+        if self.cross is None:
+            context = state.context[:, None].expand_as(states)
+        else:
+            context = self.cross(states, state.memory, state.memory_mask)
+        combined: Tensor = self.dropout(torch.tanh(self.combine(torch.cat([context, states], dim=-1))))
+        return combined
