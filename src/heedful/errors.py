@@ -31,7 +31,7 @@ def nearest(word: str, options: Iterable[str]) -> str:
     return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
 
 
-def require_positive(**sizes: float | None) -> None:
+def require_positive(**sizes: int | float | None) -> None:
     """Refuse a zero or negative size by its name; None means "take the default" and passes."""
     for name, size in sizes.items():
         if size is not None and size <= 0:

@@ -112,7 +112,7 @@ def _our_config(
 
 
 def _their_config(config: TransformerConfig, layout: Layout) -> dict[str, Any]:
-    ours, always = config.resolved(), TransformerConfig(**{**layout.fixed, **_shape(config)}).resolved()
+    ours, always = config.resolved(), TransformerConfig(**{**_varying(config, layout), **layout.fixed}).resolved()
     for name in ours.keys() - layout.settings.keys() - {"tasks", "classes", "pooling", "output_bias"}:
         if ours[name] != always[name]:
             raise UsageError(f"the {layout.model_type} layout cannot express {name}={ours[name]!r}")
@@ -135,9 +135,8 @@ def _their_config(config: TransformerConfig, layout: Layout) -> dict[str, Any]:
     return {**described, "model_type": layout.model_type, "architectures": [layout.architectures[tasks]]}
 
 
-def _shape(config: TransformerConfig) -> dict[str, Any]:
-    """The sizes from which other settings take their defaults."""
-    return {name: getattr(config, name) for name in ("vocabulary", "width", "heads", "layers")}
+def _varying(config: TransformerConfig, layout: Layout) -> dict[str, Any]:
+    return {name: getattr(config, name) for name in layout.settings}
 
 
 def _their_names(name: str, config: TransformerConfig, layout: Layout) -> tuple[tuple[str, ...], Form]:

@@ -59,7 +59,7 @@ def attention_weights(
 
 
 def masked_softmax(
-    scores: Float[Tensor, "*axes queries keys"], allowed: Bool[Tensor, "*#axes keys"] | None
+    scores: Float[Tensor, "*axes queries keys"], allowed: Bool[Tensor, "..."] | None
 ) -> Float[Tensor, "*axes queries keys"]:
     """exp(s_ij) / Σ_j exp(s_ij) over the allowed keys j; zeros where there are none (A6).
 

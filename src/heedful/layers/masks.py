@@ -29,10 +29,10 @@ class Mask:
     decoding, where earlier keys come from the state.
     """
 
-    allowed: Bool[Tensor, "*#axes keys"] | None = None
+    allowed: Bool[Tensor, "..."] | None = None
     causal: bool = False
     window: int | None = None
-    bias: Float[Tensor, "*#axes keys"] | None = None
+    bias: Float[Tensor, "..."] | None = None
 
     def __post_init__(self) -> None:
         require_positive(window=self.window)
@@ -81,7 +81,7 @@ class Mask:
         allowed = near if self.allowed is None else near & self.allowed
         return Mask(allowed=allowed, bias=_closed(self.bias, allowed))
 
-    def dense(self, queries: int, keys: int, device: torch.device) -> Bool[Tensor, "*#axes queries keys"]:
+    def dense(self, queries: int, keys: int, device: torch.device) -> Bool[Tensor, "..."]:
         """The whole table, for reading and for the reference path."""
         settled = self.settle(queries, keys, device)
         if settled.causal:
