@@ -14,7 +14,8 @@ from pydantic import (
     model_validator,
 )
 
-from heedful.errors import UsageError, nearest
+from heedful.config import Config
+from heedful.errors import UsageError
 from heedful.layers.attention import even_split, shared_heads
 from heedful.layers.embedding import Combine
 from heedful.layers.feed_forward import ActivationName
@@ -26,38 +27,6 @@ from heedful.layers.scores import ScoreName
 PositionName = Literal["none", "sinusoidal", "learned", "rotary", "alibi"]
 Task = Literal["masked_token", "next_sentence", "sequence_class", "answer_span", "pooled"]
 Pooling = Literal["first", "mean", "last"]
-
-
-class Config(BaseModel):
-    """The base of every configuration: a misspelt key or impossible value is one clear line."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    def __init__(self, **settings: Any) -> None:
-        try:
-            super().__init__(**settings)
-        except ValidationError as error:
-            raise UsageError(explain(error, type(self).model_fields)) from None
-
-    def with_changes(self, **changes: Any) -> Any:
-        """A checked copy with some settings replaced."""
-        return type(self)(**{**self.model_dump(exclude_unset=True), **changes})
-
-
-def explain(error: ValidationError, known: Any) -> str:
-    """pydantic's report in our form: what, which value, what to do."""
-    lines = []
-    for problem in error.errors():
-        name = ".".join(str(part) for part in problem["loc"])
-        if problem["type"] == "extra_forbidden":
-            lines.append(f"unknown setting '{name}'; {nearest(name, known)}")
-        elif problem["type"] == "missing":
-            lines.append(f"setting '{name}' is missing")
-        elif problem["type"] == "value_error":
-            lines.append(str(problem["ctx"]["error"]))
-        else:
-            lines.append(f"{name}: {problem['msg'].lower()}, got {problem['input']!r}")
-    return "; ".join(lines)
 
 
 class TransformerConfig(Config):

@@ -1,0 +1,41 @@
+"""Settings as frozen, checked values: the base of every configuration in the project."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from heedful.errors import UsageError, nearest
+
+
+class Config(BaseModel):
+    """The base of every configuration: a misspelt key or impossible value is one clear line."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def __init__(self, **settings: Any) -> None:
+        try:
+            super().__init__(**settings)
+        except ValidationError as error:
+            raise UsageError(explain(error, type(self).model_fields)) from None
+
+    def with_changes(self, **changes: Any) -> Any:
+        """A checked copy with some settings replaced."""
+        return type(self)(**{**self.model_dump(exclude_unset=True), **changes})
+
+
+def explain(error: ValidationError, known: Any) -> str:
+    """pydantic's report in our form: what, which value, what to do."""
+    lines = []
+    for problem in error.errors():
+        name = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            lines.append(f"unknown setting '{name}'; {nearest(name, known)}")
+        elif problem["type"] == "missing":
+            lines.append(f"setting '{name}' is missing")
+        elif problem["type"] == "value_error":
+            lines.append(str(problem["ctx"]["error"]))
+        else:
+            lines.append(f"{name}: {problem['msg'].lower()}, got {problem['input']!r}")
+    return "; ".join(lines)
