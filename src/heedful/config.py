@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -18,24 +19,25 @@ class Config(BaseModel):
         try:
             super().__init__(**settings)
         except ValidationError as error:
-            raise UsageError(explain(error, type(self).model_fields)) from None
+            raise UsageError(explain(error, lambda _: type(self).model_fields)) from None
 
     def with_changes(self, **changes: Any) -> Any:
         """A checked copy with some settings replaced."""
         return type(self)(**{**self.model_dump(exclude_unset=True), **changes})
 
 
-def explain(error: ValidationError, known: Any) -> str:
-    """pydantic's report in our form: what, which value, what to do."""
+def explain(error: ValidationError, known: Callable[[tuple[str, ...]], Iterable[str]]) -> str:
+    """pydantic's report in our form: what, which value, what to do. `known` gives the keys valid at a path."""
     lines = []
     for problem in error.errors():
-        name = ".".join(str(part) for part in problem["loc"])
+        path = tuple(str(part) for part in problem["loc"])
+        name = ".".join(path)
         if problem["type"] == "extra_forbidden":
-            lines.append(f"unknown setting '{name}'; {nearest(name, known)}")
+            lines.append(f"unknown setting '{name}'; {nearest(path[-1], known(path[:-1]))}")
         elif problem["type"] == "missing":
             lines.append(f"setting '{name}' is missing")
         elif problem["type"] == "value_error":
-            lines.append(str(problem["ctx"]["error"]))
+            lines.append(f"{name}: {problem['ctx']['error']}" if name else str(problem["ctx"]["error"]))
         else:
             lines.append(f"{name}: {problem['msg'].lower()}, got {problem['input']!r}")
     return "; ".join(lines)

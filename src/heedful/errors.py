@@ -18,6 +18,12 @@ class UsageError(HeedfulError, ValueError):
     exit_code = 2
 
 
+class DataError(HeedfulError):
+    """Text that cannot be read or used as it is."""
+
+    exit_code = 3
+
+
 class CheckpointError(HeedfulError):
     """A model folder that is missing, damaged or not one of ours."""
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from heedful.errors import CheckpointError, HeedfulError
+from heedful.errors import CheckpointError, HeedfulError, UsageError
 from heedful.interop.huggingface import import_model
 from heedful.models.build import build
 from heedful.models.presets import make_config
@@ -26,15 +28,32 @@ FORMAT = "heedful-1"
 
 
 def save(model: Any, folder: str | os.PathLike[str]) -> Path:
-    """Write the model so that `load` gives it back. Files appear whole or not at all."""
+    """Write the model so that `load` gives it back; what else is in the folder stays.
+
+    All files are written aside and synced, then moved into place one after the other, the manifest last. A
+    save that fails while writing leaves an older model as it was. One cut off between two of the moves
+    leaves a folder that `load` refuses: never a mixture, never half a file.
+    """
     path = Path(folder)
-    path.mkdir(parents=True, exist_ok=True)
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"{path} is a file; a model is saved as a folder: choose another name")
     weights = {name: weight.detach().cpu().contiguous() for name, weight in model.state_dict().items()}
     config = {"format": FORMAT, **model.config.model_dump(mode="json")}
-    _write(path / WEIGHTS, lambda file: save_file(weights, file, metadata={"format": "pt"}))
-    _write(path / CONFIG, lambda file: file.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8"))
-    sums = {name: {"size": (path / name).stat().st_size, "sha256": _sha256(path / name)} for name in (CONFIG, WEIGHTS)}
-    _write(path / MANIFEST, lambda file: file.write_text(json.dumps(sums, indent=2) + "\n", encoding="utf-8"))
+    size = sum(weight.nbytes for weight in weights.values())
+    aside = path / "saving.tmp"
+    try:
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(parents=True)
+        save_file(weights, aside / WEIGHTS, metadata={"format": "pt"})
+        (aside / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        write_manifest(aside, (CONFIG, WEIGHTS))
+        for name in (WEIGHTS, CONFIG, MANIFEST):
+            (aside / name).replace(path / name)
+        sync(path)
+    except (OSError, SafetensorError) as error:
+        raise HeedfulError(f"{path}: the model's {size:,} bytes could not be written: {error}") from None
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
     return path
 
 
@@ -46,7 +65,7 @@ def load(folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") 
         if "model_type" not in described:
             raise CheckpointError(f"{path / CONFIG} describes no model heedful knows (no 'format' or 'model_type')")
         return import_model(path).to(device)
-    _verify(path)
+    read_manifest(path, (CONFIG, WEIGHTS))
     try:
         config = make_config({key: value for key, value in described.items() if key != "format"})
         with torch.device("meta"):
@@ -64,21 +83,32 @@ def _read_config(path: Path) -> dict[str, Any]:
         described = json.loads((path / CONFIG).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CheckpointError(f"{path} is not a model folder: it has no {CONFIG}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path / CONFIG} is not valid JSON: {error}") from None
+    except OSError as error:
+        raise CheckpointError(f"{path / CONFIG} cannot be read: {error.strerror}") from None
     if not isinstance(described, dict):
         raise CheckpointError(f"{path / CONFIG} must hold a JSON object")
     return described
 
 
-def _verify(path: Path) -> None:
+def write_manifest(folder: Path, names: Iterable[str]) -> None:
+    """Note the size and SHA-256 of these files, and see them and the note to the disk."""
+    sums = {name: {"size": (folder / name).stat().st_size, "sha256": _sha256(folder / name)} for name in names}
+    (folder / MANIFEST).write_text(json.dumps(sums, indent=2) + "\n", encoding="utf-8")
+    for name in (*sums, MANIFEST):
+        sync(folder / name)
+
+
+def read_manifest(folder: Path, names: Iterable[str]) -> None:
+    """Refuse the folder unless each of these files is there and as the manifest says."""
     try:
-        sums = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        expected = {name: (sums[name]["size"], sums[name]["sha256"]) for name in (CONFIG, WEIGHTS)}
-    except (OSError, ValueError, KeyError, TypeError):
-        raise CheckpointError(f"{path / MANIFEST} is missing or damaged; the model cannot be trusted") from None
+        sums = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        expected = {name: (sums[name]["size"], sums[name]["sha256"]) for name in names}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        raise CheckpointError(f"{folder / MANIFEST} is missing or damaged; the model cannot be trusted") from None
     for name, (size, digest) in expected.items():
-        file = path / name
+        file = folder / name
         if not file.is_file():
             raise CheckpointError(f"{file} is missing")
         if file.stat().st_size != size:
@@ -87,17 +117,15 @@ def _verify(path: Path) -> None:
             raise CheckpointError(f"{file} is damaged: its SHA-256 differs from the manifest's")
 
 
+def sync(path: Path) -> None:
+    """Ask that a file, or a folder's list of names, reach the disk itself."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def _sha256(file: Path) -> str:
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _write(file: Path, write: Any) -> None:
-    aside = file.with_name(file.name + ".tmp")
-    try:
-        write(aside)
-        with aside.open("rb") as stream:
-            os.fsync(stream.fileno())
-        aside.replace(file)
-    finally:
-        aside.unlink(missing_ok=True)

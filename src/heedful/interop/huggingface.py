@@ -16,30 +16,40 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from heedful.errors import CheckpointError, UsageError
+from heedful.errors import CheckpointError, HeedfulError, UsageError
 from heedful.interop.layouts import ACTIVATIONS, LAYOUTS, Form, Layout
+from heedful.layers.positions import Sinusoidal
 from heedful.models.build import build
 from heedful.models.config import TransformerConfig
 from heedful.models.presets import make_config
 
 PLAIN = Form(lambda theirs: theirs, lambda ours: ours)
+OLD_NAMES = {"gamma": "weight", "beta": "bias"}
+"""What the first published files call a norm's gain and bias."""
 
 
 def import_model(folder: Path) -> Any:
     """Our model from a Hugging Face folder (`config.json` and safetensors)."""
     described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    try:
+        return _imported(described, folder)
+    except HeedfulError as error:
+        raise CheckpointError(f"{folder}: {error}") from None
+
+
+def _imported(described: dict[str, Any], folder: Path) -> Any:
     layout = LAYOUTS.get(described.get("model_type", ""))
     if layout is None:
         raise CheckpointError(
-            f"{folder}: models of type '{described.get('model_type')}' cannot be imported; "
-            f"known: {', '.join(sorted(LAYOUTS))}"
+            f"models of type '{described.get('model_type')}' cannot be imported; known: {', '.join(sorted(LAYOUTS))}"
         )
     theirs = _read_weights(folder, layout)
-    config = _our_config(described, theirs, layout, folder)
+    config = _our_config(described, theirs, layout)
     with torch.device("meta"):
         model = build(config)
-    ours = {name: _inward(name, theirs, config, layout, folder) for name in model.state_dict()}
-    _refuse_leftovers(theirs, ours, config, layout, folder)
+    ours = {name: _inward(name, empty, theirs, config, layout) for name, empty in model.state_dict().items()}
+    _refuse_other_positions(theirs, layout)
+    _refuse_leftovers(theirs, ours, config, layout)
     model.load_state_dict(ours, assign=True)
     return model.eval()
 
@@ -52,16 +62,21 @@ def export_model(model: Any, folder: Path, model_type: str, **settings: Any) -> 
     if model_type not in LAYOUTS:
         raise UsageError(f"unknown layout '{model_type}'; known: {', '.join(sorted(LAYOUTS))}")
     layout, config = LAYOUTS[model_type], model.config
+    if not isinstance(config, TransformerConfig):
+        raise UsageError(f"the {model_type} layout cannot express family='{config.family}'")
     absent = [key for key in layout.needs if key not in settings]
     if absent:
         raise UsageError(f"the {model_type} layout needs {', '.join(absent)}: pass the ids your tokenizer gives them")
     described = {**_their_config(config, layout), **settings}
-    head_class = described["architectures"][0]
+    prefix = "" if described["architectures"] == ["BertModel"] else layout.prefix
     theirs: dict[str, Tensor] = {}
     for name, weight in model.state_dict().items():
-        theirs |= _outward(name, weight, config, layout, prefix="" if head_class == "BertModel" else layout.prefix)
+        theirs |= _outward(name, weight, config, layout, prefix)
     if layout.fixed.get("output_bias") and not config.output_bias:
-        theirs["final_logits_bias"] = torch.zeros(1, len(model.output_table))
+        theirs["final_logits_bias"] = model.output_table.new_zeros(1, len(model.output_table))
+    if not config.tie_output:
+        copies = {prefix + copy: model.table.weight.detach().clone() for copy in layout.copies}
+        theirs = {**copies, **theirs}
     folder.mkdir(parents=True, exist_ok=True)
     save_file(theirs, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
@@ -71,39 +86,42 @@ def _read_weights(folder: Path, layout: Layout) -> dict[str, Tensor]:
     """All safetensors of the folder, without the prefix that some classes put before their names."""
     files = sorted(folder.glob("model*.safetensors"))
     if not files:
-        raise CheckpointError(f"{folder}: no model.safetensors found (pickled weights are not read)")
+        raise CheckpointError("no model.safetensors found (pickled weights are not read)")
     weights: dict[str, Tensor] = {}
     for file in files:
         try:
             weights |= load_file(file)
         except (SafetensorError, OSError) as error:
-            raise CheckpointError(f"{file} cannot be read as safetensors: {error}") from None
-    return {name.removeprefix(layout.prefix): weight for name, weight in weights.items()}
+            raise CheckpointError(f"{file.name} cannot be read as safetensors: {error}") from None
+    return {_present_name(name).removeprefix(layout.prefix): weight for name, weight in weights.items()}
 
 
-def _our_config(
-    described: dict[str, Any], weights: dict[str, Tensor], layout: Layout, folder: Path
-) -> TransformerConfig:
-    flat = layout.flatten(described)
+def _present_name(name: str) -> str:
+    module, dot, kind = name.rpartition(".")
+    return module + dot + OLD_NAMES.get(kind, kind)
+
+
+def _our_config(described: dict[str, Any], weights: dict[str, Tensor], layout: Layout) -> TransformerConfig:
+    stated = {**layout.implied, **{key: value for key, value in described.items() if value is not None}}
+    absent = [key for key in (*layout.settings.values(), *layout.same) if key not in stated]
+    if absent:
+        raise CheckpointError(f"config.json does not say what {', '.join(absent)} is")
+    flat = layout.flatten(stated)
     for key, value in layout.defaults.items():
         if flat.get(key, value) != value:
-            raise CheckpointError(f"{folder}: {layout.model_type} with {key}={flat[key]!r} is not supported")
+            raise CheckpointError(f"{layout.model_type} with {key}={flat[key]!r} is not supported")
     for key, other in layout.same.items():
-        if flat.get(key, flat.get(other)) != flat.get(other):
-            raise CheckpointError(f"{folder}: {key}={flat[key]} and {other}={flat[other]} must be equal here")
-    settings = {ours: flat[theirs] for ours, theirs in layout.settings.items() if flat.get(theirs) is not None}
+        if flat[key] != flat[other]:
+            raise CheckpointError(f"{key}={flat[key]} and {other}={flat[other]} must be equal here")
+    settings = {ours: flat[theirs] for ours, theirs in layout.settings.items() if flat[theirs] is not None}
     if settings["activation"] not in ACTIVATIONS:
-        raise CheckpointError(f"{folder}: activation '{settings['activation']}' is not supported")
+        raise CheckpointError(f"activation '{settings['activation']}' is not supported")
     settings["activation"] = ACTIVATIONS[settings["activation"]]
-    tasks = {
-        ours.split(".")[1]
-        for ours, theirs in layout.weights.items()
-        if ours.startswith("heads.") and "next_token" not in ours and f"{theirs[0]}.weight" in weights
-    }
-    if "cls.predictions.bias" in weights:
-        tasks.add("masked_token")
+    if layout.fixed.get("output_bias"):
+        settings["output_bias"] = "final_logits_bias" in weights
+    tasks = _tasks(weights, layout)
     if tasks:
-        settings["tasks"] = tuple(sorted(tasks))
+        settings["tasks"] = tasks
     if "sequence_class" in tasks:
         settings["classes"] = weights["classifier.weight"].shape[0]
     config = make_config({**layout.fixed, **settings})
@@ -111,16 +129,27 @@ def _our_config(
     return config
 
 
+def _tasks(weights: dict[str, Tensor], layout: Layout) -> tuple[str, ...]:
+    """The heads that have weights, beyond next-token prediction, which the family tells of."""
+    rows = [(ours.split("."), theirs[0]) for ours, theirs in layout.weights.items() if ours.startswith("heads.")]
+    return tuple(sorted({task for (_, task, *_), theirs in rows if f"{theirs}.weight" in weights} - {"next_token"}))
+
+
 def _their_config(config: TransformerConfig, layout: Layout) -> dict[str, Any]:
     ours, always = config.resolved(), TransformerConfig(**{**_varying(config, layout), **layout.fixed}).resolved()
-    for name in ours.keys() - layout.settings.keys() - {"tasks", "classes", "pooling", "output_bias"}:
-        if ours[name] != always[name]:
-            raise UsageError(f"the {layout.model_type} layout cannot express {name}={ours[name]!r}")
-    if config.output_bias and not layout.fixed.get("output_bias"):
-        raise UsageError(f"the {layout.model_type} layout cannot express output_bias=True")
     tasks = frozenset(config.tasks)
     if tasks & {"next_sentence", "sequence_class"}:
         tasks |= {"pooled"}
+    free = {*layout.settings, "tasks", "classes", "output_bias"}
+    if "pooled" not in tasks:
+        free.add("pooling")
+    for name in ours:
+        if name not in free and ours[name] != always[name]:
+            raise UsageError(f"the {layout.model_type} layout cannot express {name}={ours[name]!r}")
+    if "segments" in layout.settings and not config.segments:
+        raise UsageError(f"the {layout.model_type} layout cannot express segments=0")
+    if config.output_bias and not layout.fixed.get("output_bias"):
+        raise UsageError(f"the {layout.model_type} layout cannot express output_bias=True")
     if tasks not in layout.architectures:
         raise UsageError(f"the {layout.model_type} layout cannot express the heads {', '.join(sorted(tasks))}")
     described: dict[str, Any] = {theirs: ours[name] for name, theirs in layout.settings.items()}
@@ -154,12 +183,19 @@ def _their_names(name: str, config: TransformerConfig, layout: Layout) -> tuple[
     return names, PLAIN if kind == "bias" and "bias" not in module else form
 
 
-def _inward(name: str, theirs: dict[str, Tensor], config: TransformerConfig, layout: Layout, folder: Path) -> Tensor:
+def _inward(name: str, empty: Tensor, theirs: dict[str, Tensor], config: TransformerConfig, layout: Layout) -> Tensor:
+    """Their weights in the place of our `empty` one."""
     names, form = _their_names(name, config, layout)
     missing = [part for part in names if part not in theirs]
     if missing:
-        raise CheckpointError(f"{folder}: the weight {layout.prefix}{missing[0]} is missing")
-    return torch.cat([form.inward(theirs[part]) for part in names]).contiguous()
+        raise CheckpointError(f"the weight {layout.prefix}{missing[0]} is missing")
+    weight = torch.cat([form.inward(theirs[part]) for part in names]).contiguous()
+    if weight.shape != empty.shape:
+        raise CheckpointError(
+            f"{' + '.join(names)} of shape {tuple(weight.shape)} does not fit config.json, "
+            f"which makes it {tuple(empty.shape)}"
+        )
+    return weight
 
 
 def _outward(name: str, weight: Tensor, config: TransformerConfig, layout: Layout, prefix: str) -> dict[str, Tensor]:
@@ -180,19 +216,33 @@ def _sizes(name: str, config: TransformerConfig) -> list[int]:
     return [keys, values] if "key_value" in name else [ours["feed_forward"]] * 2
 
 
+def _refuse_other_positions(theirs: dict[str, Tensor], layout: Layout) -> None:
+    """Sinusoids are computed here: a table that holds anything else would be lost without a word.
+
+    Its numbers may be as coarse as bfloat16's.
+    """
+    for name in layout.sinusoids:
+        table = theirs.get(name)
+        if table is None:
+            continue
+        sinusoid = Sinusoidal(table.shape[1], layout=layout.fixed["position_layout"])
+        if not torch.allclose(table.float(), sinusoid(torch.arange(len(table))[None])[0], rtol=0, atol=1e-2):
+            raise CheckpointError(f"{name} holds other positions than the sinusoid of {layout.model_type} models")
+
+
 def _refuse_leftovers(
-    theirs: dict[str, Tensor],
-    ours: dict[str, Tensor],
-    config: TransformerConfig,
-    layout: Layout,
-    folder: Path,
+    theirs: dict[str, Tensor], ours: dict[str, Tensor], config: TransformerConfig, layout: Layout
 ) -> None:
-    """A weight of theirs that found no place is an error, unless it repeats the token table or holds nothing."""
+    """A weight of theirs that found no place is an error, unless it repeats a token table or holds nothing."""
     used = {part for name in ours for part in _their_names(name, config, layout)[0]}
+    known = {*layout.ignored, *layout.sinusoids}
+    tables = [ours[name] for name in ("table.weight", "target_table.weight") if name in ours]
     left = [
         name
         for name, weight in theirs.items()
-        if name not in used and name not in layout.ignored and not torch.equal(weight, ours["table.weight"])
+        if name not in used
+        and re.sub(r"\.\d+\.", ".{i}.", name) not in known
+        and not any(torch.equal(weight, table) for table in tables)
     ]
     if left:
-        raise CheckpointError(f"{folder}: no place here for the weights {', '.join(left[:5])}")
+        raise CheckpointError(f"no place here for the weights {', '.join(left[:5])}")

@@ -49,6 +49,8 @@ class Layout:
     """Set of heads beyond the family's own → their class name."""
     forms: Mapping[str, Form] = field(default_factory=dict)
     heads: tuple[str, ...] = ()
+    implied: Mapping[str, Any] = field(default_factory=dict)
+    """What a key that their config.json leaves out means; any other key has to be there."""
     same: Mapping[str, str] = field(default_factory=dict)
     """Their keys that must agree with another of theirs, since we have one setting for both."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
@@ -59,6 +61,10 @@ class Layout:
     """Ids of special tokens that an export has to state."""
     ignored: tuple[str, ...] = ()
     """Their weights that hold nothing learned."""
+    sinusoids: tuple[str, ...] = ()
+    """Tables that may be stored, and then hold the sinusoid that we compute."""
+    copies: tuple[str, ...] = ()
+    """Repetitions of the token table that have to be written out when the output has a table of its own."""
     flatten: Callable[[dict[str, Any]], dict[str, Any]] = dict
     """Their config.json → plain keys that `settings` knows."""
     unflatten: Callable[[dict[str, Any]], dict[str, Any]] = dict
@@ -99,6 +105,14 @@ BERT = Layout(
         "tie_output": True,
         "pooling": "first",
     },
+    implied={
+        "hidden_act": "gelu",
+        "max_position_embeddings": 512,
+        "type_vocab_size": 2,
+        "layer_norm_eps": 1e-12,
+        "hidden_dropout_prob": 0.1,
+        "attention_probs_dropout_prob": 0.1,
+    },
     defaults={"is_decoder": False, "add_cross_attention": False, "tie_word_embeddings": True},
     weights={
         "table": ("embeddings.word_embeddings",),
@@ -134,7 +148,7 @@ BERT = Layout(
         frozenset({"sequence_class", "pooled"}): "BertForSequenceClassification",
         frozenset({"answer_span"}): "BertForQuestionAnswering",
     },
-    ignored=("embeddings.position_ids", "cls.predictions.decoder.weight", "cls.predictions.decoder.bias"),
+    ignored=("embeddings.position_ids", "cls.predictions.decoder.bias"),
 )
 
 GPT2 = Layout(
@@ -160,6 +174,16 @@ GPT2 = Layout(
         "norm_order": "pre",
         "output_bias": False,
     },
+    implied={
+        "n_inner": None,
+        "activation_function": "gelu_new",
+        "n_positions": 1024,
+        "layer_norm_epsilon": 1e-5,
+        "resid_pdrop": 0.1,
+        "embd_pdrop": 0.1,
+        "attn_pdrop": 0.1,
+        "tie_word_embeddings": True,
+    },
     same={"embd_pdrop": "resid_pdrop"},
     defaults={
         "scale_attn_weights": True,
@@ -182,14 +206,15 @@ GPT2 = Layout(
     heads=("lm_head.",),
     forms={"c_attn": TRANSPOSED, "c_proj": TRANSPOSED, "c_fc": TRANSPOSED},
     architectures={frozenset(): "GPT2LMHeadModel"},
+    ignored=("h.{i}.attn.bias", "h.{i}.attn.masked_bias"),  # causal masks, in files of older versions
 )
 
 
 def _plain_rope(theirs: dict[str, Any]) -> dict[str, Any]:
-    rope = theirs.get("rope_parameters") or {"rope_theta": theirs.get("rope_theta", 10_000.0)}
-    scaling = theirs.get("rope_scaling") or rope
+    rope = theirs.get("rope_parameters", {})
+    scaling = theirs.get("rope_scaling", rope)
     kind = scaling.get("rope_type", scaling.get("type", "default"))
-    return {**theirs, "rope_theta": rope["rope_theta"], "rope_type": kind}
+    return {**theirs, "rope_theta": rope.get("rope_theta", theirs["rope_theta"]), "rope_type": kind}
 
 
 def _nested_rope(theirs: dict[str, Any]) -> dict[str, Any]:
@@ -225,6 +250,18 @@ LLAMA = Layout(
         "dropout": 0.0,
         "output_bias": False,
     },
+    implied={
+        "head_dim": None,
+        "num_key_value_heads": None,
+        "hidden_act": "silu",
+        "max_position_embeddings": 2048,
+        "rms_norm_eps": 1e-6,
+        "attention_dropout": 0.0,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "tie_word_embeddings": False,
+        "rope_theta": 10_000.0,
+    },
     same={"mlp_bias": "attention_bias"},
     defaults={"rope_type": "default"},
     flatten=_plain_rope,
@@ -247,6 +284,7 @@ LLAMA = Layout(
     prefix="model.",
     heads=("lm_head.",),
     architectures={frozenset(): "LlamaForCausalLM"},
+    ignored=("layers.{i}.self_attn.rotary_emb.inv_freq",),
 )
 
 
@@ -293,6 +331,14 @@ _SEQ2SEQ_FIXED = {
     "segments": 0,
     "output_bias": True,
 }
+_SEQ2SEQ_IMPLIED = {
+    "activation_function": "gelu",
+    "max_position_embeddings": 1024,
+    "dropout": 0.1,
+    "attention_dropout": 0.0,
+    "scale_embedding": False,
+    "tie_word_embeddings": True,
+}
 _SEQ2SEQ_NEEDS = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
 _SEQ2SEQ_SAME = {"decoder_attention_heads": "encoder_attention_heads", "decoder_ffn_dim": "encoder_ffn_dim"}
 _SEQ2SEQ_WEIGHTS = {
@@ -301,11 +347,12 @@ _SEQ2SEQ_WEIGHTS = {
     "heads.next_token.weight": ("lm_head.weight",),
     "heads.next_token.bias": ("final_logits_bias",),
 }
+_SEQ2SEQ_COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 
 
 def _own_target(theirs: dict[str, Any]) -> dict[str, Any]:
     shared = theirs.get("share_encoder_decoder_embeddings", True)
-    return {**theirs, "decoder_vocab_size": None if shared else theirs["decoder_vocab_size"]}
+    return {**theirs, "decoder_vocab_size": None if shared else theirs["decoder_vocab_size"] or theirs["vocab_size"]}
 
 
 def _both_vocabularies(theirs: dict[str, Any]) -> dict[str, Any]:
@@ -323,6 +370,7 @@ MARIAN = Layout(
         "position_layout": "halves",
         "embedding_norm": False,
     },
+    implied={**_SEQ2SEQ_IMPLIED, "decoder_vocab_size": None},
     same=_SEQ2SEQ_SAME,
     weights={
         **_SEQ2SEQ_WEIGHTS,
@@ -337,13 +385,15 @@ MARIAN = Layout(
     forms={"final_logits_bias": ONE_ROW},
     architectures={frozenset(): "MarianMTModel"},
     needs=_SEQ2SEQ_NEEDS,
-    ignored=("encoder.embed_positions.weight", "decoder.embed_positions.weight"),
+    sinusoids=("encoder.embed_positions.weight", "decoder.embed_positions.weight"),
+    copies=_SEQ2SEQ_COPIES,
 )
 
 BART = Layout(
     model_type="bart",
     settings=_SEQ2SEQ_SETTINGS,
     fixed={**_SEQ2SEQ_FIXED, "positions": "learned", "embedding_norm": True, "target_vocabulary": None},
+    implied=_SEQ2SEQ_IMPLIED,
     same=_SEQ2SEQ_SAME,
     weights={
         **_SEQ2SEQ_WEIGHTS,
@@ -358,6 +408,7 @@ BART = Layout(
     forms={"embed_positions": AFTER_TWO, "final_logits_bias": ONE_ROW},
     architectures={frozenset(): "BartForConditionalGeneration"},
     needs=_SEQ2SEQ_NEEDS,
+    copies=_SEQ2SEQ_COPIES,
 )
 
 LAYOUTS = {layout.model_type: layout for layout in (BERT, GPT2, LLAMA, MARIAN, BART)}

@@ -52,9 +52,11 @@ def attention_weights(
     scores = score(query, key)
     queries, keys = scores.shape[-2:]
     mask = (mask or EVERYTHING).settle(queries, keys, scores.device)
-    if mask.bias is not None:
-        scores = scores + mask.bias
+    mask.check(*scores.shape)
     allowed = mask.dense(queries, keys, scores.device) if mask.causal else mask.allowed
+    if mask.bias is not None:
+        scores = scores + mask.bias.to(scores.dtype)
+        allowed = mask.bias > -torch.inf  # settled: closed wherever the mask is, and where B itself is
     return masked_softmax(scores, allowed) if softmax else _closed_to(0.0, scores, allowed)
 
 
@@ -87,8 +89,9 @@ def fused_attention(
     Fewer key/value heads than query heads are shared in groups (Ainslie 2023).
     """
     mask = (mask or EVERYTHING).settle(query.shape[-2], key.shape[-2], query.device)
+    mask.check(*query.shape[:-1], key.shape[-2])
     bias = mask.allowed if mask.bias is None else mask.bias.to(query.dtype)
-    return scaled_dot_product_attention(
+    heads = scaled_dot_product_attention(
         query,
         key,
         value,
@@ -98,6 +101,10 @@ def fused_attention(
         scale=scale,
         enable_gqa=query.shape[1] != key.shape[1],
     )
+    if query.is_cuda and mask.allowed is not None:
+        # Half-precision kernels there read *everything* in a row that may read nothing.
+        heads = heads.masked_fill(~mask.allowed.any(-1, keepdim=True), 0.0)
+    return heads
 
 
 class MultiHead(Tapped):
@@ -233,8 +240,7 @@ class CrossAttention(MultiHead):
 
 
 def split_heads(x: Float[Tensor, "batch tokens wide"], heads: int) -> Float[Tensor, "batch heads tokens narrow"]:
-    batch, tokens, _ = x.shape
-    return x.view(batch, tokens, heads, -1).transpose(1, 2)
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
 def join_heads(

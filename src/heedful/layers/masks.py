@@ -20,10 +20,11 @@ from heedful.shapes import Bool, Float, Int
 class Mask:
     """Which keys each query may read.
 
-    allowed  True where a query may attend; any shape that broadcasts to batch × heads × queries × keys
+    allowed  True where a query may attend: (batch ×) (heads ×) queries × keys, any axis of which may be 1
     causal   and no key after the query: S_i = {1..i}
     window   and no key `window` or more positions away
     bias     added to the scores: the notes' matrix B, or a leaning such as ALiBi's
+    settled  set by `settle`: nothing is left to work out
 
     With fewer queries than keys the queries are the *last* ones: that is the case when
     decoding, where earlier keys come from the state.
@@ -33,6 +34,7 @@ class Mask:
     causal: bool = False
     window: int | None = None
     bias: Float[Tensor, "..."] | None = None
+    settled: bool = False
 
     def __post_init__(self) -> None:
         require_positive(window=self.window)
@@ -63,7 +65,9 @@ class Mask:
         `positions` says where each query stands among the keys when rows of a batch differ.
         A model settles its mask once, for all layers; settling again is free.
         """
-        self._check(queries, keys)
+        self.check(queries, keys)
+        if self.settled:
+            return self
         causal, window = self.causal, self.window
         if causal and queries == 1 and positions is None:
             causal = False  # the only query is the last position: every key precedes it
@@ -71,15 +75,15 @@ class Mask:
         if causal and plain and queries == keys and positions is None:
             return self
         if not causal and window is None:
-            return Mask(allowed=self.allowed, bias=_closed(self.bias, self.allowed))
+            return Mask(allowed=self.allowed, bias=_closed(self.bias, self.allowed), settled=True)
         key = torch.arange(keys, device=device)
-        query = key[keys - queries :] if positions is None else positions[:, None]
+        query = torch.arange(keys - queries, keys, device=device) if positions is None else positions[:, None]
         distance = query[..., None] - key
         near = distance >= 0 if causal else torch.ones_like(distance, dtype=torch.bool)
         if window is not None:
             near = near & (distance.abs() < window)
         allowed = near if self.allowed is None else near & self.allowed
-        return Mask(allowed=allowed, bias=_closed(self.bias, allowed))
+        return Mask(allowed=allowed, bias=_closed(self.bias, allowed), settled=True)
 
     def dense(self, queries: int, keys: int, device: torch.device) -> Bool[Tensor, "..."]:
         """The whole table, for reading and for the reference path."""
@@ -89,15 +93,18 @@ class Mask:
         everything = torch.ones(queries, keys, dtype=torch.bool, device=device)
         return everything if settled.allowed is None else settled.allowed & everything
 
-    def _check(self, queries: int, keys: int) -> None:
+    def check(self, *axes: int) -> None:
+        """Refuse a table that does not fit scores of these axes: … queries, keys."""
         for name, table in (("mask", self.allowed), ("bias", self.bias)):
             if table is None:
                 continue
-            rows, columns = (1, *table.shape)[-2:]
-            if columns not in (1, keys) or rows not in (1, queries):
+            sizes = zip(reversed(table.shape), reversed(axes), strict=False)
+            if table.dim() < 2 or any(size not in (1, axis) for size, axis in sizes):
+                *outer, queries, keys = axes
+                room = " × ".join([*map(str, outer), f"{queries} queries", f"{keys} keys"])
                 raise UsageError(
-                    f"{name} of shape {tuple(table.shape)} does not fit {queries} queries × {keys} keys; "
-                    "its last two axes must be queries (or 1) and keys (or 1)"
+                    f"{name} of shape {tuple(table.shape)} does not fit {room}; "
+                    "it takes (batch ×) (heads ×) queries × keys, any axis of which may be 1"
                 )
 
 
@@ -138,6 +145,8 @@ def additive(matrix: Float[Tensor, "*axes queries keys"]) -> Mask:
 def _joined(a: Tensor | None, b: Tensor | None, join: Callable[[Tensor, Tensor], Tensor]) -> Tensor | None:
     if a is None or b is None:
         return b if a is None else a
+    if any(m != n and 1 not in (m, n) for m, n in zip(reversed(a.shape), reversed(b.shape), strict=False)):
+        raise UsageError(f"masks of shapes {tuple(a.shape)} and {tuple(b.shape)} do not fit together")
     return join(a, b)
 
 

@@ -19,7 +19,7 @@ def layer_norm(
     bias: Float[Tensor, " width"],
     epsilon: float = 1e-5,
 ) -> Float[Tensor, "*axes width"]:
-    """γ (x − μ) / √(σ² + ε) + β        Ba 2016, eq. 3 · B2
+    """γ (x − μ) / √(σ² + ε) + β        Ba 2016, eq. 3–4 · B2
 
     μ and σ² are over the features of one token; ε stands inside the root.
     """

@@ -58,7 +58,14 @@ class Learned(nn.Module):
         self.table = nn.Embedding(max_length, width)
 
     def forward(self, positions: Int[Tensor, "#batch tokens"]) -> Float[Tensor, "#batch tokens width"]:
-        vectors: Tensor = self.table(positions)
+        try:
+            vectors: Tensor = self.table(positions)
+        except IndexError:  # on a CPU; a GPU cannot say without stopping to look
+            size = self.table.num_embeddings
+            wrong = positions[(positions < 0) | (positions >= size)]
+            raise UsageError(
+                f"position {int(wrong[0])} is outside the learned table of {size} (0 to {size - 1})"
+            ) from None
         return vectors
 
 

@@ -22,7 +22,7 @@ Score = Callable[[Tensor, Tensor], Tensor]
 def dot(
     query: Float[Tensor, "*axes queries d_k"], key: Float[Tensor, "*axes keys d_k"]
 ) -> Float[Tensor, "*axes queries keys"]:
-    """score(q, k) = q · k        Luong 2015, eq. 8 · A2"""
+    """score(q, k) = q · k        Luong 2015, 3.1 · A2"""
     return query @ key.mT
 
 
@@ -38,7 +38,7 @@ def scaled_dot(
 
 
 class Bilinear(nn.Module):
-    """score(q, k) = qᵀ W k        Luong 2015, eq. 8 ("general", multiplicative) · A2
+    """score(q, k) = qᵀ W k        Luong 2015, 3.1 ("general", multiplicative) · A2
 
     W is learned, so queries and keys may differ in width. One W for each head.
     """
@@ -57,7 +57,7 @@ class Bilinear(nn.Module):
     def forward(
         self, query: Float[Tensor, "*axes queries d_q"], key: Float[Tensor, "*axes keys d_k"]
     ) -> Float[Tensor, "*axes queries keys"]:
-        return query @ self.weight @ key.mT
+        return query @ _each_head(self.weight) @ key.mT
 
 
 class Additive(nn.Module):
@@ -83,9 +83,14 @@ class Additive(nn.Module):
     def forward(
         self, query: Float[Tensor, "*axes queries d_q"], key: Float[Tensor, "*axes keys d_k"]
     ) -> Float[Tensor, "*axes queries keys"]:
-        q = (query @ self.query_weight).unsqueeze(-2)  # … queries 1 hidden
-        k = (key @ self.key_weight).unsqueeze(-3)  # … 1 keys hidden
-        return (torch.tanh(q + k) @ self.vector.unsqueeze(-3)).squeeze(-1)
+        q = (query @ _each_head(self.query_weight)).unsqueeze(-2)  # … queries 1 hidden
+        k = (key @ _each_head(self.key_weight)).unsqueeze(-3)  # … 1 keys hidden
+        return (torch.tanh(q + k) @ _each_head(self.vector).unsqueeze(-3)).squeeze(-1)
+
+
+def _each_head(weight: Float[Tensor, "heads rows columns"]) -> Float[Tensor, "*heads rows columns"]:
+    """A single head's weight needs no axis for heads: its queries may have any leading axes, or none."""
+    return weight[0] if len(weight) == 1 else weight
 
 
 def make_score(name: ScoreName, query_width: int, key_width: int, *, heads: int = 1) -> Score:

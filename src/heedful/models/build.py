@@ -94,10 +94,10 @@ def part_of(name: str) -> str:
     top, *rest = name.split(".")
     if top in PARTS:
         return PARTS[top]
-    if len(rest) < 3:
-        return f"{top} norm"
+    if rest[0] != "blocks":
+        return f"{top} recurrence" if rest[0] == "cell" else f"{top} norms"
     kind = {"attention": "self-attention", "cross": "cross-attention", "feed_forward": "feed-forward"}
-    return f"{top} {kind.get(rest[2], 'norms')}" if rest[0] == "blocks" else f"{top} recurrence"
+    return f"{top} {kind.get(rest[2], 'norms')}"
 
 
 __all__ = ["FAMILIES", "Count", "Model", "RecurrentConfig", "build", "count", "design_config"]

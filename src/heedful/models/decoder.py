@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from heedful.errors import UsageError
 from heedful.layers.block import count_from_zero
 from heedful.layers.masks import causal, documents
 from heedful.layers.state import AttentionState
@@ -40,15 +41,24 @@ class Decoder(Transformer):
         state: AttentionState | None = None,
     ) -> Float[Tensor, "batch tokens width"]:
         """The last block's states. Documents packed in one row each count and attend from their own start."""
-        self.check_length(tokens.shape[1] + (0 if state is None else state.end))
         positions = count_from_zero(tokens) if state is None else state.positions(tokens.shape[1])
         mask = self.own_mask(causal())
         if document_ids is not None:
+            self._check_packing()
             mask = mask & documents(document_ids)
             positions = places_in_documents(document_ids)
+        self.check_length(tokens.shape[1] + (0 if state is None else state.end), positions)
         x = self.embedding(self.table, tokens, positions)
         states: Tensor = self.decoder(x, mask, state=state)
         return states
+
+    def _check_packing(self) -> None:
+        """Rotary positions count through a packed row: right only where nothing but their differences matters."""
+        if self.config.positions == "rotary" and self.config.score not in ("dot", "scaled_dot"):
+            raise UsageError(
+                f"documents cannot be packed with rotary positions and score '{self.config.score}', which sees where "
+                "in the row they begin; use score 'scaled_dot', other positions, or a row for each document"
+            )
 
     def start(self, batch: int, *, room: int = 0) -> AttentionState:
         """An empty state for `batch` sequences, with space set aside for `room` tokens each."""

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
+from heedful.errors import UsageError
 from heedful.layers.block import count_from_zero
 from heedful.layers.masks import Mask, causal, padding
 from heedful.layers.state import AttentionState
@@ -49,8 +50,17 @@ class EncoderDecoder(Transformer):
         source_lengths: Int[Tensor, " batch"] | None = None,
     ) -> Float[Tensor, "batch target_tokens vocabulary"]:
         """Teacher forcing (T1): logits for the token after each target position, all at once."""
-        logits: Tensor = self.read_out("next_token", self.states(target, self.encode(source, source_lengths)))
+        logits: Tensor = self.read_out("next_token", self.forced_states(source, target, source_lengths))
         return logits
+
+    def forced_states(
+        self,
+        source: Int[Tensor, "batch source_tokens"],
+        target: Int[Tensor, "batch target_tokens"],
+        source_lengths: Int[Tensor, " batch"] | None = None,
+    ) -> Float[Tensor, "batch target_tokens width"]:
+        """The decoder's states at every target position, the target being given (T1)."""
+        return self.states(target, self.encode(source, source_lengths))
 
     def encode(self, source: Int[Tensor, "batch tokens"], lengths: Int[Tensor, " batch"] | None = None) -> Memory:
         self.check_length(source.shape[1])
@@ -66,8 +76,10 @@ class EncoderDecoder(Transformer):
         state: AttentionState | None = None,
     ) -> Float[Tensor, "batch tokens width"]:
         """The decoder's last states, reading `memory`, or the memory already in `state`."""
-        self.check_length(target.shape[1] + (0 if state is None else state.end))
+        if (memory if state is None else state.layers[0].memory) is None:
+            raise UsageError("no source to read: give model.encode(source), or a state from model.start(source)")
         positions = count_from_zero(target) if state is None else state.positions(target.shape[1])
+        self.check_length(target.shape[1] + (0 if state is None else state.end), positions)
         x = self.target(self._target_table, target, positions)
         read, mask = memory or (None, None)
         states: Tensor = self.decoder(x, self.own_mask(causal()), memory=read, memory_mask=mask, state=state)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from heedful.errors import UsageError, nearest
+from heedful.errors import UsageError
 from heedful.layers.feed_forward import ACTIVATIONS
 from heedful.layers.norms import make_norm
 from heedful.models.config import Pooling, TransformerConfig
@@ -23,15 +23,24 @@ class NextToken(nn.Module):
 
     T is the input's own table when tied (Press & Wolf 2017), or another. A tied table is handed in at
     every call rather than registered twice: each weight then has one name, in files and across devices.
+    (Where T is another, the table is not read, and may be narrower: concatenated positions, P3.)
     """
 
     def __init__(self, width: int, vocabulary: int, *, tied: bool, bias: bool = False) -> None:
         super().__init__()
         self.weight = None if tied else nn.Parameter(torch.empty(vocabulary, width))
         self.bias = nn.Parameter(torch.zeros(vocabulary)) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """A separate table starts as an input table does: variance 1/d (see `initialise`)."""
+        if self.weight is not None:
+            nn.init.normal_(self.weight, std=self.weight.shape[-1] ** -0.5)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
 
     def forward(
-        self, states: Float[Tensor, "*axes width"], table: Float[Tensor, "vocabulary width"]
+        self, states: Float[Tensor, "*axes width"], table: Float[Tensor, "vocabulary token_width"]
     ) -> Float[Tensor, "*axes vocabulary"]:
         return nn.functional.linear(states, table if self.weight is None else self.weight, self.bias)
 
@@ -47,7 +56,7 @@ class MaskedToken(nn.Module):
         self.tokens = NextToken(config.width, config.vocabulary, tied=config.tie_output, bias=True)
 
     def forward(
-        self, states: Float[Tensor, "*axes width"], table: Float[Tensor, "vocabulary width"]
+        self, states: Float[Tensor, "*axes width"], table: Float[Tensor, "vocabulary token_width"]
     ) -> Float[Tensor, "*axes vocabulary"]:
         logits: Tensor = self.tokens(self.norm(self.activation(self.dense(states))), table)
         return logits
@@ -69,6 +78,8 @@ class Pooler(nn.Module):
     def forward(
         self, states: Float[Tensor, "batch tokens width"], lengths: Int[Tensor, " batch"] | None = None
     ) -> Float[Tensor, "batch width"]:
+        if states.shape[1] == 0:  # a text without tokens is one blank state, so that it has a vector too
+            states = states.new_zeros(len(states), 1, states.shape[2])
         if self.dense is not None:
             return torch.tanh(self.dense(states[:, 0]))
         if self.pooling == "mean":
@@ -149,7 +160,7 @@ class Heads(nn.ModuleDict):
     def forward(self, task: str, states: Tensor, table: Tensor, lengths: Tensor | None = None) -> Any:
         """What the head called `task` makes of the states."""
         if task not in self:
-            raise UsageError(f"this model has no '{task}' head; {nearest(task, self) if len(self) else 'it has none'}")
+            raise UsageError(f"this model has no '{task}' head; it has {', '.join(self) or 'none'}")
         if task in ("next_token", "masked_token"):
             return self[task](states, table)
         if task == "pooled":

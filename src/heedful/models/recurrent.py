@@ -66,19 +66,29 @@ class Recurrence(nn.Module):
         lengths: Int[Tensor, " batch"] | None = None,
     ) -> tuple[Float[Tensor, "batch tokens width"], tuple[Tensor, ...]]:
         """States at every token and the state after the last *real* one; padding changes nothing (T3)."""
+        if x.shape[1] == 0:
+            return x, hidden or self._blank(x)
         start = hidden if hidden is None or len(hidden) > 1 else hidden[0]
         if lengths is None:
             states, end = self.cell(x, start)
             return states, _tuple(end)
+        if int(lengths.max()) > x.shape[1]:
+            raise UsageError(f"a length of {int(lengths.max())} does not fit a batch of {x.shape[1]} tokens")
         # A packed row must have a token: an empty one runs over one pad and is then put back.
         packed = pack_padded_sequence(x, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
         output, end = self.cell(packed, start)
         states, _ = pad_packed_sequence(output, batch_first=True, total_length=x.shape[1])
         read = (lengths > 0)[:, None]
-        before = hidden or tuple(torch.zeros_like(part) for part in _tuple(end))
+        before = hidden or self._blank(x)
         return states * read[..., None], tuple(
             torch.where(read, new, old) for new, old in zip(_tuple(end), before, strict=True)
         )
+
+    def _blank(self, x: Tensor) -> tuple[Tensor, ...]:
+        """The state before the first token: zeros."""
+        rows = self.cell.num_layers * (2 if self.cell.bidirectional else 1)
+        blank = x.new_zeros(rows, len(x), self.cell.hidden_size)
+        return (blank,) * (2 if isinstance(self.cell, nn.LSTM) else 1)
 
     def reset_parameters(self) -> None:
         """Orthogonal recurrent matrices keep a signal's size over many steps (Saxe 2014); an open forget
@@ -130,7 +140,10 @@ class RecurrentDecoder(Recurrent):
     def forward(self, tokens: Int[Tensor, "batch tokens"]) -> Float[Tensor, "batch tokens vocabulary"]:
         return self.read_out("next_token", self.states(tokens))
 
-    def states(self, tokens: Int[Tensor, "batch tokens"]) -> Float[Tensor, "batch tokens width"]:
+    def states(
+        self, tokens: Int[Tensor, "batch tokens"], *, document_ids: Int[Tensor, "batch tokens"] | None = None
+    ) -> Float[Tensor, "batch tokens width"]:
+        """States at every token. A recurrent state flows on into the next document: only END tells them apart."""
         states, _ = self.decoder(self.dropout(look_up(self.table, tokens)))
         dropped: Tensor = self.dropout(states)
         return dropped
@@ -210,7 +223,16 @@ class RecurrentEncoderDecoder(Recurrent):
         source_lengths: Int[Tensor, " batch"] | None = None,
     ) -> Float[Tensor, "batch target_tokens vocabulary"]:
         """Teacher forcing (T1): logits for the token after each target position."""
-        return self.extend(target, self.start(source, source_lengths))
+        return self.read_out("next_token", self.forced_states(source, target, source_lengths))
+
+    def forced_states(
+        self,
+        source: Int[Tensor, "batch source_tokens"],
+        target: Int[Tensor, "batch target_tokens"],
+        source_lengths: Int[Tensor, " batch"] | None = None,
+    ) -> Float[Tensor, "batch target_tokens width"]:
+        """The decoder's states at every target position, the target being given (T1)."""
+        return self.states(target, self.start(source, source_lengths))
 
     def start(
         self,
@@ -244,8 +266,8 @@ class RecurrentEncoderDecoder(Recurrent):
         state: RecurrentState,
         lengths: Int[Tensor, " batch"] | None = None,
     ) -> Float[Tensor, "batch tokens width"]:
-        assert state.memory is not None, "the state comes from start()"
-        assert state.context is not None, "the state comes from start()"
+        if state.memory is None or state.context is None:
+            raise UsageError("this state has read no source: begin with model.start(source)")
         x = self.dropout(look_up(self._target_table, tokens))
         states, state.hidden = self.decoder(x, state.hidden, lengths)
         state.advance(tokens.shape[1], lengths)

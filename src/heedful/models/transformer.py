@@ -46,9 +46,16 @@ class Transformer(nn.Module):
             joined = joined & (mask or EVERYTHING)
         return joined
 
-    def check_length(self, end: int) -> None:
-        """A learned table ends somewhere (P2); say so before an index does."""
-        if self.config.positions == "learned" and end > self.config.max_length:
+    def check_length(self, end: int, positions: Tensor | None = None) -> None:
+        """A learned table ends somewhere (P2); say so before an index does.
+
+        Rows of packed documents, or of different lengths, may reach less far than `end` says. Only then
+        are the `positions` themselves looked at, because looking makes a GPU wait.
+        """
+        if self.config.positions != "learned" or end <= self.config.max_length:
+            return
+        end = end if positions is None else int(positions.max()) + 1
+        if end > self.config.max_length:
             raise UsageError(
                 f"a text of {end} tokens is longer than the learned position table of {self.config.max_length}; "
                 "shorten it, or train with a larger max_length or with sinusoidal, rotary or alibi positions"
@@ -127,10 +134,12 @@ def initialise(model: nn.Module) -> None:
                 nn.init.zeros_(module.bias)
         elif isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
+        elif isinstance(module, nn.RNNBase):
+            pass  # the module around it has drawn its matrices
         elif callable(reset := getattr(module, "reset_parameters", None)):
             reset()
     for stack in model.modules():
-        if isinstance(stack, Stack) and stack.norm is not None:
+        if isinstance(stack, Stack) and any(isinstance(r, Residual) and r.order == "pre" for r in stack.modules()):
             writers = [part for part in stack.modules() if isinstance(part, MultiHead | FeedForward)]
             for part in writers:
                 last = part.output if isinstance(part, MultiHead) else part.outward

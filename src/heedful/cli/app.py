@@ -1,0 +1,45 @@
+"""The command `heedful`: one file a command, each a thin door to a public function."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from heedful.errors import HeedfulError
+
+app = typer.Typer(
+    name="heedful",
+    help="Your text in, your transformer out: trained, fast, served, and open to view.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")] = False,
+) -> None:
+    """Your text in, your transformer out: trained, fast, served, and open to view."""
+
+
+def main() -> None:
+    """Run the command; an error a user can cause is one line and an exit code."""
+    from heedful.cli import commands  # noqa: F401  (registers every command)
+    from heedful.cli.words import spread
+
+    arguments = spread(sys.argv[1:])
+    debug = "--debug" in arguments
+    try:
+        app(arguments)
+    except HeedfulError as error:
+        if debug:
+            raise
+        print(f"heedful: {error}", file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
+    except KeyboardInterrupt:
+        if debug:
+            raise
+        raise SystemExit(130) from None

@@ -1,0 +1,10 @@
+"""All commands, in the order `heedful --help` shows them."""
+
+from __future__ import annotations
+
+from heedful.cli.app import app
+from heedful.cli.doctor import doctor
+from heedful.cli.train import train
+
+for command in (train, doctor):
+    app.command()(command)

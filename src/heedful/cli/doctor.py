@@ -1,0 +1,164 @@
+"""`heedful doctor`: what a corpus holds and what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from heedful.data.report import Finding, Report
+
+BAR = 24
+
+
+def doctor(
+    files: Annotated[
+        list[Path],
+        typer.Argument(help="Two line-aligned text files or a table of pairs; or running text: files, folders."),
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    write: Annotated[
+        Path | None, typer.Option("--write", metavar="DIR", help="Write a clean copy into a new folder.")
+    ] = None,
+    on_bad_line: Annotated[
+        Literal["skip", "fail"], typer.Option(help="Go on after a line that cannot be read, or stop there (exit 3).")
+    ] = "skip",
+    against: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="A held-out file to look for in these; repeat it for each file."),
+    ] = None,
+    kind: Annotated[
+        Literal["auto", "pairs", "text"], typer.Option("--as", help="Read as pairs or as text, whatever the names say.")
+    ] = "auto",
+) -> None:
+    """Count, measure and check FILES: blank, broken, misaligned, repeated, leaked."""
+    from heedful.data.doctor import clean, examine
+
+    with patient_progress(files) as watch:
+        if write is None:
+            report = examine(files, against=against, kind=kind, on_bad_line=on_bad_line, watch=watch)
+        else:
+            report = clean(files, write, against=against, kind=kind, on_bad_line=on_bad_line, watch=watch)
+    if as_json:
+        typer.echo(report.to_json())
+    else:
+        show(report)
+
+
+@contextmanager
+def patient_progress(
+    files: Sequence[Path], *, after: float = 2.0, console: Any = None
+) -> Iterator[Callable[[int], object] | None]:
+    """A progress bar over the files' bytes, on a terminal and only when it takes long; elsewhere nothing."""
+    from time import monotonic
+
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+
+    from heedful.data.sources import text_files
+
+    console = console or Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    progress = Progress(
+        "Reading", BarColumn(), DownloadColumn(), TimeRemainingColumn(), console=console, transient=True
+    )
+    task = progress.add_task("", total=sum(file.stat().st_size for file in text_files(files) if file.is_file()))
+    start = monotonic()
+
+    def watch(count: int) -> None:
+        progress.update(task, advance=count)
+        if not progress.live.is_started and monotonic() - start >= after:
+            progress.start()
+
+    try:
+        yield watch
+    finally:
+        if progress.live.is_started:
+            progress.stop()
+
+
+def show(report: Report, console: Any = None) -> None:
+    """The report as tables, for people."""
+    from rich.console import Console
+
+    console = console or Console(highlight=False)
+
+    def say(text: str) -> None:
+        console.print(text, markup=False, soft_wrap=True)
+
+    what = "pairs" if report.kind == "pairs" else f"lines in {report.documents:,} document(s)"
+    more = f" and {len(report.files) - 3:,} more" if len(report.files) > 4 else ""
+    names = ", ".join(report.files[:3] if more else report.files)
+    say(f"{names}{more}: {report.rows:,} {what}, {report.usable:,} usable")
+    console.print(_sides(report), _histogram(report))
+    found = [finding for finding in report.findings if finding.count]
+    if found:
+        console.print(_findings(report, found))
+    else:
+        say("Nothing wrong was found.")
+    if report.cleaned:
+        left_out = ", ".join(f"{count:,} {kind}" for kind, count in report.cleaned.dropped.items()) or "nothing"
+        say(f"Clean copy in {report.cleaned.folder}: {report.cleaned.kept:,} kept; left out: {left_out}")
+
+
+def _sides(report: Report) -> Any:
+    table = _table("", "characters", "words", "script", "median length", "99% within", "longest")
+    for side in report.sides:
+        numbers = [f"{number:,}" for number in (side.median, side.most, side.longest)]
+        table.add_row(side.name, f"{side.characters:,}", f"{side.words:,}", side.script, *numbers)
+    return table
+
+
+def _histogram(report: Report) -> Any:
+    """Lengths as bars, side by side, from the first length that occurs."""
+    counts = [{bar.low: bar.count for bar in side.histogram} for side in report.sides]
+    highs = {bar.low: bar.high for side in report.sides for bar in side.histogram}
+    most = max(max(side.values(), default=1) for side in counts)
+    table = _table("characters", *(side.name for side in report.sides), right=("characters",))
+    used = [low for low in highs if any(side.get(low) for side in counts)]
+    for low in sorted(low for low in highs if min(used) <= low <= max(used)):
+        span = f"{low:,}" if low == highs[low] else f"{low:,}–{highs[low]:,}"
+        table.add_row(span, *(_bar(side.get(low, 0), most) for side in counts))
+    return table
+
+
+def _bar(count: int, most: int) -> str:
+    return f"{'█' * round(BAR * count / most) or '▏'} {count:,}" if count else ""
+
+
+def _findings(report: Report, found: Sequence[Finding]) -> Any:
+    from rich.markup import escape
+
+    table = _table("found", "count", "share", "first lines", right=("count", "share"))
+    for finding in found:
+        share = f"{finding.count / max(1, report.rows):.2%}"
+        table.add_row(escape(finding.what), f"{finding.count:,}", share, escape(_places(report, finding)))
+    return table
+
+
+def _places(report: Report, finding: Finding) -> str:
+    """The first few line numbers, under the names of their files where there are several."""
+    lines: dict[str, list[str]] = {}
+    for place in finding.places[:5]:
+        lines.setdefault(Path(place.file).name, []).append(str(place.line))
+    dots = " …" if finding.count > 5 else ""
+    if report.kind == "pairs" or len(report.files) == 1:
+        return ", ".join(number for numbers in lines.values() for number in numbers) + dots
+    return "; ".join(f"{name}: {', '.join(numbers)}" for name, numbers in lines.items()) + dots
+
+
+def _table(*columns: str, right: Sequence[str] | None = None) -> Any:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for number, column in enumerate(columns):
+        to_right = column in right if right is not None else number > 0 and column != "script"
+        table.add_column(column, justify="right" if to_right else "left")
+    return table

@@ -1,0 +1,45 @@
+"""Reading what people type on a command line."""
+
+from __future__ import annotations
+
+import re
+
+from heedful.errors import UsageError
+
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def duration_in_seconds(text: str) -> float:
+    """ "90s", "10m", "1h30m", or plain seconds."""
+    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", text)
+    if parts and "".join(number + unit for number, unit in parts) == text:
+        total = sum(float(number) * SECONDS[unit] for number, unit in parts)
+    elif re.fullmatch(r"\d+(\.\d+)?", text):
+        total = float(text)
+    else:
+        raise UsageError(f"'{text}' is no duration; write it as 90s, 10m or 1h30m")
+    if total <= 0:
+        raise UsageError(f"a duration must be positive, got '{text}'")
+    return total
+
+
+TABLES = (".tsv", ".csv", ".jsonl")
+
+
+def spread(arguments: list[str]) -> list[str]:
+    """`--valid dev.en dev.de` as `--valid dev.en --valid dev.de`: a pair of files is one thing to a person.
+
+    Only where pairs are meant: not for running text, nor for a table, which holds both sides.
+    """
+    if "generate" in arguments[:2]:
+        return arguments
+    result: list[str] = []
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        result.append(word)
+        if word in ("--valid", "--test", "--against") and len(rest) > 1:
+            result.append(rest.pop(0))
+            if not any(kind in result[-1] for kind in TABLES) and not rest[0].startswith("-"):
+                result += [word, rest.pop(0)]
+    return result

@@ -1,0 +1,1 @@
+"""From files to batches: sources, doctor, stores, and the built-in corpus of dates."""

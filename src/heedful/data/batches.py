@@ -1,0 +1,179 @@
+"""Which examples go together, and in what order: a pure function of (seed, epoch, index).
+
+Never of workers, world size or wall clock: a resumed run, or the same run on more devices, sees the
+same batches (T2, T3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from heedful.data.store import Ids, Sequences
+from heedful.shapes import Int
+from heedful.text.special import END, PAD, START
+from heedful.text.subwords import SplitTable
+
+Indices = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class PairBatch:
+    """Source and target side by side, padded at the end."""
+
+    source: Int[Tensor, "batch source_tokens"]
+    source_lengths: Int[Tensor, " batch"]
+    target: Int[Tensor, "batch target_tokens"]
+    """Starts with START: what the decoder reads."""
+    labels: Int[Tensor, "batch target_tokens"]
+    """Ends with END: what it should write; PAD where there is nothing to learn."""
+
+    @property
+    def padding(self) -> tuple[int, int]:
+        """(padding, all) tokens."""
+        real = int(self.source_lengths.sum()) + int((self.labels != PAD).sum())
+        return self.source.numel() + self.labels.numel() - real, self.source.numel() + self.labels.numel()
+
+
+@dataclass(frozen=True)
+class TextBatch:
+    """Windows of running text; each token's label is the token after it."""
+
+    tokens: Int[Tensor, "batch tokens"]
+    labels: Int[Tensor, "batch tokens"]
+    document_ids: Int[Tensor, "batch tokens"] | None = None
+    """Which document of its row each token belongs to; None where a row can hold only one."""
+
+
+Batch = PairBatch | TextBatch
+
+
+class PairBatches:
+    """Pairs of like length together, as many as fit the token budget.
+
+    Each epoch shuffles all pairs, sorts large neighbourhoods of the shuffled order by length, cuts
+    them where rows × (longest source + longest target) would pass the budget, and shuffles the cuts.
+    """
+
+    neighbourhood = 1 << 15
+
+    def __init__(
+        self,
+        source: Sequences,
+        target: Sequences,
+        *,
+        tokens: int,
+        seed: int,
+        shuffle: bool = True,
+        splits: tuple[SplitTable, SplitTable] | None = None,
+        subword_dropout: float = 0.0,
+    ) -> None:
+        self.source, self.target = source, target
+        self.tokens, self.seed, self.shuffle = tokens, seed, shuffle
+        self.splits, self.subword_dropout = splits, subword_dropout
+        self.sizes = np.stack([source.lengths + 1, target.lengths + 1])  # END on both sides
+
+    @property
+    def labels(self) -> int:
+        """Tokens to be predicted in an epoch."""
+        return int(self.sizes[1].sum())
+
+    def plan(self, epoch: int) -> list[Indices]:
+        """The epoch's batches, each a list of pair numbers."""
+        draw = np.random.default_rng([self.seed, epoch])
+        order = draw.permutation(len(self.source)) if self.shuffle else np.arange(len(self.source))
+        cuts: list[Indices] = []
+        for start in range(0, len(order), self.neighbourhood):
+            cuts += self._cut(self._by_length(order[start : start + self.neighbourhood]))
+        return [cuts[i] for i in draw.permutation(len(cuts))] if self.shuffle else cuts
+
+    def _by_length(self, order: Indices) -> Indices:
+        """By the longer side, then source, then target: of the orders tried, the least padding on both sides."""
+        source, target = self.sizes[:, order]
+        return order[np.lexsort((target, source, np.maximum(source, target)))]
+
+    def _cut(self, order: Indices) -> list[Indices]:
+        source, target = self.sizes[:, order]
+        cuts, start = [], 0
+        while start < len(order):
+            widest = np.maximum.accumulate(source[start : start + 4096]) + np.maximum.accumulate(
+                target[start : start + 4096]
+            )
+            fits = widest * np.arange(1, len(widest) + 1) <= self.tokens
+            size = max(1, len(fits) if fits.all() else int(fits.argmin()))
+            cuts.append(order[start : start + size])
+            start += size
+        return cuts
+
+    def batch(self, epoch: int, indices: Indices) -> PairBatch:
+        """The tensors of one cut. Subword splits are drawn afresh for every pair and epoch."""
+        sources = [self._sequence(0, epoch, i) for i in indices]
+        targets = [self._sequence(1, epoch, i) for i in indices]
+        source = _padded(sources, after=END)
+        lengths = torch.tensor([len(ids) + 1 for ids in sources])
+        return PairBatch(source, lengths, _padded(targets, before=START), _padded(targets, after=END))
+
+    def _sequence(self, side: int, epoch: int, index: int) -> Ids:
+        ids = (self.source, self.target)[side][index]
+        if self.splits is None or not self.subword_dropout:
+            return ids
+        draw = np.random.default_rng([self.seed, epoch, int(index), side])
+        return self.splits[side].split(ids, self.subword_dropout, draw)
+
+
+class TextBatches:
+    """Every token once an epoch, in windows of `context` tokens that start elsewhere each time."""
+
+    def __init__(
+        self, text: Sequences, *, context: int, rows: int, seed: int, shuffle: bool = True, tokens: int | None = None
+    ) -> None:
+        self.text, self.context, self.rows = text, context, rows
+        self.seed, self.shuffle = seed, shuffle
+        self.many = len(text) > 1
+        self.total = len(text.ids) if tokens is None else min(tokens, len(text.ids))
+
+    @property
+    def labels(self) -> int:
+        """Tokens to be predicted in an epoch: all but the first."""
+        return self.total - 1
+
+    def plan(self, epoch: int) -> list[Indices]:
+        """The epoch's batches, each a list of window starts."""
+        draw = np.random.default_rng([self.seed, epoch])
+        context = min(self.context, self.total - 1)
+        shift = int(draw.integers(min(context, self.total - context))) if self.shuffle else 0
+        starts = np.arange(shift, self.total - 1, context)
+        if self.shuffle:  # whole windows only, so that every batch has one shape
+            starts = draw.permutation(starts[starts + context < self.total])
+        return [starts[i : i + self.rows] for i in range(0, len(starts), self.rows)]
+
+    def batch(self, epoch: int, indices: Indices) -> TextBatch:
+        ends = np.minimum(indices + self.context, self.total - 1)
+        rows = [self.text.ids[start : end + 1] for start, end in zip(indices, ends, strict=True)]
+        longest = max(len(row) for row in rows)
+        window = np.full((len(rows), longest), PAD, np.int64)
+        for row, ids in zip(window, rows, strict=True):
+            row[: len(ids)] = ids
+        tokens = torch.from_numpy(window)
+        documents = None
+        if self.many:
+            places = indices[:, None] + np.arange(longest - 1)
+            documents = torch.from_numpy(np.searchsorted(self.text.starts, places, side="right"))
+        return TextBatch(tokens[:, :-1], tokens[:, 1:], documents)
+
+
+def _padded(sequences: list[Ids], before: int | None = None, after: int | None = None) -> Tensor:
+    first = int(before is not None)
+    width = max(len(ids) for ids in sequences) + 1
+    table = np.full((len(sequences), width), PAD, np.int64)
+    for row, ids in zip(table, sequences, strict=True):
+        row[first : first + len(ids)] = ids
+        if after is not None:
+            row[len(ids)] = after
+    if before is not None:
+        table[:, 0] = before
+    return torch.from_numpy(table)

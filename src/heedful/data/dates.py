@@ -1,0 +1,287 @@
+"""The built-in corpus: dates as people write them in many languages, to be written as 2015-07-01.
+
+Names and patterns come from the Unicode CLDR by way of Babel, so there is nothing to download; a few ways of
+writing that CLDR does not list (ordinals, "den 1. Juli") are added by hand. Every date knows which of its
+letters gave the year, the month and the day: a model's attention can be held against that.
+
+Forms that could mean two days are left out: years of two digits, and numbers alone in an order that
+differs between countries (1/7/2015). What is left has one reading each, over all days and languages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date
+from functools import cache
+from os import PathLike
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from babel import Locale
+from babel.dates import tokenize_pattern
+
+from heedful.errors import UsageError, nearest
+
+FIRST, LAST = date(1900, 1, 1), date(2099, 12, 31)
+HELD_OUT = 0.1
+"""Share of the days kept for validation, and again for the test."""
+
+LANGUAGES = {
+    "en": ("en", "en_GB"),
+    "de": ("de", "de_AT"),
+    "fr": ("fr",),
+    "es": ("es",),
+    "it": ("it",),
+    "pt": ("pt",),
+    "nl": ("nl",),
+    "sv": ("sv",),
+    "pl": ("pl",),
+    "tr": ("tr",),
+    "ru": ("ru",),
+    "el": ("el",),
+    "ar": ("ar",),
+    "hi": ("hi",),
+    "ja": ("ja",),
+    "zh": ("zh", "zh_Hant"),
+    "ko": ("ko",),
+}
+"""The languages, and for each the places whose ways of writing are taken."""
+
+SKELETONS = ("yMMMd", "yMMMEd", "yMMMMd", "yMMMMEd", "yMMMMEEEEd", "yMd")
+
+ADDED = {
+    "en": (
+        "MMMM d°, y",
+        "d° MMMM y",
+        "'the' d° 'of' MMMM, y",
+        "d° 'of' MMMM y",
+        "EEEE 'the' d° 'of' MMMM y",
+        "d-MMM-y",
+    ),
+    "de": ("EEEE, 'den' d. MMMM y", "'den' d. MMMM y"),
+    "fr": ("d° MMMM y", "'le' d° MMMM y", "EEEE d° MMMM y"),
+    "es": ("EEEE d 'de' MMMM 'de' y", "d MMMM y"),
+    "it": ("d° MMMM y", "EEEE d° MMMM y"),
+    "pt": ("d° 'de' MMMM 'de' y", "d MMMM y"),
+    "nl": ("d MMMM y", "EEEE, d MMMM y"),
+    "sv": ("'den' d MMMM y", "EEEE 'den' d MMMM y"),
+    "pl": ("d MMMM y 'r'.", "EEEE, d MMMM y 'r'."),
+    "tr": ("d MMMM y, EEEE",),
+    "ru": ("d MMMM y 'года'", "EEEE, d MMMM y 'года'", "d MMMM y"),
+    "el": ("EEEE, d MMMM y",),
+    "ja": ("y年MM月dd日", "y年M月d日 (E)"),
+    "zh": ("y年MM月dd日", "y年M月d日 EEEE"),
+    "ko": ("y년 M월 d일 EEEE", "y년 MM월 dd일"),
+}
+"""Ways of writing that CLDR does not list. `d°` is the day as an ordinal."""
+
+DIGITS = {"ar": "٠١٢٣٤٥٦٧٨٩", "hi": "०१२३४५६७८९"}
+"""Digits of their own, used beside the others."""
+
+SPACES = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u200f": None, "\u200e": None})
+Span = tuple[int, int]
+
+
+class Links(NamedTuple):
+    """Where year, month and day stand: start and end, in characters."""
+
+    year: Span
+    month: Span
+    day: Span
+
+
+TARGET = Links(year=(0, 4), month=(5, 7), day=(8, 10))
+"""Where they stand in every target."""
+
+
+class DatePair(NamedTuple):
+    """A date as written, in ISO 8601, and where in the first each part of the second comes from."""
+
+    source: str
+    target: str
+    links: Links
+    language: str
+
+
+class Dates(NamedTuple):
+    """The corpus. No day stands in two of its parts."""
+
+    train: tuple[DatePair, ...]
+    valid: tuple[DatePair, ...]
+    test: tuple[DatePair, ...]
+
+
+class Style(NamedTuple):
+    """One way of writing a date: the pieces of a CLDR pattern, and what is done to them."""
+
+    language: str
+    locale: str
+    pattern: str
+    lower: bool = False
+    own_digits: bool = False
+
+    def write(self, day: date) -> DatePair:
+        """The day in this style."""
+        source, spans = "", {}
+        for part, render in _renderers(self):
+            text = render(day)
+            if part:  # a month "7월" is linked by its number alone
+                spans[part] = (len(source), len(source) + len(text.rstrip("월")))
+            source += text
+        return DatePair(source, day.isoformat(), Links(**spans), self.language)
+
+
+def dates_corpus(
+    seed: int = 0, *, train: int = 20_000, valid: int = 1_000, test: int = 1_000, languages: Sequence[str] = ()
+) -> Dates:
+    """So many different dates for each part, the same for the same seed. Languages: all, unless some are named."""
+    days = [date.fromordinal(number) for number in range(FIRST.toordinal(), LAST.toordinal() + 1)]
+    Random(f"{seed} days").shuffle(days)
+    held_out = int(HELD_OUT * len(days))
+    parts = {"test": days[:held_out], "valid": days[held_out : 2 * held_out], "train": days[2 * held_out :]}
+    sizes = {"test": test, "valid": valid, "train": train}
+    by_language = [styles(language) for language in languages or LANGUAGES]
+    made = {name: _draw(Random(f"{seed} {name}"), parts[name], by_language, sizes[name], name) for name in parts}
+    return Dates(**made)
+
+
+def write_dates(
+    folder: str | PathLike[str], seed: int = 0, *, train: int = 20_000, valid: int = 1_000, test: int = 1_000
+) -> Path:
+    """The corpus as line files: train.source, train.target and so on. What is there already must be the same."""
+    path = Path(folder)
+    parts = dates_corpus(seed, train=train, valid=valid, test=test)._asdict()
+    files = {
+        path / f"{name}.{side}": "".join(f"{getattr(pair, side)}\n" for pair in pairs).encode()
+        for name, pairs in parts.items()
+        for side in ("source", "target")
+    }
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        missing = {file: text for file, text in files.items() if not file.exists() or file.read_bytes() != text}
+        for file in missing:
+            if file.exists():
+                raise UsageError(f"{file} holds something else: name another folder, nothing is overwritten")
+        for file, text in missing.items():
+            file.write_bytes(text)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
+    return path
+
+
+@cache
+def styles(language: str) -> tuple[Style, ...]:
+    """All ways of writing a date in a language that have one reading."""
+    if language not in LANGUAGES:
+        raise UsageError(f"no dates in '{language}'; {nearest(language, LANGUAGES)}")
+    places = LANGUAGES[language]
+    listed = [Style(language, place, pattern) for place in places for pattern in _listed(place)]
+    added = [Style(language, places[0], pattern) for pattern in ADDED.get(language, ())]
+    found = [style for style in dict.fromkeys([*listed, *added]) if _has_one_reading(style.pattern)]
+    samples = [date(2015, month, 7 + month) for month in range(1, 13)]
+    cased = [style for style in found if any((text := style.write(day).source) != text.lower() for day in samples)]
+    own = [style._replace(own_digits=True) for style in found if language in DIGITS]
+    lower = [style._replace(lower=True) for style in cased]
+    return (*found, *own, *lower)
+
+
+def _draw(
+    random: Random, days: Sequence[date], by_language: Sequence[Sequence[Style]], size: int, name: str
+) -> tuple[DatePair, ...]:
+    """Different dates: every language as often, and within it every style; lower case half as often."""
+    if size > 5 * len(days):
+        raise UsageError(f"{name} can have at most {5 * len(days):,} dates, got {size:,}")
+    weights = [[1 if style.lower else 2 for style in group] for group in by_language]
+    found: dict[str, DatePair] = {}
+    while len(found) < size:
+        place = random.randrange(len(by_language))
+        (style,) = random.choices(by_language[place], weights[place])
+        pair = style.write(random.choice(days))
+        found[pair.source] = pair
+    return tuple(found.values())
+
+
+def _listed(place: str) -> Iterator[str]:
+    """CLDR's own patterns for a place."""
+    locale = Locale.parse(place)
+    for length in ("full", "long", "medium", "short"):
+        yield locale.date_formats[length].pattern
+    for skeleton in SKELETONS:
+        if skeleton in locale.datetime_skeletons:
+            yield locale.datetime_skeletons[skeleton].pattern
+
+
+def _tokens(pattern: str) -> Iterator[tuple[str, int]]:
+    """A pattern's fields, as letter and width, and the text between them, with a width of 0."""
+    for kind, value in tokenize_pattern(pattern):
+        yield (str(value[0]), int(value[1])) if kind == "field" else (str(value), 0)
+
+
+def _has_one_reading(pattern: str) -> bool:
+    """Four digits of year; and a month by name, or the year first, or dots, which always mean day.month.year."""
+    tokens = list(_tokens(pattern))
+    fields = {text: width for text, width in tokens if width}
+    if fields["y"] == 2:
+        return False
+    between = {text.strip() for text, width in tokens if not width} - {"", ","}
+    return fields["M"] > 2 or next(iter(fields)) == "y" or between == {"."}
+
+
+@cache
+def _renderers(style: Style) -> tuple[tuple[str, Callable[[date], str]], ...]:
+    """The pattern as functions from a day to a piece of text; those of year, month and day by name."""
+    locale = Locale.parse(style.locale)
+    pieces: list[tuple[str, Callable[[date], str]]] = []
+    for text, width in _tokens(style.pattern):
+        if width:
+            pieces.append(_field(locale, text, width))
+            continue
+        if text.startswith("°"):
+            pieces.append(("", ORDINALS[style.language]))
+        pieces.append(("", _literal(text.removeprefix("°"))))
+    return tuple((part, _finished(render, style)) for part, render in pieces)
+
+
+def _finished(render: Callable[[date], str], style: Style) -> Callable[[date], str]:
+    """A piece of text with plain spaces, and in the letters and digits of its style."""
+    own = str.maketrans("0123456789", DIGITS[style.language]) if style.own_digits else {}
+
+    def finished(day: date) -> str:
+        text = render(day).translate(SPACES).translate(own)
+        return text.lower() if style.lower else text
+
+    return finished
+
+
+def _field(locale: Locale, letter: str, width: int) -> tuple[str, Callable[[date], str]]:
+    length = "abbreviated" if width <= 3 else "wide"
+    if letter == "y":
+        return "year", lambda day: str(day.year)
+    if letter == "d":
+        return "day", lambda day: f"{day.day:0{width}d}"
+    if letter == "M" and width <= 2:
+        return "month", lambda day: f"{day.month:0{width}d}"
+    if letter == "M":
+        months = locale.months["format"][length]
+        return "month", lambda day: months[day.month]
+    weekdays = locale.days["format"][length]
+    return "", lambda day: weekdays[day.weekday()]
+
+
+def _literal(text: str) -> Callable[[date], str]:
+    return lambda _: text
+
+
+def _english_ordinal(day: date) -> str:
+    if day.day in (11, 12, 13):
+        return "th"
+    return {1: "st", 2: "nd", 3: "rd"}.get(day.day % 10, "th")
+
+
+def _first_only(mark: str) -> Callable[[date], str]:
+    """In these languages only the first of a month is an ordinal."""
+    return lambda day: mark if day.day == 1 else ""
+
+
+ORDINALS = {"en": _english_ordinal, "fr": _first_only("er"), "it": _first_only("º"), "pt": _first_only("º")}

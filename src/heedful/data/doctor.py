@@ -1,0 +1,237 @@
+"""The doctor: what a corpus holds, what is wrong with it and where, and a clean copy on request."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import lzma
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from os import PathLike
+from pathlib import Path
+from typing import IO, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heedful.data.lines import MAX_LINE, Fault, OnBadLine, Watch
+from heedful.data.reading import Reading
+from heedful.data.report import Cleaned, Report
+from heedful.data.sources import Files, as_paths, scan_documents, scan_pairs, text_files
+from heedful.data.tables import TABLES, kind_of, table_columns
+from heedful.errors import DataError, UsageError
+
+Kind = Literal["auto", "pairs", "text"]
+
+DROPPED = {"pairs": ("duplicate", "leak", "copy", "ratio", "script"), "records": ("duplicate", "leak"), "lines": ()}
+"""What a clean copy leaves out besides faults. From prose nothing: a line gone would tear a hole into it."""
+
+
+def examine(
+    files: Files,
+    *,
+    against: Files | None = None,
+    kind: Kind = "auto",
+    on_bad_line: OnBadLine = "skip",
+    limit: int = MAX_LINE,
+    watch: Watch | None = None,
+) -> Report:
+    """Read a corpus once and say what it holds. `against` names held-out files, which must not occur in it.
+
+    Two text files or a table are pairs and anything else is running text, unless `kind` says otherwise.
+    """
+    return _read(files, against, kind, on_bad_line, limit, watch).report()
+
+
+def clean(
+    files: Files,
+    folder: str | PathLike[str],
+    *,
+    against: Files | None = None,
+    kind: Kind = "auto",
+    on_bad_line: OnBadLine = "skip",
+    limit: int = MAX_LINE,
+    watch: Watch | None = None,
+) -> Report:
+    """Write a clean copy of a corpus into a new folder, under the same names; `cleaned` says what was left out.
+
+    From pairs go faults, duplicates, leaks, copies and outliers; from records faults, duplicates and leaks;
+    from prose only lines that cannot be read. Tables keep their format, and of their columns those that are read.
+    """
+    out = Path(folder)
+    _refuse_full(out)
+    reading = _read(files, against, kind, on_bad_line, limit, watch)
+    if reading.misaligned:
+        raise DataError(f"{reading.misaligned}; there is no telling where they part, so nothing was written")
+    dropped = Counter(reading.faults)
+    with _new_folder(out) as aside:
+        names = _names(reading.files)
+        write = _write_pairs if reading.kind == "pairs" else _write_text
+        kept = write(reading, [aside / name for name in names], dropped)
+    cleaned = Cleaned(folder=str(out), files=tuple(map(str, names)), kept=kept, dropped=dict(+dropped))
+    report: Report = reading.report().with_changes(cleaned=cleaned)
+    return report
+
+
+def _read(
+    files: Files, against: Files | None, kind: Kind, on_bad_line: OnBadLine, limit: int, watch: Watch | None
+) -> Reading:
+    paths = as_paths(files)
+    found = _kind(paths) if kind == "auto" else kind
+    held_out = _hashes(against, found) if against else None
+    reading = Reading(found, paths if found == "pairs" else text_files(paths), on_bad_line, limit, held_out)
+    reading.read(watch)
+    if not len(reading.survey):
+        why = ", ".join(f"{count:,} {kind}" for kind, count in reading.faults.items())
+        raise DataError(f"nothing usable in {', '.join(map(str, paths))}" + (f": {why}" if why else ""))
+    return reading
+
+
+def _kind(paths: Sequence[Path]) -> Literal["pairs", "text"]:
+    if any(path.is_dir() for path in paths):
+        return "text"
+    if len(paths) == 1 and kind_of(paths[0]) in TABLES:
+        return "text" if "text" in table_columns(paths[0]) else "pairs"
+    return "pairs" if [kind_of(path) for path in paths] == ["lines", "lines"] else "text"
+
+
+def _hashes(files: Files, kind: Literal["pairs", "text"]) -> NDArray[np.int64]:
+    """The hashes of held-out sources or long lines, to look for among the others."""
+    found = [np.zeros(0, np.int64)]
+    for group in [text_files(files)] if kind == "text" else _pairs_of(as_paths(files)):
+        reading = Reading(kind, group)
+        reading.read()
+        if reading.misaligned:
+            raise DataError(reading.misaligned)
+        found.append(reading.survey.keys)
+    return np.setdiff1d(np.concatenate(found), [0])
+
+
+def _pairs_of(paths: Sequence[Path]) -> list[list[Path]]:
+    """Several test sets at once: tables stand alone, line files go two by two."""
+    groups: list[list[Path]] = []
+    for path in paths:
+        if groups and len(groups[-1]) == 1 and kind_of(groups[-1][0]) not in TABLES:
+            groups[-1].append(path)
+        else:
+            groups.append([path])
+    return groups
+
+
+def _write_pairs(reading: Reading, outputs: Sequence[Path], dropped: Counter[str]) -> int:
+    reasons = _reasons(reading, DROPPED["pairs"])
+    kept = row = 0
+    with ExitStack() as stack:
+        writers = [_writer(stack, path, ("source", "target")) for path in outputs]
+        for pair in scan_pairs(reading.files, limit=reading.limit):
+            if isinstance(pair, Fault):
+                continue
+            if reason := reasons(row):
+                dropped[reason] += 1
+            else:
+                kept += 1
+                cells = [pair[:2]] if len(writers) == 1 else [(pair.source,), (pair.target,)]
+                for write, cell in zip(writers, cells, strict=True):
+                    write(cell)
+            row += 1
+    return kept
+
+
+def _write_text(reading: Reading, outputs: Sequence[Path], dropped: Counter[str]) -> int:
+    targets = dict(zip(reading.files, outputs, strict=True))
+    dropped.pop("blank", None)
+    kept = row = 0
+    for file, output in targets.items():
+        is_table = kind_of(file) in TABLES
+        reasons = _reasons(reading, DROPPED["records" if is_table else "lines"])
+        with ExitStack() as stack:
+            write = _writer(stack, output, ("text",))
+            for piece in scan_documents([file], limit=reading.limit):
+                if isinstance(piece, Fault):
+                    dropped["blank"] += piece.kind == "blank"
+                    continue
+                is_blank = not piece.text.strip()
+                if not is_blank and (reason := reasons(row)):
+                    dropped[reason] += 1
+                else:
+                    kept += 1
+                    write((piece.text if is_table else piece.text.removesuffix("\n"),))
+                row += not is_blank
+    return kept
+
+
+def _reasons(reading: Reading, kinds: Sequence[str]) -> Callable[[int], str]:
+    """Why a row is left out, or nothing. A row with two troubles goes under the first."""
+    troubles = reading.troubles()
+    names = ["", *kinds]
+    chosen = np.zeros(len(reading.survey), np.uint8)
+    for kind in reversed(kinds):
+        if kind in troubles:
+            chosen[troubles[kind]] = names.index(kind)
+    places = chosen.tobytes()
+
+    def reason(row: int) -> str:
+        if row >= len(places):
+            raise DataError(f"{', '.join(map(str, reading.files))} changed while being read")
+        return names[places[row]]
+
+    return reason
+
+
+def _writer(stack: ExitStack, path: Path, columns: tuple[str, ...]) -> Callable[[Sequence[str]], object]:
+    """How to write one row to a new file, in the format its name calls for."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = stack.enter_context(_create(path))
+    kind = kind_of(path)
+    if kind == "jsonl":
+        return lambda cells: file.write(json.dumps(dict(zip(columns, cells, strict=True)), ensure_ascii=False) + "\n")
+    if kind == "csv":
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(columns)
+        return table.writerow
+    if kind == "tsv":
+        file.write("\t".join(columns) + "\n")
+    return lambda cells: file.write("\t".join(cells) + "\n")
+
+
+def _create(path: Path) -> IO[str]:
+    if path.suffix.lower() == ".gz":
+        return gzip.open(path, "xt", encoding="utf-8", newline="\n")
+    if path.suffix.lower() == ".xz":
+        return lzma.open(path, "xt", encoding="utf-8", newline="\n")
+    return path.open("x", encoding="utf-8", newline="\n")
+
+
+def _names(files: Sequence[Path]) -> list[Path]:
+    """The files' names in the copy: as they are, with as much of their folders as keeps them apart."""
+    whole = [path.absolute() for path in files]
+    common = os.path.commonpath([path.parent for path in whole])
+    return [path.relative_to(common) for path in whole]
+
+
+def _refuse_full(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file: name a new folder")
+    if folder.is_dir() and any(folder.iterdir()):
+        raise UsageError(f"{folder} is not empty: name a new folder, nothing is overwritten")
+
+
+@contextmanager
+def _new_folder(folder: Path) -> Iterator[Path]:
+    """A folder that appears whole or not at all: written aside, then renamed."""
+    aside = folder.with_name(f".{folder.name}.{os.getpid()}")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        aside.mkdir()
+        yield aside
+        if folder.is_dir():
+            folder.rmdir()
+        aside.rename(folder)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be written: {error.strerror}") from None
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)

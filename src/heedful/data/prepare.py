@@ -1,0 +1,224 @@
+"""From files to stores: sample, learn a tokenizer, encode once. Memory stays flat however long the text is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+from heedful.data.sources import Pair, content_hash, is_held_out, read_documents, read_pairs
+from heedful.data.store import Sequences, SequencesWriter, new_store, store_folder
+from heedful.errors import DataError
+from heedful.text.special import END
+from heedful.text.tokenizer import Tokenizer, TokenizerConfig
+
+KEPT_TEXTS = 2000
+BLOCK = 8192
+"""Texts encoded at a time: enough to keep every core of the tokenizer busy."""
+
+OnBadLine = Literal["fail", "skip"]
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Split:
+    """One part of the data: its ids, and what they measure in text."""
+
+    sides: tuple[Sequences, ...]
+    """Source and target, or running text."""
+    examples: int
+    words: int
+    bytes: int
+    """Words and UTF-8 bytes of what is predicted: the target, or the running text."""
+    texts: tuple[tuple[str, str], ...] = ()
+    """The first pairs as text, for scoring what a model writes."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """All that training reads."""
+
+    tokenizers: tuple[Tokenizer, ...]
+    """One, or source and target."""
+    train: Split
+    valid: Split
+    dropped: dict[str, int]
+
+
+def learn_tokenizers(
+    texts: Sequence[Callable[[], Iterable[str]]], config: TokenizerConfig, *, characters: int, sample: int
+) -> tuple[Tokenizer, ...]:
+    """A tokenizer for each stream of texts, from a bounded sample of it."""
+    share = sample / max(1, characters)
+    return tuple(Tokenizer.train(sampled(stream(), share), config) for stream in texts)
+
+
+def sampled(texts: Iterable[str], share: float) -> Iterator[str]:
+    """A share of the texts, chosen by their content: however a file is sorted, every part of it is heard."""
+    limit = int(share * 2**64)
+    for text in texts:
+        digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+        if share >= 1 or int.from_bytes(digest, "big") < limit:
+            yield text
+
+
+def prepare_pairs(
+    train: Sequence[Path],
+    valid: Sequence[Path],
+    tokenizers: tuple[Tokenizer, ...],
+    *,
+    held_out: float,
+    max_length: int,
+    on_bad_line: OnBadLine = "fail",
+    progress: Progress = lambda _: None,
+) -> Prepared:
+    """Stores of encoded pairs. Without validation files, a share of the sources is held out by hash."""
+    folder = _folder([*train, *valid], tokenizers, kind="pairs", split=[len(train), held_out], max_length=max_length)
+
+    def part(pair: Pair) -> str:
+        return "valid" if not valid and is_held_out(pair.source, held_out) else "train"
+
+    if not folder.exists():
+        with new_store(folder) as aside:
+            dropped: Counter[str] = Counter()
+            parts = {name: _Part(aside, name, ("source", "target"), tokenizers) for name in ("train", "valid")}
+            _encode_pairs(
+                read_pairs(train, on_bad_line=on_bad_line, dropped=dropped),
+                lambda pair: parts[part(pair)],
+                tokenizers,
+                max_length,
+                dropped,
+                progress,
+            )
+            if valid:
+                apart = read_pairs(valid, on_bad_line=on_bad_line)
+                _encode_pairs(apart, lambda _: parts["valid"], tokenizers, max_length, Counter(), progress)
+            _finish(aside, parts, dropped)
+    return _opened(folder, tokenizers, ("source", "target"))
+
+
+def prepare_text(
+    train: Sequence[Path],
+    valid: Sequence[Path],
+    tokenizer: Tokenizer,
+    *,
+    held_out: float,
+    on_bad_line: OnBadLine = "fail",
+    progress: Progress = lambda _: None,
+) -> Prepared:
+    """Stores of running text, END after each document. Without validation files, the last part is held out.
+
+    The *last* part, not lines drawn at random: a line's neighbours would give it away.
+    """
+    folder = _folder([*train, *valid], (tokenizer,), kind="text", split=[len(train), held_out])
+    if not folder.exists():
+        with new_store(folder) as aside:
+            dropped: Counter[str] = Counter()
+            parts = {name: _Part(aside, name, ("text",), (tokenizer,)) for name in ("train", "valid")}
+            end = float("inf")
+            if not valid:
+                size = sum(len(text) for text, _ in read_documents(train, on_bad_line=on_bad_line))
+                end = size * (1 - held_out)
+            _encode_text(
+                read_documents(train, on_bad_line=on_bad_line, dropped=dropped),
+                lambda seen: parts["train" if seen < end else "valid"],
+                tokenizer,
+                progress,
+            )
+            if valid:
+                apart = read_documents(valid, on_bad_line=on_bad_line)
+                _encode_text(apart, lambda _: parts["valid"], tokenizer, progress)
+            _finish(aside, parts, dropped)
+    return _opened(folder, (tokenizer,), ("text",))
+
+
+class _Part:
+    """A part being written."""
+
+    def __init__(self, folder: Path, name: str, sides: tuple[str, ...], tokenizers: tuple[Tokenizer, ...]) -> None:
+        ends = (tokenizers[0], tokenizers[-1])
+        self.sides = [
+            SequencesWriter(folder, f"{name}.{side}", len(tokenizer))
+            for side, tokenizer in zip(sides, ends, strict=False)
+        ]
+        self.size = Counter[str]()
+        self.texts: list[tuple[str, str]] = []
+
+    def measure(self, text: str) -> None:
+        self.size["words"] += len(text.split())
+        self.size["bytes"] += len(text.encode())
+
+
+def _encode_pairs(
+    pairs: Iterator[Pair],
+    part_of: Callable[[Pair], _Part],
+    tokenizers: tuple[Tokenizer, ...],
+    max_length: int,
+    dropped: Counter[str],
+    progress: Progress,
+) -> None:
+    while block := list(islice(pairs, BLOCK)):
+        sources = tokenizers[0].encode([pair.source for pair in block])
+        targets = tokenizers[-1].encode([pair.target for pair in block])
+        for pair, source, target in zip(block, sources, targets, strict=True):
+            if max(len(source), len(target)) >= max_length:  # END needs a place too
+                dropped[f"longer than {max_length} tokens"] += 1
+                continue
+            part = part_of(pair)
+            part.measure(pair.target)
+            part.size["examples"] += 1
+            if len(part.texts) < KEPT_TEXTS:
+                part.texts.append((pair.source, pair.target))
+            for side, ids in zip(part.sides, (source, target), strict=True):
+                side.write(ids)
+                side.end()
+        progress(len(block))
+
+
+def _encode_text(
+    pieces: Iterator[tuple[str, bool]], part_at: Callable[[int], _Part], tokenizer: Tokenizer, progress: Progress
+) -> None:
+    seen = 0
+    while block := list(islice(pieces, BLOCK)):
+        for (text, last), ids in zip(block, tokenizer.encode([text for text, _ in block]), strict=True):
+            part = part_at(seen)
+            seen += len(text)
+            part.measure(text)
+            part.sides[0].write([*ids, END] if last else ids)
+            if last:
+                part.sides[0].end()
+                part.size["examples"] += 1
+        progress(len(block))
+
+
+def _finish(folder: Path, parts: dict[str, _Part], dropped: Counter[str]) -> None:
+    for name, part in parts.items():
+        if not part.size["bytes"]:
+            why = ", ".join(f"{count} {reason}" for reason, count in dropped.items()) or "the files are too small"
+            raise DataError(f"nothing is left to {'train on' if name == 'train' else 'validate with'}: {why}")
+        for side in part.sides:
+            side.close()
+    sizes = {name: {**part.size, "texts": part.texts} for name, part in parts.items()}
+    (folder / "sizes.json").write_text(json.dumps({**sizes, "dropped": dict(dropped)}), encoding="utf-8")
+
+
+def _opened(folder: Path, tokenizers: tuple[Tokenizer, ...], sides: tuple[str, ...]) -> Prepared:
+    sizes = json.loads((folder / "sizes.json").read_text(encoding="utf-8"))
+
+    def split(name: str) -> Split:
+        size = sizes[name]
+        opened = tuple(Sequences(folder, f"{name}.{side}") for side in sides)
+        texts = tuple((source, target) for source, target in size["texts"])
+        return Split(opened, size.get("examples", 1), size["words"], size["bytes"], texts)
+
+    return Prepared(tokenizers, split("train"), split("valid"), sizes["dropped"])
+
+
+def _folder(files: list[Path], tokenizers: tuple[Tokenizer, ...], **settings: Any) -> Path:
+    learned = [hashlib.sha256(tokenizer.to_json().encode()).hexdigest() for tokenizer in tokenizers]
+    return store_folder({"files": content_hash(files), "tokenizers": learned, **settings})

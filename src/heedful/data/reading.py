@@ -1,0 +1,195 @@
+"""A corpus read through once: the faults met on the way, a survey of the rest, and which rows are in trouble."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heedful.data.lines import MAX_LINE, Fault, OnBadLine, Watch, drop
+from heedful.data.report import Bar, Finding, Place, Report, Side
+from heedful.data.sources import scan_documents, scan_pairs
+from heedful.data.survey import Column, Mask, Survey, chunks
+from heedful.data.tables import kind_of
+
+SHOWN = 10
+"""Places given for each finding: enough to go and look."""
+
+LONG_LINE = 40
+"""Shorter lines of running text ("Chapter I.", "All:") come back by right; longer ones are suspect."""
+
+FAULTS = {
+    "misaligned": "lines without a partner",
+    "utf-8": "lines that are not UTF-8",
+    "nul": "lines with a NUL byte",
+    "overlong": "lines that are too long",
+    "malformed": "rows that cannot be parsed",
+    "blank": "blank lines",
+}
+TROUBLES = {
+    "pairs": {
+        "duplicate": "pairs that were there before",
+        "source": "sources that were there before, with another target",
+        "leak": "pairs whose source is also held out",
+        "copy": "targets that repeat their source untranslated",
+        "ratio": "pairs with one side far too long for the other",
+        "script": "pairs with a side in another script than the rest",
+    },
+    "text": {
+        "duplicate": "long lines or records that were there before",
+        "leak": "long lines or records that are also held out",
+        "script": "lines in another script than the rest",
+    },
+}
+
+
+@dataclass
+class Reading:
+    """Files as pairs or as running text. `held_out` are the hashes that must not occur among them."""
+
+    kind: Literal["pairs", "text"]
+    files: Sequence[Path]
+    on_bad_line: OnBadLine = "skip"
+    limit: int = MAX_LINE
+    held_out: NDArray[np.int64] | None = None
+    survey: Survey = field(init=False)
+    documents: int = field(init=False, default=0)
+    _faults: Counter[str] = field(init=False, default_factory=Counter)
+    _places: dict[str, list[Place]] = field(init=False, default_factory=dict)
+    _misaligned: str = field(init=False, default="")
+    _starts: list[tuple[int, Path]] = field(init=False, default_factory=list)
+    """The first row of each file of running text."""
+
+    def __post_init__(self) -> None:
+        has_lines = self.kind == "text" and any(kind_of(path) == "lines" for path in self.files)
+        self.survey = Survey(2 if self.kind == "pairs" else 1, shortest=LONG_LINE if has_lines else 1)
+
+    def read(self, watch: Watch | None = None) -> None:
+        """Go through the files, once."""
+        rows = self._pairs(watch) if self.kind == "pairs" else self._text(watch)
+        for lines, texts in chunks(rows):
+            self.survey.add(lines, texts)
+
+    def _pairs(self, watch: Watch | None) -> Iterator[tuple[int, tuple[str, ...]]]:
+        for row in scan_pairs(self.files, limit=self.limit, watch=watch):
+            if isinstance(row, Fault):
+                self._note(row)
+            else:
+                yield row.line, (row.source, row.target)
+
+    def _text(self, watch: Watch | None) -> Iterator[tuple[int, tuple[str, ...]]]:
+        count, file = 0, None
+        for piece in scan_documents(self.files, limit=self.limit, watch=watch):
+            if isinstance(piece, Fault):
+                self._note(piece)
+                continue
+            self.documents += piece.ends
+            if not (text := piece.text.strip()):
+                self._note(Fault("blank", piece.path, piece.line, "the line is blank"))
+                continue
+            if piece.path is not file:
+                file = piece.path
+                self._starts.append((count, file))
+            count += 1
+            yield piece.line, (text,)
+
+    def _note(self, fault: Fault) -> None:
+        if fault.kind == "misaligned":
+            self._misaligned = fault.what
+        else:
+            drop(fault, self.on_bad_line, None)
+        self._faults[fault.kind] += 1
+        places = self._places.setdefault(fault.kind, [])
+        if len(places) < SHOWN:
+            places.append(Place(file=str(fault.path), line=fault.line))
+
+    @property
+    def faults(self) -> Counter[str]:
+        """Lines that could not be used, by kind."""
+        return Counter({kind: count for kind, count in self._faults.items() if kind != "misaligned"})
+
+    @property
+    def misaligned(self) -> str:
+        """How the line counts of two files differ, if they do."""
+        return self._misaligned
+
+    def troubles(self) -> dict[str, Mask]:
+        """Which of the usable rows are in trouble, by kind."""
+        survey = self.survey
+        found = {"duplicate": survey.repeated()}
+        if self.held_out is not None:
+            found["leak"] = np.isin(survey.keys, self.held_out)
+        if self.kind == "pairs":
+            found["source"] = survey.repeated_first() & ~found["duplicate"]
+            found |= {"copy": survey.copies(), "ratio": survey.outliers()}
+        found["script"] = np.logical_or.reduce([column.strangers() for column in survey.columns])
+        return found
+
+    def report(self) -> Report:
+        """All of it in words and numbers."""
+        names = ("source", "target") if self.kind == "pairs" else ("text",)
+        troubles = [self._trouble(kind, mask) for kind, mask in self.troubles().items()]
+        return Report(
+            kind=self.kind,
+            files=tuple(str(path) for path in self.files),
+            rows=len(self.survey) + self.faults.total(),
+            usable=len(self.survey),
+            documents=self.documents if self.kind == "text" else None,
+            sides=tuple(_side(name, column) for name, column in zip(names, self.survey.columns, strict=True)),
+            findings=(*self._met(), *troubles),
+        )
+
+    def _met(self) -> Iterator[Finding]:
+        for kind, what in FAULTS.items():
+            if kind == "misaligned":
+                if self.kind == "text":
+                    continue
+                what = self._misaligned or what
+            places = tuple(self._places.get(kind, ()))
+            yield Finding(kind=kind, what=what, count=self._faults[kind], places=places)
+
+    def _trouble(self, kind: str, mask: Mask) -> Finding:
+        what = TROUBLES[self.kind][kind]
+        if kind == "leak" and self.held_out is not None:
+            met = int(np.isin(self.held_out, self.survey.keys).sum())
+            what += f" ({met:,} of the {len(self.held_out):,} there)"
+        places = tuple(self._place(int(row)) for row in np.flatnonzero(mask)[:SHOWN])
+        return Finding(kind=kind, what=what, count=int(mask.sum()), places=places)
+
+    def _place(self, row: int) -> Place:
+        file = self.files[0]
+        if self._starts:
+            file = self._starts[bisect_right(self._starts, row, key=lambda start: start[0]) - 1][1]
+        return Place(file=str(file), line=self.survey.line(row))
+
+
+def _side(name: str, column: Column) -> Side:
+    return Side(
+        name=name,
+        characters=column.characters,
+        words=column.words,
+        script=column.script,
+        median=column.quantile(0.5),
+        most=column.quantile(0.99),
+        longest=column.longest,
+        histogram=tuple(_bars(column)),
+    )
+
+
+def _bars(column: Column) -> Iterator[Bar]:
+    """Rows between powers of two, up to the longest; the last bar takes all that is longer."""
+    low, highest = 1, len(column.lengths) - 1
+    while low <= min(column.longest, highest):
+        high = 2 * low - 1
+        yield Bar(low=low, high=max(high, column.longest if low == highest else 0), count=_between(column, low, high))
+        low *= 2
+
+
+def _between(column: Column, low: int, high: int) -> int:
+    return int(column.lengths[low : high + 1].sum())

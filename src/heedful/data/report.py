@@ -1,0 +1,80 @@
+"""What the doctor says, as checked values: printed as tables by the command, and as JSON for programs."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from heedful.config import Config
+
+
+class Place(Config):
+    """Where to look."""
+
+    file: str
+    line: int
+
+
+class Finding(Config):
+    """One kind of trouble: how often, and where first."""
+
+    kind: str
+    what: str
+    count: int
+    places: tuple[Place, ...] = ()
+
+
+class Bar(Config):
+    """Rows of `low` to `high` characters."""
+
+    low: int
+    high: int
+    count: int
+
+
+class Side(Config):
+    """One column of the corpus: source, target, or text. Lengths are in characters."""
+
+    name: str
+    characters: int
+    words: int
+    script: str
+    median: int
+    most: int
+    """Ninety-nine rows in a hundred are no longer than this."""
+    longest: int
+    histogram: tuple[Bar, ...]
+
+
+class Cleaned(Config):
+    """What a clean copy kept and left out."""
+
+    folder: str
+    files: tuple[str, ...]
+    kept: int
+    dropped: dict[str, int]
+
+
+class Report(Config):
+    """What the doctor found. Every kind of finding looked for is listed, those not met with a count of 0."""
+
+    kind: Literal["pairs", "text"]
+    files: tuple[str, ...]
+    rows: int
+    """Pairs, or lines and records of text, usable or not."""
+    usable: int
+    documents: int | None
+    """Of running text."""
+    sides: tuple[Side, ...]
+    findings: tuple[Finding, ...]
+    cleaned: Cleaned | None = None
+
+    def count(self, kind: str) -> int:
+        """How often a kind of finding was met."""
+        return next((finding.count for finding in self.findings if finding.kind == kind), 0)
+
+    def lines(self, kind: str) -> tuple[int, ...]:
+        """The first line numbers of a kind of finding."""
+        return next((tuple(place.line for place in found.places) for found in self.findings if found.kind == kind), ())
+
+    def to_json(self) -> str:
+        return self.model_dump_json(indent=2)

@@ -1,0 +1,88 @@
+"""Which script a line is written in: a quick way to see that a column holds another language's text."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+SCRIPTS = (
+    "none",
+    "Latin",
+    "Greek",
+    "Cyrillic",
+    "Armenian",
+    "Hebrew",
+    "Arabic",
+    "Devanagari",
+    "Bengali",
+    "Gurmukhi",
+    "Gujarati",
+    "Tamil",
+    "Telugu",
+    "Kannada",
+    "Malayalam",
+    "Sinhala",
+    "Thai",
+    "Lao",
+    "Tibetan",
+    "Myanmar",
+    "Georgian",
+    "Hangul",
+    "Ethiopic",
+    "Khmer",
+    "Han or kana",
+)
+
+# Unicode blocks, by their first and last letters. Digits, marks and punctuation belong to no script.
+# Japanese mixes Han and kana in one sentence, so the two are one script here.
+RANGES = {
+    "Latin": [(0x41, 0x5A), (0x61, 0x7A), (0xC0, 0xD6), (0xD8, 0xF6), (0xF8, 0x24F), (0x1E00, 0x1EFF)],
+    "Greek": [(0x370, 0x3FF), (0x1F00, 0x1FFF)],
+    "Cyrillic": [(0x400, 0x52F)],
+    "Armenian": [(0x531, 0x587)],
+    "Hebrew": [(0x5D0, 0x5EA)],
+    "Arabic": [(0x620, 0x64A), (0x66E, 0x6D3), (0x6FA, 0x77F)],
+    "Devanagari": [(0x900, 0x965)],
+    "Bengali": [(0x980, 0x9E5)],
+    "Gurmukhi": [(0xA00, 0xA65)],
+    "Gujarati": [(0xA80, 0xAE5)],
+    "Tamil": [(0xB80, 0xBE5)],
+    "Telugu": [(0xC00, 0xC65)],
+    "Kannada": [(0xC80, 0xCE5)],
+    "Malayalam": [(0xD00, 0xD65)],
+    "Sinhala": [(0xD80, 0xDE5)],
+    "Thai": [(0xE01, 0xE4E)],
+    "Lao": [(0xE80, 0xECF)],
+    "Tibetan": [(0xF00, 0xF1F), (0xF40, 0xFFF)],
+    "Myanmar": [(0x1000, 0x103F)],
+    "Georgian": [(0x10A0, 0x10FF)],
+    "Hangul": [(0x1100, 0x11FF), (0x3131, 0x318E), (0xAC00, 0xD7A3)],
+    "Ethiopic": [(0x1200, 0x135A)],
+    "Khmer": [(0x1780, 0x17D3)],
+    "Han or kana": [(0x3041, 0x30FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x323AF)],
+}
+
+
+def scripts_of(texts: list[str], lengths: NDArray[Any]) -> NDArray[np.uint8]:
+    """For each text the script most of its letters belong to, as a place in SCRIPTS; 0 where it has no letters."""
+    together = "".join(texts)
+    if together.isascii():
+        script = _table()[np.frombuffer(together.encode("ascii"), np.uint8)]
+    else:
+        script = _table()[np.frombuffer(together.encode("utf-32-le"), np.uint32)]
+    row, width = np.repeat(np.arange(len(texts)), lengths), len(SCRIPTS)
+    counts = np.bincount(row * width + script, minlength=len(texts) * width).reshape(len(texts), width)
+    counts[:, 0] = 0
+    return np.asarray(counts.argmax(axis=1), np.uint8)
+
+
+@cache
+def _table() -> NDArray[np.uint8]:
+    table = np.zeros(0x110000, np.uint8)
+    for name, ranges in RANGES.items():
+        for first, last in ranges:
+            table[first : last + 1] = SCRIPTS.index(name)
+    return table

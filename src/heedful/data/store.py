@@ -1,0 +1,102 @@
+"""Token ids on disk, read through memory maps: a corpus may be larger than memory.
+
+A store is a folder of sequences. It is written once, under a name that is the hash of everything it
+depends on (the files' contents, the tokenizer, the limits), and never changed after.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from heedful.errors import DataError
+
+Ids = npt.NDArray[np.integer[Any]]
+FORMAT = 1
+
+
+class Sequences:
+    """A list of id sequences in two files: all ids end to end, and where each sequence ends."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        described = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+        self.ids = _map(folder / f"{name}.ids", described["type"])
+        ends = _map(folder / f"{name}.ends", "int64")
+        self.starts = np.concatenate([np.zeros(1, np.int64), ends])
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def __getitem__(self, index: int) -> Ids:
+        return self.ids[self.starts[index] : self.starts[index + 1]]
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        return np.diff(self.starts)
+
+
+class SequencesWriter:
+    """Append sequences as they are tokenised; memory stays flat however long one of them is."""
+
+    def __init__(self, folder: Path, name: str, vocabulary: int) -> None:
+        self.type = "uint16" if vocabulary <= 1 << 16 else "uint32"
+        self.folder, self.name = folder, name
+        self._ids = (folder / f"{name}.ids").open("wb")
+        self._ends = (folder / f"{name}.ends").open("wb")
+        self._written = 0
+        self._closed = 0
+
+    def write(self, ids: list[int]) -> None:
+        """More of the sequence being written."""
+        self._ids.write(np.asarray(ids, self.type).tobytes())
+        self._written += len(ids)
+
+    def end(self) -> None:
+        """The sequence is complete."""
+        self._ends.write(np.int64(self._written).tobytes())
+        self._closed = self._written
+
+    def close(self) -> None:
+        if self._closed != self._written:
+            self.end()
+        for file in (self._ids, self._ends):
+            file.flush()
+            os.fsync(file.fileno())
+            file.close()
+        described = {"type": self.type, "ids": self._written}
+        (self.folder / f"{self.name}.json").write_text(json.dumps(described), encoding="utf-8")
+
+
+def store_folder(key: dict[str, Any], root: Path | None = None) -> Path:
+    """Where the store for this key lives: in the user's cache unless HEEDFUL_CACHE says otherwise."""
+    base = root or Path(os.environ.get("HEEDFUL_CACHE") or Path.home() / ".cache" / "heedful")
+    digest = hashlib.sha256(json.dumps({**key, "format": FORMAT}, sort_keys=True).encode()).hexdigest()
+    return base / "stores" / digest[:24]
+
+
+@contextmanager
+def new_store(folder: Path) -> Iterator[Path]:
+    """Write a store aside and rename it when whole; a failed one leaves nothing behind."""
+    aside = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
+    try:
+        aside.mkdir(parents=True)
+        yield aside
+        if not folder.exists():  # another run may have written the same store meanwhile
+            aside.rename(folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _map(file: Path, kind: str) -> Ids:
+    if file.stat().st_size == 0:
+        raise DataError(f"{file} holds no tokens: everything was filtered out")
+    return np.memmap(file, dtype=kind, mode="r")

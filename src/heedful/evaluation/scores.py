@@ -1,0 +1,98 @@
+"""How good is it: BLEU and chrF by sacreBLEU, exact match, perplexity, bits per byte."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class TextScores:
+    """A system's texts against references: every number with what it takes to compare it."""
+
+    bleu: float
+    bleu_low: float
+    """Ends of the 95% bootstrap interval."""
+    bleu_high: float
+    bleu_signature: str
+    bleu_lowercased: float
+    chrf: float
+    chrf_signature: str
+    exact_match: float
+    """Share of texts that equal their reference."""
+    texts: int
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def text_scores(outputs: Sequence[str], references: Sequence[str], *, samples: int = 1000) -> TextScores:
+    """Cased, detokenised BLEU (Papineni 2002; Post 2018), chrF (Popović 2015) and exact match.
+
+    The interval is a bootstrap over texts (Koehn 2004), seeded: the same texts give the same ends.
+    """
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+
+    bleu, chrf = BLEU(), CHRF()
+    texts, answers = list(outputs), [list(references)]
+    score = bleu.corpus_score(texts, answers, n_bootstrap=samples) if samples else bleu.corpus_score(texts, answers)
+    spread = float(getattr(score, "_ci", 0.0) or 0.0)
+    middle = float(getattr(score, "_mean", score.score) if samples else score.score)
+    return TextScores(
+        bleu=float(score.score),
+        bleu_low=middle - spread,
+        bleu_high=middle + spread,
+        bleu_signature=str(bleu.get_signature()),
+        bleu_lowercased=float(BLEU(lowercase=True).corpus_score(texts, answers).score),
+        chrf=float(chrf.corpus_score(texts, answers).score),
+        chrf_signature=str(chrf.get_signature()),
+        exact_match=sum(a == b for a, b in zip(texts, references, strict=True)) / max(1, len(texts)),
+        texts=len(texts),
+    )
+
+
+def sample_bleu(outputs: Sequence[str], references: Sequence[str]) -> float:
+    """BLEU alone, for watching a run."""
+    from sacrebleu.metrics.bleu import BLEU
+
+    return float(BLEU().corpus_score(list(outputs), [list(references)]).score)
+
+
+@dataclass(frozen=True)
+class PredictionScores:
+    """How surprised a model is by a text; lower is better."""
+
+    loss: float
+    """Nats per token."""
+    perplexity: float
+    """exp(loss): per token, so comparable only under one tokenizer."""
+    word_perplexity: float
+    """Per whitespace-separated word."""
+    bits_per_byte: float
+    """Per UTF-8 byte: comparable across tokenizers."""
+    tokens: int
+    words: int
+    bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def prediction_scores(nats: float, tokens: int, words: int, size: int) -> PredictionScores:
+    """From the summed negative log-probability of a text to its usual forms."""
+    return PredictionScores(
+        loss=nats / max(1, tokens),
+        perplexity=_exp(nats / max(1, tokens)),
+        word_perplexity=_exp(nats / max(1, words)),
+        bits_per_byte=nats / max(1, size) / math.log(2),
+        tokens=tokens,
+        words=words,
+        bytes=size,
+    )
+
+
+def _exp(x: float) -> float:
+    return math.exp(x) if x < 700 else math.inf

@@ -1,0 +1,29 @@
+"""The next token of running text: the loss of a language model (F2, T4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from heedful.data.batches import TextBatch
+from heedful.objectives.cross_entropy import token_loss
+from heedful.shapes import Float
+from heedful.text.special import PAD
+
+
+@dataclass(frozen=True)
+class Language:
+    """Every token is the label of the one before it: text teaches by itself (T4)."""
+
+    label_smoothing: float = 0.0
+
+    def tokens(self, batch: TextBatch) -> int:
+        return int((batch.labels != PAD).sum())
+
+    def loss(self, model: Any, batch: TextBatch) -> Float[Tensor, ""]:
+        states = model.states(batch.tokens, document_ids=batch.document_ids)
+        smooth = self.label_smoothing if model.training else 0.0
+        return token_loss(partial(model.read_out, "next_token"), states, batch.labels, label_smoothing=smooth)

@@ -1,0 +1,42 @@
+"""Text to text: the loss of a translator under teacher forcing (F1, T1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from heedful.data.batches import PairBatch
+from heedful.objectives.cross_entropy import agreement_loss, token_loss
+from heedful.shapes import Float
+from heedful.text.special import PAD
+
+
+@dataclass(frozen=True)
+class Translation:
+    """The whole shifted target goes in at once; every position is judged in parallel (T1).
+
+    With `r_drop` each pair is read twice under different dropout, and disagreement costs (Wu 2021).
+    """
+
+    label_smoothing: float = 0.0
+    r_drop: float = 0.0
+
+    def tokens(self, batch: PairBatch) -> int:
+        """How many labels the loss is summed over."""
+        return int((batch.labels != PAD).sum())
+
+    def loss(self, model: Any, batch: PairBatch) -> Float[Tensor, ""]:
+        read_out = partial(model.read_out, "next_token")
+        smooth = self.label_smoothing if model.training else 0.0
+        if not (self.r_drop and model.training):
+            states = model.forced_states(batch.source, batch.target, batch.source_lengths)
+            return token_loss(read_out, states, batch.labels, label_smoothing=smooth)
+        twice = model.forced_states(
+            batch.source.repeat(2, 1), batch.target.repeat(2, 1), batch.source_lengths.repeat(2)
+        )
+        labels = batch.labels.repeat(2, 1)
+        likely = token_loss(read_out, twice, labels, label_smoothing=smooth) / 2
+        return likely + self.r_drop * agreement_loss(read_out, twice, batch.labels)

@@ -1,0 +1,187 @@
+"""Text to token ids and back (E1).
+
+The vocabulary is learnt from the training text, and everything needed to encode and decode lives in one
+`tokenizer.json`. Special tokens are never read from text: text that says "<s>" is three ordinary characters.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tokenizers import Tokenizer as RustTokenizer
+from tokenizers import decoders
+
+from heedful.errors import CheckpointError, DataError, HeedfulError, UsageError
+from heedful.text.kinds import BYTES, TokenizerConfig, settle, untrained
+
+__all__ = ["Span", "Tokenizer", "TokenizerConfig"]
+
+
+class Span(NamedTuple):
+    """A token and the characters it stands for: text[start:end], a leading space included."""
+
+    token: int
+    start: int
+    end: int
+
+
+class Tokenizer:
+    """Encodes and decodes batches of text. Make one with `train` or `load`."""
+
+    def __init__(self, rust: RustTokenizer) -> None:
+        rust.encode_special_tokens = True  # in the library's sense: as the plain text they are
+        rust.no_truncation()
+        rust.no_padding()
+        self._rust = rust
+
+    @classmethod
+    def train(cls, texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
+        """Learn a vocabulary. `texts` is read once, as a stream; only counts of its distinct words are held.
+
+        The same texts give the same tokenizer, byte for byte.
+        """
+        rust, trainer = untrained(config)
+        try:
+            rust.train_from_iterator(_some(texts), trainer)
+        except UnicodeEncodeError as error:
+            raise DataError(_not_unicode(error)) from None
+        except Exception as error:  # the library's own are of no narrower type
+            if "not large enough" not in str(error):
+                raise
+            raise _too_small(config) from None
+        if rust.get_vocab_size() > config.vocabulary:  # wordpiece takes every character, whatever the wish
+            raise _too_small(config)
+        if config.kind == "unigram":
+            settle(rust)
+        return cls(rust)
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text, without special tokens; texts are encoded in parallel."""
+        if isinstance(texts, str):
+            raise UsageError("encode takes a list of texts, got one string; put it in a list")
+        try:
+            return [found.ids for found in self._rust.encode_batch_fast(texts, add_special_tokens=False)]
+        except TypeError:
+            raise _refusal(texts) from None
+
+    def decode(self, batch: Sequence[Sequence[int]]) -> list[str]:
+        """The text of each sequence of ids; special tokens are dropped."""
+        for ids in batch:
+            self._check(ids)
+        return self._rust.decode_batch(batch, skip_special_tokens=True)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Each token as a person would read it, a leading space included.
+
+        Bytes that are no whole character read \\xNN, special tokens their names; a foreign vocabulary's "##" stays.
+        """
+        self._check(ids)
+        tokens = [self._rust.id_to_token(token) or "" for token in ids]
+        if isinstance(self._rust.decoder, decoders.ByteLevel):
+            return [_spelt(token) for token in tokens]
+        return [token.replace("▁", " ") for token in tokens]
+
+    def spans(self, text: str) -> list[Span]:
+        """The tokens of one text, each with the characters it covers; together they cover the text.
+
+        Tokens that share a character (the bytes of a rare "愛") each cover all of it.
+        """
+        try:
+            found = self._rust.encode(text, add_special_tokens=False)
+        except TypeError:
+            raise _refusal([text]) from None
+        spans = [Span(token, start, end) for token, (start, end) in zip(found.ids, found.offsets, strict=True)]
+        if len(spans) > 1 and found.tokens[0] == "▁" and spans[1].start == 0:
+            spans[0] = spans[0]._replace(end=0)  # the space put before every text is not in the text
+        return spans
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write tokenizer.json; the file appears whole or not at all."""
+        file = Path(path)
+        aside = file.with_name(f"{file.name}.tmp")
+        try:
+            aside.write_text(self._rust.to_str(pretty=True) + "\n", encoding="utf-8")
+            aside.replace(file)
+        finally:
+            aside.unlink(missing_ok=True)
+        return file
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Tokenizer:
+        """The tokenizer in a tokenizer.json: ours, or anyone's (with special tokens of its own)."""
+        try:
+            return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, CheckpointError) as error:
+            raise CheckpointError(f"{os.fspath(path)} cannot be loaded as a tokenizer: {error}") from None
+
+    @classmethod
+    def from_json(cls, text: str) -> Tokenizer:
+        """The tokenizer that `to_json` wrote down."""
+        try:
+            return cls(RustTokenizer.from_str(text))
+        except Exception as error:  # the library's own are of no narrower type
+            raise CheckpointError(f"not a tokenizer.json: {error}") from None
+
+    def to_json(self) -> str:
+        """The whole tokenizer as text, the same for equal tokenizers: it can be stored and hashed."""
+        return self._rust.to_str()
+
+    def __len__(self) -> int:
+        return self._rust.get_vocab_size(with_added_tokens=True)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tokenizer) and self.to_json() == other.to_json()
+
+    def __hash__(self) -> int:
+        return hash(self.to_json())
+
+    def __reduce__(self) -> tuple[Callable[[str], Tokenizer], tuple[str]]:
+        return Tokenizer.from_json, (self.to_json(),)
+
+    def _check(self, ids: Sequence[int]) -> None:
+        """The library would drop an id it does not know without a word."""
+        if len(ids) and not 0 <= min(ids) <= max(ids) < len(self):
+            raise UsageError(f"token ids go from 0 to {len(self) - 1}, got {min(ids)} to {max(ids)}")
+
+
+def _some(texts: Iterable[str]) -> Iterator[str]:
+    """The same texts, and an error if there was nothing in them."""
+    found = False
+    for text in texts:
+        found = found or bool(text.strip())
+        yield text
+    if not found:
+        raise DataError("there is no text to train a tokenizer on: nothing was given, or blanks only")
+
+
+def _spelt(token: str) -> str:
+    """A byte-level token as the text its bytes spell."""
+    if not BYTES.keys() >= set(token):
+        return token
+    return bytes(BYTES[char] for char in token).decode("utf-8", errors="backslashreplace")
+
+
+def _too_small(config: TokenizerConfig) -> UsageError:
+    return UsageError(
+        f"vocabulary {config.vocabulary} cannot hold every character of the text; ask for more, or take kind 'byte_bpe'"
+    )
+
+
+def _refusal(texts: Sequence[Any]) -> HeedfulError:
+    """Why the library would not take these texts."""
+    for text in texts:
+        if not isinstance(text, str):
+            return UsageError(f"a text must be a string, got {type(text).__name__} {text!r:.60}")
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            return DataError(_not_unicode(error))
+    return UsageError(f"texts must be a list of strings, got {type(texts).__name__}")
+
+
+def _not_unicode(error: UnicodeEncodeError) -> str:
+    near = error.object[max(0, error.start - 20) : error.end + 20]
+    return f"half a surrogate pair is not text: character {error.start}, in {near!a}; decode the data as UTF-8"

@@ -1,0 +1,147 @@
+"""What a run tells: one stream of events, any number of listeners (terminal, metrics.jsonl, TensorBoard)."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TextIO
+
+from heedful.errors import UsageError
+
+Listener = Callable[[dict[str, Any]], None]
+
+
+class Events:
+    """`emit` hands each event to every listener. Times come from a clock that never runs backwards."""
+
+    def __init__(self, *listeners: Listener) -> None:
+        self.listeners = listeners
+        self.start = time.monotonic()
+
+    def emit(self, kind: str, **facts: Any) -> None:
+        event = {"kind": kind, "seconds": round(time.monotonic() - self.start, 3), **facts}
+        for listener in self.listeners:
+            listener(event)
+
+
+class JsonLines:
+    """Every event as a line of JSON."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file.open("a", encoding="utf-8")
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        self.file.write(json.dumps(event, ensure_ascii=False) + "\n")
+        self.file.flush()
+
+
+class TensorBoard:
+    """Numbers as TensorBoard curves."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise UsageError("--tensorboard needs the package tensorboard: pip install tensorboard") from None
+        self.writer = SummaryWriter(str(folder))
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        for name, value in event.items():
+            if "step" in event and isinstance(value, int | float) and name not in ("step", "seconds"):
+                self.writer.add_scalar(f"{event['kind']}/{name}", value, event["step"])
+
+
+def console(stream: TextIO | None = None) -> Listener:
+    """A live table on a terminal, plain lines elsewhere."""
+    out = stream or sys.stderr
+    return LiveTable(out) if out.isatty() else PlainLines(out)
+
+
+class PlainLines:
+    """One line an event: for logs and pipes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        line = describe(event)
+        if line:
+            print(line, file=self.stream, flush=True)
+
+
+def describe(event: dict[str, Any]) -> str:
+    """An event as a person would say it."""
+    steps = event.get("steps", 0)
+    match event["kind"]:
+        case "note":
+            return str(event["text"])
+        case "step":
+            left = (steps - event["step"]) * event["seconds_per_step"]
+            return (
+                f"step {event['step']:>6}/{steps}  loss {event['loss']:.4f}  "
+                f"{event['tokens_per_second']:,.0f} tokens/s  {event['memory_gib']:.2f} GiB  {duration(left)} left"
+            )
+        case "evaluation":
+            scores = "  ".join(f"{name} {value:.4g}" for name, value in event["scores"].items())
+            return f"step {event['step']:>6}/{steps}  {scores}{'  (best)' if event['best'] else ''}"
+        case _:
+            return ""
+
+
+def duration(seconds: float) -> str:
+    """90 → "1m30s"."""
+    whole = max(0, round(seconds))
+    hours, minutes = divmod(whole // 60, 60)
+    return f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{whole % 60:02d}s" if minutes else f"{whole}s"
+
+
+class LiveTable:
+    """A table that redraws itself: where the run stands, its scores so far, and a sample of its work."""
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self.console = Console(file=stream)
+        self.live = Live(console=self.console, refresh_per_second=4, transient=False)
+        self.now: dict[str, Any] = {}
+        self.evaluations: list[dict[str, Any]] = []
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        match event["kind"]:
+            case "note":
+                self.live.console.print(event["text"])
+            case "begin":
+                self.live.start()
+            case "step":
+                self.now = event
+                self.live.update(self._table())
+            case "evaluation":
+                self.evaluations = [*self.evaluations[-7:], event]
+                self.live.update(self._table())
+            case "end":
+                self.live.stop()
+
+    def _table(self) -> Any:
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        parts: list[Any] = []
+        if self.now:
+            parts += [ProgressBar(total=self.now["steps"], completed=self.now["step"]), describe(self.now)]
+        if self.evaluations:
+            table = Table(box=None, header_style="bold")
+            table.add_column("step", justify="right")
+            for name in self.evaluations[-1]["scores"]:
+                table.add_column(name, justify="right")
+            table.add_column("")
+            for event in self.evaluations:
+                numbers = [f"{value:.4g}" for value in event["scores"].values()]
+                table.add_row(str(event["step"]), *numbers, "best" if event["best"] else "")
+            parts.append(table)
+            parts += [f"  {line}" for line in self.evaluations[-1].get("sample", ())]
+        return Group(*parts)

@@ -1,0 +1,83 @@
+"""What turns gradients into better weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from heedful.layers.block import Stack
+from heedful.training.recipe import TrainingRecipe
+
+
+class Optimizer:
+    """AdamW for everything, or Muon for the matrices of the blocks and AdamW for the rest.
+
+    Weight decay falls on matrices only: norms and biases have no scale to shrink (Loshchilov & Hutter 2019).
+    """
+
+    def __init__(self, model: nn.Module, recipe: TrainingRecipe) -> None:
+        self.recipe = recipe
+        named = dict(model.named_parameters())
+        muon = set(_block_matrices(model)) if recipe.optimizer == "muon" else set()
+        rest = [weight for name, weight in named.items() if name not in muon]
+        matrices = [weight for weight in rest if weight.ndim > 1]
+        vectors = [weight for weight in rest if weight.ndim <= 1]
+        self.parts: list[torch.optim.Optimizer] = [
+            torch.optim.AdamW(
+                [
+                    {"params": matrices, "weight_decay": recipe.weight_decay},
+                    {"params": vectors, "weight_decay": 0.0},
+                ],
+                lr=recipe.learning_rate,
+                betas=recipe.betas,
+                eps=1e-9,
+                fused=True,
+            )
+        ]
+        if muon:
+            self.parts.append(
+                torch.optim.Muon(
+                    [named[name] for name in sorted(muon)],
+                    lr=recipe.learning_rate,
+                    weight_decay=recipe.weight_decay,
+                    adjust_lr_fn="match_rms_adamw",  # one learning rate then suits both
+                )
+            )
+
+    @property
+    def rate(self) -> float:
+        """The learning rate of the last step."""
+        return float(self.parts[0].param_groups[0]["lr"])
+
+    def step(self, factor: float) -> None:
+        for part in self.parts:
+            for group in part.param_groups:
+                group["lr"] = self.recipe.learning_rate * factor
+            part.step()
+
+    def zero(self) -> None:
+        for part in self.parts:
+            part.zero_grad(set_to_none=True)
+
+    def state_dict(self) -> list[dict[str, Any]]:
+        return [part.state_dict() for part in self.parts]
+
+    def load_state_dict(self, states: list[dict[str, Any]]) -> None:
+        for part, state in zip(self.parts, states, strict=True):
+            part.load_state_dict(state)
+
+
+def _block_matrices(model: nn.Module) -> Iterator[str]:
+    for path, module in model.named_modules():
+        if isinstance(module, Stack):
+            for name, weight in module.named_parameters(prefix=path):
+                if weight.ndim == 2:
+                    yield name
+
+
+def clip(model: nn.Module, limit: float) -> Tensor:
+    """Scale the whole gradient down to length `limit` if it is longer; gives the length it had."""
+    return nn.utils.clip_grad_norm_(model.parameters(), limit or float("inf"))

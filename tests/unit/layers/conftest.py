@@ -1,0 +1,16 @@
+"""How the tests of the layers run."""
+
+from __future__ import annotations
+
+import jaxtyping
+import pytest
+import torch
+
+# The tensors here are tiny: a second thread only costs the time to hand work over, three times as long on two cores.
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def types_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a user runs heedful: a wrong type meets our own error, not the shape checker of the test suite."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)

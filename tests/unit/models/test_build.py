@@ -1,0 +1,189 @@
+"""Every family: built from data, counted, taught, and searched by one and the same few lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from heedful import PRESETS, RecurrentConfig, TransformerConfig, UsageError, build, count, preset
+from heedful.layers.state import State
+from heedful.models.build import FAMILIES, design_config
+from heedful.models.config import ModelConfig
+
+WORDS, LENGTH, BEGIN = 8, 4, 0
+SMALL = {"vocabulary": WORDS, "width": 32, "heads": 2, "layers": 1, "dropout": 0.0, "feed_forward": 64}
+RECURRENT = {"vocabulary": WORDS, "width": 32, "dropout": 0.0}
+DESIGNS: dict[str, ModelConfig] = {
+    "encoder": TransformerConfig(family="encoder", tasks=("masked_token",), **SMALL),
+    "decoder": TransformerConfig(family="decoder", **{**SMALL, "layers": 2}),
+    "encoder_decoder": TransformerConfig(family="encoder_decoder", **SMALL),
+    "recurrent_decoder": RecurrentConfig(family="recurrent_decoder", **{**RECURRENT, "width": 64}),
+    "recurrent_encoder_decoder": RecurrentConfig(family="recurrent_encoder_decoder", **RECURRENT),
+}
+every_family = pytest.mark.parametrize("family", FAMILIES)
+
+
+@every_family
+def test_a_family_builds_its_class_from_its_configuration(family: str) -> None:
+    model = build(DESIGNS[family])
+    assert type(model) is FAMILIES[family]
+    assert model.config == DESIGNS[family]
+
+
+def test_build_takes_a_name_or_a_configuration_and_changes() -> None:
+    assert build("bert-tiny", vocabulary=50, layers=1).config == preset("bert-tiny", vocabulary=50, layers=1)
+    assert build(DESIGNS["decoder"], layers=1).config == DESIGNS["decoder"].with_changes(layers=1)
+    assert design_config(DESIGNS["decoder"]) is DESIGNS["decoder"]
+
+
+# Counting
+
+
+def test_a_count_is_of_every_parameter_once_by_part() -> None:
+    for design in DESIGNS.values():
+        model = build(design)
+        assert count(model).total == sum(weight.numel() for weight in model.parameters())
+        assert count(model) == count(design)
+
+
+def test_the_parts_have_the_names_a_reader_expects() -> None:
+    transformer = count("laptop-translator", positions="learned", target_vocabulary=50)
+    assert list(transformer.parts) == [
+        "token vectors",
+        "target token vectors",
+        "source positions",
+        "target positions",
+        "encoder self-attention",
+        "encoder feed-forward",
+        "encoder norms",
+        "decoder self-attention",
+        "decoder cross-attention",
+        "decoder feed-forward",
+        "decoder norms",
+    ]
+    assert transformer.parts["target token vectors"] == 50 * 256
+    recurrent = count("recurrent-translator", tie_output=False)
+    assert set(recurrent.parts) == {
+        "token vectors",
+        "decoder recurrence",
+        "heads",
+        "encoder recurrence",
+        "context",
+    }
+    assert set(count("bert-tiny").parts) >= {"positions and segments", "heads"}
+
+
+def test_a_printed_count_adds_up() -> None:
+    rows = [line.rsplit(maxsplit=2) for line in str(count("paper-base")).splitlines()]
+    numbers = {name: int(number.replace(",", "")) for name, number, _ in rows}
+    shares = {name: float(share.rstrip("%")) for name, _, share in rows}
+    assert numbers.pop("total") == sum(numbers.values()) == 63_082_496
+    assert shares.pop("total") == 100.0
+    assert sum(shares.values()) == pytest.approx(100.0, abs=0.5)
+    assert numbers["token vectors"] == 37_000 * 512
+
+
+def test_a_built_model_cannot_be_counted_with_changes() -> None:
+    with pytest.raises(UsageError, match="count its configuration instead"):
+        count(build(DESIGNS["decoder"]), layers=3)
+
+
+# Learning
+
+
+def shrunk(name: str) -> ModelConfig:
+    """The preset's kind of model at a size for a test."""
+    if name.startswith("recurrent"):
+        return preset(name, vocabulary=20, width=16)
+    small = {"vocabulary": 20, "width": 24, "heads": 6, "layers": 2, "feed_forward": 16, "max_length": 8}
+    shared = {"key_value_heads": 2} if "key_value_heads" in PRESETS[name] else {}
+    return preset(name, **small, **shared)
+
+
+def everything_it_says(model: Any) -> Tensor:
+    tokens, lengths = torch.randint(0, 20, (3, 7)), torch.tensor([7, 4, 2])
+    family = model.config.family
+    if family.endswith("encoder_decoder"):
+        return model(tokens, tokens.flip(1), lengths).square().sum()
+    if family != "encoder":
+        return model(tokens).square().sum()
+    segments = (tokens % 2) if model.config.segments else None
+    states = model(tokens, lengths, segments=segments)
+    return sum((model.read_out(task, states, lengths).square().sum() for task in model.heads), states.square().sum())
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_gradients_reach_every_parameter_of_every_preset(name: str) -> None:
+    model = build(shrunk(name))
+    everything_it_says(model).backward()
+    unreached = [n for n, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()]
+    assert unreached == []
+    assert all(weight.grad.isfinite().all() for weight in model.parameters())
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+@pytest.mark.parametrize("attention", ["none", "dot", "scaled_dot", "bilinear", "additive"])
+def test_gradients_reach_every_parameter_of_every_recurrent_translator(cell: str, attention: str) -> None:
+    model = build("recurrent-translator", vocabulary=20, width=16, layers=2, cell=cell, attention=attention)
+    everything_it_says(model).backward()
+    assert [n for n, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()] == []
+
+
+def copying_loss(model: Any, text: Tensor) -> Tensor:
+    """Write the text again; an encoder, which sees it all, says it backwards."""
+    begin = torch.full((len(text), 1), BEGIN)
+    shifted = torch.cat([begin, text[:, :-1]], dim=1)
+    family = model.config.family
+    if family == "encoder":
+        return cross_entropy(model.read_out("masked_token", model(text)).flatten(0, 1), text.flip(1).flatten())
+    if family.endswith("encoder_decoder"):
+        return cross_entropy(model(text, shifted).flatten(0, 1), text.flatten())
+    return cross_entropy(model(torch.cat([text, shifted], dim=1))[:, LENGTH:].flatten(0, 1), text.flatten())
+
+
+@every_family
+def test_a_few_steps_teach_a_family_to_copy(family: str) -> None:
+    """Guessing costs ln 7 = 1.95 a token; only what was read before tells more."""
+    model = build(DESIGNS[family])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(120):
+        loss = copying_loss(model, torch.randint(1, WORDS, (32, LENGTH)))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[0] > 1.8
+    assert sum(losses[-10:]) / 10 < 0.8
+
+
+# One search for all
+
+
+def greedy(model: Any, state: State, token: Tensor, steps: int) -> Tensor:
+    """Written once, knowing nothing of the family but the protocol (G1)."""
+    chosen = [token]
+    for step in range(steps):
+        assert state.lengths.tolist() == [step] * len(token)
+        chosen.append(model.extend(chosen[-1][:, None], state)[:, -1].argmax(-1))
+        if step == 1:
+            state.reorder(torch.arange(len(token)).flip(0))
+            chosen = [row.flip(0) for row in chosen]
+    return torch.stack(chosen, dim=1)
+
+
+@pytest.mark.parametrize("family", sorted({*FAMILIES} - {"encoder"}))
+@torch.no_grad()
+def test_one_greedy_search_serves_every_family_that_writes(family: str) -> None:
+    model = build(DESIGNS[family], vocabulary=50).eval()
+    source, first = torch.randint(0, 50, (3, 5)), torch.tensor([1, 2, 3])
+    reads = family.endswith("encoder_decoder")
+    state = model.start(source, torch.tensor([5, 3, 1]), room=2) if reads else model.start(3, room=2)
+    written = greedy(model, state, first, steps=6)
+    turned = (source.flip(0), written, torch.tensor([1, 3, 5])) if reads else (written,)
+    assert written[:, 0].tolist() == [3, 2, 1]
+    assert torch.equal(model(*turned).argmax(-1)[:, :-1], written[:, 1:])

@@ -1,0 +1,210 @@
+"""The page of concepts keeps its promises: every key explained, every link alive, every citation known.
+
+A *living* link leads to a file that exists; where its text is code, as in [`Mask`](…/masks.py), the file defines
+that name. Each check is also run on a small broken repository, to show that it can fail.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "concepts.md"
+REFERENCES = ROOT / "REFERENCES.md"
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", REFERENCES, PAGE]
+
+SECTIONS = {"E": 3, "A": 9, "P": 3, "B": 6, "F": 6, "T": 5, "G": 4, "Q": 8, "Number ": 3, "Erratum ": 5}
+CHECKLIST = [f"{section}{number + 1}" for section, size in SECTIONS.items() for number in range(size)]
+
+LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<target>[^)\s]+)\)")
+CITATION = re.compile(r"\b[A-Z][a-z]\w*(?: & [A-Z][a-z]\w*)? (?:19|20)\d\d\b")
+
+
+def entries(page: str) -> dict[str, str]:
+    """Key → text of every entry, from `### key · title` or `### key` to the next entry or section."""
+    chunks = re.split(r"^### ", page, flags=re.MULTILINE)[1:]
+    return {re.split(r" · |\n", chunk)[0]: re.split(r"^## ", chunk, flags=re.MULTILINE)[0] for chunk in chunks}
+
+
+def defined(file: Path) -> set[str]:
+    """Names a Python file defines at its top, and `Class.member` for what its classes hold."""
+
+    def names(body: list[ast.stmt]) -> dict[str, ast.stmt]:
+        found: dict[str, ast.stmt] = {}
+        for node in body:
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            found |= {target.id: node for target in targets if isinstance(target, ast.Name)}
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                found[node.name] = node
+        return found
+
+    top = names(ast.parse(file.read_text(encoding="utf-8")).body)
+    classes = {name: node for name, node in top.items() if isinstance(node, ast.ClassDef)}
+    return {*top, *(f"{name}.{member}" for name, node in classes.items() for member in names(node.body))}
+
+
+def links(text: str, folder: Path) -> list[tuple[str, Path]]:
+    """The text and file of every link that stays within the repository."""
+    inner = [link for link in LINK.finditer(text) if "://" not in link["target"] and not link["target"].startswith("#")]
+    return [(link["text"], (folder / link["target"].partition("#")[0]).resolve()) for link in inner]
+
+
+def dead_links(text: str, folder: Path) -> list[str]:
+    dead = []
+    for shown, file in links(text, folder):
+        name = shown.strip("`") if shown.startswith("`") and file.suffix == ".py" else None
+        if not file.exists():
+            dead.append(f"{shown}: {file.name} does not exist")
+        elif name and name != file.name and name not in defined(file):
+            dead.append(f"{shown}: {file.name} defines no such name")
+    return dead
+
+
+def unproved(key: str, text: str, page: Path) -> list[str]:
+    """What an entry lacks: a link to named code and one to a named test, or the words "not built yet".
+
+    An entry may be built in part: as soon as it has a line `- code:`, it needs a proof as well.
+    """
+    if "not built yet" in text and "- code:" not in text:
+        return []
+    root = page.parent.parent.resolve()
+    named = [(shown, file.relative_to(root).parts[0]) for shown, file in links(text, page.parent) if "`" in shown]
+    code = any(place == "src" for _, place in named)
+    test = any(place == "tests" and shown.startswith("`test_") for shown, place in named)
+    return [f"{key} links to no {what}" for what, there in (("code", code), ("test", test)) if not there]
+
+
+def problems(page: Path, checklist: list[str]) -> list[str]:
+    """All that is wrong with a page of concepts; nothing, if it keeps its promises."""
+    text = page.read_text(encoding="utf-8")
+    found = entries(text)
+    missing = [f"{key} has no entry" for key in checklist if key not in found]
+    lacking = [fault for key in found for fault in unproved(key, found[key], page)]
+    return missing + lacking + dead_links(text, page.parent)
+
+
+def prose(source: str) -> str:
+    """The comments and docstrings of a Python file, without its code."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    comments = [token.string for token in tokens if token.type == tokenize.COMMENT]
+    bare = [node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Expr)]
+    strings = [str(node.value) for node in bare if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return "\n\n".join(comments + strings)
+
+
+def cited_keys(text: str) -> set[str]:
+    """Keys such as A3 after a `·` or in parentheses, ranges written out; the checklist's own letters anywhere."""
+    tails = re.findall(r"·[^\n]*|\([^()]*\)", text)
+    for letter, first, last in re.findall(r"\b([A-Z])(\d)–\1(\d)\b", text):
+        tails.append(" ".join(f"{letter}{number}" for number in range(int(first), int(last) + 1)))
+    tails += re.findall(r"\b[EAPBFTGQ]\d\b", text)
+    return {key for tail in tails for key in re.findall(r"\b[A-Z]\d{1,2}\b", tail)}
+
+
+def test_the_page_explains_every_key_and_every_link_is_alive() -> None:
+    assert problems(PAGE, CHECKLIST) == []
+
+
+def test_the_page_has_no_key_twice() -> None:
+    heads = re.findall(r"^### ([^·\n]+?) · ", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert heads == CHECKLIST
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda file: file.relative_to(ROOT).as_posix())
+def test_source_cites_only_keys_the_page_has(source: Path) -> None:
+    assert cited_keys(prose(source.read_text(encoding="utf-8"))) <= set(CHECKLIST)
+
+
+@pytest.mark.parametrize("source", [*SOURCES, PAGE], ids=lambda file: file.relative_to(ROOT).as_posix())
+def test_every_paper_cited_is_in_the_references(source: Path) -> None:
+    text = source.read_text(encoding="utf-8")
+    cited = set(CITATION.findall(prose(text) if source.suffix == ".py" else text))
+    assert cited <= entries(REFERENCES.read_text(encoding="utf-8")).keys()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda file: file.name)
+def test_links_between_documents_are_alive(document: Path) -> None:
+    assert dead_links(document.read_text(encoding="utf-8"), document.parent) == []
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    """A repository of one function and one test, and where its page of concepts would be."""
+    for folder, name, text in (
+        ("src", "thing.py", "class Thing:\n    size: int = 1\n    def grow(self) -> None: ...\ndef f() -> None: ...\n"),
+        ("tests", "test_thing.py", "def test_f_is_f() -> None: ...\n"),
+        ("docs", "concepts.md", ""),
+    ):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / name).write_text(text, encoding="utf-8")
+    return tmp_path / "docs" / "concepts.md"
+
+
+CODE = "[`f`](../src/thing.py)"
+PROOF = "[`test_f_is_f`](../tests/test_thing.py)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"### A1 · f\n{CODE} {PROOF}\n",
+        f"### A1 · f\n[`Thing`](../src/thing.py) [`Thing.size`](../src/thing.py) {PROOF}\n",
+        f"### A1 · f\n[`thing.py`](../src/thing.py#L1) {PROOF}\n",
+        "### A1 · f\nThis is not built yet.\n",
+        f"### A1 · f\nHalf of it is not built yet.\n- code: {CODE}\n- proof: {PROOF}\n",
+    ],
+)
+def test_a_page_with_living_links_passes(page: Path, text: str) -> None:
+    page.write_text(text, encoding="utf-8")
+    assert problems(page, ["A1"]) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (f"### A2 · f\n{CODE} {PROOF}\n", "A1 has no entry"),
+        (f"A1 is mentioned {CODE} {PROOF}\n", "A1 has no entry"),
+        ("### A1 · f\nOnly words.\n", "A1 links to no code"),
+        (f"### A1 · f\n{CODE}\n", "A1 links to no test"),
+        (f"### A1 · f\n{PROOF}\n", "A1 links to no code"),
+        (f"### A1 · f\n## next section\n{CODE} {PROOF}\n", "A1 links to no code"),
+        (f"### A1 · f\n{CODE} [the tests](../tests/test_thing.py)\n", "A1 links to no test"),
+        (f"### A1 · f\n{CODE} {PROOF} [`f`](../src/gone.py)\n", "gone.py does not exist"),
+        (f"### A1 · f\n{CODE} {PROOF} [`g`](../src/thing.py)\n", "`g`: thing.py defines no such name"),
+        (f"### A1 · f\n{PROOF} [`Thing.shrink`](../src/thing.py)\n", "`Thing.shrink`: thing.py defines no such name"),
+        (f"### A1 · f\n{CODE} [`test_f_is_g`](../tests/test_thing.py)\n", "`test_f_is_g`: test_thing.py defines no"),
+        (f"### A1 · f\nHalf of it is not built yet.\n- code: {CODE}\n", "A1 links to no test"),
+        ("### A1 · f\nnot built yet, but [`g`](../src/thing.py)\n", "`g`: thing.py defines no such name"),
+    ],
+)
+def test_a_broken_page_is_caught(page: Path, text: str, fault: str) -> None:
+    page.write_text(text, encoding="utf-8")
+    assert any(fault in problem for problem in problems(page, ["A1"]))
+
+
+@pytest.mark.parametrize(
+    ("source", "keys"),
+    [
+        ('"""softmax(Q Kᵀ) V        Vaswani 2017, eq. 1 · A1, Z9"""', {"A1", "Z9"}),
+        ('"""The first of all (A1–A3)."""', {"A1", "A2", "A3"}),
+        ("x = 1  # a table ends somewhere (P12)\n", {"P12"}),
+        ('def f() -> None:\n    """The bottleneck of F7."""\n', {"F7"}),
+        ('class C:\n    x: int = 1\n    """Tied (E9)."""\n', {"E9"}),
+        ('A1 = "(B1)"\n', set()),
+        ('"""Half of 37 (in table 3), W_1 and SHA-256."""', set()),
+    ],
+)
+def test_keys_are_found_in_comments_and_docstrings_and_not_in_code(source: str, keys: set[str]) -> None:
+    assert cited_keys(prose(source)) == keys
+
+
+def test_papers_are_found_by_name_and_year() -> None:
+    text = "As in Zhang & Sennrich 2019, eq. 4, and in 2017 Vaswani 2017 (GRU: Cho 2014); RFC 2119 is no paper."
+    assert CITATION.findall(text) == ["Zhang & Sennrich 2019", "Vaswani 2017", "Cho 2014"]
