@@ -15,7 +15,6 @@ import argparse
 import ctypes
 import gc
 import json
-import math
 import multiprocessing
 import os
 import platform
@@ -23,12 +22,11 @@ import statistics
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -37,30 +35,36 @@ from torch import Tensor, nn
 Contender = tuple[nn.Module, dict[str, Any]]
 """A model, and what it is called with."""
 
+BLOCKS = {"bert": "encoder block", "paper": "decoder block", "gpt2": "causal block"}
+MODELS = {"bert": "bert-like", "paper": "paper base", "gpt2": "gpt2-like"}
 
-@dataclass(frozen=True)
-class Shape:
+
+class Cell(NamedTuple):
+    family: str
     batch: int
     tokens: int
     width: int = 512
     heads: int = 8
     layers: int = 1
-    vocabulary: int = 0  # of a block: its input and output are vectors
+    vocabulary: int = 0  # none: only a block, which takes and gives vectors
+
+    @property
+    def name(self) -> str:
+        return f"{(MODELS if self.vocabulary else BLOCKS)[self.family]} {self.batch}×{self.tokens}"
 
 
-BLOCKS = ("encoder block", "decoder block", "causal block")
 CELLS = {
-    "cpu": [(block, shape) for block in BLOCKS for shape in (Shape(16, 64), Shape(2, 512))]
+    "cpu": [Cell(family, *shape) for family in BLOCKS for shape in ((16, 64), (2, 512))]
     + [
-        ("paper base", Shape(8, 32, layers=6, vocabulary=37_000)),
-        ("bert-like", Shape(8, 128, layers=8, vocabulary=30_522)),
-        ("gpt2-like", Shape(2, 256, layers=6, vocabulary=50_257)),
+        Cell("paper", 8, 32, layers=6, vocabulary=37_000),
+        Cell("bert", 8, 128, layers=8, vocabulary=30_522),
+        Cell("gpt2", 2, 256, layers=6, vocabulary=50_257),
     ],
-    "cuda": [(block, shape) for block in BLOCKS for shape in (Shape(256, 64), Shape(32, 512))]
+    "cuda": [Cell(family, *shape) for family in BLOCKS for shape in ((256, 64), (32, 512))]
     + [
-        ("paper base", Shape(768, 32, layers=6, vocabulary=37_000)),
-        ("bert-like", Shape(256, 128, width=768, heads=12, layers=12, vocabulary=30_522)),
-        ("gpt2-like", Shape(16, 1024, width=768, heads=12, layers=12, vocabulary=50_257)),
+        Cell("paper", 768, 32, layers=6, vocabulary=37_000),
+        Cell("bert", 256, 128, width=768, heads=12, layers=12, vocabulary=30_522),
+        Cell("gpt2", 16, 1024, width=768, heads=12, layers=12, vocabulary=50_257),
     ],
 }
 
@@ -68,138 +72,118 @@ CELLS = {
 class Inputs:
     """What all contenders are fed: vectors (a block) or token ids (a model), and how much of each row is real."""
 
-    def __init__(self, shape: Shape, device: str) -> None:
+    def __init__(self, cell: Cell, device: str) -> None:
         torch.manual_seed(0)
-        rows, self.device = (shape.batch, shape.tokens), device
-        self.x, self.memory = (torch.randn(*rows, shape.width, device=device, requires_grad=True) for _ in range(2))
-        self.source, self.target = (torch.randint(3, max(shape.vocabulary, 4), rows, device=device) for _ in range(2))
-        self.lengths = torch.linspace(max(shape.tokens // 2, 1), shape.tokens, shape.batch, device=device).long()
-        self.real = torch.arange(shape.tokens, device=device) < self.lengths[:, None]
-        self.from_above = torch.randn(*rows, shape.width, device=device)  # the gradient, where the output is vectors
+        rows, self.device = (cell.batch, cell.tokens), device
+        self.x, self.memory = (torch.randn(*rows, cell.width, device=device, requires_grad=True) for _ in range(2))
+        self.source, self.target = (torch.randint(3, max(cell.vocabulary, 4), rows, device=device) for _ in range(2))
+        self.lengths = torch.linspace(cell.tokens // 2, cell.tokens, cell.batch, device=device).long()
+        self.real = torch.arange(cell.tokens, device=device) < self.lengths[:, None]
+        self.from_above = torch.randn(*rows, cell.width, device=device)  # the gradient, where the output is vectors
 
 
-def ours(work: str, shape: Shape, i: Inputs) -> Contender:
-    from heedful import build
-    from heedful.layers.attention import CrossAttention, SelfAttention
-    from heedful.layers.block import Block
-    from heedful.layers.feed_forward import FeedForward
+def ours(cell: Cell, i: Inputs) -> Contender:
+    from heedful import TransformerConfig, build, preset
     from heedful.layers.masks import causal, padding
-    from heedful.layers.residual import Residual
+    from heedful.models.transformer import make_stack
 
-    width, heads, real = shape.width, shape.heads, padding(i.lengths, shape.tokens)
-    size = {"width": width, "heads": heads, "layers": shape.layers, "vocabulary": shape.vocabulary, "dropout": 0.0}
-
-    def block(activation: Any, order: Any, cross: CrossAttention | None = None) -> Block:
-        feed_forward = FeedForward(width, 4 * width, activation=activation)
-        return Block(SelfAttention(width, heads), feed_forward, partial(Residual, width, order=order), cross)
-
-    match work:
-        case "encoder block":
-            return block("gelu", "post"), {"x": i.x, "mask": real}
-        case "decoder block":
-            cross = CrossAttention(width, heads)
-            return block("relu", "post", cross), {"x": i.x, "mask": causal(), "memory": i.memory, "memory_mask": real}
-        case "causal block":
-            return block("gelu_tanh", "pre"), {"x": i.x, "mask": causal()}
-        case "paper base":
-            return build("paper-base", **size), {"source": i.source, "target": i.target, "source_lengths": i.lengths}
-        case "bert-like":
-            return build("bert-base", **size, tasks=()), {"tokens": i.source, "lengths": i.lengths}
-        case _:
-            return build("gpt2", **size), {"tokens": i.target}
+    size = {"width": cell.width, "heads": cell.heads, "layers": cell.layers, "vocabulary": max(cell.vocabulary, 4)}
+    design = preset(
+        {"bert": "bert-base", "paper": "paper-base"}.get(cell.family, "gpt2"), **size, dropout=0.0, tasks=()
+    )
+    if not cell.vocabulary:
+        assert isinstance(design, TransformerConfig)
+        block, real = make_stack(design, 1, cross=cell.family == "paper").blocks[0], padding(i.lengths, cell.tokens)
+        reading = {"memory": i.memory, "memory_mask": real} if cell.family == "paper" else {}
+        return block, {"x": i.x, "mask": real if cell.family == "bert" else causal(), **reading}
+    bert, paper = {"tokens": i.source, "lengths": i.lengths}, {"source": i.source, "source_lengths": i.lengths}
+    return build(design), {"bert": bert, "paper": {**paper, "target": i.target}}.get(cell.family, {"tokens": i.target})
 
 
 class TorchModel(nn.Module):
     """What a user of torch.nn writes around its stacks: a table, positions, and logits from the same table."""
 
-    def __init__(self, work: str, shape: Shape, encoder: nn.Module | None, decoder: nn.Module | None) -> None:
+    def __init__(self, cell: Cell, encoder: nn.Module, decoder: nn.Module | None) -> None:
         super().__init__()
-        self.encoder, self.decoder, self.scale = encoder, decoder, 1.0
-        self.table = nn.Embedding(shape.vocabulary, shape.width)
-        learned = {"bert-like": 512, "gpt2-like": 1024}.get(work, 0)
-        self.positions = nn.Parameter(torch.randn(learned or shape.tokens, shape.width), requires_grad=learned > 0)
-        self.segments = nn.Parameter(torch.zeros(2, shape.width)) if work == "bert-like" else None
-        self.norm = nn.LayerNorm(shape.width) if work == "bert-like" else nn.Identity()
-        self.scale = math.sqrt(shape.width) if work == "paper base" else 1.0
+        self.encoder, self.decoder, bert = encoder, decoder, cell.family == "bert"
+        self.table = nn.Embedding(cell.vocabulary, cell.width)
+        self.scale = cell.width**0.5 if cell.family == "paper" else 1.0
+        learned = {"bert": 512, "gpt2": 1024}.get(cell.family, 0)
+        self.positions = nn.Parameter(torch.randn(learned or cell.tokens, cell.width), requires_grad=learned > 0)
+        self.segments = nn.Parameter(torch.zeros(2, cell.width)) if bert else None
+        self.norm = nn.LayerNorm(cell.width) if bert else nn.Identity()
 
     def embed(self, tokens: Tensor) -> Tensor:
         x = self.table(tokens) * self.scale + self.positions[: tokens.shape[1]]
         return self.norm(x if self.segments is None else x + self.segments[0])
 
     def forward(self, tokens: Tensor, masks: dict[str, Any], target: Tensor, target_masks: dict[str, Any]) -> Tensor:
-        states = self.embed(tokens)
-        states = states if self.encoder is None else self.encoder(states, **masks)
-        if self.segments is not None:
-            return states
-        states = states if self.decoder is None else self.decoder(self.embed(target), states, **target_masks)
-        return F.linear(states, self.table.weight)
+        states = self.encoder(self.embed(tokens), **masks)
+        if self.decoder is not None:
+            states = self.decoder(self.embed(target), states, **target_masks)
+        return states if self.segments is not None else F.linear(states, self.table.weight)
 
 
-def torchs(work: str, shape: Shape, i: Inputs) -> Contender:
-    style = {"bert": "gelu", "enco": "gelu", "gpt2": partial(F.gelu, approximate="tanh")}
-    style["caus"] = style["gpt2"]
-    size = {"d_model": shape.width, "nhead": shape.heads, "dim_feedforward": 4 * shape.width, "batch_first": True}
-    size |= {"dropout": 0.0, "activation": style.get(work[:4], "relu"), "norm_first": work[:4] in ("caus", "gpt2")}
+def torchs(cell: Cell, i: Inputs) -> Contender:
+    activation = {"bert": F.gelu, "paper": F.relu, "gpt2": partial(F.gelu, approximate="tanh")}[cell.family]
+    size = {"d_model": cell.width, "nhead": cell.heads, "dim_feedforward": 4 * cell.width, "batch_first": True}
+    size |= {"dropout": 0.0, "activation": activation, "norm_first": cell.family == "gpt2"}
     encoder, decoder = nn.TransformerEncoderLayer(**size), nn.TransformerDecoderLayer(**size)
-    later = nn.Transformer.generate_square_subsequent_mask(shape.tokens, device=i.device)
-    real, before = {"src_key_padding_mask": ~i.real}, {"mask": later, "is_causal": True}
+    later = nn.Transformer.generate_square_subsequent_mask(cell.tokens, device=i.device)
     reading = {"tgt_mask": later, "tgt_is_causal": True, "memory_key_padding_mask": ~i.real}
-    match work:
-        case "encoder block":
-            return encoder, {"src": i.x, **real}
-        case "decoder block":
-            return decoder, {"tgt": i.x, "memory": i.memory, **reading}
-        case "causal block":
-            return encoder, {"src": i.x, "src_mask": later, "is_causal": True}
-    norm = nn.LayerNorm(shape.width) if work == "gpt2-like" else None
-    encoders = nn.TransformerEncoder(encoder, shape.layers, norm, enable_nested_tensor=False)
-    decoders = nn.TransformerDecoder(decoder, shape.layers) if work == "paper base" else None
-    call = {"tokens": i.source, "masks": before if work == "gpt2-like" else real}
-    return TorchModel(work, shape, encoders, decoders), {**call, "target": i.target, "target_masks": reading}
+    mask = "mask" if cell.vocabulary else "src_mask"
+    masks = {mask: later, "is_causal": True} if cell.family == "gpt2" else {"src_key_padding_mask": ~i.real}
+    if not cell.vocabulary and cell.family == "paper":
+        return decoder, {"tgt": i.x, "memory": i.memory, **reading}
+    if not cell.vocabulary:
+        return encoder, {"src": i.x, **masks}
+    norm = nn.LayerNorm(cell.width) if cell.family == "gpt2" else None
+    encoders = nn.TransformerEncoder(encoder, cell.layers, norm, enable_nested_tensor=False)
+    decoders = nn.TransformerDecoder(decoder, cell.layers) if cell.family == "paper" else None
+    call = {"tokens": i.source, "masks": masks, "target": i.target, "target_masks": reading}
+    return TorchModel(cell, encoders, decoders), call
 
 
-def hugging_faces(work: str, shape: Shape, i: Inputs) -> Contender:
+def hugging_faces(cell: Cell, i: Inputs) -> Contender:
     from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, MarianConfig, MarianMTModel
     from transformers.models.bert.modeling_bert import BertLayer
     from transformers.models.gpt2.modeling_gpt2 import GPT2Block
     from transformers.models.marian.modeling_marian import MarianDecoderLayer
 
-    width, heads, layers, hidden = shape.width, shape.heads, shape.layers, 4 * shape.width
-    same = {"vocab_size": max(shape.vocabulary, 4), "attn_implementation": "sdpa", "use_cache": False}
+    real, hidden = i.real[:, None, None, :], 4 * cell.width
+    same = {"vocab_size": max(cell.vocabulary, 4), "attn_implementation": "sdpa", "use_cache": False}
     same |= {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0}
-    bert = {"hidden_size": width, "num_attention_heads": heads, "num_hidden_layers": layers}
-    bert |= {"intermediate_size": hidden, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    gpt2 = {"n_embd": width, "n_head": heads, "n_layer": layers, "activation_function": "gelu_pytorch_tanh"}
-    gpt2 |= {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-    marian = {"d_model": width, "dropout": 0.0, "scale_embedding": True, "activation_function": "relu"}
+    if cell.family == "bert":
+        same |= {"hidden_size": cell.width, "num_attention_heads": cell.heads, "num_hidden_layers": cell.layers}
+        same |= {"intermediate_size": hidden, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+        if not cell.vocabulary:
+            return BertLayer(BertConfig(**same)), {"hidden_states": i.x, "attention_mask": real}
+        call = {"input_ids": i.source, "attention_mask": i.real.long()}
+        return BertModel(BertConfig(**same), add_pooling_layer=False), call
+    if cell.family == "gpt2":
+        same |= {"n_embd": cell.width, "n_head": cell.heads, "n_layer": cell.layers, "n_inner": hidden}
+        # Their own gelu_new is the same function in seven operations; this is it in one.
+        same |= {"activation_function": "gelu_pytorch_tanh", "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+        if not cell.vocabulary:
+            return GPT2Block(GPT2Config(**same), layer_idx=0), {"hidden_states": i.x}
+        return GPT2LMHeadModel(GPT2Config(**same)), {"input_ids": i.target}
+    same |= {"d_model": cell.width, "dropout": 0.0, "scale_embedding": True, "activation_function": "relu"}
     for side in ("encoder", "decoder"):
-        marian |= {f"{side}_layers": layers, f"{side}_attention_heads": heads, f"{side}_ffn_dim": hidden}
-    real = i.real[:, None, None, :]
-    match work:
-        case "encoder block":
-            return BertLayer(BertConfig(**same, **bert)), {"hidden_states": i.x, "attention_mask": real}
-        case "decoder block":
-            call = {"hidden_states": i.x, "encoder_hidden_states": i.memory, "encoder_attention_mask": real}
-            return MarianDecoderLayer(MarianConfig(**same, **marian), layer_idx=0), call
-        case "causal block":
-            return GPT2Block(GPT2Config(**same, **gpt2), layer_idx=0), {"hidden_states": i.x}
-        case "paper base":
-            call = {"input_ids": i.source, "attention_mask": i.real.long(), "decoder_input_ids": i.target}
-            return MarianMTModel(MarianConfig(**same, **marian)), call
-        case "bert-like":
-            call = {"input_ids": i.source, "attention_mask": i.real.long()}
-            return BertModel(BertConfig(**same, **bert), add_pooling_layer=False), call
-        case _:
-            return GPT2LMHeadModel(GPT2Config(**same, **gpt2)), {"input_ids": i.target}
+        same |= {f"{side}_layers": cell.layers, f"{side}_attention_heads": cell.heads, f"{side}_ffn_dim": hidden}
+    if not cell.vocabulary:
+        call = {"hidden_states": i.x, "encoder_hidden_states": i.memory, "encoder_attention_mask": real}
+        return MarianDecoderLayer(MarianConfig(**same), layer_idx=0), call
+    call = {"input_ids": i.source, "attention_mask": i.real.long(), "decoder_input_ids": i.target}
+    return MarianMTModel(MarianConfig(**same)), call
 
 
 CONTENDERS = {"heedful": ours, "torch.nn": torchs, "hugging face": hugging_faces}
 
 
-def contest(library: str, work: str, shape: Shape, device: str, compiled: bool) -> tuple[int, Callable[[int], float]]:
+def contest(library: str, cell: Cell, device: str, compiled: bool) -> tuple[int, Callable[[int], float]]:
     """How many parameters a contender has, and a function that takes so many steps and says how long one took."""
-    inputs = Inputs(shape, device)
-    model, call = CONTENDERS[library](work, shape, inputs)
+    inputs = Inputs(cell, device)
+    model, call = CONTENDERS[library](cell, inputs)
     model.to(device).train()
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     forward = torch.compile(model) if compiled else model
@@ -211,7 +195,7 @@ def contest(library: str, work: str, shape: Shape, device: str, compiled: bool) 
         with precision():
             output = forward(**call)
         output = output if isinstance(output, Tensor) else output[0]
-        if output.shape[-1] == shape.vocabulary:
+        if output.shape[-1] == cell.vocabulary:
             F.cross_entropy(output.flatten(0, 1), inputs.target.flatten()).backward()
         else:
             output.backward(inputs.from_above.to(output.dtype))
@@ -227,41 +211,45 @@ def contest(library: str, work: str, shape: Shape, device: str, compiled: bool) 
     return sum(weight.numel() for weight in weights), timed
 
 
-def serve(pipe: Any, library: str, work: str, shape: Shape, device: str, compiled: bool) -> None:
-    """One contender's process: takes as many steps as it is asked to, until asked for none."""
-    toy = Shape(2, 8, 16, 2, vocabulary=shape.vocabulary and 50)
-    contest(library, work, toy, device, False)[1](2)  # code and libraries come into memory, and are not counted
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
+def serve(pipe: Any, library: str, cell: Cell, device: str, compiled: bool) -> None:
+    """One contender's process: takes as many steps as it is asked to; asked for none, it tells its peak memory."""
+    contest(library, cell, device, compiled=False)[1](2)  # brings in code and work space, which are not counted
     before = resident("VmRSS")
-    parameters, timed = contest(library, work, shape, device, compiled)
+    parameters, timed = contest(library, cell, device, compiled)
     timed(3)
-    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far: building and compiling are not counted
-    if device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
     pipe.send(parameters)
     while steps := pipe.recv():
         if steps > 1:
             timed(1)  # bring the caches back after the others' turn
         pipe.send(timed(steps))
-    peak = torch.cuda.max_memory_allocated() if device == "cuda" else resident("VmHWM") - before
-    pipe.send(peak / 2**20)
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        timed(2)
+        pipe.send(torch.cuda.max_memory_allocated() / 2**20)
+    else:
+        ctypes.CDLL(None).mallopt(
+            -3, 2**16
+        )  # M_MMAP_THRESHOLD: a freed tensor leaves at once, so the peak is what lives
+        Path("/proc/self/clear_refs").write_text("5" if resident("VmRSS") else "")  # forget the peak so far
+        timed(2)
+        pipe.send((resident("VmHWM") - before) / 2**20)
 
 
 def resident(field: str) -> int:
-    """VmRSS: bytes in memory now; VmHWM: the most so far."""
+    """VmRSS: bytes in memory now; VmHWM: the most so far. Free memory that malloc keeps is given back first."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
     lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return int(lines[field].split()[0]) * 1024
 
 
-def measure(work: str, shape: Shape, device: str, compiled: bool, rounds: int) -> dict[str, Any]:
+def measure(cell: Cell, device: str, compiled: bool, rounds: int) -> dict[str, Any]:
     """One row: a process for each contender, taking turns."""
     context = multiprocessing.get_context("spawn")
-    pipes, processes = {}, []
+    pipes = {}
     for library in CONTENDERS:
         pipes[library], end = context.Pipe()
-        processes.append(context.Process(target=serve, args=(end, library, work, shape, device, compiled)))
-        processes[-1].start()
+        context.Process(target=serve, args=(end, library, cell, device, compiled), daemon=True).start()
         end.close()
 
     def ask(library: str, steps: int) -> float:
@@ -276,10 +264,8 @@ def measure(work: str, shape: Shape, device: str, compiled: bool, rounds: int) -
             seconds[library].append(ask(library, steps))
         order.append(order.pop(0))
     memory = {library: ask(library, 0) for library in CONTENDERS}
-    for process in processes:
-        process.join()
 
-    row: dict[str, Any] = {"cell": f"{work} {shape.batch}×{shape.tokens}", "shape": asdict(shape)}
+    row: dict[str, Any] = {"cell": cell.name, "shape": cell._asdict()}
     for library, times in seconds.items():
         quarters = statistics.quantiles([t / o for t, o in zip(times, seconds["heedful"], strict=True)])
         row[library] = {
@@ -322,9 +308,9 @@ def main() -> None:
     print(f"{'theirs / ours':<24}{'heedful':>18}{'torch.nn':>24}{'hugging face':>24}")
     print(f"{'':<24}{'ms':>10}{'MiB':>8}" + f"{'time':>16}{'memory':>8}" * 2)
     rows = []
-    for work, shape in CELLS[args.device]:
-        if args.only in f"{work} {shape.batch}×{shape.tokens}":
-            row = measure(work, shape, args.device, args.compile, rounds)
+    for cell in CELLS[args.device]:
+        if args.only in cell.name:
+            row = measure(cell, args.device, args.compile, rounds)
             line = f"{row['cell']:<24}{row['heedful']['ms']:>10.2f}{row['heedful']['peak_mib']:>8.0f}"
             for theirs in (row["torch.nn"], row["hugging face"]):
                 low, high = theirs["time_ratio_quartiles"]

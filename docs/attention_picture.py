@@ -36,7 +36,7 @@ def read(sentence: str) -> tuple[list[str], Tensor]:
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_padding()
     text = tokenizer.encode(sentence)
-    model = heedful.load(folder)
+    model = heedful.load(folder).model
     name = f"encoder.{BLOCK}.attention.weights"
     with torch.no_grad(), heedful.record(model, name) as seen:
         model(torch.tensor([text.ids]))

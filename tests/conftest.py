@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+# Tests run side by side, and matrices this small are multiplied sooner than a second thread wakes up.
+torch.set_num_threads(1)
+
 
 @pytest.fixture(autouse=True)
 def _fixed_seed() -> None:

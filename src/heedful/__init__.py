@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from heedful.errors import CheckpointError, HeedfulError, UsageError
-    from heedful.folder import load, save
+    from heedful.errors import CheckpointError, DataError, HeedfulError, UsageError
+    from heedful.folder import save
     from heedful.layers.attention import attention, attention_weights, fused_attention
     from heedful.layers.masks import Mask
     from heedful.layers.taps import record, replace, tap_names
@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from heedful.models.encoder_decoder import EncoderDecoder
     from heedful.models.presets import PRESETS, preset
     from heedful.models.recurrent import RecurrentDecoder, RecurrentEncoderDecoder
+    from heedful.trained import Trained, load
+    from heedful.training.run import train
 
 # Each name is imported when first used: `import heedful` alone does not wait for torch.
 _HOMES = {
-    "errors": ("CheckpointError", "HeedfulError", "UsageError"),
-    "folder": ("load", "save"),
+    "errors": ("CheckpointError", "DataError", "HeedfulError", "UsageError"),
+    "folder": ("save",),
     "layers.attention": ("attention", "attention_weights", "fused_attention"),
     "layers.masks": ("Mask",),
     "layers.taps": ("record", "replace", "tap_names"),
@@ -33,6 +35,8 @@ _HOMES = {
     "models.encoder_decoder": ("EncoderDecoder",),
     "models.presets": ("PRESETS", "preset"),
     "models.recurrent": ("RecurrentDecoder", "RecurrentEncoderDecoder"),
+    "trained": ("Trained", "load"),
+    "training.run": ("train",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -40,6 +44,7 @@ __version__ = "0.1.0"
 __all__ = [
     "PRESETS",
     "CheckpointError",
+    "DataError",
     "Decoder",
     "Encoder",
     "EncoderDecoder",
@@ -48,6 +53,7 @@ __all__ = [
     "RecurrentConfig",
     "RecurrentDecoder",
     "RecurrentEncoderDecoder",
+    "Trained",
     "TransformerConfig",
     "UsageError",
     "attention",
@@ -61,6 +67,7 @@ __all__ = [
     "replace",
     "save",
     "tap_names",
+    "train",
 ]
 
 

@@ -1,4 +1,4 @@
-"""A model folder: config.json, model.safetensors, manifest.json. `load` is the only door.
+"""A model folder: config.json, model.safetensors, manifest.json. `heedful.load` is the only door.
 
 Weights are safetensors, never pickle: opening a stranger's model runs none of their code. The manifest
 holds sizes and SHA-256 sums, because safetensors itself loads a flipped bit without a word.
@@ -57,7 +57,7 @@ def save(model: Any, folder: str | os.PathLike[str]) -> Path:
     return path
 
 
-def load(folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") -> Any:
+def load_model(folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") -> Any:
     """The model in `folder`, ours or in a Hugging Face layout, ready to use (in evaluation mode)."""
     path = Path(folder)
     described = _read_config(path)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from heedful.errors import UsageError
-from heedful.folder import load as load_model
+from heedful.folder import load_model
 from heedful.generation.sampling import sample
 from heedful.generation.translate import translate_texts
 from heedful.text.special import END
@@ -26,28 +26,43 @@ class Trained:
         self.model, self.tokenizers, self.folder = model, tokenizers, folder
 
     @property
+    def device(self) -> torch.device:
+        device: torch.device = self.model.table.weight.device
+        return device
+
+    @property
     def task(self) -> str:
         """What it was made for: translate, generate or (an encoder) neither yet."""
         family: str = self.model.config.family
         return {"encoder": "encode"}.get(family, "translate" if family.endswith("encoder_decoder") else "generate")
 
-    def translate(self, texts: str | Sequence[str], *, beam: int = 4, length_penalty: float = 1.0) -> Any:
+    def translate(
+        self,
+        texts: str | Sequence[str],
+        *,
+        beam: int = 4,
+        length_penalty: float = 1.0,
+        progress: Callable[[int], None] = lambda _: None,
+    ) -> Any:
         """A text for a text, a list for a list, by beam search (beam=1: greedy)."""
-        self._check("translate")
+        self.check("translate")
         many = [texts] if isinstance(texts, str) else list(texts)
-        found = translate_texts(self.model, self.tokenizers, many, beam=beam, length_penalty=length_penalty)
+        found = translate_texts(
+            self.model, self.tokenizers, many, beam=beam, length_penalty=length_penalty, progress=progress
+        )
         return found[0] if isinstance(texts, str) else found
 
     def generate(self, prompt: str = "", *, tokens: int = 100, temperature: float = 0.8, seed: int = 0) -> str:
         """Go on from a prompt; gives back prompt and continuation."""
-        self._check("generate")
+        self.check("generate")
         ids = self.tokenizers[0].encode([prompt])[0] or [END]  # a new document begins where one ended
-        start = torch.tensor([ids], device=self.model.table.weight.device)
+        start = torch.tensor([ids], device=self.device)
         state = self.model.start(1, room=len(ids) + tokens)
         found = sample(self.model, state, start, limit=tokens, temperature=temperature, seed=seed)
         return prompt + self.tokenizers[0].decode([found])[0]
 
-    def _check(self, wanted: str) -> None:
+    def check(self, wanted: str) -> None:
+        """Refuse what this model was not made for, naming what it was."""
         if self.task != wanted:
             raise UsageError(f"this model does not {wanted}: it is a {self.model.config.family}; use {self.task}")
         if not self.tokenizers:

@@ -175,14 +175,14 @@ def loaded_there(folder: Path, **options: Any) -> Any:
 def test_their_model_gives_the_same_answers_here(name: str, tmp_path: Path) -> None:
     theirs = their_model(name)
     theirs.save_pretrained(tmp_path)
-    assert_same(our_answers(heedful.load(tmp_path)), their_answers(theirs))
+    assert_same(our_answers(heedful.load(tmp_path).model), their_answers(theirs))
 
 
 @each_of_theirs
 def test_and_finds_every_weight_on_the_way_back(name: str, tmp_path: Path) -> None:
     theirs = their_model(name)
     theirs.save_pretrained(tmp_path / "theirs")
-    ours = heedful.load(tmp_path / "theirs")
+    ours = heedful.load(tmp_path / "theirs").model
     again = loaded_there(exported(ours, tmp_path / "back", theirs.config.model_type))
     assert type(again) is type(theirs)
     assert_same(their_answers(again), their_answers(theirs))
@@ -221,7 +221,7 @@ def test_our_model_gives_the_same_answers_there_and_home_again(name: str, tmp_pa
     ours = our_model(name)
     folder = exported(ours, tmp_path, OURS[name][0])
     assert_same(their_answers(loaded_there(folder)), our_answers(ours))
-    assert_same(our_answers(heedful.load(folder)), our_answers(ours))
+    assert_same(our_answers(heedful.load(folder).model), our_answers(ours))
 
 
 def test_an_encoder_without_heads_is_their_model_without_a_pooler(tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def test_recorded_attention_is_what_they_put_out(name: str, tmp_path: Path) -> N
         given["token_type_ids"] = texts["segments"]
     if name == "marian":
         given["decoder_input_ids"] = texts["target"]
-    output, ours = theirs(**given), heedful.load(tmp_path)
+    output, ours = theirs(**given), heedful.load(tmp_path).model
     with heedful.record(ours, "*.weights") as seen:
         our_answers(ours)
     for pattern, field in ATTENTIONS[name].items():
@@ -269,7 +269,7 @@ def test_recorded_attention_is_what_they_put_out(name: str, tmp_path: Path) -> N
 def test_a_half_precision_file_loads_as_it_is(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
     theirs = their_model(name).to(dtype)
     theirs.save_pretrained(tmp_path)
-    ours = heedful.load(tmp_path)
+    ours = heedful.load(tmp_path).model
     assert {weight.dtype for weight in ours.parameters()} == {dtype}
     rough = {task: answer.float() for task, answer in our_answers(ours).items()}
     assert_same(our_answers(ours.float()), their_answers(loaded_there(tmp_path, dtype=torch.float32)))
@@ -281,7 +281,7 @@ def test_a_file_in_several_pieces_loads(name: str, tmp_path: Path) -> None:
     theirs = their_model(name)
     theirs.save_pretrained(tmp_path, max_shard_size="10KB")
     assert len(list(tmp_path.glob("model-*-of-*.safetensors"))) > 1
-    assert_same(our_answers(heedful.load(tmp_path)), their_answers(theirs))
+    assert_same(our_answers(heedful.load(tmp_path).model), their_answers(theirs))
 
 
 ESSENTIAL = {"model_type", "architectures", *BERT, *GPT2, *SEQ2SEQ} - {"max_position_embeddings", "n_positions"}
@@ -305,7 +305,7 @@ def test_a_key_left_out_of_config_json_means_here_what_it_means_there(
     config = tmp_path / "config.json"
     stated = json.loads(config.read_text())
     config.write_text(json.dumps({key: value for key, value in stated.items() if key in ESSENTIAL}))
-    assert_same(our_answers(heedful.load(tmp_path)), their_answers(loaded_there(tmp_path)))
+    assert_same(our_answers(heedful.load(tmp_path).model), their_answers(loaded_there(tmp_path)))
 
 
 def rewrite(folder: Path, change: Any) -> None:
@@ -356,13 +356,13 @@ def test_what_older_files_hold_besides_does_no_harm(name: str, change: Any, tmp_
     theirs = their_model(name)
     theirs.save_pretrained(tmp_path)
     rewrite(tmp_path, change)
-    assert_same(our_answers(heedful.load(tmp_path)), their_answers(theirs))
+    assert_same(our_answers(heedful.load(tmp_path).model), their_answers(theirs))
 
 
 def test_a_bart_without_its_output_bias_has_none(tmp_path: Path) -> None:
     whole = their_model("bart")
     whole.model.save_pretrained(tmp_path)  # the bare model: no prefix before names, no bias
-    ours = heedful.load(tmp_path)
+    ours = heedful.load(tmp_path).model
     assert not ours.config.output_bias
     whole.final_logits_bias.zero_()
     assert_same(our_answers(ours), their_answers(whole))

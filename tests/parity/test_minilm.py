@@ -48,7 +48,7 @@ def texts(folder: Path) -> tuple[Tensor, Tensor]:
 def our_vectors(folder: Path, texts: tuple[Tensor, Tensor]) -> Tensor:
     tokens, lengths = texts
     with torch.no_grad():
-        return normalize(mean_pool(heedful.load(folder)(tokens, lengths), lengths), dim=-1)
+        return normalize(mean_pool(heedful.load(folder).model(tokens, lengths), lengths), dim=-1)
 
 
 def test_sentence_vectors_are_those_of_transformers(

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 import torch
 
-from heedful import CheckpointError, HeedfulError, UsageError, build, load, save
+from heedful import CheckpointError, HeedfulError, UsageError, build
+from heedful.folder import load_model, save
 
 CONFIG, WEIGHTS, MANIFEST = "config.json", "model.safetensors", "manifest.json"
 SMALL: dict[str, Any] = {"vocabulary": 20, "width": 16}
@@ -48,7 +49,7 @@ def folder(pristine: Path, tmp_path: Path) -> Path:
 
 def refusal(path: Path) -> str:
     with pytest.raises(CheckpointError) as caught:
-        load(path)
+        load_model(path)
     message = str(caught.value)
     assert "\n" not in message
     assert str(path) in message
@@ -80,7 +81,7 @@ def test_what_was_saved_comes_back_exactly(
     preset: str, changes: dict[str, Any], dtype: torch.dtype, tmp_path: Path
 ) -> None:
     model = build(preset, **changes).to(dtype)
-    again = load(save(model, tmp_path / "model"))
+    again = load_model(save(model, tmp_path / "model"))
     before, after = model.state_dict(), again.state_dict()
     assert list(before) == list(after)
     for name, weight in before.items():
@@ -96,7 +97,7 @@ def test_a_loaded_model_computes_the_same_and_can_go_on_learning(
     preset: str, changes: dict[str, Any], tmp_path: Path
 ) -> None:
     model, tokens = build(preset, **changes).eval(), torch.randint(0, 20, (2, 5))
-    again = load(save(model, tmp_path / "model"))
+    again = load_model(save(model, tmp_path / "model"))
     inputs = (tokens, tokens) if model.config.family.endswith("encoder_decoder") else (tokens,)
     assert torch.equal(model(*inputs), again(*inputs))
     again.train()(*inputs).sum().backward()
@@ -116,7 +117,7 @@ def test_a_tied_table_is_stored_once(folder: Path) -> None:
 
 
 def test_saving_makes_the_folders_on_the_way(tmp_path: Path) -> None:
-    assert load(save(small_model(), str(tmp_path / "a" / "b"))).config.width == 16
+    assert load_model(save(small_model(), str(tmp_path / "a" / "b"))).config.width == 16
 
 
 def test_saving_again_replaces_the_model_and_keeps_what_lies_beside_it(folder: Path) -> None:
@@ -125,7 +126,7 @@ def test_saving_again_replaces_the_model_and_keeps_what_lies_beside_it(folder: P
     (folder / "saving.tmp" / WEIGHTS).write_text("left by a save that was killed")
     other = build("recurrent-writer", **SMALL)
     save(other, folder)
-    assert torch.equal(load(folder).table.weight, other.table.weight)
+    assert torch.equal(load_model(folder).table.weight, other.table.weight)
     assert sorted(os.listdir(folder)) == ["card.md", CONFIG, MANIFEST, WEIGHTS]
 
 
@@ -152,7 +153,7 @@ def test_one_flipped_bit_anywhere_is_found(folder: Path, name: str) -> None:
         file.write_bytes(damaged)
         assert name in refusal(folder)
     file.write_bytes(content)
-    assert load(folder)
+    assert load_model(folder)
 
 
 def test_one_flipped_bit_in_the_manifest_is_found(folder: Path) -> None:
@@ -299,12 +300,13 @@ def test_an_edited_configuration_is_found_even_if_it_would_fit(folder: Path) -> 
 KILLED_AT_EVERY_STEP = """
 import os, shutil, signal, sys
 import torch
-from heedful import CheckpointError, build, load, save
+from heedful import CheckpointError, build
+from heedful.folder import load_model, save
 
 torch.set_num_threads(1)
 start = sys.argv[1]
 new = build("laptop-writer", vocabulary=20, width=16, layers=1)
-old = load(start)
+old = load_model(start)
 
 def save_until(step, folder):
     seen = 0
@@ -327,17 +329,18 @@ while not finished:
         os._exit(0)
     finished = os.waitpid(child, 0)[1] == 0
     try:
-        held = load(folder).table.weight
+        held = load_model(folder).table.weight
         print("old" if torch.equal(held, old.table.weight) else torch.equal(held, new.table.weight) and "new")
     except CheckpointError:
         print("refused")
-    assert torch.equal(load(save(new, folder)).table.weight, new.table.weight)
+    assert torch.equal(load_model(save(new, folder)).table.weight, new.table.weight)
     assert sorted(os.listdir(folder)) == ["config.json", "manifest.json", "model.safetensors"]
 """
 
 DISK_FULL = """
 import resource, sys
-from heedful import HeedfulError, build, save
+from heedful import HeedfulError, build
+from heedful.folder import save
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 try:
@@ -370,4 +373,4 @@ def test_a_full_disk_leaves_the_old_model_and_no_debris(folder: Path) -> None:
     assert said.startswith(f"{HeedfulError.__name__} {folder}: the model's ")
     assert "bytes could not be written" in said
     assert {name: (folder / name).read_bytes() for name in os.listdir(folder)} == before
-    assert load(folder)
+    assert load_model(folder)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from heedful.cli.app import app
+from heedful.cli.demo import demo
 from heedful.cli.doctor import doctor
+from heedful.cli.evaluate import evaluate
 from heedful.cli.train import train
 
-for command in (train, doctor):
+for command in (demo, train, evaluate, doctor):
     app.command()(command)

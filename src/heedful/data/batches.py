@@ -7,6 +7,7 @@ same batches (T2, T3).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +50,19 @@ class TextBatch:
     """Which document of its row each token belongs to; None where a row can hold only one."""
 
 
-Batch = PairBatch | TextBatch
+@runtime_checkable
+class Batches(Protocol):
+    """An epoch as a list of batches, each of which can be made from its numbers alone."""
+
+    @property
+    def labels(self) -> int:
+        """Tokens to be predicted in an epoch."""
+
+    def plan(self, epoch: int) -> list[Indices]:
+        """What goes into each batch of the epoch."""
+
+    def batch(self, epoch: int, indices: Indices) -> Any:
+        """The tensors of one batch."""
 
 
 class PairBatches:
@@ -111,8 +124,8 @@ class PairBatches:
 
     def batch(self, epoch: int, indices: Indices) -> PairBatch:
         """The tensors of one cut. Subword splits are drawn afresh for every pair and epoch."""
-        sources = [self._sequence(0, epoch, i) for i in indices]
-        targets = [self._sequence(1, epoch, i) for i in indices]
+        sources = [self._sequence(0, epoch, i) for i in indices.tolist()]
+        targets = [self._sequence(1, epoch, i) for i in indices.tolist()]
         source = _padded(sources, after=END)
         lengths = torch.tensor([len(ids) + 1 for ids in sources])
         return PairBatch(source, lengths, _padded(targets, before=START), _padded(targets, after=END))
@@ -121,7 +134,7 @@ class PairBatches:
         ids = (self.source, self.target)[side][index]
         if self.splits is None or not self.subword_dropout:
             return ids
-        draw = np.random.default_rng([self.seed, epoch, int(index), side])
+        draw = np.random.default_rng([self.seed, epoch, index, side])
         return self.splits[side].split(ids, self.subword_dropout, draw)
 
 

@@ -10,7 +10,7 @@ differs between countries (1/7/2015). What is left has one reading each, over al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 from functools import cache
 from os import PathLike
@@ -81,6 +81,8 @@ DIGITS = {"ar": "٠١٢٣٤٥٦٧٨٩", "hi": "०१२३४५६७८९"}
 
 SPACES = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u200f": None, "\u200e": None})
 Span = tuple[int, int]
+Piece = tuple[str, bool, dict[int, str]]
+"""What a piece of text is chosen by (year, month, day, weekday or nothing), whether it is linked, and the choices."""
 
 
 class Links(NamedTuple):
@@ -123,13 +125,20 @@ class Style(NamedTuple):
 
     def write(self, day: date) -> DatePair:
         """The day in this style."""
-        source, spans = "", {}
-        for part, render in _renderers(self):
-            text = render(day)
-            if part:  # a month "7월" is linked by its number alone
-                spans[part] = (len(source), len(source) + len(text.rstrip("월")))
-            source += text
-        return DatePair(source, day.isoformat(), Links(**spans), self.language)
+        return next(self.write_all([day]))
+
+    def write_all(self, days: Iterable[date]) -> Iterator[DatePair]:
+        """Each day in this style."""
+        pieces = _pieces(self)
+        for day in days:
+            numbers = {"year": day.year, "month": day.month, "day": day.day, "weekday": day.weekday(), "": 0}
+            source, spans = "", {}
+            for part, is_linked, texts in pieces:
+                text = texts[numbers[part]]
+                if is_linked:  # a month "7월" is linked by its number alone
+                    spans[part] = (len(source), len(source) + len(text.rstrip("월")))
+                source += text
+            yield DatePair(source, day.isoformat(), Links(**spans), self.language)
 
 
 def dates_corpus(
@@ -229,59 +238,41 @@ def _has_one_reading(pattern: str) -> bool:
 
 
 @cache
-def _renderers(style: Style) -> tuple[tuple[str, Callable[[date], str]], ...]:
-    """The pattern as functions from a day to a piece of text; those of year, month and day by name."""
+def _pieces(style: Style) -> tuple[Piece, ...]:
+    """The pattern as tables of text, in the letters and digits of the style, with plain spaces."""
     locale = Locale.parse(style.locale)
-    pieces: list[tuple[str, Callable[[date], str]]] = []
+    own = str.maketrans("0123456789", DIGITS[style.language]) if style.own_digits else {}
+
+    def finished(text: str) -> str:
+        text = text.translate(SPACES).translate(own)
+        return text.lower() if style.lower else text
+
+    pieces: list[Piece] = []
     for text, width in _tokens(style.pattern):
         if width:
             pieces.append(_field(locale, text, width))
             continue
         if text.startswith("°"):
-            pieces.append(("", ORDINALS[style.language]))
-        pieces.append(("", _literal(text.removeprefix("°"))))
-    return tuple((part, _finished(render, style)) for part, render in pieces)
+            pieces.append(("day", False, {day: _ordinal(style.language, day) for day in range(1, 32)}))
+        pieces.append(("", False, {0: text.removeprefix("°")}))
+    return tuple((part, linked, {at: finished(text) for at, text in texts.items()}) for part, linked, texts in pieces)
 
 
-def _finished(render: Callable[[date], str], style: Style) -> Callable[[date], str]:
-    """A piece of text with plain spaces, and in the letters and digits of its style."""
-    own = str.maketrans("0123456789", DIGITS[style.language]) if style.own_digits else {}
-
-    def finished(day: date) -> str:
-        text = render(day).translate(SPACES).translate(own)
-        return text.lower() if style.lower else text
-
-    return finished
-
-
-def _field(locale: Locale, letter: str, width: int) -> tuple[str, Callable[[date], str]]:
+def _field(locale: Locale, letter: str, width: int) -> Piece:
     length = "abbreviated" if width <= 3 else "wide"
     if letter == "y":
-        return "year", lambda day: str(day.year)
+        return "year", True, {year: str(year) for year in range(FIRST.year, LAST.year + 1)}
     if letter == "d":
-        return "day", lambda day: f"{day.day:0{width}d}"
+        return "day", True, {day: f"{day:0{width}d}" for day in range(1, 32)}
     if letter == "M" and width <= 2:
-        return "month", lambda day: f"{day.month:0{width}d}"
+        return "month", True, {month: f"{month:0{width}d}" for month in range(1, 13)}
     if letter == "M":
-        months = locale.months["format"][length]
-        return "month", lambda day: months[day.month]
-    weekdays = locale.days["format"][length]
-    return "", lambda day: weekdays[day.weekday()]
+        return "month", True, dict(locale.months["format"][length])
+    return "weekday", False, dict(locale.days["format"][length])
 
 
-def _literal(text: str) -> Callable[[date], str]:
-    return lambda _: text
-
-
-def _english_ordinal(day: date) -> str:
-    if day.day in (11, 12, 13):
-        return "th"
-    return {1: "st", 2: "nd", 3: "rd"}.get(day.day % 10, "th")
-
-
-def _first_only(mark: str) -> Callable[[date], str]:
-    """In these languages only the first of a month is an ordinal."""
-    return lambda day: mark if day.day == 1 else ""
-
-
-ORDINALS = {"en": _english_ordinal, "fr": _first_only("er"), "it": _first_only("º"), "pt": _first_only("º")}
+def _ordinal(language: str, day: int) -> str:
+    """What follows a day's number; in most languages only the first of a month is an ordinal."""
+    if language == "en":
+        return "th" if day in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")
+    return {"fr": "er", "it": "º", "pt": "º"}[language] if day == 1 else ""

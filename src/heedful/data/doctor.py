@@ -62,7 +62,7 @@ def clean(
     From pairs go faults, duplicates, leaks, copies and outliers; from records faults, duplicates and leaks;
     from prose only lines that cannot be read. Tables keep their format, and of their columns those that are read.
     """
-    out = Path(folder)
+    out = Path(folder).absolute()
     _refuse_full(out)
     reading = _read(files, against, kind, on_bad_line, limit, watch)
     if reading.misaligned:

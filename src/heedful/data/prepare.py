@@ -212,7 +212,7 @@ def _opened(folder: Path, tokenizers: tuple[Tokenizer, ...], sides: tuple[str, .
 
     def split(name: str) -> Split:
         size = sizes[name]
-        opened = tuple(Sequences(folder, f"{name}.{side}") for side in sides)
+        opened = tuple(Sequences.stored(folder, f"{name}.{side}") for side in sides)
         texts = tuple((source, target) for source, target in size["texts"])
         return Split(opened, size.get("examples", 1), size["words"], size["bytes"], texts)
 

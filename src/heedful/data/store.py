@@ -27,11 +27,21 @@ FORMAT = 1
 class Sequences:
     """A list of id sequences in two files: all ids end to end, and where each sequence ends."""
 
-    def __init__(self, folder: Path, name: str) -> None:
-        described = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
-        self.ids = _map(folder / f"{name}.ids", described["type"])
-        ends = _map(folder / f"{name}.ends", "int64")
+    def __init__(self, ids: Ids, ends: Ids) -> None:
+        self.ids = ids
         self.starts = np.concatenate([np.zeros(1, np.int64), ends])
+
+    @classmethod
+    def stored(cls, folder: Path, name: str) -> Sequences:
+        """Those that a writer left under this name, mapped rather than read."""
+        described = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+        return cls(_map(folder / f"{name}.ids", described["type"]), _map(folder / f"{name}.ends", "int64"))
+
+    @classmethod
+    def of(cls, sequences: list[list[int]]) -> Sequences:
+        """A few, in memory."""
+        lengths = [len(ids) for ids in sequences]
+        return cls(np.fromiter((i for ids in sequences for i in ids), np.int64), np.cumsum(lengths))
 
     def __len__(self) -> int:
         return len(self.starts) - 1

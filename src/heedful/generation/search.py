@@ -7,7 +7,7 @@ state (`extend`) and a state can be reordered; that is all.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from heedful.shapes import Float, Int
 from heedful.text.special import END, PAD, START, UNKNOWN
 
 
+@runtime_checkable
 class Extending(Protocol):
     """Any model that decodes."""
 

@@ -240,7 +240,8 @@ class CrossAttention(MultiHead):
 
 
 def split_heads(x: Float[Tensor, "batch tokens wide"], heads: int) -> Float[Tensor, "batch heads tokens narrow"]:
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+    batch, tokens, wide = x.shape
+    return x.view(batch, tokens, heads, wide // heads).transpose(1, 2)
 
 
 def join_heads(

@@ -123,7 +123,7 @@ def padding(lengths: Int[Tensor, " batch"], keys: int) -> Mask:
 
 
 def window(size: int) -> Mask:
-    """Only neighbours nearer than `size` positions: cost grows with n·size instead of n² (A8)."""
+    """Only neighbours nearer than `size` positions. (A table: a kernel that skips what it hides is not used yet.)"""
     return Mask(window=size)
 
 

@@ -6,7 +6,7 @@ Recurrent and attentive models meet one protocol, so each search is written once
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from heedful.layers.masks import Mask
 from heedful.shapes import Float, Int
 
 
+@runtime_checkable
 class State(Protocol):
     """What every search may rely on."""
 

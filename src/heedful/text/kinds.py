@@ -6,29 +6,30 @@ trainer), and how text is put together again (the decoder).
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 from pydantic import PositiveInt, model_validator
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from heedful.config import Config
+from heedful.errors import UsageError
 from heedful.text.special import SPECIAL_TOKENS, UNKNOWN
+from heedful.text.unigram import learn_pieces
 
 # For byte_bpe and unigram: a word (with the marks that Thai and Indic vowels are, and with inner apostrophes), up to
 # three digits, other signs, or blanks; a space goes with what follows it. It is GPT-2's pattern without its list of
-# English endings. "▁" stands for a space. Letters never join signs, so no learnt piece can spell "<s>" and take
-# the special token's id.
-SUBWORDS = (
-    r"[ ▁]?[\p{L}\p{M}]+(?:['’][\p{L}\p{M}]+)*|[ ▁]?\p{N}{1,3}|[ ▁]?[^\s▁\p{L}\p{M}\p{N}]+"
-    r"|[\s▁]+(?![^\s▁])|[\s▁]+"
-)
+# English endings, and with an end: learning from a "word" of a million characters would take forever. "▁" stands for
+# a space. Letters never join signs, so no learnt piece can spell "<s>" and take the special token's id.
+_PIECES = r"[ ▁]?[\p{L}\p{M}]{1,64}(?:['’][\p{L}\p{M}]{1,64}){0,4}|[ ▁]?\p{N}{1,3}|[ ▁]?[^\s▁\p{L}\p{M}\p{N}]{1,64}|"
+RUNS_OF_BLANKS = _PIECES + r"[\s▁]{1,64}(?![^\s▁])|[\s▁]{1,64}"
+SINGLE_BLANKS = _PIECES + r"[\s▁]"  # the library's decoder drops every "▁" of the first piece, so it may hold one only
 # For words and wordpiece: a number with its points, one Han character, a word with inner apostrophes and hyphens,
 # one sign, or one blank.
-_LETTERS = r"[\p{L}\p{M}\p{N}&&[^\p{Han}]]+"
+_LETTERS = r"[\p{L}\p{M}\p{N}&&[^\p{Han}]]{1,64}"
 WORDS = (
-    rf"▁?(?:\p{{N}}+(?:[.,:/]\p{{N}}+)+|\p{{Han}}|{_LETTERS}(?:['’-]{_LETTERS})*)"
+    rf"▁?(?:\p{{N}}{{1,64}}(?:[.,:/]\p{{N}}{{1,64}}){{1,8}}|\p{{Han}}|{_LETTERS}(?:['’-]{_LETTERS}){{0,8}})"
     r"|▁?[^\s▁\p{L}\p{M}\p{N}]|[\s▁]"
 )
 
@@ -69,8 +70,19 @@ class TokenizerConfig(Config):
         return self
 
 
-def untrained(config: TokenizerConfig) -> tuple[Tokenizer, Any]:
-    """A tokenizer of the kind asked for, and the trainer that will give it its vocabulary."""
+def learn(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
+    """A tokenizer of the kind asked for, its vocabulary learnt from `texts`."""
+    rust, trainer = _untrained(config)
+    if trainer is None:
+        _learn_unigram(rust, texts, config)
+    else:
+        rust.train_from_iterator(texts, trainer)
+    if rust.get_vocab_size() > config.vocabulary:  # wordpiece takes in every character, whatever the wish
+        raise _too_small(config)
+    return rust
+
+
+def _untrained(config: TokenizerConfig) -> tuple[Tokenizer, Any]:
     unknown = SPECIAL_TOKENS[UNKNOWN]
     wishes: dict[str, Any] = {
         "vocab_size": config.vocabulary,
@@ -79,30 +91,45 @@ def untrained(config: TokenizerConfig) -> tuple[Tokenizer, Any]:
     }
     match config.kind:
         case "byte_bpe":
-            rust = _of_bytes(models.BPE(), config)
-            trainer: Any = trainers.BpeTrainer(min_frequency=2, initial_alphabet=sorted(BYTES), **wishes)
+            bpe = trainers.BpeTrainer(min_frequency=2, initial_alphabet=sorted(BYTES), **wishes)
+            return _of_bytes(models.BPE(), config), bpe
         case "unigram":
-            rust = _of_words(models.Unigram(), SUBWORDS, config)
-            trainer = trainers.UnigramTrainer(unk_token=unknown, **wishes)
+            return _of_words(models.Unigram(), SINGLE_BLANKS, config), None
         case "wordpiece":
-            rust = _of_words(models.WordPiece(unk_token=unknown), WORDS, config)
             # Without a prefix training is also deterministic: the library numbers "##" pieces in the order of a
             # hash table (huggingface/tokenizers#1794).
-            trainer = trainers.WordPieceTrainer(min_frequency=2, continuing_subword_prefix="", **wishes)
+            greedy = trainers.WordPieceTrainer(min_frequency=2, continuing_subword_prefix="", **wishes)
+            return _of_words(models.WordPiece(unk_token=unknown), WORDS, config), greedy
         case "words":
-            rust = _of_words(models.WordLevel(unk_token=unknown), WORDS, config)
-            trainer = trainers.WordLevelTrainer(**wishes)
+            return _of_words(models.WordLevel(unk_token=unknown), WORDS, config), trainers.WordLevelTrainer(**wishes)
         case "characters":
-            rust = _of_characters(models.WordLevel(unk_token=unknown), config)
-            trainer = trainers.WordLevelTrainer(**wishes)
-    return rust, trainer
+            return _of_characters(models.WordLevel(unk_token=unknown), config), trainers.WordLevelTrainer(**wishes)
+
+
+def _learn_unigram(rust: Tokenizer, texts: Iterable[str], config: TokenizerConfig) -> None:
+    words = Counter[str]()
+    for text in texts:
+        found = rust.pre_tokenizer.pre_tokenize_str(rust.normalizer.normalize_str(text))
+        words.update(word for word, _ in found)
+    room = config.vocabulary - len(SPECIAL_TOKENS)
+    if len(set("".join(words))) > room:
+        raise _too_small(config)
+    special = [(token, 0.0) for token in SPECIAL_TOKENS]
+    rust.model = models.Unigram([*special, *learn_pieces(words, room)], unk_id=UNKNOWN, byte_fallback=False)
+    rust.add_special_tokens(list(SPECIAL_TOKENS))
+
+
+def _too_small(config: TokenizerConfig) -> UsageError:
+    return UsageError(
+        f"vocabulary {config.vocabulary} cannot hold every character of the text; ask for more, or take kind 'byte_bpe'"
+    )
 
 
 def _of_bytes(model: models.Model, config: TokenizerConfig) -> Tokenizer:
     rust = Tokenizer(model)
     rust.normalizer = _normalizer(config)
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    rust.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(SUBWORDS), "isolated"), to_bytes])
+    rust.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(RUNS_OF_BLANKS), "isolated"), to_bytes])
     rust.decoder = decoders.ByteLevel()
     return rust
 
@@ -132,23 +159,3 @@ def _normalizer(config: TokenizerConfig, *last: normalizers.Normalizer) -> norma
     steps += [normalizers.Lowercase()] if config.lowercase else []  # after NFKC, which can make capitals: ℡ is TEL
     steps += last
     return normalizers.Sequence(steps) if steps else None
-
-
-def settle(rust: Tokenizer) -> None:
-    """Take out of a trained unigram model what hash-table order left in it, so that training is deterministic.
-
-    The library sums in that order (differences near 1e-15); and to the characters that training left without a
-    probability it deals out, in that order, the least score plus 0, 1e-4, 2e-4, …: here all of them get the least.
-    """
-    entries = [(piece, score) for piece, score in json.loads(rust.to_str())["model"]["vocab"]]
-    special, learnt = entries[: len(SPECIAL_TOKENS)], entries[len(SPECIAL_TOKENS) :]
-    least = min((score for _, score in learnt), default=0.0)
-
-    def settled(piece: str, score: float) -> float:
-        steps = (score - least) / 1e-4
-        left_without = len(piece) == 1 and abs(steps - round(steps)) < 1e-4
-        return round(least if left_without else score, 9)
-
-    learnt = [(piece, settled(piece, score)) for piece, score in learnt]
-    learnt.sort(key=lambda entry: (-entry[1], entry[0]))
-    rust.model = models.Unigram([*special, *learnt], unk_id=UNKNOWN, byte_fallback=False)

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer as RustTokenizer
 from tokenizers import decoders
 
 from heedful.errors import CheckpointError, DataError, HeedfulError, UsageError
-from heedful.text.kinds import BYTES, TokenizerConfig, settle, untrained
+from heedful.text.kinds import BYTES, TokenizerConfig, learn
 
 __all__ = ["Span", "Tokenizer", "TokenizerConfig"]
 
@@ -43,20 +43,10 @@ class Tokenizer:
 
         The same texts give the same tokenizer, byte for byte.
         """
-        rust, trainer = untrained(config)
         try:
-            rust.train_from_iterator(_some(texts), trainer)
+            return cls(learn(_some(texts), config))
         except UnicodeEncodeError as error:
             raise DataError(_not_unicode(error)) from None
-        except Exception as error:  # the library's own are of no narrower type
-            if "not large enough" not in str(error):
-                raise
-            raise _too_small(config) from None
-        if rust.get_vocab_size() > config.vocabulary:  # wordpiece takes every character, whatever the wish
-            raise _too_small(config)
-        if config.kind == "unigram":
-            settle(rust)
-        return cls(rust)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, without special tokens; texts are encoded in parallel."""
@@ -162,12 +152,6 @@ def _spelt(token: str) -> str:
     if not BYTES.keys() >= set(token):
         return token
     return bytes(BYTES[char] for char in token).decode("utf-8", errors="backslashreplace")
-
-
-def _too_small(config: TokenizerConfig) -> UsageError:
-    return UsageError(
-        f"vocabulary {config.vocabulary} cannot hold every character of the text; ask for more, or take kind 'byte_bpe'"
-    )
 
 
 def _refusal(texts: Sequence[Any]) -> HeedfulError:

@@ -56,7 +56,7 @@ def choose_model(situation: Situation) -> dict[str, Any]:
         return {"family": family, **shape, "positions": "rotary", "norm": "rms", "bias": False, "activation": "silu",
                 "gated": True, "feed_forward": 64 * round(size["width"] * 8 / 3 / 64), "embedding_scale": False,
                 "dropout": 0.1 if situation.gpu and scarce else 0.0}  # fmt: skip
-    return {"family": family, **shape, "positions": "sinusoidal", "dropout": 0.3 if scarce else 0.1}
+    return {"family": family, **shape, "positions": "rotary", "dropout": 0.3 if scarce else 0.1}
 
 
 def parameters(size: dict[str, int], task: str) -> int:
@@ -70,6 +70,8 @@ def _fed(size: dict[str, int], situation: Situation) -> bool:
 
 EPOCHS = {"translate": 12, "generate": 3}
 """Times a text should be read before a larger model is worth it."""
+MOST_EPOCHS = {"translate": 60, "generate": 30}
+"""Times after which reading it again teaches nothing more."""
 
 
 def _in_time(size: dict[str, int], situation: Situation) -> bool:

@@ -6,28 +6,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
 
-from heedful.data.batches import Indices
+from heedful.data.batches import Batches
+from heedful.objectives.objective import Objective
 from heedful.training.averaging import ExponentialAverage, LastAverage
 from heedful.training.events import Events
 from heedful.training.machine import memory_in_use
 from heedful.training.optimizers import Optimizer
 from heedful.training.recipe import TrainingRecipe
 from heedful.training.schedules import factor
-from heedful.training.step import Objective, StepResult, train_step
-
-
-class Batches(Protocol):
-    @property
-    def labels(self) -> int: ...
-
-    def plan(self, epoch: int) -> list[Indices]: ...
-
-    def batch(self, epoch: int, indices: Indices) -> Any: ...
+from heedful.training.step import StepResult, train_step
 
 
 @dataclass(frozen=True)

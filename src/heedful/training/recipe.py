@@ -14,7 +14,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, Validati
 
 from heedful.config import Config, explain
 from heedful.errors import UsageError, nearest
-from heedful.models.config import ModelConfig
+from heedful.models.config import ModelConfig, RecurrentConfig, TransformerConfig
 from heedful.models.presets import make_config
 from heedful.text.tokenizer import TokenizerConfig
 from heedful.training.schedules import ScheduleName
@@ -117,16 +117,29 @@ def make_recipe(settings: dict[str, Any]) -> Recipe:
         raise UsageError(explain(error, known_keys)) from None
 
 
+SECTIONS: dict[str, tuple[type[Config], ...]] = {
+    "data": (DataRecipe,),
+    "tokenizer": (TextRecipe,),
+    "model": (TransformerConfig, RecurrentConfig),
+    "training": (TrainingRecipe,),
+}
+
+
 def known_keys(path: tuple[str, ...] = ()) -> list[str]:
     """The keys a recipe may have at `path`."""
-    sections: dict[str, type[Config]] = {
-        "data": DataRecipe,
-        "tokenizer": TextRecipe,
-        "training": TrainingRecipe,
-    }
     if not path:
         return list(Recipe.model_fields)
-    return list(sections[path[0]].model_fields) if path[0] in sections else []
+    return [key for section in SECTIONS.get(path[0], ()) for key in section.model_fields]
+
+
+def known_sections(settings: dict[str, Any]) -> None:
+    """Refuse a key that no recipe can have, before anything is read or run."""
+    for name, value in settings.items():
+        if name not in Recipe.model_fields:
+            raise UsageError(f"unknown setting '{name}'; {nearest(name, Recipe.model_fields)}")
+        for key in value if isinstance(value, dict) else ():
+            if key not in known_keys((name,)):
+                raise UsageError(f"unknown setting '{name}.{key}'; {nearest(key, known_keys((name,)))}")
 
 
 def with_overrides(settings: dict[str, Any], changes: list[str]) -> dict[str, Any]:

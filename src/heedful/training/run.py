@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,24 +16,25 @@ from torch import nn
 from heedful.data.prepare import Prepared, learn_tokenizers, prepare_pairs, prepare_text
 from heedful.data.sources import read_documents, read_pairs
 from heedful.errors import UsageError, nearest
-from heedful.folder import load as load_model
-from heedful.folder import save
-from heedful.models.build import build
-from heedful.text.tokenizer import Tokenizer, TokenizerConfig
+from heedful.evaluation.evaluate import evaluate, judge_split
+from heedful.folder import load_model, save
+from heedful.models.build import build, count
+from heedful.text.tokenizer import TokenizerConfig
 from heedful.trained import TARGET_TOKENIZER, TOKENIZER, Trained, load
-from heedful.training.choose import Situation, choose_model, choose_training, choose_vocabulary
+from heedful.training.card import Report, write_card
+from heedful.training.choose import MOST_EPOCHS, Situation, choose_model, choose_training, choose_vocabulary
 from heedful.training.events import Events, JsonLines, Listener, TensorBoard
 from heedful.training.loop import Progress, Trainer
-from heedful.training.machine import matmul_flops, pick_device
+from heedful.training.machine import describe_machine, matmul_flops, pick_device
 from heedful.training.recipe import (
     Recipe,
-    TextRecipe,
+    known_sections,
     make_recipe,
     read_recipe,
     to_toml,
     with_overrides,
 )
-from heedful.training.tasks import Task, make_task
+from heedful.training.tasks import make_task
 
 DEFAULT_SECONDS = 600.0
 EVALUATIONS = 12
@@ -51,46 +54,57 @@ class Wishes:
     out: str | None = None
     recipe: str | None = None
     settings: tuple[str, ...] = ()
+    kind: str = "transformer"
+    start_from: str | None = None
     seconds: float | None = None
     steps: int | None = None
     seed: int | None = None
     device: str = "auto"
-    kind: str = "transformer"
-    start_from: str | None = None
     on_bad_line: str | None = None
     tensorboard: bool = False
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Everything decided and prepared: one word from training."""
+
+    recipe: Recipe
+    data: Prepared
+    model: nn.Module
+    device: torch.device
 
 
 def train(task: str | None = None, *files: str | Path, listeners: Sequence[Listener] = (), **wishes: Any) -> Trained:
     """Train on files and give back the loaded model: `heedful.train("translate", "train.en", "train.de")`."""
     wish = Wishes(task, tuple(str(file) for file in files), **wishes)
-    device = pick_device(wish.device)
-    if wish.kind not in KINDS:
-        raise UsageError(f"unknown model '{wish.kind}'; {nearest(wish.kind, KINDS)}")
     settings = starting_settings(wish)
-    folder = new_folder(wish, settings)
-    shown: list[Listener] = [*listeners, JsonLines(folder / METRICS)]
-    if wish.tensorboard:
-        shown.append(TensorBoard(folder / "tensorboard"))
-    events = Events(*shown)
-    recipe, data, model = complete(settings, wish, device, events)
-    (folder / RECIPE).write_text(to_toml(recipe), encoding="utf-8")
-    keep_tokenizers(data.tokenizers, folder)
-    events.emit("recipe", steps=recipe.training.steps, recipe=recipe.model_dump(mode="json"))
-    fit(recipe, data, model, folder, device, events)
-    return load(folder, device=device)
+    folder = free_folder(wish, settings["task"])
+    ready = get_ready(settings, wish, Events(*listeners))
+    folder.mkdir(parents=True, exist_ok=True)
+    events = Events(*listeners, JsonLines(folder / METRICS), *_tensorboard(wish, folder))
+    (folder / RECIPE).write_text(to_toml(ready.recipe), encoding="utf-8")
+    for tokenizer, name in zip(ready.data.tokenizers, (TOKENIZER, TARGET_TOKENIZER), strict=False):
+        tokenizer.save(folder / name)
+    events.emit("ready", folder=str(folder), recipe=ready.recipe.model_dump(mode="json"))
+    progress = fit(ready, folder, events)
+    return conclude(ready, progress, folder, events)
 
 
 def starting_settings(wish: Wishes) -> dict[str, Any]:
-    """The recipe as far as the caller decided it."""
+    """The recipe as far as the caller decided it, with every key checked."""
+    if wish.kind not in KINDS:
+        raise UsageError(f"unknown model '{wish.kind}'; {nearest(wish.kind, KINDS)}")
     settings = with_overrides(read_recipe(Path(wish.recipe)) if wish.recipe else {}, list(wish.settings))
+    known_sections(settings)
     task = wish.task or settings.get("task")
     if task not in TASKS:
         raise UsageError(f"unknown task '{task}'; {nearest(str(task), TASKS)}")
     given = {"train": wish.files, "valid": wish.valid, "test": wish.test}
-    data = {name: [str(Path(file).resolve()) for file in files] for name, files in given.items() if files}
+    data: dict[str, Any] = {
+        name: [str(Path(file).resolve()) for file in files] for name, files in given.items() if files
+    }
     if wish.on_bad_line:
-        data["on_bad_line"] = wish.on_bad_line  # type: ignore[assignment]
+        data["on_bad_line"] = wish.on_bad_line
     settings = {**settings, "task": task, "data": {**settings.get("data", {}), **data}}
     if wish.seed is not None:
         settings["seed"] = wish.seed
@@ -99,75 +113,87 @@ def starting_settings(wish: Wishes) -> dict[str, Any]:
     return settings
 
 
-def new_folder(wish: Wishes, settings: dict[str, Any]) -> Path:
-    """The run's folder: asked for, or the next free name. Nothing is ever overwritten."""
-    if wish.out:
-        folder = Path(wish.out)
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise UsageError(f"{folder} exists and is not empty; choose another --out")
-    else:
-        folder = next(path for n in range(1, 10_000) if not (path := Path(f"{settings['task']}-{n}")).exists())
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot write to {folder}: {error.strerror}") from None
+def free_folder(wish: Wishes, task: str) -> Path:
+    """The run's folder-to-be: the one asked for, or the next free name. Nothing is ever overwritten."""
+    if wish.out is None:
+        return next(path for n in range(1, 100_000) if not (path := Path(f"{task}-{n}")).exists())
+    folder = Path(wish.out)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder} exists and is not empty; choose another --out")
+    parent = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise UsageError(f"cannot write to {folder}: {parent} is not a folder that can be written to")
     return folder
 
 
-def complete(
-    settings: dict[str, Any], wish: Wishes, device: torch.device, events: Events
-) -> tuple[Recipe, Prepared, nn.Module]:
+def get_ready(settings: dict[str, Any], wish: Wishes, events: Events) -> Ready:
     """Fill in every choice, preparing the data on the way, since later choices depend on it."""
-    task, pairs = settings["task"], settings["task"] == "translate"
-    files = [Path(file) for file in settings["data"]["train"]]
-    valid = [Path(file) for file in settings["data"].get("valid", ())]
-    size = survey(files, pairs, settings["data"].get("on_bad_line", "fail"))
-    settings["data"].setdefault("held_out", 0.1 if not pairs and size.characters < 10_000_000 else 0.02)
-    settings.setdefault("tokenizer", {}).setdefault("vocabulary", choose_vocabulary(task, size.characters))
+    device = pick_device(wish.device)
+    pairs = settings["task"] == "translate"
+    data_settings = settings["data"]
+    files = [Path(file) for file in data_settings["train"]]
+    size = survey(files, pairs, data_settings.get("on_bad_line", "fail"))
+    data_settings.setdefault("held_out", 0.1 if not pairs and size.characters < 10_000_000 else 0.02)
+    text = settings.setdefault("tokenizer", {})
+    text.setdefault("vocabulary", choose_vocabulary(settings["task"], size.characters))
     first = make_recipe({**settings, "model": {"family": "encoder"}, "training": {"steps": 1}})
-    events.emit(
-        "note", text=f"read {size.examples:,} {'pairs' if pairs else 'documents'}, {size.characters:,} characters"
-    )
-    data = prepare(first, files, valid, size)
-    tokens = sum(int(side.lengths.sum()) for side in data.train.sides)
+    data = prepare(first, size)
+    dropped = "".join(f"; dropped {number:,}: {reason}" for reason, number in data.dropped.items())
+    events.emit("note", text=f"read {size.describe(pairs)}{dropped}")
     situation = Situation(
-        task,
-        wish.kind == "recurrent",
-        tokens,
-        wish.seconds or DEFAULT_SECONDS,
-        matmul_flops(device),
-        device.type == "cuda",
+        task=settings["task"],
+        recurrent=wish.kind == "recurrent",
+        tokens=sum(int(side.lengths.sum()) for side in data.train.sides),
+        seconds=wish.seconds or DEFAULT_SECONDS,
+        flops=matmul_flops(device),
+        gpu=device.type == "cuda",
     )
-    if wish.start_from:
-        settings["model"] = {**load_model(wish.start_from).config.model_dump(exclude_unset=True)}
-    settings["model"] = (
-        {**choose_model(situation), **settings.get("model", {})} if not wish.start_from else settings["model"]
-    )
-    training = {**choose_training(situation, settings["model"]), **settings.get("training", {})}
-    settings["training"] = training
-    recipe = make_recipe({**settings, "training": {**training, "steps": training.get("steps", wish.steps or 1)}})
-    torch.manual_seed(recipe.seed)
-    target = len(data.tokenizers[1]) if len(data.tokenizers) > 1 else None
-    model = build(recipe.model_config_for(len(data.tokenizers[0]), target))
-    if "steps" not in training and wish.steps is None:
-        seconds = time_step(recipe, data, model, device)
-        training["steps"] = max(20, round(situation.seconds * 0.9 / seconds))
-    training.setdefault("steps", wish.steps)
-    training.setdefault("warmup", min(1000, max(1, training["steps"] // 20)))
-    training.setdefault("evaluate_every", max(1, -(-training["steps"] // EVALUATIONS)))
+    return Ready(*decide(settings, wish, situation, data, device), device)
+
+
+def decide(
+    settings: dict[str, Any], wish: Wishes, situation: Situation, data: Prepared, device: torch.device
+) -> tuple[Recipe, Prepared, nn.Module]:
+    """The model and how to train it: chosen, unless said; and how long, from a few steps that are timed."""
+    start = load_model(wish.start_from) if wish.start_from else None
+    chosen = start.config.model_dump(exclude_unset=True) if start else choose_model(situation)
+    settings["model"] = {**chosen, **settings.get("model", {})}
+    training = settings["training"] = {**choose_training(situation, settings["model"]), **settings.get("training", {})}
     if device.type == "cuda":
         training.setdefault("precision", "bfloat16")
+    if situation.task == "generate" and "family" in chosen and chosen["family"] == "decoder":
+        settings["model"].setdefault("max_length", training["context"])
+    if wish.steps is not None:
+        training["steps"] = wish.steps
+    trial = make_recipe({**settings, "training": {"steps": 1, **training}})
+    torch.manual_seed(trial.seed)
+    model = start or build(trial.model_config_for(*(len(tokenizer) for tokenizer in data.tokenizers)))
+    if "steps" not in training:
+        in_time = round(0.9 * situation.seconds / time_step(trial, data, model, device))
+        training["steps"] = max(50, min(in_time, most_steps(trial, data, device)))
+    training.setdefault("warmup", min(1000, max(1, training["steps"] // 20)))
+    training.setdefault("evaluate_every", -(-training["steps"] // EVALUATIONS))
     return make_recipe(settings), data, model
+
+
+def most_steps(recipe: Recipe, data: Prepared, device: torch.device) -> int:
+    """Steps until the text has been read as often as is worth it."""
+    return MOST_EPOCHS[recipe.task] * len(make_task(recipe, data, device).train.plan(0)) // recipe.training.accumulate
 
 
 @dataclass(frozen=True)
 class Size:
+    """How much text there is."""
+
     examples: int
     characters: int
 
+    def describe(self, pairs: bool) -> str:
+        return f"{self.examples:,} {'pairs' if pairs else 'documents'}, {self.characters:,} characters"
+
 
 def survey(files: Sequence[Path], pairs: bool, on_bad_line: Any) -> Size:
-    """One pass over the text, to know how much there is."""
+    """One pass over the text."""
     examples = characters = 0
     if pairs:
         for pair in read_pairs(files, on_bad_line=on_bad_line):
@@ -180,38 +206,39 @@ def survey(files: Sequence[Path], pairs: bool, on_bad_line: Any) -> Size:
     return Size(examples, characters)
 
 
-def prepare(recipe: Recipe, files: list[Path], valid: list[Path], size: Size) -> Prepared:
+def prepare(recipe: Recipe, size: Size) -> Prepared:
+    """Learn the tokenizers and encode the text."""
     data, text = recipe.data, recipe.tokenizer
-    bad = data.on_bad_line
+    train, valid = ([Path(file) for file in files] for files in (data.train, data.valid))
+    config = TokenizerConfig(**{name: getattr(text, name) for name in TokenizerConfig.model_fields})
 
     def side(number: int) -> Iterator[str]:
-        return ((pair.source, pair.target)[number] for pair in read_pairs(files, on_bad_line=bad))
+        return ((pair.source, pair.target)[number] for pair in read_pairs(train, on_bad_line=data.on_bad_line))
 
     def both() -> Iterator[str]:
-        return (part for pair in read_pairs(files, on_bad_line=bad) for part in (pair.source, pair.target))
+        return (part for pair in read_pairs(train, on_bad_line=data.on_bad_line) for part in (pair.source, pair.target))
 
     def running() -> Iterator[str]:
-        return (part for part, _ in read_documents(files, on_bad_line=bad))
+        return (part for part, _ in read_documents(train, on_bad_line=data.on_bad_line))
 
     if recipe.task == "translate":
         streams = [both] if text.joint else [lambda: side(0), lambda: side(1)]
-        tokenizers = learn_tokenizers(streams, plain(text), characters=size.characters, sample=text.sample)
+        tokenizers = learn_tokenizers(streams, config, characters=size.characters, sample=text.sample)
         return prepare_pairs(
-            files, valid, tokenizers, held_out=data.held_out, max_length=data.max_length, on_bad_line=bad
+            train,
+            valid,
+            tokenizers,
+            held_out=data.held_out,
+            max_length=data.max_length,
+            on_bad_line=data.on_bad_line,
         )
-    (tokenizer,) = learn_tokenizers([running], plain(text), characters=size.characters, sample=text.sample)
-    return prepare_text(files, valid, tokenizer, held_out=data.held_out, on_bad_line=bad)
-
-
-def plain(text: TextRecipe) -> TokenizerConfig:
-    return TokenizerConfig(**{name: getattr(text, name) for name in TokenizerConfig.model_fields})
+    (tokenizer,) = learn_tokenizers([running], config, characters=size.characters, sample=text.sample)
+    return prepare_text(train, valid, tokenizer, held_out=data.held_out, on_bad_line=data.on_bad_line)
 
 
 def time_step(recipe: Recipe, data: Prepared, model: nn.Module, device: torch.device, steps: int = 6) -> float:
     """Seconds a step takes, from a few real ones on a copy of the model."""
-    import copy
-
-    settings = recipe.training.with_changes(steps=steps + 2, evaluate_every=1000, average="none", warmup=1000)
+    settings = recipe.training.with_changes(average="none")
     task = make_task(recipe, data, device)
     trainer = Trainer(
         copy.deepcopy(model), task.objective, task.train, settings, seed=0, device=device, events=Events()
@@ -225,13 +252,12 @@ def time_step(recipe: Recipe, data: Prepared, model: nn.Module, device: torch.de
     return (time.perf_counter() - start) / steps
 
 
-def fit(
-    recipe: Recipe, data: Prepared, model: nn.Module, folder: Path, device: torch.device, events: Events
-) -> Progress:
+def fit(ready: Ready, folder: Path, events: Events) -> Progress:
     """Train, saving the best model on the way."""
-    task: Task = make_task(recipe, data, device)
+    recipe, device = ready.recipe, ready.device
+    task = make_task(recipe, ready.data, device)
     trainer = Trainer(
-        model, task.objective, task.train, recipe.training, seed=recipe.seed, device=device, events=events
+        ready.model, task.objective, task.train, recipe.training, seed=recipe.seed, device=device, events=events
     )
     events.emit("begin")
     try:
@@ -240,6 +266,47 @@ def fit(
         events.emit("end")
 
 
-def keep_tokenizers(tokenizers: tuple[Tokenizer, ...], folder: Path) -> None:
-    for tokenizer, name in zip(tokenizers, (TOKENIZER, TARGET_TOKENIZER), strict=False):
-        tokenizer.save(folder / name)
+def conclude(ready: Ready, progress: Progress, folder: Path, events: Events) -> Trained:
+    """Score the best model on the test files, or else on what was held out, and write the card."""
+    recipe, data = ready.recipe, ready.data
+    best = load(folder, device=ready.device)
+    scored_on = f"{len(recipe.data.test)} test file(s)" if recipe.data.test else "the validation text"
+    scores = evaluate(best, recipe.data.test) if recipe.data.test else judge_split(best, data.valid)
+    report = Report(
+        task=recipe.task,
+        parameters=count(best.model).total,
+        data=describe_data(recipe, data),
+        recipe=to_toml(recipe),
+        scores=scores,
+        scored_on=scored_on,
+        forecast=(),
+        samples=samples(best, data),
+        history=progress.history,
+        machine=describe_machine(ready.device),
+        best_step=progress.best_step,
+    )
+    card = write_card(report, folder)
+    events.emit("done", folder=str(folder), card=str(card), scores=scores)
+    return best
+
+
+def describe_data(recipe: Recipe, data: Prepared) -> dict[str, str]:
+    facts = {"training files": ", ".join(Path(file).name for file in recipe.data.train)}
+    for name, split in (("training", data.train), ("validation", data.valid)):
+        tokens = sum(int(side.lengths.sum()) for side in split.sides)
+        facts[name] = f"{split.examples:,} examples, {tokens:,} tokens, {split.bytes:,} bytes predicted"
+    facts["vocabulary"] = " and ".join(f"{len(tokenizer):,} {recipe.tokenizer.kind}" for tokenizer in data.tokenizers)
+    return facts | {f"dropped: {reason}": f"{number:,}" for reason, number in data.dropped.items()}
+
+
+def samples(best: Trained, data: Prepared, number: int = 5) -> list[tuple[str, ...]]:
+    """What the model makes of validation text."""
+    if best.task == "generate":
+        return [(best.generate("", tokens=120, seed=seed),) for seed in range(2)]
+    shown = data.valid.texts[:number]
+    outputs = best.translate([source for source, _ in shown])
+    return [(source, output, target) for (source, target), output in zip(shown, outputs, strict=True)]
+
+
+def _tensorboard(wish: Wishes, folder: Path) -> list[Listener]:
+    return [TensorBoard(folder / "tensorboard")] if wish.tensorboard else []

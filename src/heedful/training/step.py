@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from heedful.objectives.objective import Objective, to_device
 from heedful.training.optimizers import Optimizer, clip
-
-
-class Objective(Protocol):
-    """What is learned: a summed loss, and over how many labels it is summed."""
-
-    def loss(self, model: Any, batch: Any) -> Tensor: ...
-
-    def tokens(self, batch: Any) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -60,13 +53,3 @@ def train_step(
     optimizer.step(factor)
     optimizer.zero()
     return StepResult(total, tokens, gradient)
-
-
-def to_device(batch: Any, device: torch.device) -> Any:
-    """A batch whose tensors are on the device; copying does not wait where memory is pinned."""
-    moved = {
-        field.name: value.to(device, non_blocking=True)
-        for field in fields(batch)
-        if isinstance(value := getattr(batch, field.name), Tensor)
-    }
-    return replace(batch, **moved)

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-from heedful.data.batches import PairBatches, TextBatches
+from heedful.data.batches import Batches, PairBatches, TextBatches
 from heedful.data.prepare import Prepared
-from heedful.evaluation.scores import PredictionScores, prediction_scores, sample_bleu
+from heedful.evaluation.predict import predict
+from heedful.evaluation.scores import sample_bleu
 from heedful.generation.sampling import sample
 from heedful.generation.translate import translate_texts
 from heedful.objectives.language import Language
+from heedful.objectives.objective import Objective
 from heedful.objectives.translation import Translation
 from heedful.text.subwords import SplitTable
-from heedful.training.loop import Batches, Evaluation
+from heedful.training.loop import Evaluation
 from heedful.training.recipe import Recipe
-from heedful.training.step import Objective, to_device
 
 VALID_TOKENS = 200_000
 """Labels of validation text judged at each evaluation, at most."""
@@ -54,7 +55,7 @@ def translation(recipe: Recipe, data: Prepared, device: torch.device) -> Task:
     shown = data.valid.texts[: 1000 if device.type == "cuda" else 300]
 
     def evaluate(model: nn.Module) -> Evaluation:
-        scores = predict(model, objective, valid, data, device)
+        scores = predict(model, objective, valid, data.valid, device, limit=VALID_TOKENS)
         outputs = translate_texts(model, data.tokenizers, [source for source, _ in shown], beam=1)
         bleu = sample_bleu(outputs, [target for _, target in shown])
         sample_lines = (f"source     {shown[0][0]}", f"model      {outputs[0]}", f"reference  {shown[0][1]}")
@@ -73,7 +74,7 @@ def language(recipe: Recipe, data: Prepared, device: torch.device) -> Task:
     objective = Language(training.label_smoothing)
 
     def evaluate(model: Any) -> Evaluation:
-        scores = predict(model, objective, valid, data, device)
+        scores = predict(model, objective, valid, data.valid, device, limit=VALID_TOKENS)
         prompt = torch.from_numpy(data.valid.sides[0].ids[:8].astype("int64"))[None].to(device)
         found = sample(model, model.start(1, room=72), prompt, limit=min(64, training.context - 8))
         text = data.tokenizers[0].decode([[*prompt[0].tolist(), *found]])[0]
@@ -84,28 +85,3 @@ def language(recipe: Recipe, data: Prepared, device: torch.device) -> Task:
         )
 
     return Task(objective, train, valid, evaluate)
-
-
-@torch.inference_mode()
-def predict(
-    model: nn.Module,
-    objective: Objective,
-    batches: Batches,
-    data: Prepared,
-    device: torch.device,
-    limit: int = VALID_TOKENS,
-) -> PredictionScores:
-    """How well the model predicts the validation part, or as much of it as `limit` labels."""
-    nats, tokens = 0.0, 0
-    for batch in judged(batches):
-        nats += float(objective.loss(model, to_device(batch, device)))
-        tokens += objective.tokens(batch)
-        if tokens >= limit:
-            break
-    share = tokens / max(1, batches.labels)
-    return prediction_scores(nats, tokens, round(data.valid.words * share), round(data.valid.bytes * share))
-
-
-def judged(batches: Batches) -> Iterator[Any]:
-    for indices in batches.plan(0):
-        yield batches.batch(0, indices)

@@ -244,7 +244,7 @@ def test_what_a_layout_cannot_express_is_named_and_nothing_is_written(
 
 def test_pooling_is_free_where_nothing_is_pooled(tmp_path: Path) -> None:
     export_model(model("bert", pooling="mean"), tmp_path, "bert")
-    assert heedful.load(tmp_path).config.tasks == ("masked_token",)
+    assert heedful.load(tmp_path).model.config.tasks == ("masked_token",)
 
 
 @pytest.mark.parametrize("layout", DESIGNS)

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import jaxtyping
 import pytest
-import torch
-
-# The tensors here are tiny: a second thread only costs the time to hand work over, three times as long on two cores.
-torch.set_num_threads(1)
 
 
 @pytest.fixture

@@ -338,16 +338,18 @@ def test_head_widths_are_free_of_the_model_width() -> None:
     assert layer.output.weight.shape == (8, 3 * 7)
 
 
+@pytest.mark.parametrize("groups", [4, 2])
 @pytest.mark.parametrize("softmax", [True, False])
 @pytest.mark.parametrize("score", ["dot", "scaled_dot", "bilinear", "additive"])
-def test_every_score_works_in_a_layer_with_and_without_the_softmax(score: str, softmax: bool) -> None:
-    layer = SelfAttention(8, 2, score=score, softmax=softmax).double()
+def test_every_score_works_in_a_layer_with_and_without_the_softmax(score: str, softmax: bool, groups: int) -> None:
+    layer = SelfAttention(8, 4, key_value_heads=groups, score=score, softmax=softmax).double()
     mask = causal() & padding(torch.tensor([4, 2]), 4)
     with record(layer, "queries", "keys", "values", "heads") as seen:
         layer(torch.randn(2, 4, 8, dtype=torch.float64), mask)
     function = {"dot": dot, "scaled_dot": scaled_dot}.get(score, layer.score)
     assert isinstance(function, Additive | Bilinear) == (score in ("bilinear", "additive"))
-    expected = attention(seen["queries"], seen["keys"], seen["values"], mask, score=function, softmax=softmax)
+    key, value = (seen[point].repeat_interleave(4 // groups, 1) for point in ("keys", "values"))
+    expected = attention(seen["queries"], key, value, mask, score=function, softmax=softmax)
     torch.testing.assert_close(seen["heads"], expected)
 
 

@@ -170,10 +170,10 @@ def test_padding_never_changes_a_result(
 @given(seed=seeds, order=orders, lengths=st.lists(st.integers(0, 4), min_size=1, max_size=3))
 def test_padding_of_a_source_never_changes_what_a_decoder_reads(seed: int, order: str, lengths: list[int]) -> None:
     x, memory = draw(seed, len(lengths), 3, 8), torch.randn(len(lengths), 6, 8, dtype=torch.float64)
-    block = make_block(order, cross=True)
-    together = block(x, causal(), memory=memory, memory_mask=padding(torch.tensor(lengths), 6))
+    stack = Stack([make_block(order, cross=True) for _ in range(2)])
+    together = stack(x, causal(), memory=memory, memory_mask=padding(torch.tensor(lengths), 6))
     for row, length in enumerate(lengths):
-        alone = block(x[row : row + 1], causal(), memory=memory[row : row + 1, :length])
+        alone = stack(x[row : row + 1], causal(), memory=memory[row : row + 1, :length])
         torch.testing.assert_close(together[row], alone[0])
 
 

@@ -183,6 +183,7 @@ def test_one_greedy_search_serves_every_family_that_writes(family: str) -> None:
     source, first = torch.randint(0, 50, (3, 5)), torch.tensor([1, 2, 3])
     reads = family.endswith("encoder_decoder")
     state = model.start(source, torch.tensor([5, 3, 1]), room=2) if reads else model.start(3, room=2)
+    assert isinstance(state, State)
     written = greedy(model, state, first, steps=6)
     turned = (source.flip(0), written, torch.tensor([1, 3, 5])) if reads else (written,)
     assert written[:, 0].tolist() == [3, 2, 1]

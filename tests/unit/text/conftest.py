@@ -37,7 +37,7 @@ KINDS = ["byte_bpe", "unigram", "wordpiece", "words", "characters"]
 
 
 def make(kind: str, **settings: object) -> Tokenizer:
-    return Tokenizer.train(CORPUS * 4, TokenizerConfig(kind=kind, **{"vocabulary": 600, **settings}))
+    return Tokenizer.train(CORPUS, TokenizerConfig(kind=kind, **{"vocabulary": 600, **settings}))
 
 
 @pytest.fixture(scope="session")

@@ -85,6 +85,13 @@ def test_unigram_and_characters_give_back_any_text_in_known_characters(
     assert round_trip(tokenizers[kind], text) == text
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_runs_of_blanks_in_the_training_text_come_back(kind: str) -> None:
+    texts = [" ", "  ", "   a  b", "    a\n\n  b ", "\ta   b  ", "b  a"]
+    tokenizer = Tokenizer.train(texts * 9, TokenizerConfig(kind=kind, vocabulary=300))
+    assert tokenizer.decode(tokenizer.encode(texts)) == texts
+
+
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece"])
 def test_pieces_make_words_never_seen(tokenizers: dict[str, Tokenizer], kind: str) -> None:
     text = "The reader's unreadable, talked-about “dogs” (walking)"
@@ -162,7 +169,9 @@ def test_the_vocabulary_is_as_large_as_wished_where_the_text_allows(tokenizer: T
     assert 6 < len(tokenizer) <= 600
 
 
-@pytest.mark.parametrize(("kind", "wish"), [("byte_bpe", 262), ("byte_bpe", 400), ("wordpiece", 500), ("words", 50)])
+@pytest.mark.parametrize(
+    ("kind", "wish"), [("byte_bpe", 262), ("byte_bpe", 400), ("unigram", 300), ("wordpiece", 300), ("words", 50)]
+)
 def test_the_wish_is_met_exactly_where_text_abounds(kind: str, wish: int) -> None:
     assert len(make(kind, vocabulary=wish)) == wish
 
@@ -185,6 +194,18 @@ def test_an_error_while_reading_texts_passes_through() -> None:
 
     with pytest.raises(DataError, match="line 2"):
         Tokenizer.train(texts(), TokenizerConfig(vocabulary=300))
+
+
+@pytest.mark.parametrize(
+    "endless", ["ab" * 20_000, "北京" * 20_000, "=-" * 20_000, " " * 40_000 + "x", "1" * 40_000, "a'" * 20_000]
+)
+@pytest.mark.parametrize("kind", ["byte_bpe", "unigram"])
+def test_words_without_end_are_learnt_in_parts(kind: str, endless: str) -> None:
+    """Whole, a megabyte without blanks would take hours."""
+    tokenizer = Tokenizer.train([endless], TokenizerConfig(kind=kind, vocabulary=300))
+    (ids,) = tokenizer.encode([endless])
+    assert max(map(len, tokenizer.decode([[token] for token in set(ids)]))) <= 65
+    assert tokenizer.decode([ids]) == [endless]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,0 +1,31 @@
+"""heedful evaluate: how good a trained model is on held-out text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="A model folder.")],
+    files: Annotated[list[Path], typer.Argument(help="Held-out text: two aligned files or a table; or running text.")],
+    beam: Annotated[int, typer.Option(min=1, help="Texts kept in mind while translating; 1: greedy.")] = 4,
+    length_penalty: Annotated[float, typer.Option(min=0.0, help="0 favours short translations, 1 is neutral.")] = 1.0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Score MODEL on FILES: BLEU with its signature and interval, chrF, exact match, perplexity, bits per byte."""
+    from heedful.evaluation.evaluate import evaluate as judge
+    from heedful.trained import load
+    from heedful.training.machine import pick_device
+
+    scores = judge(load(model, device=pick_device(device)), files, beam=beam, length_penalty=length_penalty)
+    if as_json:
+        typer.echo(json.dumps(scores, indent=2))
+        return
+    wide = max(len(name) for name in scores)
+    for name, value in scores.items():
+        typer.echo(f"{name.replace('_', ' '):<{wide}}  {f'{value:.4f}' if isinstance(value, float) else value}")

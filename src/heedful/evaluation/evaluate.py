@@ -1,0 +1,99 @@
+"""A trained model against held-out files: every score with what it takes to compare it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from heedful.data.batches import PairBatches, TextBatches
+from heedful.data.prepare import Split
+from heedful.data.sources import read_documents, read_pairs
+from heedful.data.store import Sequences
+from heedful.evaluation.predict import predict
+from heedful.evaluation.scores import text_scores
+from heedful.objectives.language import Language
+from heedful.objectives.translation import Translation
+from heedful.text.special import END
+from heedful.trained import Trained
+
+BATCH_TOKENS = 4096
+
+
+def evaluate(
+    trained: Trained,
+    files: Sequence[str | Path],
+    *,
+    beam: int = 4,
+    length_penalty: float = 1.0,
+    progress: Callable[[int], None] = lambda _: None,
+) -> dict[str, Any]:
+    """BLEU, chrF, exact match and perplexity of a translator; perplexity and bits per byte of a language model."""
+    paths = [Path(file) for file in files]
+    if trained.task == "translate":
+        pairs = [(pair.source, pair.target) for pair in read_pairs(paths)]
+        return judge_pairs(trained, pairs, beam=beam, length_penalty=length_penalty, progress=progress)
+    trained.check("generate")
+    return surprise_of_text(trained, read_documents(paths))
+
+
+def judge_pairs(
+    trained: Trained,
+    pairs: Sequence[tuple[str, str]],
+    *,
+    beam: int = 4,
+    length_penalty: float = 1.0,
+    progress: Callable[[int], None] = lambda _: None,
+) -> dict[str, Any]:
+    """What the model writes, and how well it predicts the references."""
+    sources, targets = (list(side) for side in zip(*pairs, strict=True))
+    outputs = trained.translate(sources, beam=beam, length_penalty=length_penalty, progress=progress)
+    scores = text_scores(outputs, targets).to_json()
+    return {**scores, "beam": beam, "length_penalty": length_penalty, **surprise_of_pairs(trained, pairs)}
+
+
+def judge_split(trained: Trained, split: Split) -> dict[str, Any]:
+    """The same for text already prepared: validation, where there is no test."""
+    if trained.task == "translate":
+        return judge_pairs(trained, split.texts)
+    return _surprise(trained, split)
+
+
+def surprise_of_pairs(trained: Trained, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """How well the targets are predicted when they are given (teacher forcing)."""
+    sources, targets = (list(side) for side in zip(*pairs, strict=True))
+    sides = tuple(
+        Sequences.of(tokenizer.encode(texts))
+        for tokenizer, texts in ((trained.tokenizers[0], sources), (trained.tokenizers[-1], targets))
+    )
+    split = Split(sides, len(pairs), *_size(targets))
+    batches = PairBatches(*sides, tokens=BATCH_TOKENS, seed=0, shuffle=False)
+    return predict(trained.model, Translation(), batches, split, trained.device).to_json()
+
+
+def surprise_of_text(trained: Trained, pieces: Iterable[tuple[str, bool]]) -> dict[str, Any]:
+    """Running text in windows of the model's length, each judged on its own."""
+    read = list(pieces)
+    encoded = trained.tokenizers[0].encode([text for text, _ in read])
+    documents: list[list[int]] = [[]]
+    for (_, last), ids in zip(read, encoded, strict=True):
+        documents[-1] += [*ids, END] if last else ids
+        if last:
+            documents.append([])
+    sides = (Sequences.of([ids for ids in documents if ids]),)
+    return _surprise(trained, Split(sides, len(documents), *_size([text for text, _ in read])))
+
+
+def _surprise(trained: Trained, split: Split) -> dict[str, Any]:
+    context = trained.model.config.max_length if hasattr(trained.model.config, "max_length") else 256
+    rows = max(1, BATCH_TOKENS // context)
+    batches = TextBatches(split.sides[0], context=context, rows=rows, seed=0, shuffle=False)
+    return predict(trained.model, Language(), batches, split, trained.device).to_json()
+
+
+def _size(texts: Iterable[str]) -> tuple[int, int]:
+    words = size = 0
+    for text in texts:
+        words += len(text.split())
+        size += len(text.encode())
+    return words, size

@@ -1,0 +1,109 @@
+"""Which examples go together: every one, once, in an order that depends on seed and epoch alone."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heedful.data.batches import PairBatches, TextBatches
+from heedful.data.store import Sequences
+from heedful.text.special import END, PAD, START
+
+
+def _sequences(lengths: list[int], first: int = 6) -> Sequences:
+    return Sequences.of([[first + (i + j) % 50 for j in range(length)] for i, length in enumerate(lengths)])
+
+
+lengths = st.lists(st.integers(1, 40), min_size=1, max_size=200)
+
+
+@settings(max_examples=25, deadline=None)
+@given(lengths, st.integers(0, 5), st.integers(0, 3))
+def test_every_pair_is_read_once_an_epoch_within_the_budget(sizes: list[int], seed: int, epoch: int) -> None:
+    sides = _sequences(sizes), _sequences(sizes[::-1])
+    batches = PairBatches(*sides, tokens=128, seed=seed)
+    plan = batches.plan(epoch)
+    assert sorted(np.concatenate(plan).tolist()) == list(range(len(sizes)))
+    for indices in plan:
+        batch = batches.batch(epoch, indices)
+        assert len(indices) == 1 or batch.source.numel() + batch.target.numel() <= 128
+
+
+def test_order_depends_on_seed_and_epoch_alone() -> None:
+    sides = _sequences([3, 5, 7, 9] * 20), _sequences([4, 6, 8, 2] * 20)
+
+    def order(seed: int, epoch: int) -> list[list[int]]:
+        return [indices.tolist() for indices in PairBatches(*sides, tokens=64, seed=seed).plan(epoch)]
+
+    assert order(1, 0) == order(1, 0)
+    assert order(1, 0) != order(1, 1)
+    assert order(1, 0) != order(2, 0)
+
+
+def test_targets_are_shifted_and_both_sides_end() -> None:
+    batches = PairBatches(Sequences.of([[7, 8], [9]]), Sequences.of([[10], [11, 12]]), tokens=99, seed=0, shuffle=False)
+    batch = batches.batch(0, np.array([0, 1]))
+    assert batch.source.tolist() == [[7, 8, END], [9, END, PAD]]
+    assert batch.source_lengths.tolist() == [3, 2]
+    assert batch.target.tolist() == [[START, 10, PAD], [START, 11, 12]]
+    assert batch.labels.tolist() == [[10, END, PAD], [11, 12, END]]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(2, 300), st.integers(1, 40), st.integers(1, 5))
+def test_windows_cover_running_text_without_overlap(total: int, context: int, rows: int) -> None:
+    text = Sequences.of([list(range(100, 100 + total))])
+    batches = TextBatches(text, context=context, rows=rows, seed=0, shuffle=False)
+    labels = [
+        int(label) for plan in batches.plan(0) for label in batches.batch(0, plan).labels.flatten() if label != PAD
+    ]
+    assert labels == list(range(101, 100 + total))
+
+
+def test_shuffled_windows_start_elsewhere_each_epoch_and_never_overlap() -> None:
+    text = Sequences.of([list(range(100, 1100))])
+    batches = TextBatches(text, context=32, rows=4, seed=0)
+    firsts = []
+    for epoch in range(4):
+        starts = sorted(np.concatenate(batches.plan(epoch)).tolist())
+        assert all(later - earlier == 32 for earlier, later in pairwise(starts))
+        firsts.append(starts[0])
+    assert len(set(firsts)) > 1
+
+
+def test_documents_in_a_window_are_told_apart() -> None:
+    text = Sequences.of([[7, 8, END], [9, 10, 11, END], [12, END]])
+    batches = TextBatches(text, context=8, rows=1, seed=0, shuffle=False)
+    batch = batches.batch(0, batches.plan(0)[0])
+    assert batch.document_ids is not None
+    assert batch.document_ids[0].diff().tolist() == [0, 0, 1, 0, 0, 0, 1]
+
+
+def test_padding_is_under_eight_percent_on_captions(corpora: Path) -> None:
+    """Multi30k, lengths in words: close enough to tokens for the share of padding."""
+    sides = [
+        Sequences.of(
+            [[6] * len(line.split()) for line in (corpora / f"multi30k/train.{language}").read_text().splitlines()]
+        )
+        for language in ("en", "de")
+    ]
+    batches = PairBatches(sides[0], sides[1], tokens=8192, seed=1)
+    padding, total = 0, 0
+    for indices in batches.plan(0):
+        wasted, size = batches.batch(0, indices).padding
+        padding, total = padding + wasted, total + size
+    assert padding / total < 0.08
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_tensors_are_long_and_of_one_shape(rows: int) -> None:
+    batches = TextBatches(_sequences([200]), context=16, rows=rows, seed=0)
+    shapes = {batches.batch(0, plan).tokens.shape[1] for plan in batches.plan(0)}
+    assert shapes == {16}
+    assert batches.batch(0, batches.plan(0)[0]).tokens.dtype == torch.long

@@ -1,0 +1,78 @@
+"""The loss: summed over real tokens, nothing else."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import heedful
+from heedful.data.batches import PairBatches, TextBatches
+from heedful.data.store import Sequences
+from heedful.objectives.cross_entropy import agreement_loss, token_loss
+from heedful.objectives.language import Language
+from heedful.objectives.translation import Translation
+from heedful.text.special import PAD
+
+
+def _pairs() -> PairBatches:
+    source = Sequences.of([[7, 8, 9], [10], [11, 12]])
+    target = Sequences.of([[13, 14], [15, 16, 17, 18], [19]])
+    return PairBatches(source, target, tokens=10_000, seed=0, shuffle=False)
+
+
+def test_the_loss_is_minus_the_log_probability_of_the_labels() -> None:
+    states, labels = torch.randn(2, 3, 4), torch.tensor([[1, 2, PAD], [3, PAD, PAD]])
+    table = torch.randn(5, 4)
+    scores = torch.log_softmax(states @ table.T, -1)
+    expected = -(scores[0, 0, 1] + scores[0, 1, 2] + scores[1, 0, 3])
+    torch.testing.assert_close(token_loss(lambda x: x @ table.T, states, labels), expected)
+
+
+def test_no_label_at_all_is_zero_with_zero_gradient() -> None:
+    states = torch.randn(1, 2, 4, requires_grad=True)
+    loss = token_loss(lambda x: x, states, torch.full((1, 2), PAD))
+    loss.backward()
+    assert loss == 0
+    assert states.grad is not None
+    assert not states.grad.any()
+
+
+def test_agreement_is_zero_for_equal_passes_and_symmetric_kl_otherwise() -> None:
+    one, two = torch.randn(1, 2, 5), torch.randn(1, 2, 5)
+    labels = torch.tensor([[1, PAD]])
+    assert agreement_loss(lambda x: x, torch.cat([one, one]), labels) == 0
+    p, q = one[0, 0].softmax(-1), two[0, 0].softmax(-1)
+    expected = 0.5 * ((p * (p / q).log()).sum() + (q * (q / p).log()).sum())
+    torch.testing.assert_close(agreement_loss(lambda x: x, torch.cat([one, two]), labels), expected)
+
+
+@pytest.mark.parametrize("name", ["laptop-translator", "recurrent-translator"])
+def test_a_batch_loses_what_its_pairs_lose_one_by_one(name: str) -> None:
+    size = {"width": 16} if name.startswith("recurrent") else {"width": 16, "heads": 2, "layers": 1}
+    model = heedful.build(name, vocabulary=30, **size).eval()
+    batches, objective = _pairs(), Translation()
+    (everything,) = batches.plan(0)
+    together = objective.loss(model, batches.batch(0, everything))
+    alone = sum(objective.loss(model, batches.batch(0, everything[i : i + 1])) for i in range(3))
+    torch.testing.assert_close(together, alone)
+    assert objective.tokens(batches.batch(0, everything)) == batches.labels == 2 + 4 + 1 + 3
+
+
+def test_smoothing_and_r_drop_count_only_while_training() -> None:
+    model = heedful.build("laptop-translator", vocabulary=30, width=16, heads=2, layers=1, dropout=0.5)
+    batches = _pairs()
+    batch = batches.batch(0, batches.plan(0)[0])
+    plain, strict = Translation(), Translation(label_smoothing=0.2, r_drop=2.0)
+    assert plain.loss(model.eval(), batch) == strict.loss(model.eval(), batch)
+    assert plain.loss(model.train(), batch) != strict.loss(model.train(), batch)
+
+
+def test_running_text_is_judged_once_a_token() -> None:
+    model = heedful.build("laptop-writer", vocabulary=30, width=16, heads=2, layers=1).eval()
+    text = Sequences.of([list(range(6, 29))])
+    batches = TextBatches(text, context=8, rows=2, seed=0, shuffle=False)
+    labels = [int(label) for plan in batches.plan(0) for label in batches.batch(0, plan).labels.flatten() if label]
+    assert labels == list(range(7, 29))
+    judged = sum(Language().tokens(batches.batch(0, plan)) for plan in batches.plan(0))
+    assert judged == batches.labels == 22
+    assert all(Language().loss(model, batches.batch(0, plan)) > 0 for plan in batches.plan(0))
