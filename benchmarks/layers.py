@@ -12,7 +12,6 @@ of parameters, dropout 0, random weights, and `scaled_dot_product_attention` as 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import gc
 import json
 import multiprocessing
@@ -74,7 +73,7 @@ class Inputs:
 
     def __init__(self, cell: Cell, device: str) -> None:
         torch.manual_seed(0)
-        rows, self.device = (cell.batch, cell.tokens), device
+        rows = (cell.batch, cell.tokens)
         self.x, self.memory = (torch.randn(*rows, cell.width, device=device, requires_grad=True) for _ in range(2))
         self.source, self.target = (torch.randint(3, max(cell.vocabulary, 4), rows, device=device) for _ in range(2))
         self.lengths = torch.linspace(cell.tokens // 2, cell.tokens, cell.batch, device=device).long()
@@ -83,21 +82,20 @@ class Inputs:
 
 
 def ours(cell: Cell, i: Inputs) -> Contender:
-    from heedful import TransformerConfig, build, preset
+    from heedful import PRESETS, TransformerConfig, build
     from heedful.layers.masks import causal, padding
     from heedful.models.transformer import make_stack
 
+    settings = PRESETS[{"bert": "bert-base", "paper": "paper-base", "gpt2": "gpt2"}[cell.family]]
     size = {"width": cell.width, "heads": cell.heads, "layers": cell.layers, "vocabulary": max(cell.vocabulary, 4)}
-    design = preset(
-        {"bert": "bert-base", "paper": "paper-base"}.get(cell.family, "gpt2"), **size, dropout=0.0, tasks=()
-    )
+    design, real = TransformerConfig(**settings | size | {"dropout": 0.0, "tasks": ()}), padding(i.lengths, cell.tokens)
     if not cell.vocabulary:
-        assert isinstance(design, TransformerConfig)
-        block, real = make_stack(design, 1, cross=cell.family == "paper").blocks[0], padding(i.lengths, cell.tokens)
+        block = make_stack(design, 1, cross=cell.family == "paper").blocks[0]
         reading = {"memory": i.memory, "memory_mask": real} if cell.family == "paper" else {}
         return block, {"x": i.x, "mask": real if cell.family == "bert" else causal(), **reading}
-    bert, paper = {"tokens": i.source, "lengths": i.lengths}, {"source": i.source, "source_lengths": i.lengths}
-    return build(design), {"bert": bert, "paper": {**paper, "target": i.target}}.get(cell.family, {"tokens": i.target})
+    pair = {"source": i.source, "source_lengths": i.lengths, "target": i.target}
+    calls = {"bert": {"tokens": i.source, "lengths": i.lengths}, "paper": pair, "gpt2": {"tokens": i.target}}
+    return build(design), calls[cell.family]
 
 
 class TorchModel(nn.Module):
@@ -118,7 +116,7 @@ class TorchModel(nn.Module):
         return self.norm(x if self.segments is None else x + self.segments[0])
 
     def forward(self, tokens: Tensor, masks: dict[str, Any], target: Tensor, target_masks: dict[str, Any]) -> Tensor:
-        states = self.encoder(self.embed(tokens), **masks)
+        states: Tensor = self.encoder(self.embed(tokens), **masks)
         if self.decoder is not None:
             states = self.decoder(self.embed(target), states, **target_masks)
         return states if self.segments is not None else F.linear(states, self.table.weight)
@@ -126,10 +124,15 @@ class TorchModel(nn.Module):
 
 def torchs(cell: Cell, i: Inputs) -> Contender:
     activation = {"bert": F.gelu, "paper": F.relu, "gpt2": partial(F.gelu, approximate="tanh")}[cell.family]
-    size = {"d_model": cell.width, "nhead": cell.heads, "dim_feedforward": 4 * cell.width, "batch_first": True}
+    size: dict[str, Any] = {
+        "d_model": cell.width,
+        "nhead": cell.heads,
+        "dim_feedforward": 4 * cell.width,
+        "batch_first": True,
+    }
     size |= {"dropout": 0.0, "activation": activation, "norm_first": cell.family == "gpt2"}
     encoder, decoder = nn.TransformerEncoderLayer(**size), nn.TransformerDecoderLayer(**size)
-    later = nn.Transformer.generate_square_subsequent_mask(cell.tokens, device=i.device)
+    later = nn.Transformer.generate_square_subsequent_mask(cell.tokens, i.x.device)
     reading = {"tgt_mask": later, "tgt_is_causal": True, "memory_key_padding_mask": ~i.real}
     mask = "mask" if cell.vocabulary else "src_mask"
     masks = {mask: later, "is_causal": True} if cell.family == "gpt2" else {"src_key_padding_mask": ~i.real}
@@ -151,7 +154,7 @@ def hugging_faces(cell: Cell, i: Inputs) -> Contender:
     from transformers.models.marian.modeling_marian import MarianDecoderLayer
 
     real, hidden = i.real[:, None, None, :], 4 * cell.width
-    same = {"vocab_size": max(cell.vocabulary, 4), "attn_implementation": "sdpa", "use_cache": False}
+    same: dict[str, Any] = {"vocab_size": max(cell.vocabulary, 4), "attn_implementation": "sdpa", "use_cache": False}
     same |= {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0}
     if cell.family == "bert":
         same |= {"hidden_size": cell.width, "num_attention_heads": cell.heads, "num_hidden_layers": cell.layers}
@@ -224,46 +227,50 @@ def serve(pipe: Any, library: str, cell: Cell, device: str, compiled: bool) -> N
         pipe.send(timed(steps))
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
-        timed(2)
-        pipe.send(torch.cuda.max_memory_allocated() / 2**20)
     else:
-        ctypes.CDLL(None).mallopt(
-            -3, 2**16
-        )  # M_MMAP_THRESHOLD: a freed tensor leaves at once, so the peak is what lives
-        Path("/proc/self/clear_refs").write_text("5" if resident("VmRSS") else "")  # forget the peak so far
-        timed(2)
-        pipe.send((resident("VmHWM") - before) / 2**20)
+        Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+    timed(2)
+    pipe.send((torch.cuda.max_memory_allocated() if device == "cuda" else resident("VmHWM") - before) / 2**20)
 
 
 def resident(field: str) -> int:
-    """VmRSS: bytes in memory now; VmHWM: the most so far. Free memory that malloc keeps is given back first."""
+    """VmRSS: bytes in memory now; VmHWM: the most so far."""
     gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
     lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return int(lines[field].split()[0]) * 1024
 
 
 def measure(cell: Cell, device: str, compiled: bool, rounds: int) -> dict[str, Any]:
     """One row: a process for each contender, taking turns."""
-    context = multiprocessing.get_context("spawn")
-    pipes = {}
-    for library in CONTENDERS:
-        pipes[library], end = context.Pipe()
+
+    def start(library: str) -> Any:
+        context = multiprocessing.get_context("spawn")
+        pipe, end = context.Pipe()
         context.Process(target=serve, args=(end, library, cell, device, compiled), daemon=True).start()
         end.close()
+        return pipe
 
-    def ask(library: str, steps: int) -> float:
-        pipes[library].send(steps)
-        return float(pipes[library].recv())
+    def ask(pipe: Any, steps: int) -> float:
+        pipe.send(steps)
+        return float(pipe.recv())
 
+    pipes = {library: start(library) for library in CONTENDERS}
     parameters = {library: pipe.recv() for library, pipe in pipes.items()}
-    steps = max(1, round(0.1 / ask("heedful", 1)))
-    order, seconds = list(CONTENDERS), {library: [] for library in CONTENDERS}
+    steps = max(1, round(0.1 / ask(pipes["heedful"], 1)))
+    order = list(CONTENDERS)
+    seconds: dict[str, list[float]] = {library: [] for library in CONTENDERS}
     for _ in range(rounds):
         for library in order:
-            seconds[library].append(ask(library, steps))
+            seconds[library].append(ask(pipes[library], steps))
         order.append(order.pop(0))
-    memory = {library: ask(library, 0) for library in CONTENDERS}
+    memory = {library: ask(pipe, 0) for library, pipe in pipes.items()}
+    if device == "cpu":
+        # The C library keeps freed memory for next time, more or less of it by chance. So peaks are measured apart
+        # from times, in processes where it gives every freed tensor back at once: what is left is what lives.
+        os.environ["MALLOC_MMAP_THRESHOLD_"] = "65536"
+        pipes = {library: start(library) for library in CONTENDERS}
+        del os.environ["MALLOC_MMAP_THRESHOLD_"]
+        memory = {library: pipe.recv() and ask(pipe, 0) for library, pipe in pipes.items()}
 
     row: dict[str, Any] = {"cell": cell.name, "shape": cell._asdict()}
     for library, times in seconds.items():

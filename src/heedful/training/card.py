@@ -24,7 +24,7 @@ class Report:
     forecast: Sequence[tuple[str, str, str]]
     """What, forecast, fact."""
     samples: Sequence[tuple[str, ...]]
-    history: Sequence[dict[str, float]]
+    history: Sequence[dict[str, int | float]]
     machine: str
     best_step: int
 
@@ -94,7 +94,7 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", "<br>")
 
 
-def draw_curve(history: Sequence[dict[str, float]], file: Path, best_step: int) -> None:
+def draw_curve(history: Sequence[dict[str, int | float]], file: Path, best_step: int) -> None:
     """Training and validation loss, and where the best model was found."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

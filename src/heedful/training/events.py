@@ -31,11 +31,11 @@ class JsonLines:
     """Every event as a line of JSON."""
 
     def __init__(self, file: Path) -> None:
-        self.file = file.open("a", encoding="utf-8")
+        self.file = file
 
     def __call__(self, event: dict[str, Any]) -> None:
-        self.file.write(json.dumps(event, ensure_ascii=False) + "\n")
-        self.file.flush()
+        with self.file.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps(event, ensure_ascii=False) + "\n")
 
 
 class TensorBoard:

@@ -43,7 +43,7 @@ class Progress:
     stale: int = 0
     """Evaluations since the best."""
     tokens: int = 0
-    history: list[dict[str, float]] = field(default_factory=list)
+    history: list[dict[str, int | float]] = field(default_factory=list)
 
 
 class Trainer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import statistics
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -236,20 +237,23 @@ def prepare(recipe: Recipe, size: Size) -> Prepared:
     return prepare_text(train, valid, tokenizer, held_out=data.held_out, on_bad_line=data.on_bad_line)
 
 
-def time_step(recipe: Recipe, data: Prepared, model: nn.Module, device: torch.device, steps: int = 6) -> float:
-    """Seconds a step takes, from a few real ones on a copy of the model."""
-    settings = recipe.training.with_changes(average="none")
+def time_step(recipe: Recipe, data: Prepared, model: nn.Module, device: torch.device) -> float:
+    """Seconds a step takes: the median of a few real ones on a copy of the model, after as many to warm up.
+
+    The first steps of each shape are slow, on a GPU many times so: kernels are loaded and chosen then.
+    """
+    steps = 24 if device.type == "cuda" else 6
     task = make_task(recipe, data, device)
+    settings = recipe.training.with_changes(average="none")
     trainer = Trainer(
         copy.deepcopy(model), task.objective, task.train, settings, seed=0, device=device, events=Events()
     )
-    stream = trainer.stream()
-    for _ in range(2):
-        trainer.step(stream)
-    start = time.perf_counter()
-    for _ in range(steps):
+    stream, times = trainer.stream(), []
+    for _ in range(2 * steps):
+        start = time.perf_counter()
         float(trainer.step(stream).loss)
-    return (time.perf_counter() - start) / steps
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[steps:])
 
 
 def fit(ready: Ready, folder: Path, events: Events) -> Progress:

@@ -41,7 +41,7 @@ def train_step(
     Dropout is drawn from (seed, step), so that a resumed run drops the same values.
     """
     model.train()
-    torch.manual_seed(hash(seed) & 0x7FFF_FFFF)
+    torch.manual_seed((seed[0] << 32) + seed[1])
     tokens = sum(objective.tokens(batch) for batch in batches)
     total = torch.zeros((), device=device)
     for batch in batches:

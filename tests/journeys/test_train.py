@@ -1,0 +1,182 @@
+"""From text files to a scored model through the real command, as a person would."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import heedful
+from heedful.data.dates import write_dates
+
+SMALL = (
+    "tokenizer.kind=characters",
+    "model.width=32",
+    "model.heads=2",
+    "model.layers=1",
+    "training.batch_tokens=1024",
+    "training.evaluate_every=20",
+    "training.warmup=5",
+)
+PROSE = "The cat sat on the mat. The dog sat on the log.\nA cat and a dog sat and sat.\n" * 150
+
+
+def heedful_command(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, without the test suite's shape checks."""
+    return subprocess.run(
+        [sys.executable, "-c", "from heedful.cli.app import main; main()", *map(str, arguments)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def settings(*changes: str) -> list[str]:
+    return [word for change in (*SMALL, *changes) for word in ("--set", change)]
+
+
+@pytest.fixture(scope="module")
+def dates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_dates(tmp_path_factory.mktemp("dates"), train=600, valid=60, test=60)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def test_two_files_become_a_scored_model_and_the_recipe_makes_it_again(dates: Path, tmp_path: Path) -> None:
+    files = [dates / "train.source", dates / "train.target"]
+    valid = ["--valid", dates / "valid.source", dates / "valid.target"]
+    test = ["--test", dates / "test.source", dates / "test.target"]
+    done = heedful_command(
+        "train", "translate", *files, *valid, *test, "--steps", "40", "--out", "one", *settings(), cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "one"
+    kept = {file.name for file in folder.iterdir()}
+    assert kept >= {
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "recipe.toml",
+        "card.md",
+        "metrics.jsonl",
+        "loss.png",
+    }
+
+    again = heedful_command("train", "translate", "--recipe", folder / "recipe.toml", "--out", "two", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    one, two = (heedful.load(tmp_path / name).model.state_dict() for name in ("one", "two"))
+    assert all(torch.equal(one[name], two[name]) for name in one), "the same recipe gives the same model, bit for bit"
+
+    events = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    losses = [event["loss"] for event in events if event["kind"] == "step"]
+    assert losses[-1] < losses[0]
+    card = (folder / "card.md").read_text()
+    assert "nrefs:1" in card, "a BLEU never stands without its signature"
+    assert "600 examples" in card.replace(",", "")
+
+    scored = heedful_command("evaluate", "one", dates / "test.source", dates / "test.target", "--json", cwd=tmp_path)
+    scores = json.loads(scored.stdout)
+    assert scores["texts"] == 60
+    assert scores["bleu_low"] <= scores["bleu"] <= scores["bleu_high"] + 1e-9
+
+
+def test_without_validation_files_no_source_stands_on_both_sides(dates: Path, tmp_path: Path) -> None:
+    trained = heedful.train(
+        "translate",
+        dates / "train.source",
+        dates / "train.target",
+        out=str(tmp_path / "run"),
+        steps=2,
+        settings=(*SMALL, "data.held_out=0.2"),
+        device="cpu",
+    )
+    assert trained.translate("3 May 2020") is not None
+    card = (tmp_path / "run" / "card.md").read_text()
+    assert "validation" in card
+
+
+def test_recurrent_models_and_language_models_go_through_the_same_door(dates: Path, tmp_path: Path) -> None:
+    book = tmp_path / "book.txt"
+    book.write_text(PROSE)
+    recurrent = (
+        "tokenizer.kind=characters",
+        "model.width=32",
+        "training.batch_tokens=512",
+        "training.evaluate_every=10",
+    )
+    pair = (dates / "train.source", dates / "train.target")
+    for attention in ("none", "additive"):
+        trained = heedful.train(
+            "translate", *pair, kind="recurrent", steps=5, out=str(tmp_path / attention), device="cpu",
+            settings=(*recurrent, f"model.attention={attention}"),
+        )  # fmt: skip
+        assert trained.model.config.attention == attention
+    for kind in ("transformer", "recurrent"):
+        sized = recurrent if kind == "recurrent" else SMALL
+        trained = heedful.train(
+            "generate", book, kind=kind, steps=30, out=str(tmp_path / kind), device="cpu",
+            settings=(*sized, "training.context=32"),
+        )  # fmt: skip
+        assert trained.generate("The cat", tokens=5, seed=1) == trained.generate("The cat", tokens=5, seed=1)
+        assert "bits_per_byte" in (tmp_path / kind / "card.md").read_text()
+
+
+def test_training_goes_on_from_a_trained_model(dates: Path, tmp_path: Path) -> None:
+    pair = (dates / "train.source", dates / "train.target")
+    first = heedful.train("translate", *pair, steps=30, out=str(tmp_path / "first"), settings=SMALL, device="cpu")
+    second = heedful.train(
+        "translate", *pair, steps=1, out=str(tmp_path / "second"), start_from=str(tmp_path / "first"), device="cpu",
+        settings=(*SMALL, "training.learning_rate=1e-8", "training.average=none"),
+    )  # fmt: skip
+    for name, weight in first.model.state_dict().items():
+        torch.testing.assert_close(second.model.state_dict()[name], weight, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["train", "translat", "a", "b"], 2, "did you mean 'translate'"),
+        (["train", "translate"], 2, "nothing to train on"),
+        (["train", "translate", "no.en", "no.de"], 3, "no.en"),
+        (["train", "generate", "book.txt", "--set", "model.widht=4"], 2, "did you mean 'width'"),
+        (["train", "generate", "book.txt", "--set", "model.width=33"], 2, "33"),
+        (["train", "generate", "book.txt", "--time", "soon"], 2, "10m"),
+        (["train", "generate", "book.txt", "--device", "tpu"], 2, "cuda"),
+        (["train", "generate", "book.txt", "--out", "full"], 2, "not empty"),
+        (["train", "generate", "book.txt", "--model", "recurent"], 2, "recurrent"),
+        (["train", "generate", "bad.txt"], 3, "bad.txt:2"),
+        (["train", "generate", "empty.txt"], 3, "empty.txt"),
+        (["evaluate", "nowhere", "book.txt"], 4, "nowhere"),
+    ],
+)
+def test_a_mistake_is_one_line_an_exit_code_and_no_debris(
+    arguments: list[str], code: int, words: str, tmp_path: Path
+) -> None:
+    (tmp_path / "book.txt").write_text(PROSE)
+    (tmp_path / "bad.txt").write_bytes(b"fine\nbroken \xff\xfe\n")
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "kept").touch()
+    before = {file.name for file in tmp_path.iterdir()} | {"cache"}
+    done = heedful_command(*arguments, cwd=tmp_path)
+    assert done.returncode == code, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    said = [line for line in done.stderr.splitlines() if line.startswith("heedful: ")]
+    assert len(said) == 1
+    assert {file.name for file in tmp_path.iterdir()} <= before, "a run that never began leaves nothing behind"
+
+
+def test_help_starts_without_torch() -> None:
+    code = "import sys; from heedful.cli import commands; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
