@@ -1,3 +1,4 @@
+# make demo   from a bare clone: an environment, then a model trained, tested and drawn before your eyes
 # make test   from a bare clone: an environment, lint, types, import rules, tests
 # make bench  our layers against torch.nn and Hugging Face, in one run
 
@@ -7,7 +8,12 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: test lint types imports units bench clean
+DEMO ?= heedful-demo
+
+.PHONY: demo test lint types imports units bench clean
+
+demo: $(INSTALLED)
+	$(BIN)/heedful demo --out $(DEMO)
 
 test: lint types imports units
 
