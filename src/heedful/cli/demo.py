@@ -10,7 +10,7 @@ import typer
 
 def demo(
     out: Annotated[Path, typer.Option(help="Where the model and its pictures go.")] = Path("heedful-demo"),
-    steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 600,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 800,
 ) -> None:
     """Train a small translator of dates on this machine in about 90 seconds, test it, and draw what it looks at."""
     from heedful.errors import UsageError

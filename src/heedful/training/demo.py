@@ -45,7 +45,7 @@ class Shown:
 
 
 def demo(
-    out: Path, *, steps: int = 600, listeners: Sequence[Listener] = (), pictures: int = 4
+    out: Path, *, steps: int = 800, listeners: Sequence[Listener] = (), pictures: int = 4
 ) -> tuple[Trained, dict[str, Any]]:
     """Make the corpus, train on it, test on days never seen, and draw what the model looked at."""
     corpus = dates_corpus()

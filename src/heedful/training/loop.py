@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, Dataset
 
 from heedful.data.batches import Batches
 from heedful.objectives.objective import Objective
@@ -20,6 +21,20 @@ from heedful.training.optimizers import Optimizer
 from heedful.training.recipe import TrainingRecipe
 from heedful.training.schedules import factor
 from heedful.training.step import StepResult, train_step
+
+
+class EpochBatches(Dataset[Any]):
+    """One epoch as a list: any process can make its i-th batch from i alone."""
+
+    def __init__(self, batches: Batches, epoch: int) -> None:
+        self.batches, self.epoch = batches, epoch
+        self.plan = batches.plan(epoch)
+
+    def __len__(self) -> int:
+        return len(self.plan)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.batches.batch(self.epoch, self.plan[index])
 
 
 @dataclass(frozen=True)
@@ -109,12 +124,12 @@ class Trainer:
         return result
 
     def stream(self) -> Iterator[Any]:
-        """Batches from where the run stands, epoch after epoch."""
+        """Batches from where the run stands, epoch after epoch; workers make them ahead, in the same order."""
         progress = self.progress
         while True:
-            plan = self.batches.plan(progress.epoch)
-            while progress.index < len(plan):
-                batch = self.batches.batch(progress.epoch, plan[progress.index])
+            epoch = EpochBatches(self.batches, progress.epoch)
+            ahead = range(progress.index, len(epoch))
+            for batch in DataLoader(epoch, batch_size=None, sampler=ahead, num_workers=self.recipe.workers):
                 progress.index += 1
                 yield batch
             progress.epoch, progress.index = progress.epoch + 1, 0
