@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -84,9 +85,8 @@ def prepare_pairs(
         return "valid" if not valid and is_held_out(pair.source, held_out) else "train"
 
     if not folder.exists():
-        with new_store(folder) as aside:
+        with new_store(folder) as aside, _new_parts(aside, ("source", "target"), tokenizers) as parts:
             dropped: Counter[str] = Counter()
-            parts = {name: _Part(aside, name, ("source", "target"), tokenizers) for name in ("train", "valid")}
             _encode_pairs(
                 read_pairs(train, on_bad_line=on_bad_line, dropped=dropped),
                 lambda pair: parts[part(pair)],
@@ -117,9 +117,8 @@ def prepare_text(
     """
     folder = _folder([*train, *valid], (tokenizer,), kind="text", split=[len(train), held_out])
     if not folder.exists():
-        with new_store(folder) as aside:
+        with new_store(folder) as aside, _new_parts(aside, ("text",), (tokenizer,)) as parts:
             dropped: Counter[str] = Counter()
-            parts = {name: _Part(aside, name, ("text",), (tokenizer,)) for name in ("train", "valid")}
             end = float("inf")
             if not valid:
                 size = sum(len(text) for text, _ in read_documents(train, on_bad_line=on_bad_line))
@@ -135,6 +134,17 @@ def prepare_text(
                 _encode_text(apart, lambda _: parts["valid"], tokenizer, progress)
             _finish(aside, parts, dropped)
     return _opened(folder, (tokenizer,), ("text",))
+
+
+@contextmanager
+def _new_parts(folder: Path, sides: tuple[str, ...], tokenizers: tuple[Tokenizer, ...]) -> Iterator[dict[str, _Part]]:
+    parts = {name: _Part(folder, name, sides, tokenizers) for name in ("train", "valid")}
+    try:
+        yield parts
+    finally:
+        for part in parts.values():
+            for side in part.sides:
+                side.close()
 
 
 class _Part:
@@ -201,8 +211,6 @@ def _finish(folder: Path, parts: dict[str, _Part], dropped: Counter[str]) -> Non
         if not part.size["bytes"]:
             why = ", ".join(f"{count} {reason}" for reason, count in dropped.items()) or "the files are too small"
             raise DataError(f"nothing is left to {'train on' if name == 'train' else 'validate with'}: {why}")
-        for side in part.sides:
-            side.close()
     sizes = {name: {**part.size, "texts": part.texts} for name, part in parts.items()}
     (folder / "sizes.json").write_text(json.dumps({**sizes, "dropped": dict(dropped)}), encoding="utf-8")
 

@@ -82,18 +82,6 @@ def available_memory(device: torch.device) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
-def keep_freed_memory() -> None:
-    """Have glibc keep what is freed for the next tensor.
-
-    Left alone, it hands large blocks back to the system, to get them again page by page, zeroed: of a training step
-    on a CPU that took 10% (logits of 16 MB) to 23% (49 MB). The price is memory: blocks of many sizes leave holes.
-    """
-    with suppress(OSError, AttributeError):  # another C library: it has its own ways
-        library = ctypes.CDLL(None)
-        library.mallopt(-4, 0)  # M_MMAP_MAX: nothing outside the heap
-        library.mallopt(-1, -1)  # M_TRIM_THRESHOLD: the heap never shrinks
-
-
 def give_back_freed_memory() -> None:
     """Hand what is freed back to the system, once: what is then in use is really in use."""
     gc.collect()

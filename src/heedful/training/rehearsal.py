@@ -27,6 +27,10 @@ from heedful.training.recipe import TrainingRecipe
 from heedful.training.step import train_step
 
 
+LARGE = 32 << 20
+"""Bytes from which glibc maps a block of its own (M_MMAP_THRESHOLD at its highest)."""
+
+
 @dataclass(frozen=True)
 class Rehearsal:
     """Bytes and operations of one step on one batch."""
@@ -37,6 +41,8 @@ class Rehearsal:
     """Of all weights: what backward leaves behind."""
     step: int
     """The most that activations, logits, loss and gradients hold together at any one time."""
+    small: int
+    """Of these, in blocks that a C library keeps on its heap."""
     flops: int
 
 
@@ -55,7 +61,7 @@ def rehearse(
         optimizer.zero()
         state = ledger.now - weights
         replace_recurrence(model, ledger)
-        held = ledger.now
+        held, held_small = ledger.now, ledger.small
         ledger.peak = ledger.flops = 0
         train_step(
             model,
@@ -68,7 +74,7 @@ def rehearse(
             precision=getattr(torch, recipe.precision),
             seed=(0, 0),
         )
-        return Rehearsal(weights, state, gradients, ledger.peak - held, ledger.flops)
+        return Rehearsal(weights, state, gradients, ledger.peak - held, ledger.peak_small - held_small, ledger.flops)
 
 
 class Ledger(TorchDispatchMode):
@@ -77,6 +83,7 @@ class Ledger(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.now = self.peak = self.flops = 0
+        self.small = self.peak_small = 0
         self.sizes: dict[int, int] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -92,13 +99,17 @@ class Ledger(TorchDispatchMode):
         key = storage._cdata
         if key in self.sizes:
             return
-        self.sizes[key] = storage.nbytes()
-        self.now += self.sizes[key]
-        self.peak = max(self.peak, self.now)
+        size = self.sizes[key] = storage.nbytes()
+        self.now += size
+        self.small += size if size < LARGE else 0
+        if self.now > self.peak:
+            self.peak, self.peak_small = self.now, self.small
         weakref.finalize(storage, self._leave, key)
 
     def _leave(self, key: int) -> None:
-        self.now -= self.sizes.pop(key)
+        size = self.sizes.pop(key)
+        self.now -= size
+        self.small -= size if size < LARGE else 0
 
 
 @dataclass(frozen=True)
