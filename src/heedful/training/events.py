@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from heedful.errors import UsageError
 
@@ -54,7 +54,7 @@ class TensorBoard:
                 self.writer.add_scalar(f"{event['kind']}/{name}", value, event["step"])
 
 
-def console(stream: TextIO | None = None) -> Listener:
+def console(stream: Any = None) -> Listener:
     """A live table on a terminal, plain lines elsewhere."""
     out = stream or sys.stderr
     return LiveTable(out) if out.isatty() else PlainLines(out)
@@ -63,7 +63,7 @@ def console(stream: TextIO | None = None) -> Listener:
 class PlainLines:
     """One line an event: for logs and pipes."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: Any) -> None:
         self.stream = stream
 
     def __call__(self, event: dict[str, Any]) -> None:
@@ -101,7 +101,7 @@ def duration(seconds: float) -> str:
 class LiveTable:
     """A table that redraws itself: where the run stands, its scores so far, and a sample of its work."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: Any) -> None:
         from rich.console import Console
         from rich.live import Live
 

@@ -26,7 +26,6 @@ from heedful.training.optimizers import Optimizer
 from heedful.training.recipe import TrainingRecipe
 from heedful.training.step import train_step
 
-
 LARGE = 32 << 20
 """Bytes from which glibc maps a block of its own (M_MMAP_THRESHOLD at its highest)."""
 

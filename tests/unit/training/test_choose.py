@@ -1,0 +1,47 @@
+"""Choices: more text and more time never give a smaller model, and every choice can be built."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import heedful
+from heedful.models.presets import make_config
+from heedful.training.choose import Situation, choose_model, choose_training, choose_vocabulary, parameters
+from heedful.training.recipe import TrainingRecipe
+
+LAPTOP = Situation("translate", recurrent=False, tokens=900_000, seconds=600.0, flops=2e11, gpu=False)
+
+
+@pytest.mark.parametrize("task", ["translate", "generate"])
+@pytest.mark.parametrize("gpu", [False, True])
+def test_more_text_or_more_time_never_gives_a_smaller_model(task: str, gpu: bool) -> None:
+    def size(**changes: float) -> int:
+        situation = replace(LAPTOP, task=task, gpu=gpu, flops=7e14 if gpu else 2e11, **changes)
+        return parameters(choose_model(situation), task)
+
+    by_time = [size(seconds=10.0**power) for power in range(1, 6)]
+    assert by_time == sorted(by_time)
+    assert by_time[0] < by_time[-1]
+    by_text = [size(tokens=10**power, seconds=1e7) for power in range(4, 9)]
+    assert by_text == sorted(by_text)
+    assert by_text[0] < by_text[-1]
+
+
+@pytest.mark.parametrize("task", ["translate", "generate"])
+@pytest.mark.parametrize("recurrent", [False, True])
+@pytest.mark.parametrize("tokens", [1_000, 10_000_000])
+def test_every_choice_is_a_model_and_a_recipe(task: str, recurrent: bool, tokens: int) -> None:
+    situation = replace(LAPTOP, task=task, recurrent=recurrent, tokens=tokens)
+    settings = choose_model(situation)
+    assert heedful.count(make_config({**settings, "vocabulary": 1000})).total > 0
+    assert TrainingRecipe(steps=1, **choose_training(situation, settings))
+
+
+def test_the_vocabulary_grows_with_the_text_within_bounds() -> None:
+    sizes = [choose_vocabulary("translate", 10**power) for power in range(3, 11)]
+    assert sizes == sorted(sizes)
+    assert sizes[0] == 512
+    assert sizes[-1] == 32_000
+    assert choose_vocabulary("generate", 10**6) < choose_vocabulary("translate", 10**6)

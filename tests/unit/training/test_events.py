@@ -1,0 +1,67 @@
+"""What a run tells: plain lines in a pipe, a live table on a terminal, JSON always."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from heedful.training.events import Events, JsonLines, LiveTable, PlainLines, console, duration
+
+STEP = {"step": 10, "steps": 50, "loss": 1.25, "tokens_per_second": 1234.5, "seconds_per_step": 3.0, "memory_gib": 0.5}
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_pipe_gets_plain_lines() -> None:
+    out = io.StringIO()
+    listener = console(out)
+    assert isinstance(listener, PlainLines)
+    events = Events(listener)
+    events.emit("step", **STEP)
+    events.emit("evaluation", step=10, steps=50, scores={"bleu": 31.5}, best=True, sample=())
+    events.emit("note", text="read 3 pairs")
+    lines = out.getvalue().splitlines()
+    assert "10/50" in lines[0]
+    assert "1.2500" in lines[0]
+    assert "2m00s left" in lines[0]
+    assert "bleu 31.5" in lines[1]
+    assert "(best)" in lines[1]
+    assert lines[2] == "read 3 pairs"
+
+
+def test_a_terminal_gets_a_table_that_shows_scores_and_a_sample() -> None:
+    out = Terminal()
+    listener = console(out)
+    assert isinstance(listener, LiveTable)
+    events = Events(listener)
+    events.emit("begin")
+    events.emit("step", **STEP)
+    events.emit("evaluation", step=10, steps=50, scores={"bleu": 31.5}, best=True, sample=("source  a", "model   b"))
+    events.emit("end")
+    shown = out.getvalue()
+    assert "bleu" in shown
+    assert "31.5" in shown
+    assert "model   b" in shown
+
+
+def test_every_event_is_a_line_of_json_with_its_time(tmp_path: Path) -> None:
+    events = Events(JsonLines(tmp_path / "metrics.jsonl"))
+    events.emit("step", **STEP)
+    events.emit("evaluation", step=10, scores={"bleu": 31.5})
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["kind"] for line in lines] == ["step", "evaluation"]
+    assert lines[0]["loss"] == 1.25
+    assert 0 <= lines[0]["seconds"] <= lines[1]["seconds"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0.0, "0s"), (59.4, "59s"), (90.0, "1m30s"), (3700.0, "1h01m"), (-5.0, "0s")]
+)
+def test_durations_are_said_as_people_say_them(seconds: float, said: str) -> None:
+    assert duration(seconds) == said
