@@ -22,7 +22,7 @@ def test_more_text_or_more_time_never_gives_a_smaller_model(task: str, gpu: bool
         chosen = choose_model(situation)
         return parameters({name: chosen[name] for name in ("width", "layers")}, task)
 
-    by_time = [size(seconds=10.0**power) for power in range(1, 6)]
+    by_time = [size(seconds=10.0**power, tokens=50_000_000) for power in range(1, 7)]
     assert by_time == sorted(by_time)
     assert by_time[0] < by_time[-1]
     by_text = [size(tokens=10**power, seconds=1e7) for power in range(4, 9)]
