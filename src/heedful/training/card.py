@@ -21,8 +21,6 @@ class Report:
     recipe: str
     scores: dict[str, Any]
     scored_on: str
-    forecast: Sequence[tuple[str, str, str]]
-    """What, forecast, fact."""
     samples: Sequence[tuple[str, ...]]
     history: Sequence[dict[str, int | float]]
     machine: str
@@ -36,25 +34,21 @@ def write_card(report: Report, folder: Path) -> Path:
 
 {report.parameters:,} parameters · trained {date.today().isoformat()} with heedful on {report.machine}.
 
-```
-heedful {"translate" if report.task == "translate" else "generate"} {folder.name} "…"
+```python
+heedful.load("{folder.name}").{report.task}("…")
 ```
 
 ## Scores
 
 On {report.scored_on}. {NOTES[report.task]}
 
-{table(("score", "value"), [(name, _number(value)) for name, value in report.scores.items()])}
+{table(("score", "value"), [(name, _cell(_number(value))) for name, value in report.scores.items()])}
 
 ![loss]({CURVE})
 
 ## Data
 
 {table(("what", "how much"), list(report.data.items()))}
-
-## Forecast and fact
-
-{table(("what", "forecast", "fact"), report.forecast)}
 
 ## Samples
 

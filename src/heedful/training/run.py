@@ -283,7 +283,6 @@ def conclude(ready: Ready, progress: Progress, folder: Path, events: Events) -> 
         recipe=to_toml(recipe),
         scores=scores,
         scored_on=scored_on,
-        forecast=(),
         samples=samples(best, data),
         history=progress.history,
         machine=describe_machine(ready.device),
