@@ -131,6 +131,17 @@ def test_recurrent_models_and_language_models_go_through_the_same_door(dates: Pa
         assert "bits_per_byte" in (tmp_path / kind / "card.md").read_text()
 
 
+def test_the_vocabulary_does_not_know_what_is_held_out(tmp_path: Path) -> None:
+    book = tmp_path / "book.txt"
+    book.write_text(PROSE + "Ω" * 40 + "\n" + "Z" * 40 + "\n")
+    trained = heedful.train(
+        "generate", book, steps=1, out=str(tmp_path / "run"), settings=(*SMALL, "training.context=32"), device="cpu"
+    )
+    known = trained.tokenizers[0].pieces(range(len(trained.tokenizers[0])))
+    assert "T" in known
+    assert "Ω" not in known
+
+
 def test_training_goes_on_from_a_trained_model(dates: Path, tmp_path: Path) -> None:
     pair = (dates / "train.source", dates / "train.target")
     first = heedful.train("translate", *pair, steps=30, out=str(tmp_path / "first"), settings=SMALL, device="cpu")

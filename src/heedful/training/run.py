@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from heedful.data.prepare import Prepared, learn_tokenizers, prepare_pairs, prepare_text
-from heedful.data.sources import read_documents, read_pairs
+from heedful.data.sources import Pair, is_held_out, read_documents, read_pairs
 from heedful.errors import UsageError, nearest
 from heedful.evaluation.evaluate import evaluate, judge_split
 from heedful.folder import load_model, save
@@ -213,14 +213,24 @@ def prepare(recipe: Recipe, size: Size) -> Prepared:
     train, valid = ([Path(file) for file in files] for files in (data.train, data.valid))
     config = TokenizerConfig(**{name: getattr(text, name) for name in TokenizerConfig.model_fields})
 
+    def learnt_from() -> Iterator[Pair]:
+        """Training pairs only: a vocabulary must not know what is held out either."""
+        pairs = read_pairs(train, on_bad_line=data.on_bad_line)
+        return (pair for pair in pairs if valid or not is_held_out(pair.source, data.held_out))
+
     def side(number: int) -> Iterator[str]:
-        return ((pair.source, pair.target)[number] for pair in read_pairs(train, on_bad_line=data.on_bad_line))
+        return ((pair.source, pair.target)[number] for pair in learnt_from())
 
     def both() -> Iterator[str]:
-        return (part for pair in read_pairs(train, on_bad_line=data.on_bad_line) for part in (pair.source, pair.target))
+        return (part for pair in learnt_from() for part in (pair.source, pair.target))
 
     def running() -> Iterator[str]:
-        return (part for part, _ in read_documents(train, on_bad_line=data.on_bad_line))
+        left = size.characters * (1.0 if valid else 1 - data.held_out)
+        for text, _ in read_documents(train, on_bad_line=data.on_bad_line):
+            if left <= 0:
+                return
+            left -= len(text)
+            yield text
 
     if recipe.task == "translate":
         streams = [both] if text.joint else [lambda: side(0), lambda: side(1)]
