@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import os
-import statistics
-import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +19,12 @@ from heedful.folder import load_model, save
 from heedful.models.build import build, count
 from heedful.text.tokenizer import TokenizerConfig
 from heedful.trained import TARGET_TOKENIZER, TOKENIZER, Trained, load
-from heedful.training.card import Report, write_card
+from heedful.training.card import Report, headline, write_card
 from heedful.training.choose import MOST_EPOCHS, Situation, choose_model, choose_training, choose_vocabulary
 from heedful.training.events import Events, JsonLines, Listener, TensorBoard
 from heedful.training.loop import Progress, Trainer
 from heedful.training.machine import describe_machine, matmul_flops, pick_device
+from heedful.training.plan import TOO_LARGE, Forecast, Row, Watch, compare, forecast
 from heedful.training.recipe import (
     Recipe,
     known_sections,
@@ -38,7 +36,8 @@ from heedful.training.recipe import (
 from heedful.training.tasks import make_task
 
 DEFAULT_SECONDS = 600.0
-EVALUATIONS = 12
+SHARE_OF_TIME = 0.9
+"""Spent in training; the rest is for reading the text before and scoring the model after."""
 RECIPE, METRICS = "recipe.toml", "metrics.jsonl"
 TASKS = ("translate", "generate")
 KINDS = ("transformer", "recurrent")
@@ -73,6 +72,13 @@ class Ready:
     data: Prepared
     model: nn.Module
     device: torch.device
+    forecast: Forecast
+
+
+def plan(task: str | None = None, *files: str | Path, listeners: Sequence[Listener] = (), **wishes: Any) -> Forecast:
+    """What `train` would take, given the same words: parameters, operations, memory, time, disk."""
+    wish = Wishes(task, tuple(str(file) for file in files), **wishes)
+    return get_ready(starting_settings(wish), wish, Events(*listeners)).forecast
 
 
 def train(task: str | None = None, *files: str | Path, listeners: Sequence[Listener] = (), **wishes: Any) -> Trained:
@@ -86,9 +92,13 @@ def train(task: str | None = None, *files: str | Path, listeners: Sequence[Liste
     (folder / RECIPE).write_text(to_toml(ready.recipe), encoding="utf-8")
     for tokenizer, name in zip(ready.data.tokenizers, (TOKENIZER, TARGET_TOKENIZER), strict=False):
         tokenizer.save(folder / name)
-    events.emit("ready", folder=str(folder), recipe=ready.recipe.model_dump(mode="json"))
+    events.emit("ready", folder=str(folder), recipe=ready.recipe.model_dump(mode="json"), **asdict(ready.forecast))
+    for line in announce(ready, folder):
+        events.emit("note", text=line)
+    watch = Watch(ready.device)
     progress = fit(ready, folder, events)
-    return conclude(ready, progress, folder, events)
+    fact = watch.fact(progress.step, progress.tokens)
+    return conclude(ready, progress, compare(ready.forecast, fact), folder, events)
 
 
 def starting_settings(wish: Wishes) -> dict[str, Any]:
@@ -149,13 +159,11 @@ def get_ready(settings: dict[str, Any], wish: Wishes, events: Events) -> Ready:
         flops=matmul_flops(device),
         gpu=device.type == "cuda",
     )
-    return Ready(*decide(settings, wish, situation, data, device), device)
+    return decide(settings, wish, situation, data, device)
 
 
-def decide(
-    settings: dict[str, Any], wish: Wishes, situation: Situation, data: Prepared, device: torch.device
-) -> tuple[Recipe, Prepared, nn.Module]:
-    """The model and how to train it: chosen, unless said; and how long, from a few steps that are timed."""
+def decide(settings: dict[str, Any], wish: Wishes, situation: Situation, data: Prepared, device: torch.device) -> Ready:
+    """The model and how to train it: chosen, unless said; and how long, from the forecast."""
     start = load_model(wish.start_from) if wish.start_from else None
     chosen = start.config.model_dump(exclude_unset=True) if start else choose_model(situation)
     settings["model"] = {**chosen, **settings.get("model", {})}
@@ -167,14 +175,16 @@ def decide(
     if wish.steps is not None:
         training["steps"] = wish.steps
     trial = make_recipe({**settings, "training": {"steps": 1, **training}})
-    torch.manual_seed(trial.seed)
-    model = start or build(trial.model_config_for(*(len(tokenizer) for tokenizer in data.tokenizers)))
+    config = start.config if start else trial.model_config_for(*(len(tokenizer) for tokenizer in data.tokenizers))
+    expected = forecast(trial, data, config, device)
     if "steps" not in training:
-        in_time = round(0.9 * situation.seconds / time_step(trial, data, model, device))
+        in_time = expected.steps_within(SHARE_OF_TIME * situation.seconds)
         training["steps"] = max(50, min(in_time, most_steps(trial, data, device)))
     training.setdefault("warmup", min(1000, max(1, training["steps"] // 20)))
-    training.setdefault("evaluate_every", -(-training["steps"] // EVALUATIONS))
-    return make_recipe(settings), data, model
+    training.setdefault("evaluate_every", -(-training["steps"] // expected.worthwhile_evaluations(training["steps"])))
+    recipe = make_recipe(settings)
+    torch.manual_seed(recipe.seed)
+    return Ready(recipe, data, start or build(config), device, expected.for_run(recipe.training))
 
 
 def most_steps(recipe: Recipe, data: Prepared, device: torch.device) -> int:
@@ -247,23 +257,19 @@ def prepare(recipe: Recipe, size: Size) -> Prepared:
     return prepare_text(train, valid, tokenizer, held_out=data.held_out, on_bad_line=data.on_bad_line)
 
 
-def time_step(recipe: Recipe, data: Prepared, model: nn.Module, device: torch.device) -> float:
-    """Seconds a step takes: the median of a few real ones on a copy of the model, after as many to warm up.
-
-    The first steps of each shape are slow, on a GPU many times so: kernels are loaded and chosen then.
-    """
-    steps = 24 if device.type == "cuda" else 6
-    task = make_task(recipe, data, device)
-    settings = recipe.training.with_changes(average="none")
-    trainer = Trainer(
-        copy.deepcopy(model), task.objective, task.train, settings, seed=0, device=device, events=Events()
-    )
-    stream, times = trainer.stream(), []
-    for _ in range(2 * steps):
-        start = time.perf_counter()
-        float(trainer.step(stream).loss)
-        times.append(time.perf_counter() - start)
-    return statistics.median(times[steps:])
+def announce(ready: Ready, folder: Path) -> list[str]:
+    """What was chosen and what it will take, before the first step."""
+    recipe, expected = ready.recipe, ready.forecast
+    model = ", ".join(f"{key} {value}" for key, value in recipe.model.items())
+    training = recipe.training
+    lines = [
+        f"model      {model}",
+        f"training   {training.steps:,} steps of {training.batch_tokens * training.accumulate:,} tokens, "
+        f"{training.optimizer} at {training.learning_rate:.2g} ({training.schedule}), {training.precision}",
+        f"forecast   {expected.summary()}",
+        f"folder     {folder}: recipe.toml holds every choice",
+    ]
+    return lines if expected.fits else [*lines, f"warning    {TOO_LARGE}"]
 
 
 def fit(ready: Ready, folder: Path, events: Events) -> Progress:
@@ -280,7 +286,7 @@ def fit(ready: Ready, folder: Path, events: Events) -> Progress:
         events.emit("end")
 
 
-def conclude(ready: Ready, progress: Progress, folder: Path, events: Events) -> Trained:
+def conclude(ready: Ready, progress: Progress, compared: Sequence[Row], folder: Path, events: Events) -> Trained:
     """Score the best model on the test files, or else on what was held out, and write the card."""
     recipe, data = ready.recipe, ready.data
     best = load(folder, device=ready.device)
@@ -297,9 +303,17 @@ def conclude(ready: Ready, progress: Progress, folder: Path, events: Events) -> 
         history=progress.history,
         machine=describe_machine(ready.device),
         best_step=progress.best_step,
+        forecast=[row.words() for row in compared],
     )
     card = write_card(report, folder)
-    events.emit("done", folder=str(folder), card=str(card), scores=scores)
+    took = ", ".join(f"{name} {fact}" for name, _, fact in report.forecast)
+    for line in (
+        f"scores     {headline(recipe.task, scores)}, on {scored_on}",
+        f"took       {took}",
+        f"report     {card}",
+    ):
+        events.emit("note", text=line)
+    events.emit("done", folder=str(folder), card=str(card), scores=scores, compared=[row._asdict() for row in compared])
     return best
 
 
