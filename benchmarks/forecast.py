@@ -2,7 +2,7 @@
 
     python benchmarks/forecast.py [--device cpu] [--out benchmarks/results/forecast-cpu.json]
 
-Each run is a process of its own, since a process's highest memory includes all it did before.
+On a CPU each run is a process of its own, since a process's highest memory includes all it did before.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-WIDTHS = {"cpu": (64, 256, 512), "cuda": (256, 512, 1024)}
+import heedful
+
+WIDTHS = {"cpu": (64, 256, 512), "cuda": (256, 1024)}
 BATCHES = {"cpu": (1024, 8192), "cuda": (8192, 32_768)}
 SHAPES: list[tuple[str, str]] = [
     ("translate", "transformer"),
@@ -27,18 +29,6 @@ SHAPES: list[tuple[str, str]] = [
     ("translate", "recurrent"),
     ("generate", "recurrent"),
 ]
-CHILD = """
-import json, sys
-import heedful
-from heedful.training.events import Events
-task, kind, device, out, steps, files, settings = json.loads(sys.argv[1])
-seen = []
-heedful.train(task, *files, kind=kind, device=device, out=out, seconds=steps, settings=tuple(settings),
-              listeners=[seen.append])
-ready, done = (next(e for e in seen if e["kind"] == kind) for kind in ("ready", "done"))
-print(json.dumps({"rows": done["compared"], "steps": ready["steps"], "timing": ready["timing"],
-                  "parameters": sum(ready["parameters"].values())}))
-"""
 
 
 def main() -> None:
@@ -47,7 +37,11 @@ def main() -> None:
     options.add_argument("--seconds", type=float, default=40.0, help="time allowed for each run")
     options.add_argument("--quick", action="store_true", help="two runs only")
     options.add_argument("--out", type=Path)
+    options.add_argument("--one", help=argparse.SUPPRESS)
     chosen = options.parse_args()
+    if chosen.one:
+        print(json.dumps(run(*json.loads(chosen.one))))
+        return
     data = Path(os.environ["HEEDFUL_DATA"]) / "multi30k"
     runs = list(itertools.product(SHAPES, WIDTHS[chosen.device], BATCHES[chosen.device]))
     results = []
@@ -57,9 +51,8 @@ def main() -> None:
             settings = [f"model.width={width}", f"training.batch_tokens={batch}", "tokenizer.vocabulary=6000"]
             if kind == "transformer":
                 settings.append(f"model.heads={max(4, width // 64)}")
-            result = run(
-                task, kind, chosen.device, chosen.seconds, files[: 2 if task == "translate" else 1], settings, folder
-            )
+            given = (task, kind, chosen.device, chosen.seconds, files[: 2 if task == "translate" else 1], settings)
+            result = (run if chosen.device == "cuda" else run_apart)(*given, tempfile.mkdtemp(dir=folder))
             results.append({"task": task, "kind": kind, "width": width, "batch_tokens": batch, **result})
             print(describe(results[-1]), flush=True)
     if chosen.out:
@@ -67,11 +60,20 @@ def main() -> None:
 
 
 def run(
-    task: str, kind: str, device: str, seconds: float, files: list[str], settings: list[str], folder: str
+    task: str, kind: str, device: str, seconds: float, files: list[str], settings: list[str], out: str
 ) -> dict[str, Any]:
-    out = tempfile.mkdtemp(dir=folder)
-    given = json.dumps([task, kind, device, out, seconds, files, settings])
-    answer = subprocess.run([sys.executable, "-c", CHILD, given], check=True, capture_output=True, text=True)
+    seen: list[dict[str, Any]] = []
+    heedful.train(
+        task, *files, kind=kind, device=device, seconds=seconds, settings=tuple(settings), out=out,
+        listeners=[seen.append],
+    )  # fmt: skip
+    ready, done = (next(event for event in seen if event["kind"] == kind) for kind in ("ready", "done"))
+    return {"steps": ready["steps"], "parameters": sum(ready["parameters"].values()), "rows": done["compared"]}
+
+
+def run_apart(*given: Any) -> dict[str, Any]:
+    command = [sys.executable, __file__, "--one", json.dumps(given)]
+    answer = subprocess.run(command, check=True, capture_output=True, text=True)
     found: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
     return found
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 
 from heedful.data.prepare import Prepared
+from heedful.errors import HeedfulError
 from heedful.models.build import Count, build, count
 from heedful.models.config import ModelConfig
 from heedful.training.events import duration
@@ -31,10 +32,8 @@ from heedful.training.tasks import VALID_TOKENS, make_task
 HOLES = {"cpu": 0.4}
 """Share by which a C library's heap is larger than the blocks on it, whose sizes change from step to step: measured
 over 20 shapes, 0.3 to 0.6. A GPU's memory is counted in tensors."""
-FIRST_USE = {"cpu": 30 << 20}
+FIRST_USE = {"cpu": 30 << 20, "cuda": 40 << 20}
 """What libraries take when first used: known once a step has been tried."""
-WORKSPACE = {"cuda": 40 << 20}
-"""What matrix products on a GPU set aside."""
 ATTAINED = {"cpu": 0.5, "cuda": 0.3}
 """Share of a large matrix product's speed that training reaches."""
 LONGEST_TRIAL = 20.0
@@ -44,7 +43,9 @@ MOST_EVALUATIONS = 12
 EVALUATIONS_SHARE = 0.12
 """Of the time, at most: a run is for learning."""
 
-TOO_LARGE = "this will not fit: lower training.batch_tokens and raise training.accumulate, or lower model.width"
+SURELY_TOO_MUCH = 1.15
+"""Times the memory there is: a forecast may be that wrong."""
+REMEDY = "lower training.batch_tokens (and raise training.accumulate as much), or model.width"
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,11 @@ class Forecast:
     def fits(self) -> bool:
         return self.peak_memory <= self.available
 
+    def require_room(self) -> None:
+        """Stop before the system would, which tells nobody why."""
+        if self.peak_memory > SURELY_TOO_MUCH * self.available:
+            raise HeedfulError(f"{size(self.peak_memory)} of memory are needed, {size(self.available)} there; {REMEDY}")
+
     def summary(self) -> str:
         """In one line."""
         return (
@@ -124,7 +130,7 @@ class Forecast:
         }
         lines = [f"{name:<12}{value}" for name, value in rows.items()]
         lines[1:1] = [f"{'':<12}{line}" for line in str(Count(self.parameters)).splitlines()[:-1]]
-        return "\n".join(lines if self.fits else [*lines, f"{'':<12}{TOO_LARGE}"])
+        return "\n".join(lines if self.fits else [*lines, f"{'':<12}this will not fit: {REMEDY}"])
 
     def to_json(self) -> str:
         derived = {"peak_memory": self.peak_memory, "seconds": self.seconds, "fits": self.fits}
@@ -154,7 +160,7 @@ def forecast(recipe: Recipe, data: Prepared, config: ModelConfig, device: torch.
     return Forecast(
         device=str(device),
         parameters=count(config).parts,
-        memory={"process": process + WORKSPACE.get(device.type, 0), **parts},
+        memory={"process": process, **parts},
         available=available_memory(device) + memory_in_use(device),
         flops=flops,
         labels=labels,

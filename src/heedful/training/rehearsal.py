@@ -10,6 +10,7 @@ from __future__ import annotations
 import weakref
 from dataclasses import dataclass, fields, replace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -49,7 +50,8 @@ def rehearse(
     config: ModelConfig, recipe: TrainingRecipe, objective: Objective, batch: Any, device: torch.device
 ) -> Rehearsal:
     """One step on a batch of these shapes."""
-    with FakeTensorMode(), Ledger() as ledger, torch.device(device):
+    unflattened = patch.object(nn.RNNBase, "flatten_parameters", lambda _: None)  # it would look at contents
+    with FakeTensorMode(), Ledger() as ledger, torch.device(device), unflattened:
         model = build(config)
         weights = ledger.now
         optimizer = Optimizer(model, recipe)
@@ -159,6 +161,8 @@ class StandIn(nn.Module):
         self, x: Tensor, hidden: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         cell = self.recurrence.cell
+        if torch.is_autocast_enabled(x.device.type):
+            x = x.to(torch.get_autocast_dtype(x.device.type))
         weights = list(cell.parameters())
         kind = "lstm" if isinstance(cell, nn.LSTM) else "gru"
         kept = KEPT[x.device.type if x.device.type == "cuda" else "cpu", kind][cell.bidirectional]

@@ -17,6 +17,7 @@ from heedful.errors import UsageError, nearest
 from heedful.evaluation.evaluate import evaluate, judge_split
 from heedful.folder import load_model, save
 from heedful.models.build import build, count
+from heedful.models.config import ModelConfig
 from heedful.text.tokenizer import TokenizerConfig
 from heedful.trained import TARGET_TOKENIZER, TOKENIZER, Trained, load
 from heedful.training.card import Report, headline, write_card
@@ -24,7 +25,7 @@ from heedful.training.choose import MOST_EPOCHS, Situation, choose_model, choose
 from heedful.training.events import Events, JsonLines, Listener, TensorBoard
 from heedful.training.loop import Progress, Trainer
 from heedful.training.machine import describe_machine, matmul_flops, pick_device
-from heedful.training.plan import TOO_LARGE, Forecast, Row, Watch, compare, forecast
+from heedful.training.plan import Forecast, Row, Watch, compare, forecast
 from heedful.training.recipe import (
     Recipe,
     known_sections,
@@ -70,9 +71,15 @@ class Ready:
 
     recipe: Recipe
     data: Prepared
-    model: nn.Module
+    config: ModelConfig
+    start: nn.Module | None
+    """The model to begin with; None: a new one."""
     device: torch.device
     forecast: Forecast
+
+    def make_model(self) -> nn.Module:
+        torch.manual_seed(self.recipe.seed)
+        return self.start or build(self.config)
 
 
 def plan(task: str | None = None, *files: str | Path, listeners: Sequence[Listener] = (), **wishes: Any) -> Forecast:
@@ -87,6 +94,7 @@ def train(task: str | None = None, *files: str | Path, listeners: Sequence[Liste
     settings = starting_settings(wish)
     folder = free_folder(wish, settings["task"])
     ready = get_ready(settings, wish, Events(*listeners))
+    ready.forecast.require_room()
     folder.mkdir(parents=True, exist_ok=True)
     events = Events(*listeners, JsonLines(folder / METRICS), *_tensorboard(wish, folder))
     (folder / RECIPE).write_text(to_toml(ready.recipe), encoding="utf-8")
@@ -183,8 +191,7 @@ def decide(settings: dict[str, Any], wish: Wishes, situation: Situation, data: P
     training.setdefault("warmup", min(1000, max(1, training["steps"] // 20)))
     training.setdefault("evaluate_every", -(-training["steps"] // expected.worthwhile_evaluations(training["steps"])))
     recipe = make_recipe(settings)
-    torch.manual_seed(recipe.seed)
-    return Ready(recipe, data, start or build(config), device, expected.for_run(recipe.training))
+    return Ready(recipe, data, config, start, device, expected.for_run(recipe.training))
 
 
 def most_steps(recipe: Recipe, data: Prepared, device: torch.device) -> int:
@@ -262,14 +269,13 @@ def announce(ready: Ready, folder: Path) -> list[str]:
     recipe, expected = ready.recipe, ready.forecast
     model = ", ".join(f"{key} {value}" for key, value in recipe.model.items())
     training = recipe.training
-    lines = [
+    return [
         f"model      {model}",
         f"training   {training.steps:,} steps of {training.batch_tokens * training.accumulate:,} tokens, "
         f"{training.optimizer} at {training.learning_rate:.2g} ({training.schedule}), {training.precision}",
         f"forecast   {expected.summary()}",
         f"folder     {folder}: recipe.toml holds every choice",
     ]
-    return lines if expected.fits else [*lines, f"warning    {TOO_LARGE}"]
 
 
 def fit(ready: Ready, folder: Path, events: Events) -> Progress:
@@ -277,7 +283,7 @@ def fit(ready: Ready, folder: Path, events: Events) -> Progress:
     recipe, device = ready.recipe, ready.device
     task = make_task(recipe, ready.data, device)
     trainer = Trainer(
-        ready.model, task.objective, task.train, recipe.training, seed=recipe.seed, device=device, events=events
+        ready.make_model(), task.objective, task.train, recipe.training, seed=recipe.seed, device=device, events=events
     )
     events.emit("begin")
     try:
