@@ -1,6 +1,6 @@
 """One epoch of real pairs through each toolkit's own loop, for `training.py`: loader, steps, reports, one evaluation.
 
-    python benchmarks/epoch.py heedful|hugging-face|joeynmt FOLDER THREADS
+    python benchmarks/epoch.py heedful|hugging-face|hugging-face-grouped|joeynmt FOLDER THREADS
 
 FOLDER is what `prepare` left there: all toolkits train on the same ids, through a model of one shape (post-norm,
 sinusoidal, one tied table), with AdamW, label smoothing 0.1, dropout 0.1, clipping at 1, in float32. Start-up and
@@ -9,7 +9,8 @@ tokenising are not timed; nothing is saved. The last line printed is JSON.
   heedful       the Trainer of `heedful train`: batches bucketed by length up to a token budget, an exponential average
                 of the weights (which the others do not keep), plain lines and metrics.jsonl; validation loss
   hugging face  Seq2SeqTrainer, MarianMTModel and DataCollatorForSeq2Seq as they come: rows in random order, as many
-                a batch as heedful has on average, so that the number of updates is the same; needs accelerate
+                a batch as heedful has on average, so that the number of updates is the same; needs accelerate;
+                `grouped` turns on its own grouping by length, which is off unless asked for
   joeynmt       TrainManager of 2.3, with as many rows a batch; its validation is reduced to the loss (it always
                 decodes too) and it reads the ids as words, which spares it its own subword step. It runs in an
                 environment of its own, whose python `training.py --joeynmt` names:
@@ -33,12 +34,8 @@ SHAPE = {"width": 256, "heads": 8, "layers": 3}
 DROPOUT, SMOOTHING, RATE, DECAY, BETAS, CLIP = 0.1, 0.1, 1e-3, 0.01, (0.9, 0.98), 1.0
 VALID_SHARE = 0.035
 """Validation pairs for each training pair, as in the whole corpus."""
-TOOLKITS = ("heedful", "hugging-face", "joeynmt")
-PACKAGES = {
-    "heedful": ("torch",),
-    "hugging-face": ("torch", "transformers", "accelerate"),
-    "joeynmt": ("torch", "joeynmt"),
-}
+TOOLKITS = ("heedful", "hugging-face", "hugging-face-grouped", "joeynmt")
+PACKAGES = ("torch", "transformers", "accelerate", "joeynmt")
 PARTS = {"train": "train", "valid": "val"}
 
 
@@ -128,7 +125,7 @@ def heedful(folder: Path, facts: dict[str, Any]) -> tuple[Any, Epoch]:
     return model, lambda: -trainer.run(evaluate, lambda _: None).best
 
 
-def hugging_face(folder: Path, facts: dict[str, Any]) -> tuple[Any, Epoch]:
+def hugging_face(folder: Path, facts: dict[str, Any], order: str = "random") -> tuple[Any, Epoch]:
     from transformers import (
         DataCollatorForSeq2Seq,
         MarianConfig,
@@ -162,6 +159,7 @@ def hugging_face(folder: Path, facts: dict[str, Any]) -> tuple[Any, Epoch]:
         adam_beta2=BETAS[1],
         max_grad_norm=CLIP,
         label_smoothing_factor=SMOOTHING,
+        train_sampling_strategy=order,
         logging_steps=50,
         eval_strategy="epoch",
         save_strategy="no",
@@ -182,6 +180,10 @@ def hugging_face(folder: Path, facts: dict[str, Any]) -> tuple[Any, Epoch]:
         return float(next(log["eval_loss"] for log in trainer.state.log_history if "eval_loss" in log))
 
     return model, epoch
+
+
+def grouped(folder: Path, facts: dict[str, Any]) -> tuple[Any, Epoch]:
+    return hugging_face(folder, facts, order="group_by_length")
 
 
 def joeynmt(folder: Path, facts: dict[str, Any]) -> tuple[Any, Epoch]:
@@ -293,7 +295,8 @@ def main() -> None:
     torch.manual_seed(1)
     random.seed(1)
     facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
-    model, epoch = {"heedful": heedful, "hugging-face": hugging_face, "joeynmt": joeynmt}[toolkit](folder, facts)
+    makers = dict(zip(TOOLKITS, (heedful, hugging_face, grouped, joeynmt), strict=True))
+    model, epoch = makers[toolkit](folder, facts)
     start = time.perf_counter()
     loss = epoch()
     seconds = time.perf_counter() - start
@@ -304,7 +307,7 @@ def main() -> None:
         "valid_loss": loss,
         "peak_mib": int(status["VmHWM"].split()[0]) / 1024,
         "parameters": sum(weight.numel() for weight in model.parameters() if weight.requires_grad),
-        "versions": {package: version(package) for package in PACKAGES[toolkit]},
+        "versions": {package: version(package) for package in PACKAGES if package in sys.modules},
     }
     print(json.dumps(found))
 

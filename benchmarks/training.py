@@ -162,10 +162,9 @@ def matmul_peak(device: str) -> float:
 
 
 def measure_epoch(settings: Settings) -> dict[str, Any]:
-    pythons = {"heedful": sys.executable, "hugging-face": sys.executable, "joeynmt": settings.joeynmt}
     missing = {}
     if find_spec("accelerate") is None:
-        missing["hugging-face"] = "its Trainer needs the package accelerate"
+        missing |= dict.fromkeys(("hugging-face", "hugging-face-grouped"), "its Trainer needs the package accelerate")
     if settings.joeynmt is None:
         missing["joeynmt"] = "no --joeynmt PYTHON was given"
     shape = {"width": 64, "heads": 4, "layers": 1} if settings.quick else epoch.SHAPE
@@ -177,7 +176,8 @@ def measure_epoch(settings: Settings) -> dict[str, Any]:
         facts = epoch.prepare(corpora() / "multi30k", folder, pairs, vocabulary, shape)
 
         def once(toolkit: str, _: int) -> dict[str, Any]:
-            command = [pythons[toolkit], HERE / "epoch.py", toolkit, folder, settings.threads]
+            python = settings.joeynmt if toolkit == "joeynmt" else sys.executable
+            command = [python, HERE / "epoch.py", toolkit, folder, settings.threads]
             return answer(command, settings.threads)
 
         found = take_turns(field, settings.rounds, once)
