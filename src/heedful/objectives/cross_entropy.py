@@ -47,44 +47,33 @@ class LinearCrossEntropy(torch.autograd.Function):
     ) -> Tensor:
         learn = any(ctx.needs_input_grad)
         loss = torch.zeros((), device=states.device, dtype=torch.promote_types(states.dtype, torch.float32))
-        to_states = torch.empty_like(states) if learn else None
-        to_weight = torch.zeros_like(weight, dtype=loss.dtype) if learn else None
+        to_weight = torch.zeros_like(weight, dtype=loss.dtype) if learn else loss
         to_bias = torch.zeros_like(bias) if learn and bias is not None else None
+        to_states: list[Tensor] = []
         rows = max(1, AT_ONCE.get(states.device.type, 1 << 24) // len(weight))
-        for start in range(0, len(states), rows):
-            part, label = states[start : start + rows], labels[start : start + rows, None]
+        for part, label in zip(torch.split(states, rows), torch.split(labels[:, None], rows), strict=True):
             real = label != PAD
             scores = torch.log_softmax(F.linear(part, weight, bias).to(loss.dtype), dim=-1)
             surprise = -(1 - smoothing) * scores.gather(1, label)
             if smoothing:
                 surprise = surprise - smoothing * scores.mean(-1, keepdim=True)
-            loss += (surprise * real).sum()
-            if to_states is None or to_weight is None:
-                continue
-            slope = scores.exp_().sub_(smoothing / len(weight))
-            slope.scatter_add_(1, label, slope.new_full((1, 1), smoothing - 1).expand_as(label))
-            slope = slope.mul_(real).to(states.dtype)
-            torch.mm(slope, weight, out=to_states[start : start + rows])
-            if to_weight.dtype == slope.dtype:
-                to_weight.addmm_(slope.T, part)
-            else:
-                to_weight += slope.T @ part
-            if to_bias is not None:
-                to_bias += slope.sum(0)
-        ctx.save_for_backward(to_states, to_weight, to_bias)
-        ctx.kind = weight.dtype
+            loss = loss + (surprise * real).sum()
+            if learn:
+                slope = (scores.exp() - smoothing / len(weight)) * real
+                slope = slope.scatter_add(1, label, (smoothing - 1) * real.to(slope.dtype)).to(states.dtype)
+                to_states.append(slope @ weight)
+                to_weight = to_weight + slope.T @ part
+                to_bias = None if to_bias is None else to_bias + slope.sum(0)
+        if learn:
+            ctx.save_for_backward(torch.cat(to_states), to_weight, to_bias)
+            ctx.kind = weight.dtype
         return loss
 
     @staticmethod
     def backward(ctx: Any, scale: Tensor) -> Any:
         to_states, to_weight, to_bias = ctx.saved_tensors
-        return (
-            to_states.mul_(scale),
-            to_weight.mul_(scale).to(ctx.kind),
-            None if to_bias is None else to_bias.mul_(scale),
-            None,
-            None,
-        )
+        bias = None if to_bias is None else to_bias * scale
+        return to_states * scale, (to_weight * scale).to(ctx.kind), bias, None, None
 
 
 def agreeing_loss(
