@@ -6,16 +6,17 @@ import copy
 import os
 import statistics
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from heedful.data.prepare import Prepared, learn_tokenizers, prepare_pairs, prepare_text
-from heedful.data.sources import Pair, is_held_out, read_documents, read_pairs
+from heedful.data.checkup import check, command_for_more, remarks
+from heedful.data.prepare import Prepared, learn_from_pairs, learn_from_text, prepare_pairs, prepare_text
+from heedful.data.report import Report as Checked
 from heedful.errors import UsageError, nearest
 from heedful.evaluation.evaluate import evaluate, judge_split
 from heedful.folder import load_model, save
@@ -132,15 +133,12 @@ def get_ready(settings: dict[str, Any], wish: Wishes, events: Events) -> Ready:
     device = pick_device(wish.device)
     pairs = settings["task"] == "translate"
     data_settings = settings["data"]
-    files = [Path(file) for file in data_settings["train"]]
-    size = survey(files, pairs, data_settings.get("on_bad_line", "fail"))
-    data_settings.setdefault("held_out", 0.1 if not pairs and size.characters < 10_000_000 else 0.02)
+    found = survey(data_settings, pairs, events)
+    data_settings.setdefault("held_out", 0.1 if not pairs and found.characters < 10_000_000 else 0.02)
     text = settings.setdefault("tokenizer", {})
-    text.setdefault("vocabulary", choose_vocabulary(settings["task"], size.characters))
+    text.setdefault("vocabulary", choose_vocabulary(settings["task"], found.characters))
     first = make_recipe({**settings, "model": {"family": "encoder"}, "training": {"steps": 1}})
-    data = prepare(first, size)
-    dropped = "".join(f"; dropped {number:,}: {reason}" for reason, number in data.dropped.items())
-    events.emit("note", text=f"read {size.describe(pairs)}{dropped}")
+    data = prepare(first, found, events)
     situation = Situation(
         task=settings["task"],
         recurrent=wish.kind == "recurrent",
@@ -182,69 +180,43 @@ def most_steps(recipe: Recipe, data: Prepared, device: torch.device) -> int:
     return MOST_EPOCHS[recipe.task] * len(make_task(recipe, data, device).train.plan(0)) // recipe.training.accumulate
 
 
-@dataclass(frozen=True)
-class Size:
-    """How much text there is."""
-
-    examples: int
-    characters: int
-
-    def describe(self, pairs: bool) -> str:
-        return f"{self.examples:,} {'pairs' if pairs else 'documents'}, {self.characters:,} characters"
-
-
-def survey(files: Sequence[Path], pairs: bool, on_bad_line: Any) -> Size:
-    """One pass over the text."""
-    examples = characters = 0
-    if pairs:
-        for pair in read_pairs(files, on_bad_line=on_bad_line):
-            examples += 1
-            characters += len(pair.source) + len(pair.target)
-    else:
-        for text, last in read_documents(files, on_bad_line=on_bad_line):
-            examples += last
-            characters += len(text)
-    return Size(examples, characters)
+def survey(data: dict[str, Any], pairs: bool, events: Events) -> Checked:
+    """Count and examine the text, in one pass, and the files it will be judged on."""
+    files, valid, test = ([Path(file) for file in data.get(name, ())] for name in ("train", "valid", "test"))
+    return check(
+        files,
+        "pairs" if pairs else "text",
+        held_out=[*valid, *test],
+        on_bad_line=data.get("on_bad_line", "fail"),
+        stages=events.stage,
+    )
 
 
-def prepare(recipe: Recipe, size: Size) -> Prepared:
-    """Learn the tokenizers and encode the text."""
+def prepare(recipe: Recipe, found: Checked, events: Events) -> Prepared:
+    """Learn the tokenizers, encode the text, and say what was dropped and what looks wrong."""
     data, text = recipe.data, recipe.tokenizer
-    train, valid = ([Path(file) for file in files] for files in (data.train, data.valid))
+    train, valid, test = ([Path(file) for file in files] for files in (data.train, data.valid, data.test))
     config = TokenizerConfig(**{name: getattr(text, name) for name in TokenizerConfig.model_fields})
-
-    def learnt_from() -> Iterator[Pair]:
-        """Training pairs only: a vocabulary must not know what is held out either."""
-        pairs = read_pairs(train, on_bad_line=data.on_bad_line)
-        return (pair for pair in pairs if valid or not is_held_out(pair.source, data.held_out))
-
-    def side(number: int) -> Iterator[str]:
-        return ((pair.source, pair.target)[number] for pair in learnt_from())
-
-    def both() -> Iterator[str]:
-        return (part for pair in learnt_from() for part in (pair.source, pair.target))
-
-    def running() -> Iterator[str]:
-        left = size.characters * (1.0 if valid else 1 - data.held_out)
-        for text, _ in read_documents(train, on_bad_line=data.on_bad_line):
-            if left <= 0:
-                return
-            left -= len(text)
-            yield text
-
+    reading: Any = {"on_bad_line": data.on_bad_line, "stages": events.stage}
+    learning: Any = {"share": text.sample / max(1, found.characters), **reading}
+    held_out = 0.0 if valid else data.held_out
     if recipe.task == "translate":
-        streams = [both] if text.joint else [lambda: side(0), lambda: side(1)]
-        tokenizers = learn_tokenizers(streams, config, characters=size.characters, sample=text.sample)
-        return prepare_pairs(
-            train,
-            valid,
-            tokenizers,
-            held_out=data.held_out,
-            max_length=data.max_length,
-            on_bad_line=data.on_bad_line,
+        tokenizers = learn_from_pairs(train, config, joint=text.joint, held_out=held_out, **learning)
+        prepared = prepare_pairs(
+            train, valid, tokenizers, held_out=data.held_out, max_length=data.max_length, **reading
         )
-    (tokenizer,) = learn_tokenizers([running], config, characters=size.characters, sample=text.sample)
-    return prepare_text(train, valid, tokenizer, held_out=data.held_out, on_bad_line=data.on_bad_line)
+    else:
+        size = found.characters
+        tokenizer = learn_from_text(train, config, characters=size * (1 - held_out), **learning)
+        prepared = prepare_text(train, valid, tokenizer, held_out=data.held_out, characters=size, **reading)
+    examples = f"{found.usable:,} pairs" if recipe.task == "translate" else f"{found.documents:,} documents"
+    events.emit("note", text=f"read {examples}, {found.characters:,} characters")
+    said = remarks(found, prepared.dropped, prepared.first_dropped)
+    for remark in said:
+        events.emit("note", text=str(remark))
+    if said:
+        events.emit("note", text=f"{command_for_more(found, train, [*valid, *test])} shows all")
+    return replace(prepared, remarks=said)
 
 
 def time_step(recipe: Recipe, data: Prepared, model: nn.Module, device: torch.device) -> float:
@@ -309,7 +281,8 @@ def describe_data(recipe: Recipe, data: Prepared) -> dict[str, str]:
         tokens = sum(int(side.lengths.sum()) for side in split.sides)
         facts[name] = f"{split.examples:,} examples, {tokens:,} tokens, {split.bytes:,} bytes predicted"
     facts["vocabulary"] = " and ".join(f"{len(tokenizer):,} {recipe.tokenizer.kind}" for tokenizer in data.tokenizers)
-    return facts | {f"dropped: {reason}": f"{number:,}" for reason, number in data.dropped.items()}
+    said = {f"{remark.fate}: {remark.what}": f"{remark.rows:,}, first at {remark.first}" for remark in data.remarks}
+    return facts | said
 
 
 def samples(best: Trained, data: Prepared, number: int = 5) -> list[tuple[str, ...]]:
