@@ -60,16 +60,24 @@ class TensorBoard:
     """Numbers as TensorBoard curves."""
 
     def __init__(self, folder: Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise UsageError("--tensorboard needs the package tensorboard: pip install tensorboard") from None
-        self.writer = SummaryWriter(str(folder))
+        self.writer = summary_writer()(str(folder))
 
     def __call__(self, event: dict[str, Any]) -> None:
-        for name, value in event.items():
-            if "step" in event and isinstance(value, int | float) and name not in ("step", "seconds"):
+        numbers = {**event, **event.get("scores", {})}
+        for name, value in numbers.items():
+            if "step" in event and type(value) in (int, float) and name not in ("step", "steps", "seconds"):
                 self.writer.add_scalar(f"{event['kind']}/{name}", value, event["step"])
+        if event["kind"] in ("evaluation", "end"):
+            self.writer.flush()
+
+
+def summary_writer() -> Any:
+    """TensorBoard's writer, if it is installed: it is no part of a plain install."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise UsageError("--tensorboard needs one more package: pip install 'heedful[tensorboard]'") from None
+    return SummaryWriter
 
 
 def console(stream: Any = None) -> Listener:

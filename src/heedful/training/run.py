@@ -25,7 +25,7 @@ from heedful.text.tokenizer import TokenizerConfig
 from heedful.trained import TARGET_TOKENIZER, TOKENIZER, Trained, load
 from heedful.training.card import Report, write_card
 from heedful.training.choose import MOST_EPOCHS, Situation, choose_model, choose_training, choose_vocabulary
-from heedful.training.events import Events, JsonLines, Listener, TensorBoard
+from heedful.training.events import Events, JsonLines, Listener, TensorBoard, summary_writer
 from heedful.training.loop import Progress, Trainer
 from heedful.training.machine import describe_machine, matmul_flops, pick_device
 from heedful.training.recipe import (
@@ -96,6 +96,8 @@ def starting_settings(wish: Wishes) -> dict[str, Any]:
     """The recipe as far as the caller decided it, with every key checked."""
     if wish.kind not in KINDS:
         raise UsageError(f"unknown model '{wish.kind}'; {nearest(wish.kind, KINDS)}")
+    if wish.tensorboard:
+        summary_writer()  # better refused now than after the text was read
     settings = with_overrides(read_recipe(Path(wish.recipe)) if wish.recipe else {}, list(wish.settings))
     known_sections(settings)
     task = wish.task or settings.get("task")
