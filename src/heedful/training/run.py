@@ -19,9 +19,9 @@ from heedful.data.prepare import Prepared, learn_from_pairs, learn_from_text, pr
 from heedful.data.report import Report as Checked
 from heedful.errors import UsageError, nearest
 from heedful.evaluation.evaluate import evaluate, judge_split
-from heedful.folder import load_model, save
+from heedful.folder import save
 from heedful.models.build import build, count
-from heedful.text.tokenizer import TokenizerConfig
+from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 from heedful.trained import TARGET_TOKENIZER, TOKENIZER, Trained, load
 from heedful.training.card import Report, write_card
 from heedful.training.choose import MOST_EPOCHS, Situation, choose_model, choose_training, choose_vocabulary
@@ -36,6 +36,7 @@ from heedful.training.recipe import (
     to_toml,
     with_overrides,
 )
+from heedful.training.start import load_start, take_weights, vocabulary_of
 from heedful.training.tasks import make_task
 
 DEFAULT_SECONDS = 600.0
@@ -43,6 +44,8 @@ EVALUATIONS = 12
 RECIPE, METRICS = "recipe.toml", "metrics.jsonl"
 TASKS = ("translate", "generate")
 KINDS = ("transformer", "recurrent")
+VOCABULARIES = {"vocabulary", "target_vocabulary"}
+"""What a model's configuration has from its tokenizers."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,8 @@ def starting_settings(wish: Wishes) -> dict[str, Any]:
     settings = {**settings, "task": task, "data": {**settings.get("data", {}), **data}}
     if wish.seed is not None:
         settings["seed"] = wish.seed
+    if wish.start_from:
+        settings["start_from"] = str(Path(wish.start_from).resolve())
     if not settings["data"].get("train"):
         raise UsageError(f"nothing to train on: heedful train {task} FILE …")
     return settings
@@ -134,13 +139,17 @@ def get_ready(settings: dict[str, Any], wish: Wishes, events: Events) -> Ready:
     """Fill in every choice, preparing the data on the way, since later choices depend on it."""
     device = pick_device(wish.device)
     pairs = settings["task"] == "translate"
+    folder = settings.get("start_from")
+    start = load_start(folder, settings["task"], recurrent=wish.kind == "recurrent") if folder else None
     data_settings = settings["data"]
     found = survey(data_settings, pairs, events)
     data_settings.setdefault("held_out", 0.1 if not pairs and found.characters < 10_000_000 else 0.02)
     text = settings.setdefault("tokenizer", {})
     text.setdefault("vocabulary", choose_vocabulary(settings["task"], found.characters))
+    if start:
+        settings["tokenizer"] = vocabulary_of(start, text)
     first = make_recipe({**settings, "model": {"family": "encoder"}, "training": {"steps": 1}})
-    data = prepare(first, found, events)
+    data = prepare(first, found, events, start.tokenizers if start else ())
     situation = Situation(
         task=settings["task"],
         recurrent=wish.kind == "recurrent",
@@ -149,16 +158,23 @@ def get_ready(settings: dict[str, Any], wish: Wishes, events: Events) -> Ready:
         flops=matmul_flops(device),
         gpu=device.type == "cuda",
     )
-    return Ready(*decide(settings, wish, situation, data, device), device)
+    return Ready(*decide(settings, wish, situation, data, device, start), device)
 
 
 def decide(
-    settings: dict[str, Any], wish: Wishes, situation: Situation, data: Prepared, device: torch.device
+    settings: dict[str, Any],
+    wish: Wishes,
+    situation: Situation,
+    data: Prepared,
+    device: torch.device,
+    start: Trained | None,
 ) -> tuple[Recipe, Prepared, nn.Module]:
     """The model and how to train it: chosen, unless said; and how long, from a few steps that are timed."""
-    start = load_model(wish.start_from) if wish.start_from else None
-    chosen = start.config.model_dump(exclude_unset=True) if start else choose_model(situation)
-    settings["model"] = {**chosen, **settings.get("model", {})}
+    asked = settings.get("model", {})
+    chosen = (
+        start.model.config.model_dump(exclude=VOCABULARIES, exclude_none=True) if start else choose_model(situation)
+    )
+    settings["model"] = {**chosen, **asked}
     training = settings["training"] = {**choose_training(situation, settings["model"]), **settings.get("training", {})}
     if device.type == "cuda":
         training.setdefault("precision", "bfloat16")
@@ -168,7 +184,9 @@ def decide(
         training["steps"] = wish.steps
     trial = make_recipe({**settings, "training": {"steps": 1, **training}})
     torch.manual_seed(trial.seed)
-    model = start or build(trial.model_config_for(*(len(tokenizer) for tokenizer in data.tokenizers)))
+    model = build(trial.model_config_for(*(len(tokenizer) for tokenizer in data.tokenizers)))
+    if start:
+        take_weights(model, start, asked)
     if "steps" not in training:
         in_time = round(0.9 * situation.seconds / time_step(trial, data, model, device))
         training["steps"] = max(50, min(in_time, most_steps(trial, data, device)))
@@ -194,8 +212,8 @@ def survey(data: dict[str, Any], pairs: bool, events: Events) -> Checked:
     )
 
 
-def prepare(recipe: Recipe, found: Checked, events: Events) -> Prepared:
-    """Learn the tokenizers, encode the text, and say what was dropped and what looks wrong."""
+def prepare(recipe: Recipe, found: Checked, events: Events, tokenizers: tuple[Tokenizer, ...]) -> Prepared:
+    """Learn the tokenizers, unless there are some, encode the text, and say what was dropped and what looks wrong."""
     data, text = recipe.data, recipe.tokenizer
     train, valid, test = ([Path(file) for file in files] for files in (data.train, data.valid, data.test))
     config = TokenizerConfig(**{name: getattr(text, name) for name in TokenizerConfig.model_fields})
@@ -203,14 +221,14 @@ def prepare(recipe: Recipe, found: Checked, events: Events) -> Prepared:
     learning: Any = {"share": text.sample / max(1, found.characters), **reading}
     held_out = 0.0 if valid else data.held_out
     if recipe.task == "translate":
-        tokenizers = learn_from_pairs(train, config, joint=text.joint, held_out=held_out, **learning)
+        tokenizers = tokenizers or learn_from_pairs(train, config, joint=text.joint, held_out=held_out, **learning)
         prepared = prepare_pairs(
             train, valid, tokenizers, held_out=data.held_out, max_length=data.max_length, **reading
         )
     else:
         size = found.characters
-        tokenizer = learn_from_text(train, config, characters=size * (1 - held_out), **learning)
-        prepared = prepare_text(train, valid, tokenizer, held_out=data.held_out, characters=size, **reading)
+        tokenizers = tokenizers or (learn_from_text(train, config, characters=size * (1 - held_out), **learning),)
+        prepared = prepare_text(train, valid, tokenizers[0], held_out=data.held_out, characters=size, **reading)
     examples = f"{found.usable:,} pairs" if recipe.task == "translate" else f"{found.documents:,} documents"
     events.emit("note", text=f"read {examples}, {found.characters:,} characters")
     said = remarks(found, prepared.dropped, prepared.first_dropped)
