@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import IO, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from heedful.data.lines import MAX_LINE, Fault, OnBadLine, Watch
 from heedful.data.reading import Reading
@@ -92,10 +91,13 @@ def _read(
 ) -> Reading:
     paths = as_paths(files)
     found = kind_of_corpus(paths) if kind == "auto" else kind
-    held_out = _hashes(against, found, on_bad_line, stages) if against else None
-    reading = Reading(found, paths if found == "pairs" else text_files(paths), on_bad_line, limit, held_out, most)
+    held_out = _held_out(against, found, on_bad_line, stages) if against else []
+    hashes = np.setdiff1d(np.concatenate([each.survey.keys for each in held_out]), [0]) if held_out else None
+    reading = Reading(found, paths if found == "pairs" else text_files(paths), on_bad_line, limit, hashes, most)
     with stages("reading", size_on_disk(paths)) as watch:
         reading.read(watch)
+    for each in held_out:
+        _refuse_swapped(reading, each)
     if not reading.usable:
         why = ", ".join(f"{count:,} {kind}" for kind, count in reading.faults.items())
         raise DataError(f"nothing usable in {', '.join(map(str, paths))}" + (f": {why}" if why else ""))
@@ -111,17 +113,25 @@ def kind_of_corpus(paths: Sequence[Path]) -> Literal["pairs", "text"]:
     return "pairs" if [kind_of(path) for path in paths] == ["lines", "lines"] else "text"
 
 
-def _hashes(files: Files, kind: Literal["pairs", "text"], on_bad_line: OnBadLine, stages: Stages) -> NDArray[np.int64]:
-    """The hashes of held-out sources or long lines, to look for among the others."""
-    found = [np.zeros(0, np.int64)]
+def _held_out(files: Files, kind: Literal["pairs", "text"], on_bad_line: OnBadLine, stages: Stages) -> list[Reading]:
+    """Held-out files read, so that their sources or long lines can be looked for among the others."""
+    found = []
     for group in [text_files(files)] if kind == "text" else _pairs_of(as_paths(files)):
         reading = Reading(kind, group, on_bad_line)
         with stages("reading what is held out", size_on_disk(group)) as watch:
             reading.read(watch)
         if reading.misaligned:
             raise DataError(reading.misaligned)
-        found.append(reading.survey.keys)
-    return np.setdiff1d(np.concatenate(found), [0])
+        found.append(reading)
+    return found
+
+
+def _refuse_swapped(reading: Reading, held_out: Reading) -> None:
+    """Source and target the other way round, where their scripts give it away."""
+    ours, theirs = ([column.script for column in each.survey.columns] for each in (reading, held_out))
+    if ours != theirs and ours == theirs[::-1]:
+        what = f"{held_out.files[0]} is {theirs[0]}, but {reading.files[0]} is {ours[0]}"
+        raise DataError(f"{what}: are the files in the wrong order?")
 
 
 def _pairs_of(paths: Sequence[Path]) -> list[list[Path]]:

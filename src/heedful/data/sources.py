@@ -125,8 +125,9 @@ def text_files(files: Files) -> list[Path]:
 
 
 def size_on_disk(files: Files) -> int:
-    """Bytes that reading these files will take from the disk; those that are not there are met later."""
-    return sum(file.stat().st_size for file in text_files(files) if file.is_file())
+    """Bytes that reading these files will take from the disk; what is wrong with them is said by whoever reads."""
+    found = [file for path in as_paths(files) for file in (_inside(path) if path.is_dir() else [path])]
+    return sum(file.stat().st_size for file in found if file.is_file())
 
 
 def _inside(folder: Path) -> list[Path]:

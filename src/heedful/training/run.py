@@ -277,7 +277,11 @@ def conclude(ready: Ready, progress: Progress, folder: Path, events: Events) -> 
     recipe, data = ready.recipe, ready.data
     best = load(folder, device=ready.device)
     scored_on = f"{len(recipe.data.test)} test file(s)" if recipe.data.test else "the validation text"
-    scores = evaluate(best, recipe.data.test) if recipe.data.test else judge_split(best, data.valid)
+    scores = (
+        evaluate(best, recipe.data.test, on_bad_line=recipe.data.on_bad_line)
+        if recipe.data.test
+        else judge_split(best, data.valid)
+    )
     report = Report(
         task=recipe.task,
         parameters=count(best.model).total,
