@@ -180,6 +180,8 @@ def test_a_test_file_with_a_bad_line_is_scored_without_it(run: Run) -> None:
         code, said = run(*words, options=OPTIONS[:2] + OPTIONS[4:])
         assert code == 0, said
         assert Path(task, "card.md").is_file()
+        assert run("evaluate", task, *files, options=[])[0] == 3
+        assert run("evaluate", task, *files, "--on-bad-line", "skip", options=[])[0] == 0
 
 
 def test_swapped_files_are_noticed_where_their_scripts_differ(run: Run) -> None:

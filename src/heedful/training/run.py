@@ -24,7 +24,14 @@ from heedful.models.build import build, count
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 from heedful.trained import TARGET_TOKENIZER, TOKENIZER, Trained, load
 from heedful.training.card import Report, write_card
-from heedful.training.choose import MOST_EPOCHS, Situation, choose_model, choose_training, choose_vocabulary
+from heedful.training.choose import (
+    MOST_EPOCHS,
+    Situation,
+    choose_held_out,
+    choose_model,
+    choose_training,
+    choose_vocabulary,
+)
 from heedful.training.events import Events, JsonLines, Listener, TensorBoard, summary_writer
 from heedful.training.loop import Progress, Trainer
 from heedful.training.machine import describe_machine, matmul_flops, pick_device
@@ -143,7 +150,7 @@ def get_ready(settings: dict[str, Any], wish: Wishes, events: Events) -> Ready:
     start = load_start(folder, settings["task"], recurrent=wish.kind == "recurrent") if folder else None
     data_settings = settings["data"]
     found = survey(data_settings, pairs, events)
-    data_settings.setdefault("held_out", 0.1 if not pairs and found.characters < 10_000_000 else 0.02)
+    data_settings.setdefault("held_out", choose_held_out(settings["task"], found.characters))
     text = settings.setdefault("tokenizer", {})
     text.setdefault("vocabulary", choose_vocabulary(settings["task"], found.characters))
     if start:
@@ -229,7 +236,7 @@ def prepare(recipe: Recipe, found: Checked, events: Events, tokenizers: tuple[To
         size = found.characters
         tokenizers = tokenizers or (learn_from_text(train, config, characters=size * (1 - held_out), **learning),)
         prepared = prepare_text(train, valid, tokenizers[0], held_out=data.held_out, characters=size, **reading)
-    examples = f"{found.usable:,} pairs" if recipe.task == "translate" else f"{found.documents:,} documents"
+    examples = f"{found.usable:,} pairs" if recipe.task == "translate" else f"{found.documents:,} document(s)"
     events.emit("note", text=f"read {examples}, {found.characters:,} characters")
     said = remarks(found, prepared.dropped, prepared.first_dropped)
     for remark in said:

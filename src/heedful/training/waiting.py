@@ -55,9 +55,10 @@ class StageBar:
             self.progress.remove_task(self.progress.task_ids[0])
 
     def _show(self, event: dict[str, Any]) -> None:
-        if not self.progress.task_ids:
-            self.progress.add_task(event["what"])
-            self.progress.start()
         # All is read, but the stage goes on: nobody knows how long, so the bar only shows that it lives.
         size = event["size"] if event["done"] < event["size"] else None
-        self.progress.update(self.progress.task_ids[0], completed=event["done"], total=size)
+        if self.progress.task_ids:
+            self.progress.update(self.progress.task_ids[0], completed=event["done"], total=size)
+        else:
+            self.progress.add_task(event["what"], completed=event["done"], total=size)
+            self.progress.start()
