@@ -153,6 +153,47 @@ def test_training_goes_on_from_a_trained_model(dates: Path, tmp_path: Path) -> N
         torch.testing.assert_close(second.model.state_dict()[name], weight, atol=1e-5, rtol=0)
 
 
+def test_going_on_keeps_the_vocabulary_whatever_the_new_text(dates: Path, tmp_path: Path) -> None:
+    pair = (dates / "train.source", dates / "train.target")
+    own = (*SMALL, "tokenizer.kind=byte_bpe", "tokenizer.vocabulary=400", "tokenizer.lowercase=true")
+    first = heedful.train("translate", *pair, steps=2, out=str(tmp_path / "first"), settings=own, device="cpu")
+    lines = [f"{number} green bottles hanging on the wall" for number in range(300)]
+    for name, change in (("new.en", str), ("new.xx", str.upper)):
+        (tmp_path / name).write_text("".join(f"{change(line)}\n" for line in lines))
+    new = ("new.en", "new.xx", "--from", "first", "--steps", "2", "--out", "second", "--set", "model.dropout=0.25")
+    done = heedful_command("train", "translate", *new, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    second = heedful.load(tmp_path / "second")
+    assert second.tokenizers == first.tokenizers
+    assert second.model.config.dropout == 0.25
+    recipe = (tmp_path / "second" / "recipe.toml").read_text()
+    assert 'kind = "byte_bpe"' in recipe
+    assert "lowercase = true" in recipe
+    again = heedful_command("train", "translate", "--recipe", "second/recipe.toml", "--out", "third", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    third = heedful.load(tmp_path / "third").model.state_dict()
+    assert all(torch.equal(third[name], weight) for name, weight in second.model.state_dict().items())
+
+
+def test_going_on_from_what_does_not_fit_is_one_clear_line(dates: Path, tmp_path: Path) -> None:
+    pair = (dates / "train.source", dates / "train.target")
+    heedful.train("translate", *pair, steps=1, out=str(tmp_path / "first"), settings=SMALL, device="cpu")
+    book = tmp_path / "book.txt"
+    book.write_text(PROSE)
+    cases = (
+        (["generate", book], 2, "it can translate, not generate"),
+        (["translate", *pair, "--set", "model.width=64"], 2, "model.width=64 (it has 32)"),
+        (["translate", *pair, "--set", "tokenizer.kind=unigram"], 2, "tokenizer.kind is characters, not unigram"),
+        (["translate", *pair, "--set", "tokenizer.joint=false"], 2, "tokenizer.joint is True, not False"),
+        (["translate", *pair, "--model", "recurrent"], 2, "leave out --model recurrent"),
+    )
+    for arguments, code, words in cases:
+        done = heedful_command("train", *arguments, "--from", "first", "--steps", "1", "--out", "no", cwd=tmp_path)
+        assert done.returncode == code, done.stderr
+        assert words in done.stderr.splitlines()[-1]
+        assert not (tmp_path / "no").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -37,50 +36,17 @@ def doctor(
 ) -> None:
     """Count, measure and check FILES: blank, broken, misaligned, repeated, leaked."""
     from heedful.data.doctor import clean, examine
+    from heedful.training.events import Events, console
 
-    with patient_progress(files) as watch:
-        if write is None:
-            report = examine(files, against=against, kind=kind, on_bad_line=on_bad_line, watch=watch)
-        else:
-            report = clean(files, write, against=against, kind=kind, on_bad_line=on_bad_line, watch=watch)
+    stages = Events(console()).stage
+    if write is None:
+        report = examine(files, against=against, kind=kind, on_bad_line=on_bad_line, stages=stages)
+    else:
+        report = clean(files, write, against=against, kind=kind, on_bad_line=on_bad_line, stages=stages)
     if as_json:
         typer.echo(report.to_json())
     else:
         show(report)
-
-
-@contextmanager
-def patient_progress(
-    files: Sequence[Path], *, after: float = 2.0, console: Any = None
-) -> Iterator[Callable[[int], object] | None]:
-    """A progress bar over the files' bytes, on a terminal and only when it takes long; elsewhere nothing."""
-    from time import monotonic
-
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
-
-    from heedful.data.sources import text_files
-
-    console = console or Console(stderr=True)
-    if not console.is_terminal:
-        yield None
-        return
-    progress = Progress(
-        "Reading", BarColumn(), DownloadColumn(), TimeRemainingColumn(), console=console, transient=True
-    )
-    task = progress.add_task("", total=sum(file.stat().st_size for file in text_files(files) if file.is_file()))
-    start = monotonic()
-
-    def watch(count: int) -> None:
-        progress.update(task, advance=count)
-        if not progress.live.is_started and monotonic() - start >= after:
-            progress.start()
-
-    try:
-        yield watch
-    finally:
-        if progress.live.is_started:
-            progress.stop()
 
 
 def show(report: Report, console: Any = None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -14,6 +14,9 @@ def evaluate(
     files: Annotated[list[Path], typer.Argument(help="Held-out text: two aligned files or a table; or running text.")],
     beam: Annotated[int, typer.Option(min=1, help="Texts kept in mind while translating; 1: greedy.")] = 4,
     length_penalty: Annotated[float, typer.Option(min=0.0, help="0 favours short translations, 1 is neutral.")] = 1.0,
+    on_bad_line: Annotated[
+        Literal["fail", "skip"], typer.Option(help="Stop at a line that cannot be read, or leave it out.")
+    ] = "fail",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -22,7 +25,8 @@ def evaluate(
     from heedful.trained import load
     from heedful.training.machine import pick_device
 
-    scores = judge(load(model, device=pick_device(device)), files, beam=beam, length_penalty=length_penalty)
+    trained = load(model, device=pick_device(device))
+    scores = judge(trained, files, beam=beam, length_penalty=length_penalty, on_bad_line=on_bad_line)
     if as_json:
         typer.echo(json.dumps(scores, indent=2))
         return

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import IO, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from heedful.data.lines import MAX_LINE, Fault, OnBadLine, Watch
 from heedful.data.reading import Reading
 from heedful.data.report import Cleaned, Report
-from heedful.data.sources import Files, as_paths, scan_documents, scan_pairs, text_files
+from heedful.data.sources import Files, as_paths, scan_documents, scan_pairs, size_on_disk, text_files
+from heedful.data.stages import Stages, unseen
 from heedful.data.tables import TABLES, kind_of, table_columns
 from heedful.errors import DataError, UsageError
 
@@ -38,13 +38,15 @@ def examine(
     kind: Kind = "auto",
     on_bad_line: OnBadLine = "skip",
     limit: int = MAX_LINE,
-    watch: Watch | None = None,
+    most: int | None = None,
+    stages: Stages = unseen,
 ) -> Report:
     """Read a corpus once and say what it holds. `against` names held-out files, which must not occur in it.
 
-    Two text files or a table are pairs and anything else is running text, unless `kind` says otherwise.
+    Two text files or a table are pairs and anything else is running text, unless `kind` says otherwise. With
+    `most`, only so many rows are measured, and memory is bounded.
     """
-    return _read(files, against, kind, on_bad_line, limit, watch).report()
+    return _read(files, against, kind, on_bad_line, limit, stages, most).report()
 
 
 def clean(
@@ -55,7 +57,7 @@ def clean(
     kind: Kind = "auto",
     on_bad_line: OnBadLine = "skip",
     limit: int = MAX_LINE,
-    watch: Watch | None = None,
+    stages: Stages = unseen,
 ) -> Report:
     """Write a clean copy of a corpus into a new folder, under the same names; `cleaned` says what was left out.
 
@@ -64,34 +66,46 @@ def clean(
     """
     out = Path(folder).absolute()
     _refuse_full(out)
-    reading = _read(files, against, kind, on_bad_line, limit, watch)
+    reading = _read(files, against, kind, on_bad_line, limit, stages)
     if reading.misaligned:
         raise DataError(f"{reading.misaligned}; there is no telling where they part, so nothing was written")
     dropped = Counter(reading.faults)
     with _new_folder(out) as aside:
         names = _names(reading.files)
         write = _write_pairs if reading.kind == "pairs" else _write_text
-        kept = write(reading, [aside / name for name in names], dropped)
+        with stages("writing", size_on_disk(reading.files)) as watch:
+            kept = write(reading, [aside / name for name in names], dropped, watch)
     cleaned = Cleaned(folder=str(out), files=tuple(map(str, names)), kept=kept, dropped=dict(+dropped))
     report: Report = reading.report().with_changes(cleaned=cleaned)
     return report
 
 
 def _read(
-    files: Files, against: Files | None, kind: Kind, on_bad_line: OnBadLine, limit: int, watch: Watch | None
+    files: Files,
+    against: Files | None,
+    kind: Kind,
+    on_bad_line: OnBadLine,
+    limit: int,
+    stages: Stages,
+    most: int | None = None,
 ) -> Reading:
     paths = as_paths(files)
-    found = _kind(paths) if kind == "auto" else kind
-    held_out = _hashes(against, found) if against else None
-    reading = Reading(found, paths if found == "pairs" else text_files(paths), on_bad_line, limit, held_out)
-    reading.read(watch)
-    if not len(reading.survey):
+    found = kind_of_corpus(paths) if kind == "auto" else kind
+    held_out = _held_out(against, found, on_bad_line, stages) if against else []
+    hashes = np.setdiff1d(np.concatenate([each.survey.keys for each in held_out]), [0]) if held_out else None
+    reading = Reading(found, paths if found == "pairs" else text_files(paths), on_bad_line, limit, hashes, most)
+    with stages("reading", size_on_disk(paths)) as watch:
+        reading.read(watch)
+    for each in held_out:
+        _refuse_swapped(reading, each)
+    if not reading.usable:
         why = ", ".join(f"{count:,} {kind}" for kind, count in reading.faults.items())
         raise DataError(f"nothing usable in {', '.join(map(str, paths))}" + (f": {why}" if why else ""))
     return reading
 
 
-def _kind(paths: Sequence[Path]) -> Literal["pairs", "text"]:
+def kind_of_corpus(paths: Sequence[Path]) -> Literal["pairs", "text"]:
+    """Pairs or running text, by the files' names and number."""
     if any(path.is_dir() for path in paths):
         return "text"
     if len(paths) == 1 and kind_of(paths[0]) in TABLES:
@@ -99,16 +113,25 @@ def _kind(paths: Sequence[Path]) -> Literal["pairs", "text"]:
     return "pairs" if [kind_of(path) for path in paths] == ["lines", "lines"] else "text"
 
 
-def _hashes(files: Files, kind: Literal["pairs", "text"]) -> NDArray[np.int64]:
-    """The hashes of held-out sources or long lines, to look for among the others."""
-    found = [np.zeros(0, np.int64)]
+def _held_out(files: Files, kind: Literal["pairs", "text"], on_bad_line: OnBadLine, stages: Stages) -> list[Reading]:
+    """Held-out files read, so that their sources or long lines can be looked for among the others."""
+    found = []
     for group in [text_files(files)] if kind == "text" else _pairs_of(as_paths(files)):
-        reading = Reading(kind, group)
-        reading.read()
+        reading = Reading(kind, group, on_bad_line)
+        with stages("reading what is held out", size_on_disk(group)) as watch:
+            reading.read(watch)
         if reading.misaligned:
             raise DataError(reading.misaligned)
-        found.append(reading.survey.keys)
-    return np.setdiff1d(np.concatenate(found), [0])
+        found.append(reading)
+    return found
+
+
+def _refuse_swapped(reading: Reading, held_out: Reading) -> None:
+    """Source and target the other way round, where their scripts give it away."""
+    ours, theirs = ([column.script for column in each.survey.columns] for each in (reading, held_out))
+    if ours != theirs and ours == theirs[::-1]:
+        what = f"{held_out.files[0]} is {theirs[0]}, but {reading.files[0]} is {ours[0]}"
+        raise DataError(f"{what}: are the files in the wrong order?")
 
 
 def _pairs_of(paths: Sequence[Path]) -> list[list[Path]]:
@@ -122,12 +145,12 @@ def _pairs_of(paths: Sequence[Path]) -> list[list[Path]]:
     return groups
 
 
-def _write_pairs(reading: Reading, outputs: Sequence[Path], dropped: Counter[str]) -> int:
+def _write_pairs(reading: Reading, outputs: Sequence[Path], dropped: Counter[str], watch: Watch) -> int:
     reasons = _reasons(reading, DROPPED["pairs"])
     kept = row = 0
     with ExitStack() as stack:
         writers = [_writer(stack, path, ("source", "target")) for path in outputs]
-        for pair in scan_pairs(reading.files, limit=reading.limit):
+        for pair in scan_pairs(reading.files, limit=reading.limit, watch=watch):
             if isinstance(pair, Fault):
                 continue
             if reason := reasons(row):
@@ -141,7 +164,7 @@ def _write_pairs(reading: Reading, outputs: Sequence[Path], dropped: Counter[str
     return kept
 
 
-def _write_text(reading: Reading, outputs: Sequence[Path], dropped: Counter[str]) -> int:
+def _write_text(reading: Reading, outputs: Sequence[Path], dropped: Counter[str], watch: Watch) -> int:
     targets = dict(zip(reading.files, outputs, strict=True))
     dropped.pop("blank", None)
     kept = row = 0
@@ -150,7 +173,7 @@ def _write_text(reading: Reading, outputs: Sequence[Path], dropped: Counter[str]
         reasons = _reasons(reading, DROPPED["records" if is_table else "lines"])
         with ExitStack() as stack:
             write = _writer(stack, output, ("text",))
-            for piece in scan_documents([file], limit=reading.limit):
+            for piece in scan_documents([file], limit=reading.limit, watch=watch):
                 if isinstance(piece, Fault):
                     dropped["blank"] += piece.kind == "blank"
                     continue

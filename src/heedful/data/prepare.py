@@ -8,22 +8,24 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, TypeVar
 
-from heedful.data.sources import Pair, content_hash, is_held_out, read_documents, read_pairs
+from heedful.data.checkup import Remark
+from heedful.data.lines import OnBadLine, Watch
+from heedful.data.sources import Pair, content_hash, is_held_out, read_documents, read_pairs, size_on_disk
+from heedful.data.stages import Stages, unseen
 from heedful.data.store import Sequences, SequencesWriter, new_store, store_folder
 from heedful.errors import DataError
 from heedful.text.special import END
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
 KEPT_TEXTS = 2000
-BLOCK = 8192
-"""Texts encoded at a time: enough to keep every core of the tokenizer busy."""
+BLOCK, BLOCK_CHARACTERS = 8192, 1 << 20
+"""Texts encoded at a time: enough to keep every core of the tokenizer busy, and never a gigabyte of long lines."""
 
-OnBadLine = Literal["fail", "skip"]
-Progress = Callable[[int], None]
+Example = TypeVar("Example", Pair, tuple[str, bool])
 
 
 @dataclass(frozen=True)
@@ -49,22 +51,74 @@ class Prepared:
     train: Split
     valid: Split
     dropped: dict[str, int]
+    """Examples left out, by kind of fault or in words."""
+    first_dropped: dict[str, int]
+    """For those told in words, the line of the first."""
+    remarks: tuple[Remark, ...] = ()
 
 
-def learn_tokenizers(
-    texts: Sequence[Callable[[], Iterable[str]]], config: TokenizerConfig, *, characters: int, sample: int
+def learn_from_pairs(
+    files: Sequence[Path],
+    config: TokenizerConfig,
+    *,
+    joint: bool,
+    share: float,
+    held_out: float,
+    on_bad_line: OnBadLine = "fail",
+    stages: Stages = unseen,
 ) -> tuple[Tokenizer, ...]:
-    """A tokenizer for each stream of texts, from a bounded sample of it."""
-    share = sample / max(1, characters)
-    return tuple(Tokenizer.train(sampled(stream(), share), config) for stream in texts)
+    """One tokenizer for both sides, or one for each. What is held out is not read: a vocabulary must not know it."""
+
+    def texts(sides: slice, watch: Watch) -> Iterator[str]:
+        for pair in read_pairs(files, on_bad_line=on_bad_line, watch=watch):
+            if not is_held_out(pair.source, held_out):
+                yield from (pair.source, pair.target)[sides]
+
+    wanted = [slice(0, 2)] if joint else [slice(0, 1), slice(1, 2)]
+    return tuple(_learn(partial(texts, sides), files, config, share, stages) for sides in wanted)
+
+
+def learn_from_text(
+    files: Sequence[Path],
+    config: TokenizerConfig,
+    *,
+    share: float,
+    characters: float,
+    on_bad_line: OnBadLine = "fail",
+    stages: Stages = unseen,
+) -> Tokenizer:
+    """A tokenizer for running text, from its first so many characters: those not held out."""
+
+    def texts(watch: Watch) -> Iterator[str]:
+        left = characters
+        for text, _ in read_documents(files, on_bad_line=on_bad_line, watch=watch):
+            if left <= 0:
+                return
+            left -= len(text)
+            yield text
+
+    return _learn(texts, files, config, share, stages)
+
+
+def _learn(
+    texts: Callable[[Watch], Iterator[str]],
+    files: Sequence[Path],
+    config: TokenizerConfig,
+    share: float,
+    stages: Stages,
+) -> Tokenizer:
+    with stages("learning a vocabulary", size_on_disk(files)) as watch:
+        return Tokenizer.train(sampled(texts(watch), share), config)
 
 
 def sampled(texts: Iterable[str], share: float) -> Iterator[str]:
     """A share of the texts, chosen by their content: however a file is sorted, every part of it is heard."""
+    if share >= 1:
+        yield from texts
+        return
     limit = int(share * 2**64)
     for text in texts:
-        digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
-        if share >= 1 or int.from_bytes(digest, "big") < limit:
+        if int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") < limit:
             yield text
 
 
@@ -76,7 +130,7 @@ def prepare_pairs(
     held_out: float,
     max_length: int,
     on_bad_line: OnBadLine = "fail",
-    progress: Progress = lambda _: None,
+    stages: Stages = unseen,
 ) -> Prepared:
     """Stores of encoded pairs. Without validation files, a share of the sources is held out by hash."""
     folder = _folder([*train, *valid], tokenizers, kind="pairs", split=[len(train), held_out], max_length=max_length)
@@ -85,20 +139,20 @@ def prepare_pairs(
         return "valid" if not valid and is_held_out(pair.source, held_out) else "train"
 
     if not folder.exists():
-        with new_store(folder) as aside, _new_parts(aside, ("source", "target"), tokenizers) as parts:
+        with (
+            new_store(folder) as aside,
+            _new_parts(aside, ("source", "target"), tokenizers) as parts,
+            stages("encoding", size_on_disk([*train, *valid])) as watch,
+        ):
             dropped: Counter[str] = Counter()
-            _encode_pairs(
-                read_pairs(train, on_bad_line=on_bad_line, dropped=dropped),
-                lambda pair: parts[part(pair)],
-                tokenizers,
-                max_length,
-                dropped,
-                progress,
-            )
+            read = read_pairs(train, on_bad_line=on_bad_line, dropped=dropped, watch=watch)
+            too_long = _encode_pairs(read, lambda pair: parts[part(pair)], tokenizers, max_length)
             if valid:
-                apart = read_pairs(valid, on_bad_line=on_bad_line)
-                _encode_pairs(apart, lambda _: parts["valid"], tokenizers, max_length, Counter(), progress)
-            _finish(aside, parts, dropped)
+                apart = read_pairs(valid, on_bad_line=on_bad_line, watch=watch)
+                _encode_pairs(apart, lambda _: parts["valid"], tokenizers, max_length)
+            reason = f"longer than {max_length} tokens"
+            dropped[reason] += too_long.count
+            _finish(aside, parts, +dropped, {reason: too_long.first})
     return _opened(folder, tokenizers, ("source", "target"))
 
 
@@ -108,31 +162,31 @@ def prepare_text(
     tokenizer: Tokenizer,
     *,
     held_out: float,
+    characters: int,
     on_bad_line: OnBadLine = "fail",
-    progress: Progress = lambda _: None,
+    stages: Stages = unseen,
 ) -> Prepared:
     """Stores of running text, END after each document. Without validation files, the last part is held out.
+
+    `characters` is the length of the training text.
 
     The *last* part, not lines drawn at random: a line's neighbours would give it away.
     """
     folder = _folder([*train, *valid], (tokenizer,), kind="text", split=[len(train), held_out])
     if not folder.exists():
-        with new_store(folder) as aside, _new_parts(aside, ("text",), (tokenizer,)) as parts:
+        with (
+            new_store(folder) as aside,
+            _new_parts(aside, ("text",), (tokenizer,)) as parts,
+            stages("encoding", size_on_disk([*train, *valid])) as watch,
+        ):
             dropped: Counter[str] = Counter()
-            end = float("inf")
-            if not valid:
-                size = sum(len(text) for text, _ in read_documents(train, on_bad_line=on_bad_line))
-                end = size * (1 - held_out)
-            _encode_text(
-                read_documents(train, on_bad_line=on_bad_line, dropped=dropped),
-                lambda seen: parts["train" if seen < end else "valid"],
-                tokenizer,
-                progress,
-            )
+            end = float("inf") if valid else characters * (1 - held_out)
+            read = read_documents(train, on_bad_line=on_bad_line, dropped=dropped, watch=watch)
+            _encode_text(read, lambda seen: parts["train" if seen < end else "valid"], tokenizer)
             if valid:
-                apart = read_documents(valid, on_bad_line=on_bad_line)
-                _encode_text(apart, lambda _: parts["valid"], tokenizer, progress)
-            _finish(aside, parts, dropped)
+                apart = read_documents(valid, on_bad_line=on_bad_line, watch=watch)
+                _encode_text(apart, lambda _: parts["valid"], tokenizer)
+            _finish(aside, parts, dropped, {})
     return _opened(folder, (tokenizer,), ("text",))
 
 
@@ -164,20 +218,28 @@ class _Part:
         self.size["bytes"] += len(text.encode())
 
 
+@dataclass
+class _TooLong:
+    """Pairs with more tokens than are allowed, and the line of the first."""
+
+    count: int = 0
+    first: int = 0
+
+
 def _encode_pairs(
     pairs: Iterator[Pair],
     part_of: Callable[[Pair], _Part],
     tokenizers: tuple[Tokenizer, ...],
     max_length: int,
-    dropped: Counter[str],
-    progress: Progress,
-) -> None:
-    while block := list(islice(pairs, BLOCK)):
+) -> _TooLong:
+    too_long = _TooLong()
+    for block in _blocks(pairs):
         sources = tokenizers[0].encode([pair.source for pair in block])
         targets = tokenizers[-1].encode([pair.target for pair in block])
         for pair, source, target in zip(block, sources, targets, strict=True):
             if max(len(source), len(target)) >= max_length:  # END needs a place too
-                dropped[f"longer than {max_length} tokens"] += 1
+                too_long.first = too_long.first or pair.line
+                too_long.count += 1
                 continue
             part = part_of(pair)
             part.measure(pair.target)
@@ -187,14 +249,12 @@ def _encode_pairs(
             for side, ids in zip(part.sides, (source, target), strict=True):
                 side.write(ids)
                 side.end()
-        progress(len(block))
+    return too_long
 
 
-def _encode_text(
-    pieces: Iterator[tuple[str, bool]], part_at: Callable[[int], _Part], tokenizer: Tokenizer, progress: Progress
-) -> None:
+def _encode_text(pieces: Iterator[tuple[str, bool]], part_at: Callable[[int], _Part], tokenizer: Tokenizer) -> None:
     seen = 0
-    while block := list(islice(pieces, BLOCK)):
+    for block in _blocks(pieces):
         for (text, last), ids in zip(block, tokenizer.encode([text for text, _ in block]), strict=True):
             part = part_at(seen)
             seen += len(text)
@@ -203,16 +263,29 @@ def _encode_text(
             if last:
                 part.sides[0].end()
                 part.size["examples"] += 1
-        progress(len(block))
 
 
-def _finish(folder: Path, parts: dict[str, _Part], dropped: Counter[str]) -> None:
+def _blocks(examples: Iterator[Example]) -> Iterator[list[Example]]:
+    block: list[Example] = []
+    size = 0
+    for example in examples:
+        block.append(example)
+        size += len(example[0])
+        if len(block) == BLOCK or size >= BLOCK_CHARACTERS:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
+
+
+def _finish(folder: Path, parts: dict[str, _Part], dropped: Counter[str], first: dict[str, int]) -> None:
     for name, part in parts.items():
         if not part.size["bytes"]:
             why = ", ".join(f"{count} {reason}" for reason, count in dropped.items()) or "the files are too small"
             raise DataError(f"nothing is left to {'train on' if name == 'train' else 'validate with'}: {why}")
     sizes = {name: {**part.size, "texts": part.texts} for name, part in parts.items()}
-    (folder / "sizes.json").write_text(json.dumps({**sizes, "dropped": dict(dropped)}), encoding="utf-8")
+    described = {**sizes, "dropped": dict(dropped), "first_dropped": first}
+    (folder / "sizes.json").write_text(json.dumps(described), encoding="utf-8")
 
 
 def _opened(folder: Path, tokenizers: tuple[Tokenizer, ...], sides: tuple[str, ...]) -> Prepared:
@@ -224,7 +297,7 @@ def _opened(folder: Path, tokenizers: tuple[Tokenizer, ...], sides: tuple[str, .
         texts = tuple((source, target) for source, target in size["texts"])
         return Split(opened, size.get("examples", 1), size["words"], size["bytes"], texts)
 
-    return Prepared(tokenizers, split("train"), split("valid"), sizes["dropped"])
+    return Prepared(tokenizers, split("train"), split("valid"), sizes["dropped"], sizes["first_dropped"])
 
 
 def _folder(files: list[Path], tokenizers: tuple[Tokenizer, ...], **settings: Any) -> Path:

@@ -51,15 +51,21 @@ TROUBLES = {
 
 @dataclass
 class Reading:
-    """Files as pairs or as running text. `held_out` are the hashes that must not occur among them."""
+    """Files as pairs or as running text. `held_out` are the hashes that must not occur among them.
+
+    At most `most` rows are measured, so that memory is bounded; the rest is read and counted.
+    """
 
     kind: Literal["pairs", "text"]
     files: Sequence[Path]
     on_bad_line: OnBadLine = "skip"
     limit: int = MAX_LINE
     held_out: NDArray[np.int64] | None = None
+    most: int | None = None
     survey: Survey = field(init=False)
+    usable: int = field(init=False, default=0)
     documents: int = field(init=False, default=0)
+    characters: int = field(init=False, default=0)
     _faults: Counter[str] = field(init=False, default_factory=Counter)
     _places: dict[str, list[Place]] = field(init=False, default_factory=dict)
     _misaligned: str = field(init=False, default="")
@@ -74,13 +80,16 @@ class Reading:
         """Go through the files, once."""
         rows = self._pairs(watch) if self.kind == "pairs" else self._text(watch)
         for lines, texts in chunks(rows):
-            self.survey.add(lines, texts)
+            self.usable += len(lines)
+            if self.most is None or len(self.survey) < self.most:
+                self.survey.add(lines, texts)
 
     def _pairs(self, watch: Watch | None) -> Iterator[tuple[int, tuple[str, ...]]]:
         for row in scan_pairs(self.files, limit=self.limit, watch=watch):
             if isinstance(row, Fault):
                 self._note(row)
             else:
+                self.characters += len(row.source) + len(row.target)
                 yield row.line, (row.source, row.target)
 
     def _text(self, watch: Watch | None) -> Iterator[tuple[int, tuple[str, ...]]]:
@@ -90,6 +99,7 @@ class Reading:
                 self._note(piece)
                 continue
             self.documents += piece.ends
+            self.characters += len(piece.text)
             if not (text := piece.text.strip()):
                 self._note(Fault("blank", piece.path, piece.line, "the line is blank"))
                 continue
@@ -138,9 +148,11 @@ class Reading:
         return Report(
             kind=self.kind,
             files=tuple(str(path) for path in self.files),
-            rows=len(self.survey) + self.faults.total(),
-            usable=len(self.survey),
+            rows=self.usable + self.faults.total(),
+            usable=self.usable,
+            measured=len(self.survey),
             documents=self.documents if self.kind == "text" else None,
+            characters=self.characters,
             sides=tuple(_side(name, column) for name, column in zip(names, self.survey.columns, strict=True)),
             findings=(*self._met(), *troubles),
         )

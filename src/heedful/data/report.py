@@ -62,8 +62,12 @@ class Report(Config):
     rows: int
     """Pairs, or lines and records of text, usable or not."""
     usable: int
+    measured: int
+    """Of the usable ones the first so many; only in these are repeats, leaks, copies and strangers looked for."""
     documents: int | None
     """Of running text."""
+    characters: int
+    """Of all usable text, as it is read."""
     sides: tuple[Side, ...]
     findings: tuple[Finding, ...]
     cleaned: Cleaned | None = None

@@ -45,17 +45,27 @@ class Piece(NamedTuple):
 
 
 def read_pairs(
-    files: Files, *, on_bad_line: OnBadLine = "fail", dropped: Counter[str] | None = None, limit: int = MAX_LINE
+    files: Files,
+    *,
+    on_bad_line: OnBadLine = "fail",
+    dropped: Counter[str] | None = None,
+    limit: int = MAX_LINE,
+    watch: Watch | None = None,
 ) -> Iterator[Pair]:
     """The usable pairs of two line-aligned files or one table; what is left out is counted in `dropped`."""
-    yield from _usable("pair", files, scan_pairs(files, limit=limit), on_bad_line, dropped)
+    yield from _usable("pair", files, scan_pairs(files, limit=limit, watch=watch), on_bad_line, dropped)
 
 
 def read_documents(
-    files: Files, *, on_bad_line: OnBadLine = "fail", dropped: Counter[str] | None = None, limit: int = MAX_LINE
+    files: Files,
+    *,
+    on_bad_line: OnBadLine = "fail",
+    dropped: Counter[str] | None = None,
+    limit: int = MAX_LINE,
+    watch: Watch | None = None,
 ) -> Iterator[tuple[str, bool]]:
     """The text piece by piece, exact but for CRLF and byte order marks, and whether its document ends there."""
-    for piece in _usable("text", files, scan_documents(files, limit=limit), on_bad_line, dropped):
+    for piece in _usable("text", files, scan_documents(files, limit=limit, watch=watch), on_bad_line, dropped):
         yield piece.text, piece.ends
 
 
@@ -112,6 +122,12 @@ def text_files(files: Files) -> list[Path]:
             raise DataError(f"{path} is a folder without text files ({', '.join(IN_FOLDERS)})")
         found += inside
     return found
+
+
+def size_on_disk(files: Files) -> int:
+    """Bytes that reading these files will take from the disk; what is wrong with them is said by whoever reads."""
+    found = [file for path in as_paths(files) for file in (_inside(path) if path.is_dir() else [path])]
+    return sum(file.stat().st_size for file in found if file.is_file())
 
 
 def _inside(folder: Path) -> list[Path]:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from heedful.errors import DataError
 
 Ids = npt.NDArray[np.integer[Any]]
-FORMAT = 1
+FORMAT = 2
 
 
 class Sequences:

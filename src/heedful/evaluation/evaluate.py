@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from heedful.data.batches import PairBatches, TextBatches
+from heedful.data.lines import OnBadLine
 from heedful.data.prepare import Split
 from heedful.data.sources import read_documents, read_pairs
 from heedful.data.store import Sequences
@@ -26,15 +27,16 @@ def evaluate(
     *,
     beam: int = 4,
     length_penalty: float = 1.0,
+    on_bad_line: OnBadLine = "fail",
     progress: Callable[[int], None] = lambda _: None,
 ) -> dict[str, Any]:
     """BLEU, chrF, exact match and perplexity of a translator; perplexity and bits per byte of a language model."""
     paths = [Path(file) for file in files]
     if trained.task == "translate":
-        pairs = [(pair.source, pair.target) for pair in read_pairs(paths)]
+        pairs = [(pair.source, pair.target) for pair in read_pairs(paths, on_bad_line=on_bad_line)]
         return judge_pairs(trained, pairs, beam=beam, length_penalty=length_penalty, progress=progress)
     trained.check("generate")
-    return surprise_of_text(trained, read_documents(paths))
+    return surprise_of_text(trained, read_documents(paths, on_bad_line=on_bad_line))
 
 
 def judge_pairs(

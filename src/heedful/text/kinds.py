@@ -82,6 +82,18 @@ def learn(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
     return rust
 
 
+def recognise(described: dict[str, Any], size: int) -> TokenizerConfig:
+    """The settings that a tokenizer of `size` tokens, as it is written down, was learnt with."""
+    splitter = (described["pre_tokenizer"] or {}).get("type")
+    whole = "characters" if splitter == "FixedLength" else "words"
+    kinds = {"BPE": "byte_bpe", "Unigram": "unigram", "WordPiece": "wordpiece", "WordLevel": whole}
+    steps = {step["type"] for step in (described["normalizer"] or {}).get("normalizers", ())}
+    form = next((name for name in ("NFC", "NFKC") if name in steps), "none").lower()
+    return TokenizerConfig(
+        kind=kinds[described["model"]["type"]], vocabulary=size, lowercase="Lowercase" in steps, normalise=form
+    )
+
+
 def _untrained(config: TokenizerConfig) -> tuple[Tokenizer, Any]:
     unknown = SPECIAL_TOKENS[UNKNOWN]
     wishes: dict[str, Any] = {

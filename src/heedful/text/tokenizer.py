@@ -6,6 +6,7 @@ The vocabulary is learnt from the training text, and everything needed to encode
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from tokenizers import Tokenizer as RustTokenizer
 from tokenizers import decoders
 
 from heedful.errors import CheckpointError, DataError, HeedfulError, UsageError
-from heedful.text.kinds import BYTES, TokenizerConfig, learn
+from heedful.text.kinds import BYTES, TokenizerConfig, learn, recognise
 
 __all__ = ["Span", "Tokenizer", "TokenizerConfig"]
 
@@ -114,6 +115,11 @@ class Tokenizer:
             return cls(RustTokenizer.from_str(text))
         except Exception as error:  # the library's own are of no narrower type
             raise CheckpointError(f"not a tokenizer.json: {error}") from None
+
+    @property
+    def config(self) -> TokenizerConfig:
+        """What it was made as: kind, size and how it changes text."""
+        return recognise(json.loads(self.to_json()), len(self))
 
     def to_json(self) -> str:
         """The whole tokenizer as text, the same for equal tokenizers: it can be stored and hashed."""

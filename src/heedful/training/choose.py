@@ -42,6 +42,12 @@ def choose_vocabulary(task: str, characters: int) -> int:
     return int(max(512, min(32_000, 64 * round(wish / 64))))
 
 
+def choose_held_out(task: str, characters: int) -> float:
+    """The share to validate on: enough to tell two models apart, and never so much that judging takes minutes."""
+    share = 0.1 if task == "generate" and characters < 10_000_000 else 0.02
+    return min(share, 5_000_000 / characters)
+
+
 def choose_model(situation: Situation) -> dict[str, Any]:
     """The largest size that the text can feed and the time allows to read it often enough."""
     size = next((size for size in reversed(SIZES) if _fed(size, situation) and _in_time(size, situation)), SIZES[0])

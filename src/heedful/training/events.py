@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from heedful.errors import UsageError
+from heedful.training.waiting import StageBar, Waiting
 
 Listener = Callable[[dict[str, Any]], None]
 
@@ -25,6 +27,22 @@ class Events:
         event = {"kind": kind, "seconds": round(time.monotonic() - self.start, 3), **facts}
         for listener in self.listeners:
             listener(event)
+
+    @contextmanager
+    def stage(self, what: str, size: int) -> Iterator[Callable[[int], object]]:
+        """Tell how far long work on `size` bytes has got; it is told of the bytes as they are read."""
+        done = 0
+
+        def watch(count: int) -> None:
+            nonlocal done
+            done += count
+            self.emit("stage", what=what, done=done, size=size, ended=False)
+
+        watch(0)
+        try:
+            yield watch
+        finally:
+            self.emit("stage", what=what, done=done, size=size, ended=True)
 
 
 class JsonLines:
@@ -42,16 +60,24 @@ class TensorBoard:
     """Numbers as TensorBoard curves."""
 
     def __init__(self, folder: Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise UsageError("--tensorboard needs the package tensorboard: pip install tensorboard") from None
-        self.writer = SummaryWriter(str(folder))
+        self.writer = summary_writer()(str(folder))
 
     def __call__(self, event: dict[str, Any]) -> None:
-        for name, value in event.items():
-            if "step" in event and isinstance(value, int | float) and name not in ("step", "seconds"):
+        numbers = {**event, **event.get("scores", {})}
+        for name, value in numbers.items():
+            if "step" in event and type(value) in (int, float) and name not in ("step", "steps", "seconds"):
                 self.writer.add_scalar(f"{event['kind']}/{name}", value, event["step"])
+        if event["kind"] in ("evaluation", "end"):
+            self.writer.flush()
+
+
+def summary_writer() -> Any:
+    """TensorBoard's writer, if it is installed: it is no part of a plain install."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise UsageError("--tensorboard needs one more package: pip install 'heedful[tensorboard]'") from None
+    return SummaryWriter
 
 
 def console(stream: Any = None) -> Listener:
@@ -65,8 +91,15 @@ class PlainLines:
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
+        self.waiting = Waiting(self._print, every=10.0)
 
     def __call__(self, event: dict[str, Any]) -> None:
+        if event["kind"] == "stage":
+            self.waiting(event)
+        else:
+            self._print(event)
+
+    def _print(self, event: dict[str, Any]) -> None:
         line = describe(event)
         if line:
             print(line, file=self.stream, flush=True)
@@ -78,6 +111,8 @@ def describe(event: dict[str, Any]) -> str:
     match event["kind"]:
         case "note":
             return str(event["text"])
+        case "stage":
+            return f"{event['what']}: {event['done'] / 1e6:,.0f} of {event['size'] / 1e6:,.0f} MB read"
         case "step":
             left = (steps - event["step"]) * event["seconds_per_step"]
             return (
@@ -107,6 +142,7 @@ class LiveTable:
 
         self.console = Console(file=stream)
         self.live = Live(console=self.console, refresh_per_second=4, transient=False)
+        self.bar = StageBar(self.console)
         self.now: dict[str, Any] = {}
         self.evaluations: list[dict[str, Any]] = []
 
@@ -114,6 +150,8 @@ class LiveTable:
         match event["kind"]:
             case "note":
                 self.live.console.print(event["text"])
+            case "stage":
+                self.bar(event)
             case "begin":
                 self.live.start()
             case "step":

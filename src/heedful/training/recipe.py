@@ -82,6 +82,8 @@ class Recipe(Config):
 
     task: TaskName
     seed: NonNegativeInt = 1
+    start_from: str | None = None
+    """A model folder: training goes on from its weights, with its vocabulary."""
     data: DataRecipe
     tokenizer: TextRecipe
     model: dict[str, Any]
@@ -167,7 +169,7 @@ def to_toml(recipe: Recipe) -> str:
     """The recipe as a file that `read_recipe` gives back unchanged."""
     settings = recipe.model_dump(mode="json")
     tables = {name: value for name, value in settings.items() if isinstance(value, dict)}
-    lines = [f"{name} = {_toml(value)}" for name, value in settings.items() if name not in tables]
+    lines = [f"{name} = {_toml(value)}" for name, value in settings.items() if name not in tables and value is not None]
     for name, table in tables.items():
         lines += ["", f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in table.items() if value is not None)]
     return "\n".join(lines) + "\n"

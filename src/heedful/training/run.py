@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from heedful.data.prepare import Prepared, learn_tokenizers, prepare_pairs, prepare_text
-from heedful.data.sources import Pair, is_held_out, read_documents, read_pairs
+from heedful.data.checkup import check, command_for_more, remarks
+from heedful.data.prepare import Prepared, learn_from_pairs, learn_from_text, prepare_pairs, prepare_text
+from heedful.data.report import Report as Checked
 from heedful.errors import UsageError, nearest
 from heedful.evaluation.evaluate import evaluate, judge_split
-from heedful.folder import load_model, save
+from heedful.folder import save
 from heedful.models.build import build, count
 from heedful.models.config import ModelConfig
-from heedful.text.tokenizer import TokenizerConfig
+from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 from heedful.trained import TARGET_TOKENIZER, TOKENIZER, Trained, load
 from heedful.training.card import Report, headline, write_card
-from heedful.training.choose import MOST_EPOCHS, Situation, choose_model, choose_training, choose_vocabulary
-from heedful.training.events import Events, JsonLines, Listener, TensorBoard
+from heedful.training.choose import (
+    MOST_EPOCHS,
+    Situation,
+    choose_held_out,
+    choose_model,
+    choose_training,
+    choose_vocabulary,
+)
+from heedful.training.events import Events, JsonLines, Listener, TensorBoard, summary_writer
 from heedful.training.loop import Progress, Trainer
 from heedful.training.machine import describe_machine, matmul_flops, pick_device
 from heedful.training.plan import Forecast, Row, Watch, compare, forecast
@@ -34,6 +42,7 @@ from heedful.training.recipe import (
     to_toml,
     with_overrides,
 )
+from heedful.training.start import check_fit, load_start, vocabulary_of
 from heedful.training.tasks import make_task
 
 DEFAULT_SECONDS = 600.0
@@ -42,6 +51,8 @@ SHARE_OF_TIME = 0.9
 RECIPE, METRICS = "recipe.toml", "metrics.jsonl"
 TASKS = ("translate", "generate")
 KINDS = ("transformer", "recurrent")
+VOCABULARIES = {"vocabulary", "target_vocabulary"}
+"""What a model's configuration has from its tokenizers."""
 
 
 @dataclass(frozen=True)
@@ -72,14 +83,17 @@ class Ready:
     recipe: Recipe
     data: Prepared
     config: ModelConfig
-    start: nn.Module | None
-    """The model to begin with; None: a new one."""
+    start: Trained | None
+    """The model whose weights to begin with; None: new ones."""
     device: torch.device
     forecast: Forecast
 
     def make_model(self) -> nn.Module:
         torch.manual_seed(self.recipe.seed)
-        return self.start or build(self.config)
+        model: nn.Module = build(self.config)
+        if self.start:
+            model.load_state_dict(self.start.model.state_dict())
+        return model
 
 
 def plan(task: str | None = None, *files: str | Path, listeners: Sequence[Listener] = (), **wishes: Any) -> Forecast:
@@ -113,6 +127,8 @@ def starting_settings(wish: Wishes) -> dict[str, Any]:
     """The recipe as far as the caller decided it, with every key checked."""
     if wish.kind not in KINDS:
         raise UsageError(f"unknown model '{wish.kind}'; {nearest(wish.kind, KINDS)}")
+    if wish.tensorboard:
+        summary_writer()  # better refused now than after the text was read
     settings = with_overrides(read_recipe(Path(wish.recipe)) if wish.recipe else {}, list(wish.settings))
     known_sections(settings)
     task = wish.task or settings.get("task")
@@ -127,6 +143,8 @@ def starting_settings(wish: Wishes) -> dict[str, Any]:
     settings = {**settings, "task": task, "data": {**settings.get("data", {}), **data}}
     if wish.seed is not None:
         settings["seed"] = wish.seed
+    if wish.start_from:
+        settings["start_from"] = str(Path(wish.start_from).resolve())
     if not settings["data"].get("train"):
         raise UsageError(f"nothing to train on: heedful train {task} FILE …")
     return settings
@@ -149,16 +167,17 @@ def get_ready(settings: dict[str, Any], wish: Wishes, events: Events) -> Ready:
     """Fill in every choice, preparing the data on the way, since later choices depend on it."""
     device = pick_device(wish.device)
     pairs = settings["task"] == "translate"
+    folder = settings.get("start_from")
+    start = load_start(folder, settings["task"], recurrent=wish.kind == "recurrent") if folder else None
     data_settings = settings["data"]
-    files = [Path(file) for file in data_settings["train"]]
-    size = survey(files, pairs, data_settings.get("on_bad_line", "fail"))
-    data_settings.setdefault("held_out", 0.1 if not pairs and size.characters < 10_000_000 else 0.02)
+    found = survey(data_settings, pairs, events)
+    data_settings.setdefault("held_out", choose_held_out(settings["task"], found.characters))
     text = settings.setdefault("tokenizer", {})
-    text.setdefault("vocabulary", choose_vocabulary(settings["task"], size.characters))
+    text.setdefault("vocabulary", choose_vocabulary(settings["task"], found.characters))
+    if start:
+        settings["tokenizer"] = vocabulary_of(start, text)
     first = make_recipe({**settings, "model": {"family": "encoder"}, "training": {"steps": 1}})
-    data = prepare(first, size)
-    dropped = "".join(f"; dropped {number:,}: {reason}" for reason, number in data.dropped.items())
-    events.emit("note", text=f"read {size.describe(pairs)}{dropped}")
+    data = prepare(first, found, events, start.tokenizers if start else ())
     situation = Situation(
         task=settings["task"],
         recurrent=wish.kind == "recurrent",
@@ -167,13 +186,21 @@ def get_ready(settings: dict[str, Any], wish: Wishes, events: Events) -> Ready:
         flops=matmul_flops(device),
         gpu=device.type == "cuda",
     )
-    return decide(settings, wish, situation, data, device)
+    return decide(settings, wish, situation, data, device, start)
 
 
-def decide(settings: dict[str, Any], wish: Wishes, situation: Situation, data: Prepared, device: torch.device) -> Ready:
+def decide(
+    settings: dict[str, Any],
+    wish: Wishes,
+    situation: Situation,
+    data: Prepared,
+    device: torch.device,
+    start: Trained | None,
+) -> Ready:
     """The model and how to train it: chosen, unless said; and how long, from the forecast."""
-    start = load_model(wish.start_from) if wish.start_from else None
-    chosen = start.config.model_dump(exclude_unset=True) if start else choose_model(situation)
+    chosen = (
+        start.model.config.model_dump(exclude=VOCABULARIES, exclude_none=True) if start else choose_model(situation)
+    )
     settings["model"] = {**chosen, **settings.get("model", {})}
     training = settings["training"] = {**choose_training(situation, settings["model"]), **settings.get("training", {})}
     if device.type == "cuda":
@@ -183,7 +210,9 @@ def decide(settings: dict[str, Any], wish: Wishes, situation: Situation, data: P
     if wish.steps is not None:
         training["steps"] = wish.steps
     trial = make_recipe({**settings, "training": {"steps": 1, **training}})
-    config = start.config if start else trial.model_config_for(*(len(tokenizer) for tokenizer in data.tokenizers))
+    config = trial.model_config_for(*(len(tokenizer) for tokenizer in data.tokenizers))
+    if start:
+        check_fit(config, start)
     expected = forecast(trial, data, config, device)
     if "steps" not in training:
         in_time = expected.steps_within(SHARE_OF_TIME * situation.seconds)
@@ -199,69 +228,43 @@ def most_steps(recipe: Recipe, data: Prepared, device: torch.device) -> int:
     return MOST_EPOCHS[recipe.task] * len(make_task(recipe, data, device).train.plan(0)) // recipe.training.accumulate
 
 
-@dataclass(frozen=True)
-class Size:
-    """How much text there is."""
-
-    examples: int
-    characters: int
-
-    def describe(self, pairs: bool) -> str:
-        return f"{self.examples:,} {'pairs' if pairs else 'documents'}, {self.characters:,} characters"
-
-
-def survey(files: Sequence[Path], pairs: bool, on_bad_line: Any) -> Size:
-    """One pass over the text."""
-    examples = characters = 0
-    if pairs:
-        for pair in read_pairs(files, on_bad_line=on_bad_line):
-            examples += 1
-            characters += len(pair.source) + len(pair.target)
-    else:
-        for text, last in read_documents(files, on_bad_line=on_bad_line):
-            examples += last
-            characters += len(text)
-    return Size(examples, characters)
+def survey(data: dict[str, Any], pairs: bool, events: Events) -> Checked:
+    """Count and examine the text, in one pass, and the files it will be judged on."""
+    files, valid, test = ([Path(file) for file in data.get(name, ())] for name in ("train", "valid", "test"))
+    return check(
+        files,
+        "pairs" if pairs else "text",
+        held_out=[*valid, *test],
+        on_bad_line=data.get("on_bad_line", "fail"),
+        stages=events.stage,
+    )
 
 
-def prepare(recipe: Recipe, size: Size) -> Prepared:
-    """Learn the tokenizers and encode the text."""
+def prepare(recipe: Recipe, found: Checked, events: Events, tokenizers: tuple[Tokenizer, ...]) -> Prepared:
+    """Learn the tokenizers, unless there are some, encode the text, and say what was dropped and what looks wrong."""
     data, text = recipe.data, recipe.tokenizer
-    train, valid = ([Path(file) for file in files] for files in (data.train, data.valid))
+    train, valid, test = ([Path(file) for file in files] for files in (data.train, data.valid, data.test))
     config = TokenizerConfig(**{name: getattr(text, name) for name in TokenizerConfig.model_fields})
-
-    def learnt_from() -> Iterator[Pair]:
-        """Training pairs only: a vocabulary must not know what is held out either."""
-        pairs = read_pairs(train, on_bad_line=data.on_bad_line)
-        return (pair for pair in pairs if valid or not is_held_out(pair.source, data.held_out))
-
-    def side(number: int) -> Iterator[str]:
-        return ((pair.source, pair.target)[number] for pair in learnt_from())
-
-    def both() -> Iterator[str]:
-        return (part for pair in learnt_from() for part in (pair.source, pair.target))
-
-    def running() -> Iterator[str]:
-        left = size.characters * (1.0 if valid else 1 - data.held_out)
-        for text, _ in read_documents(train, on_bad_line=data.on_bad_line):
-            if left <= 0:
-                return
-            left -= len(text)
-            yield text
-
+    reading: Any = {"on_bad_line": data.on_bad_line, "stages": events.stage}
+    learning: Any = {"share": text.sample / max(1, found.characters), **reading}
+    held_out = 0.0 if valid else data.held_out
     if recipe.task == "translate":
-        streams = [both] if text.joint else [lambda: side(0), lambda: side(1)]
-        tokenizers = learn_tokenizers(streams, config, characters=size.characters, sample=text.sample)
-        return prepare_pairs(
-            train,
-            valid,
-            tokenizers,
-            held_out=data.held_out,
-            max_length=data.max_length,
-            on_bad_line=data.on_bad_line,
+        tokenizers = tokenizers or learn_from_pairs(train, config, joint=text.joint, held_out=held_out, **learning)
+        prepared = prepare_pairs(
+            train, valid, tokenizers, held_out=data.held_out, max_length=data.max_length, **reading
         )
-    (tokenizer,) = learn_tokenizers([running], config, characters=size.characters, sample=text.sample)
-    return prepare_text(train, valid, tokenizer, held_out=data.held_out, on_bad_line=data.on_bad_line)
+    else:
+        size = found.characters
+        tokenizers = tokenizers or (learn_from_text(train, config, characters=size * (1 - held_out), **learning),)
+        prepared = prepare_text(train, valid, tokenizers[0], held_out=data.held_out, characters=size, **reading)
+    examples = f"{found.usable:,} pairs" if recipe.task == "translate" else f"{found.documents:,} document(s)"
+    events.emit("note", text=f"read {examples}, {found.characters:,} characters")
+    said = remarks(found, prepared.dropped, prepared.first_dropped)
+    for remark in said:
+        events.emit("note", text=str(remark))
+    if said:
+        events.emit("note", text=f"{command_for_more(found, train, [*valid, *test])} shows all")
+    return replace(prepared, remarks=said)
 
 
 def announce(ready: Ready, folder: Path) -> list[str]:
@@ -297,7 +300,11 @@ def conclude(ready: Ready, progress: Progress, compared: Sequence[Row], folder: 
     recipe, data = ready.recipe, ready.data
     best = load(folder, device=ready.device)
     scored_on = f"{len(recipe.data.test)} test file(s)" if recipe.data.test else "the validation text"
-    scores = evaluate(best, recipe.data.test) if recipe.data.test else judge_split(best, data.valid)
+    scores = (
+        evaluate(best, recipe.data.test, on_bad_line=recipe.data.on_bad_line)
+        if recipe.data.test
+        else judge_split(best, data.valid)
+    )
     report = Report(
         task=recipe.task,
         parameters=count(best.model).total,
@@ -329,7 +336,8 @@ def describe_data(recipe: Recipe, data: Prepared) -> dict[str, str]:
         tokens = sum(int(side.lengths.sum()) for side in split.sides)
         facts[name] = f"{split.examples:,} examples, {tokens:,} tokens, {split.bytes:,} bytes predicted"
     facts["vocabulary"] = " and ".join(f"{len(tokenizer):,} {recipe.tokenizer.kind}" for tokenizer in data.tokenizers)
-    return facts | {f"dropped: {reason}": f"{number:,}" for reason, number in data.dropped.items()}
+    said = {f"{remark.fate}: {remark.what}": f"{remark.rows:,}, first at {remark.first}" for remark in data.remarks}
+    return facts | said
 
 
 def samples(best: Trained, data: Prepared, number: int = 5) -> list[tuple[str, ...]]:

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from heedful.data.batches import PairBatches, TextBatches
 from heedful.data.store import Sequences
 from heedful.text.special import END, PAD, START
+from heedful.text.subwords import SplitTable
+from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
 
 def _sequences(lengths: list[int], first: int = 6) -> Sequences:
@@ -44,6 +46,34 @@ def test_order_depends_on_seed_and_epoch_alone() -> None:
     assert order(1, 0) == order(1, 0)
     assert order(1, 0) != order(1, 1)
     assert order(1, 0) != order(2, 0)
+
+
+def test_split_subwords_spell_the_same_text_and_hang_on_seed_and_epoch_alone() -> None:
+    lines = [f"the {number} cats sat on mats together, counting {number}" for number in range(60)]
+    tokenizer = Tokenizer.train(lines, TokenizerConfig(vocabulary=400))
+    side = Sequences.of(tokenizer.encode(lines))
+    table = SplitTable(tokenizer)
+
+    def read(seed: int, epoch: int) -> dict[int, list[list[int]]]:
+        batches = PairBatches(side, side, tokens=500, seed=seed, splits=(table, table), subword_dropout=0.3)
+        found: dict[int, list[list[int]]] = {}
+        for indices in reversed(batches.plan(epoch)):
+            batch = batches.batch(epoch, indices)
+            for index, source, labels in zip(
+                indices.tolist(), batch.source.tolist(), batch.labels.tolist(), strict=True
+            ):
+                found[index] = [source[: source.index(END)], labels[: labels.index(END)]]
+        return found
+
+    once = read(1, 0)
+    assert once == read(1, 0)
+    assert once != read(1, 1)
+    assert once != read(2, 0)
+    assert sorted(once) == list(range(60))
+    for index, (source, target) in once.items():
+        assert tokenizer.decode([source, target]) == [lines[index]] * 2
+    assert any(source != target for source, target in once.values()), "the sides are drawn apart"
+    assert sum(len(source) for source, _ in once.values()) > 1.1 * len(side.ids)
 
 
 def test_targets_are_shifted_and_both_sides_end() -> None:

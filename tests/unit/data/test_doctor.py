@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 from collections import Counter
 from pathlib import Path
@@ -11,15 +10,15 @@ from random import Random
 
 import pytest
 import typer
-from rich.console import Console
 from typer.testing import CliRunner
 
-from heedful.cli.doctor import doctor, patient_progress
+from heedful.cli.doctor import doctor
 from heedful.data.doctor import clean, examine
 from heedful.data.scripts import SCRIPTS, scripts_of
 from heedful.data.sources import read_documents, read_pairs
 from heedful.data.survey import ROWS
 from heedful.errors import DataError, UsageError
+from heedful.training.events import Events
 
 WORDS = "the old house stands near a quiet river where many children play every summer"
 GERMAN = "das alte Haus steht an einem ruhigen Fluss wo viele Kinder jeden Sommer spielen"
@@ -255,12 +254,15 @@ def test_the_command_can_stop_at_the_first_bad_line(planted: list[Path]) -> None
     assert f"{planted[1]}:60: byte offset" in str(error)
 
 
-def test_progress_shows_on_a_terminal_only_when_it_takes_long(planted: list[Path]) -> None:
-    for terminal, after, shown in ((True, 0.0, True), (True, 60.0, False), (False, 0.0, False)):
-        screen = io.StringIO()
-        with patient_progress(planted, after=after, console=Console(file=screen, force_terminal=terminal)) as watch:
-            examine(planted, watch=watch)
-        assert ("Reading" in screen.getvalue()) == shown
+def test_every_pass_tells_how_far_it_is(planted: list[Path], tmp_path: Path) -> None:
+    told: list[dict[str, object]] = []
+    held_out = [tmp_path / "test.en", tmp_path / "test.de"]
+    for file in held_out:
+        file.write_text("something else\n")
+    clean(planted, tmp_path / "out", against=held_out, stages=Events(told.append).stage)
+    ends = [(event["what"], event["done"]) for event in told if event["ended"]]
+    size = sum(file.stat().st_size for file in planted)
+    assert ends == [("reading what is held out", 30), ("reading", size), ("writing", size)]
 
 
 def test_multi30k_is_nearly_clean(corpora: Path) -> None:

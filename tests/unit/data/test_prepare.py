@@ -99,7 +99,7 @@ def test_nothing_left_is_an_error_that_says_why_and_leaves_no_store(tmp_path: Pa
 def test_the_last_part_of_running_text_is_held_out(tmp_path: Path) -> None:
     book = tmp_path / "book.txt"
     book.write_text("\n".join(LINES) + "\n")
-    prepared = prepare_text([book], [], BYTES, held_out=0.25)
+    prepared = prepare_text([book], [], BYTES, held_out=0.25, characters=sum(map(len, LINES)) + len(LINES))
     train, valid = (BYTES.decode([split.sides[0].ids.tolist()])[0] for split in (prepared.train, prepared.valid))
     assert train + valid == book.read_text()
     assert len(valid) / len(train + valid) == pytest.approx(0.25, abs=0.01)
@@ -110,7 +110,9 @@ def test_the_last_part_of_running_text_is_held_out(tmp_path: Path) -> None:
 def test_each_file_is_a_document(tmp_path: Path) -> None:
     for name in "abc":
         (tmp_path / f"{name}.txt").write_text(f"{name} cat\n" * 5)
-    prepared = prepare_text([tmp_path / f"{name}.txt" for name in "ab"], [tmp_path / "c.txt"], BYTES, held_out=0.1)
+    prepared = prepare_text(
+        [tmp_path / f"{name}.txt" for name in "ab"], [tmp_path / "c.txt"], BYTES, held_out=0.1, characters=70
+    )
     assert len(prepared.train.sides[0]) == prepared.train.examples == 2
     assert prepared.train.sides[0][0][-1] == END
 
@@ -128,7 +130,7 @@ from pathlib import Path
 from heedful.data.prepare import prepare_text
 from heedful.text.tokenizer import Tokenizer
 tokenizer = Tokenizer.load(sys.argv[2])
-prepared = prepare_text([Path(sys.argv[1])], [], tokenizer, held_out=0.02)
+prepared = prepare_text([Path(sys.argv[1])], [], tokenizer, held_out=0.02, characters=Path(sys.argv[1]).stat().st_size)
 print(len(prepared.train.sides[0].ids), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 

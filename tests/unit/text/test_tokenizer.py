@@ -395,3 +395,13 @@ def test_nothing_gives_nothing(tokenizer: Tokenizer) -> None:
     assert tokenizer.decode([[]]) == [""]
     assert tokenizer.pieces([]) == []
     assert tokenizer.spans("") == []
+
+
+@pytest.mark.parametrize("kind", ["byte_bpe", "unigram", "wordpiece", "words", "characters"])
+@pytest.mark.parametrize(("lowercase", "normalise"), [(False, "none"), (True, "nfkc"), (False, "nfc")])
+def test_a_tokenizer_knows_what_it_was_made_as(kind: str, lowercase: bool, normalise: str) -> None:
+    made = TokenizerConfig.model_validate(
+        {"kind": kind, "vocabulary": 300, "lowercase": lowercase, "normalise": normalise}
+    )
+    tokenizer = Tokenizer.train(["the cat sat on the mat"] * 3, made)
+    assert tokenizer.config == made.with_changes(vocabulary=len(tokenizer))

@@ -8,7 +8,14 @@ import pytest
 
 import heedful
 from heedful.models.presets import make_config
-from heedful.training.choose import Situation, choose_model, choose_training, choose_vocabulary, parameters
+from heedful.training.choose import (
+    Situation,
+    choose_held_out,
+    choose_model,
+    choose_training,
+    choose_vocabulary,
+    parameters,
+)
 from heedful.training.recipe import TrainingRecipe
 
 LAPTOP = Situation("translate", recurrent=False, tokens=900_000, seconds=600.0, flops=2e11, gpu=False)
@@ -46,3 +53,9 @@ def test_the_vocabulary_grows_with_the_text_within_bounds() -> None:
     assert sizes[0] == 512
     assert sizes[-1] == 32_000
     assert choose_vocabulary("generate", 10**6) < choose_vocabulary("translate", 10**6)
+
+
+def test_what_is_held_out_stays_small_however_long_the_text() -> None:
+    assert choose_held_out("generate", 1_000_000) == 0.1
+    assert choose_held_out("translate", 1_000_000) == 0.02
+    assert choose_held_out("generate", 10**9) * 10**9 == pytest.approx(5_000_000)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from heedful.training.events import Events, JsonLines, LiveTable, PlainLines, console, duration
+from heedful.training.events import Events, JsonLines, LiveTable, PlainLines, TensorBoard, console, duration
 
 STEP = {"step": 10, "steps": 50, "loss": 1.25, "tokens_per_second": 1234.5, "seconds_per_step": 3.0, "memory_gib": 0.5}
 
@@ -58,6 +58,22 @@ def test_every_event_is_a_line_of_json_with_its_time(tmp_path: Path) -> None:
     assert [line["kind"] for line in lines] == ["step", "evaluation"]
     assert lines[0]["loss"] == 1.25
     assert 0 <= lines[0]["seconds"] <= lines[1]["seconds"]
+
+
+def test_tensorboard_gets_losses_and_scores(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = Events(TensorBoard(tmp_path))
+    for step in (10, 20):
+        events.emit("step", **{**STEP, "step": step, "loss": 1 / step})
+    events.emit("evaluation", step=20, steps=50, scores={"bleu": 31.5, "valid_loss": 2.0}, best=True, sample=())
+    events.emit("end")
+    written = EventAccumulator(str(tmp_path))
+    written.Reload()
+    assert [(point.step, round(point.value, 4)) for point in written.Scalars("step/loss")] == [(10, 0.1), (20, 0.05)]
+    assert [(point.step, point.value) for point in written.Scalars("evaluation/bleu")] == [(20, 31.5)]
+    assert "evaluation/valid_loss" in written.Tags()["scalars"]
+    assert not {"evaluation/best", "step/steps"} & set(written.Tags()["scalars"])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,91 @@
+"""The doctor in short, for training: what was dropped and why, and what looks wrong but was kept."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from heedful.data.doctor import examine, kind_of_corpus
+from heedful.data.lines import OnBadLine
+from heedful.data.reading import FAULTS
+from heedful.data.report import Finding, Report
+from heedful.data.stages import Stages, unseen
+from heedful.errors import DataError
+
+MEASURED = 5_000_000
+"""Rows looked at for repeats and the like: some 60 bytes each while they are compared."""
+
+SUSPECT = ("duplicate", "leak", "copy", "ratio", "script")
+
+
+class Remark(NamedTuple):
+    """One kind of trouble: how many rows, where first, and whether they are trained on."""
+
+    fate: Literal["dropped", "kept"]
+    what: str
+    rows: int
+    first: str
+
+    def __str__(self) -> str:
+        verb = "dropped" if self.fate == "dropped" else "kept, but worth a look:"
+        return f"{verb} {self.rows:,} {self.what}, first at {self.first}"
+
+
+def check(
+    files: Sequence[Path],
+    kind: Literal["pairs", "text"],
+    *,
+    held_out: Sequence[Path] = (),
+    on_bad_line: OnBadLine = "fail",
+    stages: Stages = unseen,
+) -> Report:
+    """Read the text once, count it and examine it, stopping at what training could not use either."""
+    if kind == "pairs" and len(files) == 2 and files[0].resolve() == files[1].resolve():
+        raise DataError(f"{files[0]} is given as source and as target: name two files")
+    report = examine(files, against=held_out or None, kind=kind, on_bad_line=on_bad_line, most=MEASURED, stages=stages)
+    for finding in report.findings:
+        if finding.kind == "misaligned" and finding.count:
+            raise DataError(finding.what)
+    return report
+
+
+def remarks(report: Report, dropped: Mapping[str, int], first_lines: Mapping[str, int]) -> tuple[Remark, ...]:
+    """What to say of the text. `dropped` counts by kind of fault or in words, those with their `first_lines`."""
+    found = {finding.kind: finding for finding in report.findings if finding.count}
+    return (*_dropped(report, found, dropped, first_lines), *_kept(report, found))
+
+
+def _dropped(
+    report: Report, found: Mapping[str, Finding], dropped: Mapping[str, int], first_lines: Mapping[str, int]
+) -> Iterator[Remark]:
+    for reason, count in dropped.items():
+        if reason in FAULTS:
+            yield Remark("dropped", FAULTS[reason], count, _place(found[reason]))
+        else:
+            yield Remark("dropped", reason, count, f"{Path(report.files[0]).name}:{first_lines[reason]}")
+
+
+def _kept(report: Report, found: Mapping[str, Finding]) -> Iterator[Remark]:
+    seen = "" if report.measured == report.usable else f" among the first {report.measured:,}"
+    for finding in found.values():
+        if finding.kind in SUSPECT:
+            yield Remark("kept", finding.what + seen, finding.count, _place(finding))
+
+
+def _place(finding: Finding) -> str:
+    return f"{Path(finding.places[0].file).name}:{finding.places[0].line}"
+
+
+def command_for_more(report: Report, files: Sequence[Path], held_out: Sequence[Path]) -> str:
+    """The command that shows everything about these files."""
+    as_kind = [] if kind_of_corpus(files) == report.kind else ["--as", report.kind]
+    against = [word for file in held_out for word in ("--against", _near(file))]
+    return shlex.join(["heedful", "doctor", *map(_near, files), *as_kind, *against])
+
+
+def _near(file: Path) -> str:
+    """As a person would name it from here."""
+    here = Path.cwd()
+    return str(file.relative_to(here) if file.is_relative_to(here) else file)

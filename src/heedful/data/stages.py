@@ -1,0 +1,17 @@
+"""How far long work has got: data/ tells, stage by stage, and whoever called decides whether to show it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from heedful.data.lines import Watch
+
+Stages = Callable[[str, int], AbstractContextManager[Watch]]
+"""Opens a stage: what is done, and how many bytes there are to read; it is told of the bytes as they are read."""
+
+
+@contextmanager
+def unseen(what: str, size: int) -> Iterator[Watch]:
+    """A stage that nobody watches."""
+    yield lambda count: None

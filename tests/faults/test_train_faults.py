@@ -1,0 +1,233 @@
+"""Faulty text given to the real command: one clear line, the right exit code, nothing overwritten or left behind."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import heedful
+from heedful.cli.app import main
+
+LINES = [f"the {number} cats sat on mat {number * 7 % 13}" for number in range(120)]
+SETTINGS = (
+    "tokenizer.vocabulary=300",
+    "model.width=16",
+    "model.heads=2",
+    "model.layers=1",
+    "training.batch_tokens=256",
+    "training.context=16",
+)
+OPTIONS = ["--steps", "2", "--out", "run", "--device", "cpu", *(f"--set={setting}" for setting in SETTINGS)]
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """The command, in a folder with sound files: its exit code and what it said."""
+    monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    write("a.en", LINES)
+    write("a.de", [line.upper() for line in LINES])
+
+    def command(*words: str, options: list[str] = OPTIONS) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["heedful", *words, *options])
+        try:
+            main()
+            code = 0
+        except SystemExit as end:
+            code = int(end.code or 0)
+        return code, capfd.readouterr().err
+
+    return command
+
+
+def write(name: str, lines: list[str], *, end: str = "\n", mark: str = "") -> None:
+    Path(name).write_bytes((mark + "".join(line + end for line in lines)).encode())
+
+
+def with_line_40(line: bytes) -> bytes:
+    lines = [line.encode() for line in LINES]
+    lines[39] = line
+    return b"\n".join([*lines, b""])
+
+
+def files_here() -> dict[Path, bytes]:
+    return {file: file.read_bytes() for file in Path().rglob("*") if file.is_file()}
+
+
+def refusal(run: Run, *words: str, code: int = 3) -> str:
+    """The one line the command ends with, once it is sure that nothing else changed."""
+    before = files_here()
+    found, said = run(*words)
+    assert found == code, said
+    assert files_here() == before
+    assert not Path("run").exists()
+    assert "Traceback" not in said
+    last = said.splitlines()[-1]
+    assert last.startswith("heedful: ")
+    assert said.count("heedful: ") == 1
+    return last
+
+
+@pytest.mark.parametrize(
+    ("line", "what", "kind"),
+    [
+        (b"caf\xe9", "byte offset {}: 0xe9 is not UTF-8", "lines that are not UTF-8"),
+        (b"caf\0", "byte offset {}: a NUL byte", "lines with a NUL byte"),
+    ],
+)
+@pytest.mark.parametrize("task", ["translate", "generate"])
+def test_a_bad_line_stops_training_or_is_skipped_and_stands_in_the_card(
+    line: bytes, what: str, kind: str, task: str, run: Run
+) -> None:
+    Path("bad.de").write_bytes(with_line_40(line))
+    files = ["a.en", "bad.de"] if task == "translate" else ["bad.de"]
+    offset = len("\n".join(LINES[:39])) + 1 + 3
+    assert f"bad.de:40: {what.format(offset)}" in refusal(run, "train", task, *files)
+    code, said = run("train", task, *files, "--on-bad-line", "skip")
+    assert code == 0, said
+    assert f"dropped 1 {kind}, first at bad.de:40" in said
+    assert f"| dropped: {kind} | 1, first at bad.de:40 |" in Path("run/card.md").read_text()
+
+
+def test_line_ends_and_byte_order_marks_give_the_same_model(run: Run) -> None:
+    models = []
+    for name, end, mark in (("lf", "\n", ""), ("crlf", "\r\n", ""), ("bom", "\n", "\ufeff")):
+        write("x.en", LINES, end=end, mark=mark)
+        write("x.de", [line.upper() for line in LINES], end=end, mark=mark)
+        for task, files in (("translate", ["x.en", "x.de"]), ("generate", ["x.en"])):
+            code, said = run("train", task, *files, "--out", f"{name}-{task}", options=OPTIONS[:2] + OPTIONS[4:])
+            assert code == 0, said
+        models.append([heedful.load(f"{name}-{task}") for task in ("translate", "generate")])
+    for others in models[1:]:
+        for model, other in zip(models[0], others, strict=True):
+            weights = other.model.state_dict()
+            assert all(torch.equal(weight, weights[name]) for name, weight in model.model.state_dict().items())
+            assert model.tokenizers == other.tokenizers
+
+
+def test_nothing_to_train_on(run: Run) -> None:
+    write("short.de", LINES[:7])
+    write("blank.en", [""] * 120)
+    write("long.en", ["x " * 600] * 120)
+    Path("empty.txt").touch()
+    Path("none").mkdir()
+    Path("none/picture.png").write_bytes(b"\x89PNG")
+    cases = {
+        ("translate", "a.en", "short.de"): "has 120 lines but",
+        ("translate", "a.en", "empty.txt"): "empty.txt is empty",
+        ("generate", "empty.txt"): "empty.txt is empty",
+        ("generate", "none"): "none is a folder without text files",
+        ("translate", "blank.en", "a.de"): "nothing usable in",
+        ("translate", "long.en", "a.de"): "nothing is left to train on: 120 longer than 256 tokens",
+        ("translate", "a.en", "a.en"): "a.en is given as source and as target",
+        ("translate", "a.en"): "pairs come as two line-aligned text files",
+        ("translate", "none", "a.de"): "is a folder: a file is needed here",
+        ("translate", "a.en", "nowhere.de"): "nowhere.de: no such file",
+        ("generate", "nowhere"): "nowhere: no such file",
+    }
+    for words, said in cases.items():
+        assert said in refusal(run, "train", *words), words
+
+
+def test_files_that_are_not_text(run: Run) -> None:
+    with zipfile.ZipFile("a.docx", "w") as archive:
+        archive.writestr("word.xml", "text" * 100)
+    Path("plain.gz").write_text("just text\n")
+    Path("wide.txt").write_bytes("\n".join(LINES).encode("utf-16"))
+    Path("data.txt").write_bytes(bytes(range(256)) * 40)
+    Path("table.csv").write_text("english,german,when\na,b,c\n")
+    cases = {
+        "a.docx": "not plain text but a zip archive or office document: save it as plain text",
+        "plain.gz": "is not a sound .gz file",
+        "wide.txt": "not plain text but UTF-16: convert it with iconv -f UTF-16 -t UTF-8",
+        "data.txt": "looks like a binary file",
+        "table.csv": "columns found: 'english', 'german', 'when'",
+    }
+    for name, said in cases.items():
+        assert said in refusal(run, "train", "generate", name), name
+    assert "columns found: 'english', 'german', 'when'" in refusal(run, "train", "translate", "table.csv")
+
+
+@pytest.mark.parametrize("option", ["--valid", "--test"])
+def test_held_out_files_are_looked_at_before_training(option: str, run: Run) -> None:
+    Path("bad.de").write_bytes(with_line_40(b"caf\xe9"))
+    write("short.de", LINES[:7])
+    cases = {
+        ("a.en", "nowhere.de"): "nowhere.de: no such file",
+        ("a.en", "bad.de"): "bad.de:40: byte offset",
+        ("a.en", "short.de"): "has 120 lines but",
+        ("a.en",): "pairs come as two line-aligned text files",
+    }
+    for files, said in cases.items():
+        assert said in refusal(run, "train", "translate", "a.en", "a.de", option, *files), files
+    assert "bad.de:40" in refusal(run, "train", "generate", "a.en", option, "bad.de")
+
+
+def test_a_test_file_with_a_bad_line_is_scored_without_it(run: Run) -> None:
+    Path("bad.de").write_bytes(with_line_40(b"caf\xe9"))
+    for task, files in (("translate", ["a.en", "bad.de"]), ("generate", ["bad.de"])):
+        out = ["--out", task, "--on-bad-line", "skip"]
+        trained = ["a.en", "a.de"] if task == "translate" else ["a.en"]
+        words = ["train", task, *trained, "--test", *files, *out]
+        code, said = run(*words, options=OPTIONS[:2] + OPTIONS[4:])
+        assert code == 0, said
+        assert Path(task, "card.md").is_file()
+        assert run("evaluate", task, *files, options=[])[0] == 3
+        assert run("evaluate", task, *files, "--on-bad-line", "skip", options=[])[0] == 0
+
+
+def test_swapped_files_are_noticed_where_their_scripts_differ(run: Run) -> None:
+    write("a.ru", [f"кошки номер {number} сидели на коврике" for number in range(120)])
+    write("v.en", LINES[:9])
+    write("v.ru", [f"собака номер {number} сидит" for number in range(9)])
+    said = refusal(run, "train", "translate", "a.en", "a.ru", "--valid", "v.ru", "v.en")
+    assert "v.ru is Cyrillic, but " in said
+    assert "a.en is Latin: are the files in the wrong order?" in said
+
+
+def test_nothing_is_overwritten(run: Run) -> None:
+    Path("full").mkdir()
+    Path("full/kept").write_text("precious")
+    options = OPTIONS[:2] + OPTIONS[4:]
+    for out, words in (("full", "not empty"), ("full/kept", "not empty"), ("full/kept/below", "cannot write")):
+        before = files_here()
+        code, said = run("train", "generate", "a.en", "--out", out, options=options)
+        assert code == 2
+        assert words in said.splitlines()[-1]
+        assert files_here() == before
+
+
+MEASURED = """
+import resource, sys
+from heedful.cli.app import main
+import heedful.training.run
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    main()
+finally:
+    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+@pytest.mark.parametrize("kind", ["a line of 100 MB", "a bomb"])
+def test_a_monstrous_line_is_refused_in_little_memory(kind: str, run: Run, tmp_path: Path) -> None:
+    if kind == "a bomb":
+        Path("big.gz").write_bytes(gzip.compress(b"good\n") + gzip.compress(b"x" * 2**26) * 16)
+    else:
+        Path("big.txt").write_bytes(b"good\n" + b"x" * 100_000_000 + b"\ngood\n")
+    name = "big.gz" if kind == "a bomb" else "big.txt"
+    command = [sys.executable, "-c", MEASURED, "train", "generate", name, *OPTIONS]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 3
+    assert "big" in done.stderr
+    assert ":2: byte offset 5: the line is longer than 1,000,000 bytes" in done.stderr
+    assert int(done.stdout) < 64
+    assert not Path("run").exists()
