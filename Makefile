@@ -1,5 +1,6 @@
 # make demo   from a bare clone: an environment, then a model trained, tested and drawn before your eyes
 # make test   from a bare clone: an environment, lint, types, import rules, tests
+# make test-all  the same with the slow tests
 # make bench  our layers against torch.nn and Hugging Face, in one run
 
 PYTHON ?= python3
@@ -10,12 +11,15 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 
 DEMO ?= heedful-demo
 
-.PHONY: demo test lint types imports units bench clean
+.PHONY: demo test test-all lint types imports units bench clean
 
 demo: $(INSTALLED)
 	$(BIN)/heedful demo --out $(DEMO)
 
 test: lint types imports units
+
+test-all: lint types imports
+	$(BIN)/pytest -n 2 -m "slow or not slow"
 
 # torch goes first and alone, so that no other package's wish decides which build of it arrives.
 $(INSTALLED): pyproject.toml constraints.txt

@@ -12,8 +12,8 @@ from heedful.cli.words import duration_in_seconds
 
 def train(
     task: Annotated[
-        str, typer.Argument(help="translate (two aligned files, or one table) or generate (running text).")
-    ],
+        str | None, typer.Argument(help="translate (two aligned files, or one table) or generate (running text).")
+    ] = None,
     files: Annotated[
         list[Path] | None, typer.Argument(help="Text: .txt, .tsv, .csv, .jsonl, plain or .gz/.xz.")
     ] = None,
@@ -32,6 +32,18 @@ def train(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     on_bad_line: Annotated[str | None, typer.Option(help="fail, or skip and count.  [default: fail]")] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard curves.")] = False,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Go on with the run in this folder, or begin it there; needs no other arguments."
+        ),
+    ] = None,
+    auto_batch: Annotated[
+        bool, typer.Option("--auto-batch", help="Out of memory: start over with smaller batches, more to a step.")
+    ] = False,
+    prove_resume: Annotated[
+        bool, typer.Option("--prove-resume", help="Kill and resume a short stretch, and compare: the card tells.")
+    ] = False,
 ) -> None:
     """Train a model on your text: sizes, rates and the tokenizer are chosen for you, shown, and saved as a recipe."""
     from heedful.training.events import console
@@ -53,6 +65,9 @@ def train(
         device=device,
         on_bad_line=on_bad_line,
         tensorboard=tensorboard,
+        resume=None if resume is None else str(resume),
+        auto_batch=auto_batch,
+        prove_resume=prove_resume,
         listeners=[console()],
     )
 

@@ -19,6 +19,7 @@ from heedful.models.presets import make_config
 from heedful.text.tokenizer import TokenizerConfig
 from heedful.training.schedules import ScheduleName
 
+RECIPE = "recipe.toml"
 TaskName = Literal["translate", "generate"]
 
 
@@ -72,6 +73,10 @@ class TrainingRecipe(Config):
     evaluate_every: PositiveInt = 500
     patience: NonNegativeInt = 0
     """Evaluations without a better score before stopping; 0: never stop early."""
+    checkpoint_every: NonNegativeInt = 0
+    """Steps between checkpoints; 0: one at every evaluation."""
+    keep: PositiveInt = 2
+    """Checkpoints kept; the best model is kept besides."""
     precision: Literal["float32", "bfloat16"] = "float32"
     workers: NonNegativeInt = 0
     """Processes that prepare batches ahead of the model."""
@@ -161,6 +166,14 @@ def with_overrides(settings: dict[str, Any], changes: list[str]) -> dict[str, An
         else:
             result[section] = value
     return result
+
+
+def merged(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """The settings with those of `changes` in their place."""
+    return settings | {
+        name: {**settings.get(name, {}), **value} if isinstance(value, dict) else value
+        for name, value in changes.items()
+    }
 
 
 def to_toml(recipe: Recipe) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import os
+import shutil
 import statistics
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,30 +17,39 @@ from torch import nn
 
 from heedful.data.prepare import Prepared, learn_tokenizers, prepare_pairs, prepare_text
 from heedful.data.sources import Pair, is_held_out, read_documents, read_pairs
-from heedful.errors import UsageError, nearest
+from heedful.errors import OutOfMemoryError, UsageError, nearest
 from heedful.evaluation.evaluate import evaluate, judge_split
-from heedful.folder import load_model, save
+from heedful.folder import load_model, replace_file, save
 from heedful.models.build import build, count
-from heedful.text.tokenizer import TokenizerConfig
+from heedful.models.presets import make_config
+from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 from heedful.trained import TARGET_TOKENIZER, TOKENIZER, Trained, load
+from heedful.training.begun import Begun, is_taken, note_beginning
 from heedful.training.card import Report, write_card
+from heedful.training.checkpoint import Checkpoint
 from heedful.training.choose import MOST_EPOCHS, Situation, choose_model, choose_training, choose_vocabulary
-from heedful.training.events import Events, JsonLines, Listener, TensorBoard
+from heedful.training.events import METRICS, Events, JsonLines, Listener, TensorBoard
+from heedful.training.faults import told_plainly, with_smaller_batch
+from heedful.training.keeper import Keeper
 from heedful.training.loop import Progress, Trainer
 from heedful.training.machine import describe_machine, matmul_flops, pick_device
+from heedful.training.proof import prove
 from heedful.training.recipe import (
+    RECIPE,
     Recipe,
     known_sections,
     make_recipe,
+    merged,
     read_recipe,
     to_toml,
     with_overrides,
 )
+from heedful.training.resume import has_begun, nothing_left, pick_up, run_and_checkpoint, was_tidied
+from heedful.training.signals import Stop
 from heedful.training.tasks import make_task
 
 DEFAULT_SECONDS = 600.0
 EVALUATIONS = 12
-RECIPE, METRICS = "recipe.toml", "metrics.jsonl"
 TASKS = ("translate", "generate")
 KINDS = ("transformer", "recurrent")
 
@@ -63,6 +73,9 @@ class Wishes:
     device: str = "auto"
     on_bad_line: str | None = None
     tensorboard: bool = False
+    resume: str | None = None
+    auto_batch: bool = False
+    prove_resume: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,40 +89,130 @@ class Ready:
 
 
 def train(task: str | None = None, *files: str | Path, listeners: Sequence[Listener] = (), **wishes: Any) -> Trained:
-    """Train on files and give back the loaded model: `heedful.train("translate", "train.en", "train.de")`."""
+    """Train on files and give back the loaded model: `heedful.train("translate", "train.en", "train.de")`.
+
+    `resume="run"` goes on with the run in that folder, and needs neither task nor files.
+    """
     wish = Wishes(task, tuple(str(file) for file in files), **wishes)
+    if wish.resume is not None:
+        if has_begun(wish.resume) or not said(wish):
+            return go_on(wish, listeners)
+        wish = replace(wish, out=wish.resume)
     settings = starting_settings(wish)
     folder = free_folder(wish, settings["task"])
-    ready = get_ready(settings, wish, Events(*listeners))
+    while True:
+        try:
+            return begin(settings, folder, wish, listeners)
+        except OutOfMemoryError as error:
+            if not wish.auto_batch:
+                raise
+            settings = with_smaller_batch(settings, error)
+        clear(folder)
+        now = ", ".join(f"training.{name}={settings['training'][name]}" for name in ("batch_tokens", "accumulate"))
+        Events(*listeners).emit("note", text=f"out of memory: starting over with {now}")
+
+
+def begin(settings: dict[str, Any], folder: Path, wish: Wishes, listeners: Sequence[Listener]) -> Trained:
+    """A new run: everything decided, the folder laid out with a first checkpoint, then trained."""
+    with told_plainly(settings, folder):
+        ready = get_ready(settings, wish, Events(*listeners))
+        begun, checkpoint = lay_out(ready, folder)
+        events = Events(*listeners, JsonLines(folder / METRICS), *_tensorboard(wish, folder))
+        events.emit("ready", folder=str(folder), recipe=ready.recipe.model_dump(mode="json"))
+        return carry_through(ready, folder, wish, events, begun, checkpoint)
+
+
+def lay_out(ready: Ready, folder: Path) -> tuple[Begun, Checkpoint]:
+    """The run's folder. The recipe comes last: a folder that has one can be resumed."""
     folder.mkdir(parents=True, exist_ok=True)
-    events = Events(*listeners, JsonLines(folder / METRICS), *_tensorboard(wish, folder))
-    (folder / RECIPE).write_text(to_toml(ready.recipe), encoding="utf-8")
-    for tokenizer, name in zip(ready.data.tokenizers, (TOKENIZER, TARGET_TOKENIZER), strict=False):
-        tokenizer.save(folder / name)
-    events.emit("ready", folder=str(folder), recipe=ready.recipe.model_dump(mode="json"))
-    progress = fit(ready, folder, events)
-    return conclude(ready, progress, folder, events)
+    try:
+        for tokenizer, name in zip(ready.data.tokenizers, (TOKENIZER, TARGET_TOKENIZER), strict=False):
+            tokenizer.save(folder / name)
+        begun = note_beginning(folder, ready.recipe, ready.model.config, ready.data.tokenizers, ready.device)
+        checkpoint = Keeper(folder, begun, make_trainer(ready, Events())).save()
+        replace_file(folder / RECIPE, to_toml(ready.recipe))
+    except BaseException:
+        clear(folder)
+        raise
+    return begun, checkpoint
 
 
-def starting_settings(wish: Wishes) -> dict[str, Any]:
-    """The recipe as far as the caller decided it, with every key checked."""
+def clear(folder: Path) -> None:
+    """Take away a run's folder: it was free before."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def go_on(wish: Wishes, listeners: Sequence[Listener]) -> Trained:
+    """A run from where it was left; one that is finished is given back as it is."""
+    notes, path = Events(*listeners), str(wish.resume)
+
+    def say(text: str) -> None:
+        notes.emit("note", text=text)
+
+    folder, _ = run_and_checkpoint(path)
+    if was_tidied(folder):
+        say(f"the run in {folder} is finished")
+        return load(folder, device=pick_device(wish.device))
+    run = pick_up(path, said(wish), wish.device, say)
+    if nothing_left(run):
+        say(f"the run in {folder} is finished")
+        return proved(load(folder, device=run.device), folder, wish, say)
+    with told_plainly(run.recipe.model_dump(), folder):
+        say(f"going on after step {run.checkpoint.step} of {run.recipe.training.steps}")
+        replace_file(folder / RECIPE, to_toml(run.recipe))
+        model = build(make_config(run.begun.config))
+        ready = Ready(run.recipe, encode(run.recipe, run.tokenizers), model, run.device)
+        log = JsonLines(folder / METRICS)
+        log.cut_back(run.checkpoint.step)
+        events = Events(*listeners, log, *_tensorboard(wish, folder), before=run.checkpoint.facts["seconds"])
+        return carry_through(ready, folder, wish, events, run.begun, run.checkpoint)
+
+
+def carry_through(
+    ready: Ready, folder: Path, wish: Wishes, events: Events, begun: Begun, checkpoint: Checkpoint
+) -> Trained:
+    """From a checkpoint, be it the first, to the report."""
+    progress = fit(ready, folder, events, begun, checkpoint)
+    trained = conclude(ready, progress, folder, events)
+    return proved(trained, folder, wish, lambda text: events.emit("note", text=text))
+
+
+def proved(trained: Trained, folder: Path, wish: Wishes, say: Callable[[str], object]) -> Trained:
+    """The model as it is; and, if wished, the proof that resuming is exact."""
+    if wish.prove_resume:
+        say(str(prove(folder, trained.device)))
+    return trained
+
+
+def said(wish: Wishes) -> dict[str, Any]:
+    """The part of a recipe that the caller decided, with every key checked."""
     if wish.kind not in KINDS:
         raise UsageError(f"unknown model '{wish.kind}'; {nearest(wish.kind, KINDS)}")
     settings = with_overrides(read_recipe(Path(wish.recipe)) if wish.recipe else {}, list(wish.settings))
     known_sections(settings)
-    task = wish.task or settings.get("task")
-    if task not in TASKS:
-        raise UsageError(f"unknown task '{task}'; {nearest(str(task), TASKS)}")
     given = {"train": wish.files, "valid": wish.valid, "test": wish.test}
     data: dict[str, Any] = {
         name: [str(Path(file).resolve()) for file in files] for name, files in given.items() if files
     }
     if wish.on_bad_line:
         data["on_bad_line"] = wish.on_bad_line
-    settings = {**settings, "task": task, "data": {**settings.get("data", {}), **data}}
+    changes: dict[str, Any] = {"data": data} if data else {}
+    if wish.task is not None:
+        changes["task"] = wish.task
     if wish.seed is not None:
-        settings["seed"] = wish.seed
-    if not settings["data"].get("train"):
+        changes["seed"] = wish.seed
+    if wish.steps is not None:
+        changes["training"] = {"steps": wish.steps}
+    return merged(settings, changes)
+
+
+def starting_settings(wish: Wishes) -> dict[str, Any]:
+    """The recipe as far as the caller decided it: a task and some text at least."""
+    settings = said(wish)
+    task = settings.get("task")
+    if task not in TASKS:
+        raise UsageError(f"unknown task '{task}'; {nearest(str(task), TASKS)}")
+    if not settings.get("data", {}).get("train"):
         raise UsageError(f"nothing to train on: heedful train {task} FILE …")
     return settings
 
@@ -119,7 +222,7 @@ def free_folder(wish: Wishes, task: str) -> Path:
     if wish.out is None:
         return next(path for n in range(1, 100_000) if not (path := Path(f"{task}-{n}")).exists())
     folder = Path(wish.out)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if is_taken(folder):
         raise UsageError(f"{folder} exists and is not empty; choose another --out")
     parent = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK):
@@ -164,8 +267,6 @@ def decide(
         training.setdefault("precision", "bfloat16")
     if situation.task == "generate" and "family" in chosen and chosen["family"] == "decoder":
         settings["model"].setdefault("max_length", training["context"])
-    if wish.steps is not None:
-        training["steps"] = wish.steps
     trial = make_recipe({**settings, "training": {"steps": 1, **training}})
     torch.manual_seed(trial.seed)
     model = start or build(trial.model_config_for(*(len(tokenizer) for tokenizer in data.tokenizers)))
@@ -234,7 +335,16 @@ def prepare(recipe: Recipe, size: Size) -> Prepared:
 
     if recipe.task == "translate":
         streams = [both] if text.joint else [lambda: side(0), lambda: side(1)]
-        tokenizers = learn_tokenizers(streams, config, characters=size.characters, sample=text.sample)
+    else:
+        streams = [running]
+    return encode(recipe, learn_tokenizers(streams, config, characters=size.characters, sample=text.sample))
+
+
+def encode(recipe: Recipe, tokenizers: tuple[Tokenizer, ...]) -> Prepared:
+    """The text as ids, in stores that are found again as long as nothing changes."""
+    data = recipe.data
+    train, valid = ([Path(file) for file in files] for files in (data.train, data.valid))
+    if recipe.task == "translate":
         return prepare_pairs(
             train,
             valid,
@@ -243,7 +353,7 @@ def prepare(recipe: Recipe, size: Size) -> Prepared:
             max_length=data.max_length,
             on_bad_line=data.on_bad_line,
         )
-    (tokenizer,) = learn_tokenizers([running], config, characters=size.characters, sample=text.sample)
+    (tokenizer,) = tokenizers
     return prepare_text(train, valid, tokenizer, held_out=data.held_out, on_bad_line=data.on_bad_line)
 
 
@@ -266,16 +376,23 @@ def time_step(recipe: Recipe, data: Prepared, model: nn.Module, device: torch.de
     return statistics.median(times[steps:])
 
 
-def fit(ready: Ready, folder: Path, events: Events) -> Progress:
-    """Train, saving the best model on the way."""
-    recipe, device = ready.recipe, ready.device
-    task = make_task(recipe, ready.data, device)
-    trainer = Trainer(
-        ready.model, task.objective, task.train, recipe.training, seed=recipe.seed, device=device, events=events
+def make_trainer(ready: Ready, events: Events) -> Trainer:
+    recipe, task = ready.recipe, make_task(ready.recipe, ready.data, ready.device)
+    return Trainer(
+        ready.model, task.objective, task.train, recipe.training, seed=recipe.seed, device=ready.device, events=events
     )
+
+
+def fit(ready: Ready, folder: Path, events: Events, begun: Begun, checkpoint: Checkpoint) -> Progress:
+    """Train on from a checkpoint, saving the state and the best model on the way."""
+    trainer = make_trainer(ready, events)
+    keeper = Keeper(folder, begun, trainer)
+    keeper.restore(checkpoint)
+    evaluate = make_task(ready.recipe, ready.data, ready.device).evaluate
     events.emit("begin")
     try:
-        return trainer.run(task.evaluate, lambda best: save(best, folder))
+        with Stop() as stop:
+            return trainer.run(evaluate, lambda best: save(best, folder), lambda: keeper.after_step(stop))
     finally:
         events.emit("end")
 

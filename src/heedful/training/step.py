@@ -38,7 +38,8 @@ def train_step(
 ) -> StepResult:
     """Gradients of all `batches` added up, divided by *all* their labels, clipped, applied (T1, T2).
 
-    Dropout is drawn from (seed, step), so that a resumed run drops the same values.
+    Dropout is drawn from (seed, step), so that a resumed run drops the same values. A loss or gradient that
+    is not finite changes nothing: that is decided on the device, so that the host need not wait.
     """
     model.train()
     torch.manual_seed((seed[0] << 32) + seed[1])
@@ -50,6 +51,7 @@ def train_step(
         (loss / max(1, tokens)).backward()  # type: ignore[no-untyped-call]
         total += loss.detach()
     gradient = clip(model, clip_at)
-    optimizer.step(factor)
+    finite = torch.isfinite(total) & torch.isfinite(gradient)
+    optimizer.step(factor, skip=1 - finite.float())
     optimizer.zero()
     return StepResult(total, tokens, gradient)
