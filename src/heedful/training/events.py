@@ -32,24 +32,6 @@ class Events:
             listener(event)
 
 
-class Clock:
-    """Steps, tokens and seconds since the last look."""
-
-    def __init__(self) -> None:
-        self.restart()
-
-    def restart(self) -> None:
-        self.since, self.steps, self.tokens = time.monotonic(), 0, 0
-
-    def tick(self, tokens: int) -> None:
-        self.steps, self.tokens = self.steps + 1, self.tokens + tokens
-
-    def lap(self) -> tuple[int, int, float]:
-        steps, tokens, seconds = self.steps, self.tokens, time.monotonic() - self.since
-        self.restart()
-        return steps, tokens, seconds
-
-
 class JsonLines:
     """Every event as a line of JSON, but for those that only open and close a display."""
 

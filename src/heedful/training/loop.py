@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -14,18 +13,16 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from heedful.data.batches import Batches
-from heedful.errors import NonFiniteError
 from heedful.objectives.objective import Objective
 from heedful.training.averaging import ExponentialAverage, LastAverage
-from heedful.training.events import Clock, Events
+from heedful.training.events import Events
 from heedful.training.machine import memory_in_use
 from heedful.training.optimizers import Optimizer
+from heedful.training.progress import Progress, is_finished
 from heedful.training.recipe import TrainingRecipe
 from heedful.training.schedules import factor
 from heedful.training.step import StepResult, train_step
-
-MOST_SKIPPED = 5
-"""Steps without a finite loss and gradient, one after the other, before the run is given up."""
+from heedful.training.tally import Tally
 
 
 class EpochBatches(Dataset[Any]):
@@ -51,44 +48,6 @@ class Evaluation:
     sample: tuple[str, ...] = ()
 
 
-@dataclass
-class Progress:
-    """Where a run stands: all that resuming needs besides tensors."""
-
-    step: int = 0
-    epoch: int = 0
-    index: int = 0
-    best: float = -float("inf")
-    best_step: int = 0
-    stale: int = 0
-    """Evaluations since the best."""
-    tokens: int = 0
-    loss: float = 0.0
-    """Since the last report, summed over `labels`."""
-    labels: int = 0
-    skipped: int = 0
-    """Steps that were not taken because their loss or gradient was not finite."""
-    skipped_in_a_row: int = 0
-    history: list[dict[str, int | float]] = field(default_factory=list)
-
-
-def is_finished(recipe: TrainingRecipe, progress: Progress) -> bool:
-    """Whether all steps are taken, or patience is at an end."""
-    return progress.step >= recipe.steps or 0 < recipe.patience <= progress.stale
-
-
-@dataclass(frozen=True)
-class Place:
-    """Which step a result belongs to, and its last batch."""
-
-    step: int
-    epoch: int
-    index: int
-
-    def __str__(self) -> str:
-        return f"step {self.step} (epoch {self.epoch}, batch {self.index})"
-
-
 class Trainer:
     """A model, what it learns from, and how far it has got."""
 
@@ -112,8 +71,7 @@ class Trainer:
         elif recipe.average == "last":
             self.average = LastAverage(model, recipe.average_last)
         self.progress = Progress()
-        self.recent: list[tuple[Place, StepResult]] = []
-        self.clock = Clock()
+        self.tally = Tally(self.progress, events)
 
     def run(
         self,
@@ -124,11 +82,9 @@ class Trainer:
         """Step until the recipe's end or until no evaluation gets better; the best model is saved on the way."""
         recipe, progress = self.recipe, self.progress
         stream = self.stream()
-        self.clock.restart()
+        self.tally.restart_clock()
         while not self.finished:
-            result = self.step(stream)
-            self.recent.append((Place(progress.step, progress.epoch, progress.index - 1), result))
-            self.clock.tick(result.tokens)
+            self.tally.add(self.step(stream))
             evaluating = progress.step % recipe.evaluate_every == 0 or progress.step == recipe.steps
             if evaluating or progress.step % self._report_every() == 0:
                 self._report()
@@ -179,46 +135,22 @@ class Trainer:
         return max(1, min(50, self.recipe.evaluate_every // 5))
 
     def _report(self) -> None:
-        progress = self.progress
-        gradient = self.recent[-1][1].gradient
-        self._settle()
-        steps, tokens, seconds = self.clock.lap()
-        loss = progress.loss / progress.labels if progress.labels else math.nan
-        progress.loss, progress.labels = 0.0, 0
-        progress.history.append({"step": progress.step, "loss": loss})
+        """Reading the loss waits for the device: done seldom."""
+        progress, window = self.progress, self.tally.close()
+        progress.history.append({"step": progress.step, "loss": window.loss})
         self.events.emit(
             "step",
             step=progress.step,
             steps=self.recipe.steps,
-            loss=loss,
-            gradient=float(gradient),
+            loss=window.loss,
+            gradient=window.gradient,
             learning_rate=self.optimizer.rate,
-            tokens_per_second=tokens / max(1e-9, seconds),
-            seconds_per_step=seconds / steps,
+            tokens_per_second=window.tokens / window.seconds,
+            seconds_per_step=window.seconds / window.steps,
             memory_gib=memory_in_use(self.device) / 2**30,
             epoch=progress.epoch,
             skipped=progress.skipped,
         )
-
-    def _settle(self) -> None:
-        """Add up what the latest steps gave. Reading it waits for the device, so it is done seldom."""
-        if not self.recent:
-            return
-        progress = self.progress
-        read = torch.stack([torch.stack([result.loss, result.gradient]) for _, result in self.recent]).tolist()
-        for (place, result), (loss, gradient) in zip(self.recent, read, strict=True):
-            if math.isfinite(loss) and math.isfinite(gradient):
-                progress.loss, progress.labels = progress.loss + loss, progress.labels + result.tokens
-                progress.skipped_in_a_row = 0
-                continue
-            progress.skipped, progress.skipped_in_a_row = progress.skipped + 1, progress.skipped_in_a_row + 1
-            self.events.emit("note", step=place.step, text=f"skipped {place}: loss {loss:.3g}, gradient {gradient:.3g}")
-            if progress.skipped_in_a_row == MOST_SKIPPED:
-                raise NonFiniteError(
-                    f"the loss or gradient was not finite {MOST_SKIPPED} times in a row, last at {place}: look at "
-                    f"the data there, or lower training.learning_rate={self.recipe.learning_rate:g}"
-                )
-        self.recent = []
 
     def _evaluate(self, evaluate: Callable[[nn.Module], Evaluation], save_best: Callable[[nn.Module], object]) -> None:
         progress = self.progress
@@ -241,11 +173,11 @@ class Trainer:
             best=better,
             sample=found.sample,
         )
-        self.clock.restart()
+        self.tally.restart_clock()
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """All that going on needs: tensors by name, and plain facts."""
-        self._settle()
+        self.tally.settle()
         parts = {"model": self.model.state_dict(), "optimizer": self.optimizer.state()}
         if self.average is not None:
             parts["average"] = self.average.state()

@@ -26,8 +26,8 @@ from heedful.training.begun import (
 )
 from heedful.training.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint
 from heedful.training.events import METRICS
-from heedful.training.loop import Progress, is_finished
 from heedful.training.machine import pick_device
+from heedful.training.progress import Progress, is_finished
 from heedful.training.recipe import RECIPE, Recipe, make_recipe, merged, read_recipe
 
 Say = Callable[[str], object]

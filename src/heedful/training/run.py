@@ -31,8 +31,9 @@ from heedful.training.choose import MOST_EPOCHS, Situation, choose_model, choose
 from heedful.training.events import METRICS, Events, JsonLines, Listener, TensorBoard
 from heedful.training.faults import told_plainly, with_smaller_batch
 from heedful.training.keeper import Keeper
-from heedful.training.loop import Progress, Trainer
+from heedful.training.loop import Trainer
 from heedful.training.machine import describe_machine, matmul_flops, pick_device
+from heedful.training.progress import Progress
 from heedful.training.proof import prove
 from heedful.training.recipe import (
     RECIPE,

@@ -1,0 +1,106 @@
+"""Interruption changes nothing: killed at any moment and resumed, a run ends with the same bits."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heedful.training.checkpoint import checkpoints
+
+STEPS = 40
+SMALL = {
+    "tokenizer.kind": "characters",
+    "model.width": 16,
+    "model.dropout": 0.2,
+    "training.batch_tokens": 400,
+    "training.accumulate": 2,
+    "training.evaluate_every": 10,
+    "training.checkpoint_every": 4,
+    "training.warmup": 5,
+    "training.learning_rate": 0.01,
+}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "transformer": {"model.heads": 2, "model.layers": 1, "training.optimizer": "muon", "training.workers": 1},
+    "recurrent": {"training.average": "last", "training.average_last": 3, "tokenizer.subword_dropout": 0.0},
+}
+CLOCK = {"seconds", "tokens_per_second", "seconds_per_step", "memory_gib", "folder", "card"}
+
+
+def command(dates: Path, family: str, **changes: Any) -> list[str | Path]:
+    settings = {**SMALL, **FAMILIES[family], "training.steps": STEPS, **changes}
+    words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    pair = [dates / "train.source", dates / "train.target"]
+    valid = ["--valid", dates / "valid.source", dates / "valid.target"]
+    return ["train", "translate", *pair, *valid, "--model", family, "--device", "cpu", *words]
+
+
+def result(run: Path) -> dict[str, Any]:
+    """All that a run leaves behind, but for what a clock measured."""
+    events = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    told = [event for event in events if event["kind"] in ("step", "evaluation", "done")]
+    end = checkpoints(run / "training")[0]
+    return {
+        "model": digest(run / "model.safetensors"),
+        "state": digest(end / "state.safetensors"),
+        "progress": json.loads((end / "facts.json").read_text())["progress"],
+        "metrics": [{key: value for key, value in event.items() if key not in CLOCK} for event in told],
+        "card": (run / "card.md").read_text(),
+        "names": sorted(str(path.relative_to(run)) for path in run.rglob("*")),
+    }
+
+
+def digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def straight(nursery: Any, dates: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What each family comes to when nothing happens, and the seconds its training takes."""
+    known: dict[str, tuple[dict[str, Any], float]] = {}
+
+    def of(family: str) -> tuple[dict[str, Any], float]:
+        if family not in known:
+            folder = tmp_path_factory.mktemp(family)
+            done = nursery.run(*command(dates, family), "--out", "run", folder=folder)
+            assert done.code == 0, done.said
+            events = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+            known[family] = result(folder / "run"), events[-2]["seconds"] - events[0]["seconds"]
+        return known[family]
+
+    return of
+
+
+def killed_often(nursery: Any, dates: Path, family: str, folder: Path, kills: int, seconds: float) -> Iterator[str]:
+    """Kill after random times and resume each time; says where each kill hit."""
+    draw = random.Random(family)
+    for _ in range(kills):
+        process = nursery.start(*command(dates, family), "--resume", "run", folder=folder)
+        if (folder / "run" / "recipe.toml").exists():
+            process.until("run" if (folder / "run" / "card.md").exists() else "going on")
+        time.sleep(draw.uniform(0.01, 0.3 + 2 * seconds / kills))
+        process.send(signal.SIGKILL)
+        done = process.wait()
+        assert done.code in (-signal.SIGKILL, 0), done.said
+        inside = [path.name for path in folder.glob("run/**/*.tmp")]
+        yield f"{done.code}: {(done.said.strip().splitlines() or [''])[-1][:40]} {inside or ''}"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
+def test_killed_at_random_and_resumed_is_as_if_never_killed(
+    nursery: Any, dates: Path, straight: Any, family: str, kills: int, tmp_path: Path
+) -> None:
+    expected, seconds = straight(family)
+    hits = list(killed_often(nursery, dates, family, tmp_path, kills, seconds))
+    print("", *hits, sep="\n")
+    done = nursery.run(*command(dates, family), "--resume", "run", folder=tmp_path)
+    assert done.code == 0, done.said
+    assert result(tmp_path / "run") == expected
