@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -63,34 +64,41 @@ def digest(file: Path) -> str:
 
 @pytest.fixture(scope="module")
 def straight(nursery: Any, dates: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What each family comes to when nothing happens, and the seconds its training takes."""
-    known: dict[str, tuple[dict[str, Any], float]] = {}
+    """What each family comes to when nothing happens."""
+    known: dict[str, dict[str, Any]] = {}
 
-    def of(family: str) -> tuple[dict[str, Any], float]:
+    def of(family: str) -> dict[str, Any]:
         if family not in known:
             folder = tmp_path_factory.mktemp(family)
             done = nursery.run(*command(dates, family), "--out", "run", folder=folder)
             assert done.code == 0, done.said
-            events = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
-            known[family] = result(folder / "run"), events[-2]["seconds"] - events[0]["seconds"]
+            known[family] = result(folder / "run")
         return known[family]
 
     return of
 
 
-def killed_often(nursery: Any, dates: Path, family: str, folder: Path, kills: int, seconds: float) -> Iterator[str]:
-    """Kill after random times and resume each time; says where each kill hit."""
+def killed_often(nursery: Any, dates: Path, family: str, folder: Path, kills: int) -> Iterator[str]:
+    """Kill all along the way, from the layout of the folder to the report, each time at a random moment."""
     draw = random.Random(family)
-    for _ in range(kills):
+    for kill in range(kills):
         process = nursery.start(*command(dates, family), "--resume", "run", folder=folder)
-        if (folder / "run" / "recipe.toml").exists():
-            process.until("run" if (folder / "run" / "card.md").exists() else "going on")
-        time.sleep(draw.uniform(0.01, 0.3 + 2 * seconds / kills))
+        target = STEPS * kill // (kills - 1)
+        wait_for_step(process, target)
+        time.sleep(draw.uniform(0, 0.3))
         process.send(signal.SIGKILL)
         done = process.wait()
         assert done.code in (-signal.SIGKILL, 0), done.said
         inside = [path.name for path in folder.glob("run/**/*.tmp")]
-        yield f"{done.code}: {(done.said.strip().splitlines() or [''])[-1][:40]} {inside or ''}"
+        yield f"{target}: {done.code} {(done.said.strip().splitlines() or [''])[-1][:40]} {inside or ''}"
+
+
+def wait_for_step(process: Any, step: int) -> None:
+    """Until it has told of this step, or goes on from a later one."""
+    end = time.monotonic() + 60
+    while step and max(map(int, re.findall(r"step +(\d+)", process.said())), default=0) < step:
+        assert time.monotonic() < end, process.said()
+        time.sleep(0.005)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -98,8 +106,8 @@ def killed_often(nursery: Any, dates: Path, family: str, folder: Path, kills: in
 def test_killed_at_random_and_resumed_is_as_if_never_killed(
     nursery: Any, dates: Path, straight: Any, family: str, kills: int, tmp_path: Path
 ) -> None:
-    expected, seconds = straight(family)
-    hits = list(killed_often(nursery, dates, family, tmp_path, kills, seconds))
+    expected = straight(family)
+    hits = list(killed_often(nursery, dates, family, tmp_path, kills))
     print("", *hits, sep="\n")
     done = nursery.run(*command(dates, family), "--resume", "run", folder=tmp_path)
     assert done.code == 0, done.said
