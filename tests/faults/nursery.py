@@ -6,11 +6,13 @@ One request a line on standard input, one answer a line on standard output:
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import resource
 import signal
 import sys
+import traceback
 from typing import Any
 
 # Imported here, once, because a process imports them sooner or later: torch's optimizers need its compiler.
@@ -60,7 +62,19 @@ def child(request: dict[str, Any]) -> None:
         die_at(request["kill_at"])
     exec(request["before"], {})
     sys.argv = ["heedful", *request["arguments"]]
-    main()
+    code: Any = 1
+    try:
+        main()
+        code = 0
+    except SystemExit as end:
+        code = end.code or 0
+    except BaseException:
+        traceback.print_exc()
+    finally:  # taking an interpreter of this size apart would take two seconds
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def serve() -> None:
@@ -71,7 +85,6 @@ def serve() -> None:
             answer({"code": os.waitstatus_to_exitcode(os.waitpid(request["wait"], 0)[1])})
         elif (pid := os.fork()) == 0:
             child(request)
-            return
         else:
             answer({"pid": pid})
 

@@ -112,3 +112,39 @@ def test_killed_at_random_and_resumed_is_as_if_never_killed(
     done = nursery.run(*command(dates, family), "--resume", "run", folder=tmp_path)
     assert done.code == 0, done.said
     assert result(tmp_path / "run") == expected
+
+
+@pytest.mark.parametrize("points", [range(4, 60, 14), pytest.param(range(1, 120), marks=pytest.mark.slow)])
+def test_killed_at_any_call_that_changes_files_is_as_if_never_killed(
+    nursery: Any, dates: Path, straight: Any, points: range, tmp_path: Path
+) -> None:
+    """Each process gets a little further: through the folder's layout, checkpoints and saves of the best model."""
+    for number in points:
+        killed = nursery.run(*command(dates, "recurrent"), "--resume", "run", folder=tmp_path, kill_at=number)
+        assert killed.code == -signal.SIGKILL, killed.said
+    done = nursery.run(*command(dates, "recurrent"), "--resume", "run", folder=tmp_path)
+    assert done.code == 0, done.said
+    assert result(tmp_path / "run") == straight("recurrent")
+
+
+def test_asked_to_stop_it_saves_says_how_to_go_on_and_twice_stops_at_once(
+    nursery: Any, dates: Path, straight: Any, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    for number, step, code in ((signal.SIGINT, 2, 130), (signal.SIGTERM, 12, 143)):
+        process = nursery.start(*command(dates, "transformer"), "--resume", "run", folder=tmp_path)
+        wait_for_step(process, step)
+        process.send(number)
+        done = process.wait()
+        assert done.code == code, done.said
+        last = done.said.strip().splitlines()[-1]
+        assert "go on with: heedful train --resume run" in last
+        assert f"after step {int(checkpoints(run / 'training')[0].name[5:])} " in last, "it stopped where it was"
+    process = nursery.start("train", "--resume", "run", folder=tmp_path)
+    wait_for_step(process, 24)
+    process.send(signal.SIGINT)
+    process.send(signal.SIGTERM)
+    assert process.wait().code in (130, 143)
+    done = nursery.run("train", "--resume", "run", folder=tmp_path)
+    assert done.code == 0, done.said
+    assert result(run) == straight("transformer")
