@@ -18,7 +18,10 @@ DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @contextmanager
 def told_plainly(settings: dict[str, Any], folder: Path) -> Iterator[None]:
-    """Memory, disk and worker processes that give out become one line each; all other errors pass."""
+    """Memory, disk and worker processes that give out become one line each; all other errors pass.
+
+    `settings` are looked at when it happens: by then more may be decided than when training was asked for.
+    """
     try:
         yield
     except (RuntimeError, MemoryError, OSError) as error:
@@ -45,7 +48,7 @@ def _plain(error: Exception, training: dict[str, Any], folder: Path) -> HeedfulE
 
 def _out_of_memory(training: dict[str, Any]) -> OutOfMemoryError:
     if "batch_tokens" not in training:
-        return OutOfMemoryError("out of memory while the text was being read")
+        return OutOfMemoryError("out of memory, and not for the size of batches: this needs a machine with more of it")
     tokens, accumulate = training["batch_tokens"], training.get("accumulate", 1)
     return OutOfMemoryError(
         f"out of memory with training.batch_tokens={tokens}: lower it (training.batch_tokens={max(1, tokens // 2)} "
@@ -55,13 +58,13 @@ def _out_of_memory(training: dict[str, Any]) -> OutOfMemoryError:
     )
 
 
+SMALLEST = 64
+"""Tokens of a batch that it is no use to halve."""
+
+
 def with_smaller_batch(settings: dict[str, Any], error: OutOfMemoryError) -> dict[str, Any]:
     """Half the batch, twice as often before each step; an error when there is nothing left to halve."""
     if error.batch_tokens < SMALLEST:
         raise error
     halved = {"batch_tokens": error.batch_tokens // 2, "accumulate": 2 * error.accumulate}
     return {**settings, "training": {**settings["training"], **halved}}
-
-
-SMALLEST = 64
-"""Tokens of a batch that it is no use to halve."""

@@ -174,7 +174,8 @@ def carry_through(
 ) -> Trained:
     """From a checkpoint, be it the first, to the report."""
     progress = fit(ready, folder, events, begun, checkpoint)
-    trained = conclude(ready, progress, folder, events)
+    with told_plainly({}, folder):  # smaller batches would be no help here
+        trained = conclude(ready, progress, folder, events)
     return proved(trained, folder, wish, lambda text: events.emit("note", text=text))
 
 
