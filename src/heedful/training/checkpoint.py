@@ -80,7 +80,7 @@ def read_checkpoint(path: Path, run: str) -> Checkpoint:
         if facts.pop("format") != FORMAT:
             raise CheckpointError(f"{path / FACTS} is of another format than {FORMAT}")
         found = Checkpoint(facts.pop("run"), facts.pop("step"), load_file(path / TENSORS), facts)
-    except (ValueError, KeyError, AttributeError, RecursionError, SafetensorError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
         raise CheckpointError(f"{path} is no checkpoint of heedful: {error}") from None
     if found.run != run:
         raise CheckpointError(f"{path} belongs to another run")
