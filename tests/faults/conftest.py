@@ -47,6 +47,10 @@ class Running:
     def send(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
 
+    def press(self, number: signal.Signals) -> None:
+        """Send it to every process of the run, as a terminal does."""
+        os.killpg(self.pid, number)
+
     def wait(self) -> Done:
         return Done(self.home.ask(wait=self.pid)["code"], self.said())
 

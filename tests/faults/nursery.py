@@ -51,6 +51,7 @@ def die_at(number: int) -> None:
 
 
 def child(request: dict[str, Any]) -> None:
+    os.setsid()
     os.chdir(request["folder"])
     out = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(out, 1)

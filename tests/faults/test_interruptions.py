@@ -134,7 +134,7 @@ def test_asked_to_stop_it_saves_says_how_to_go_on_and_twice_stops_at_once(
     for number, step, code in ((signal.SIGINT, 2, 130), (signal.SIGTERM, 12, 143)):
         process = nursery.start(*command(dates, "transformer"), "--resume", "run", folder=tmp_path)
         wait_for_step(process, step)
-        process.send(number)
+        process.press(number) if number == signal.SIGINT else process.send(number)
         done = process.wait()
         assert done.code == code, done.said
         last = done.said.strip().splitlines()[-1]
@@ -148,3 +148,19 @@ def test_asked_to_stop_it_saves_says_how_to_go_on_and_twice_stops_at_once(
     done = nursery.run("train", "--resume", "run", folder=tmp_path)
     assert done.code == 0, done.said
     assert result(run) == straight("transformer")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_proof_kills_and_resumes_and_the_card_tells(nursery: Any, dates: Path, family: str, tmp_path: Path) -> None:
+    done = nursery.run(*command(dates, family), "--out", "run", "--prove-resume", folder=tmp_path)
+    assert done.code == 0, done.said
+    assert "the same, bit for bit" in done.said
+    card = (tmp_path / "run" / "card.md").read_text()
+    assert card.count("## Resuming, proved") == 1
+    straight, resumed = re.findall(r"SHA-256 (\w{64})", card)
+    assert straight == resumed
+    again = nursery.run("train", "--resume", "run", "--prove-resume", folder=tmp_path)
+    assert again.code == 0, again.said
+    assert (tmp_path / "run" / "card.md").read_text() == card
+    assert not list((tmp_path / "run").glob("proof-*"))

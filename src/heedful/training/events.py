@@ -63,14 +63,14 @@ def _step_of(line: str) -> int:
 
 
 class TensorBoard:
-    """Numbers as TensorBoard curves."""
+    """Numbers as TensorBoard curves, from after `step` on: what an interrupted run showed later is taken back."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, step: int = 0) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise UsageError("--tensorboard needs the package tensorboard: pip install tensorboard") from None
-        self.writer = SummaryWriter(str(folder))
+        self.writer = SummaryWriter(str(folder), purge_step=step + 1 if step else None)
 
     def __call__(self, event: dict[str, Any]) -> None:
         for name, value in event.items():

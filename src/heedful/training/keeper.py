@@ -25,11 +25,13 @@ class Keeper:
         return checkpoint
 
     def restore(self, checkpoint: Checkpoint) -> None:
+        """Take the state over. Its tensors are let go: they are as large as all that training holds."""
         try:
             self.trainer.restore(checkpoint.tensors, checkpoint.facts["progress"])
         except (RuntimeError, KeyError, TypeError) as error:
             why = str(error).replace("\n", " ")
             raise CheckpointError(f"the checkpoint of step {checkpoint.step} does not fit the model: {why}") from None
+        checkpoint.tensors.clear()
 
     def after_step(self, stop: Stop) -> None:
         recipe, step = self.trainer.recipe, self.trainer.progress.step

@@ -44,6 +44,10 @@ class Unfinished:
     tokenizers: tuple[Tokenizer, ...]
     device: torch.device
 
+    @property
+    def kind(self) -> str:
+        return "recurrent" if str(self.begun.config["family"]).startswith("recurrent") else "transformer"
+
 
 def has_begun(path: str) -> bool:
     """Whether there is a run to resume; a folder laid out half, or not at all, is none."""

@@ -47,7 +47,7 @@ from heedful.training.recipe import (
 )
 from heedful.training.resume import has_begun, nothing_left, pick_up, run_and_checkpoint, was_tidied
 from heedful.training.signals import Stop
-from heedful.training.tasks import make_task
+from heedful.training.tasks import Task, make_task
 
 DEFAULT_SECONDS = 600.0
 EVALUATIONS = 12
@@ -130,7 +130,8 @@ def lay_out(ready: Ready, folder: Path) -> tuple[Begun, Checkpoint]:
         for tokenizer, name in zip(ready.data.tokenizers, (TOKENIZER, TARGET_TOKENIZER), strict=False):
             tokenizer.save(folder / name)
         begun = note_beginning(folder, ready.recipe, ready.model.config, ready.data.tokenizers, ready.device)
-        checkpoint = Keeper(folder, begun, make_trainer(ready, Events())).save()
+        task = make_task(ready.recipe, ready.data, ready.device)
+        checkpoint = Keeper(folder, begun, make_trainer(ready, task, Events())).save()
         replace_file(folder / RECIPE, to_toml(ready.recipe))
     except BaseException:
         clear(folder)
@@ -155,6 +156,8 @@ def go_on(wish: Wishes, listeners: Sequence[Listener]) -> Trained:
         say(f"the run in {folder} is finished")
         return load(folder, device=pick_device(wish.device))
     run = pick_up(path, said(wish), wish.device, say)
+    if wish.kind not in ("transformer", run.kind):
+        raise UsageError(f"the run in {folder} trains a {run.kind} model, not a {wish.kind} one")
     if nothing_left(run):
         say(f"the run in {folder} is finished")
         return proved(load(folder, device=run.device), folder, wish, say)
@@ -165,7 +168,9 @@ def go_on(wish: Wishes, listeners: Sequence[Listener]) -> Trained:
         ready = Ready(run.recipe, encode(run.recipe, run.tokenizers), model, run.device)
         log = JsonLines(folder / METRICS)
         log.cut_back(run.checkpoint.step)
-        events = Events(*listeners, log, *_tensorboard(wish, folder), before=run.checkpoint.facts["seconds"])
+        events = Events(
+            *listeners, log, *_tensorboard(wish, folder, run.checkpoint.step), before=run.checkpoint.facts["seconds"]
+        )
         return carry_through(ready, folder, wish, events, run.begun, run.checkpoint)
 
 
@@ -378,23 +383,23 @@ def time_step(recipe: Recipe, data: Prepared, model: nn.Module, device: torch.de
     return statistics.median(times[steps:])
 
 
-def make_trainer(ready: Ready, events: Events) -> Trainer:
-    recipe, task = ready.recipe, make_task(ready.recipe, ready.data, ready.device)
+def make_trainer(ready: Ready, task: Task, events: Events) -> Trainer:
+    recipe, device = ready.recipe, ready.device
     return Trainer(
-        ready.model, task.objective, task.train, recipe.training, seed=recipe.seed, device=ready.device, events=events
+        ready.model, task.objective, task.train, recipe.training, seed=recipe.seed, device=device, events=events
     )
 
 
 def fit(ready: Ready, folder: Path, events: Events, begun: Begun, checkpoint: Checkpoint) -> Progress:
     """Train on from a checkpoint, saving the state and the best model on the way."""
-    trainer = make_trainer(ready, events)
+    task = make_task(ready.recipe, ready.data, ready.device)
+    trainer = make_trainer(ready, task, events)
     keeper = Keeper(folder, begun, trainer)
     keeper.restore(checkpoint)
-    evaluate = make_task(ready.recipe, ready.data, ready.device).evaluate
     events.emit("begin")
     try:
         with Stop() as stop:
-            return trainer.run(evaluate, lambda best: save(best, folder), lambda: keeper.after_step(stop))
+            return trainer.run(task.evaluate, lambda best: save(best, folder), lambda: keeper.after_step(stop))
     finally:
         events.emit("end")
 
@@ -440,5 +445,5 @@ def samples(best: Trained, data: Prepared, number: int = 5) -> list[tuple[str, .
     return [(source, output, target) for (source, target), output in zip(shown, outputs, strict=True)]
 
 
-def _tensorboard(wish: Wishes, folder: Path) -> list[Listener]:
-    return [TensorBoard(folder / "tensorboard")] if wish.tensorboard else []
+def _tensorboard(wish: Wishes, folder: Path, step: int = 0) -> list[Listener]:
+    return [TensorBoard(folder / "tensorboard", step)] if wish.tensorboard else []

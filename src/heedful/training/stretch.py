@@ -20,10 +20,12 @@ from heedful.training.checkpoint import Checkpoint
 from heedful.training.events import Events
 from heedful.training.keeper import Keeper
 from heedful.training.loop import Evaluation
+from heedful.training.machine import pick_device
 from heedful.training.recipe import RECIPE, Recipe, make_recipe, merged, read_recipe
 from heedful.training.resume import has_begun, pick_up, tokenizer_files
 from heedful.training.run import Ready, encode, lay_out, make_trainer
 from heedful.training.signals import Stop
+from heedful.training.tasks import make_task
 
 STEPS = 30
 SHORT = {"steps": STEPS, "evaluate_every": STEPS // 2, "checkpoint_every": 7, "keep": 2, "patience": 0}
@@ -34,7 +36,7 @@ def walk(source: Path, copy: Path, device: torch.device, kill_after: int) -> Non
     if device.type == "cuda":
         torch.use_deterministic_algorithms(True, warn_only=True)
     ready, begun, checkpoint = resumed(copy, device) if has_begun(str(copy)) else begun_anew(source, copy, device)
-    trainer = make_trainer(ready, Events())
+    trainer = make_trainer(ready, make_task(ready.recipe, ready.data, device), Events())
     keeper = Keeper(copy, begun, trainer)
     keeper.restore(checkpoint)
 
@@ -64,4 +66,4 @@ def get_ready(recipe: Recipe, tokenizers: tuple[Tokenizer, ...], device: torch.d
 
 
 if __name__ == "__main__":
-    walk(Path(sys.argv[1]), Path(sys.argv[2]), torch.device(sys.argv[3]), int(sys.argv[4]))
+    walk(Path(sys.argv[1]), Path(sys.argv[2]), pick_device(sys.argv[3]), int(sys.argv[4]))
