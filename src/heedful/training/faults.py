@@ -51,8 +51,8 @@ def _out_of_memory(training: dict[str, Any]) -> OutOfMemoryError:
         return OutOfMemoryError("out of memory, and not for the size of batches: this needs a machine with more of it")
     tokens, accumulate = training["batch_tokens"], training.get("accumulate", 1)
     return OutOfMemoryError(
-        f"out of memory with training.batch_tokens={tokens}: lower it (training.batch_tokens={max(1, tokens // 2)} "
-        f"with training.accumulate={2 * accumulate} learns from as much at each step), or let --auto-batch do so",
+        f"out of memory with training.batch_tokens={tokens}: start again with {max(1, tokens // 2)} of them and "
+        f"training.accumulate={2 * accumulate}, which learns from as much at each step; --auto-batch does so by itself",
         tokens,
         accumulate,
     )

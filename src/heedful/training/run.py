@@ -154,7 +154,7 @@ def go_on(wish: Wishes, listeners: Sequence[Listener]) -> Trained:
     folder, _ = run_and_checkpoint(path)
     if was_tidied(folder):
         say(f"the run in {folder} is finished")
-        return load(folder, device=pick_device(wish.device))
+        return proved(load(folder, device=pick_device(wish.device)), folder, wish, say)
     run = pick_up(path, said(wish), wish.device, say)
     if wish.kind not in ("transformer", run.kind):
         raise UsageError(f"the run in {folder} trains a {run.kind} model, not a {wish.kind} one")
