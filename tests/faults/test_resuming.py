@@ -19,6 +19,7 @@ SETTINGS = {
     "model.layers": 1,
     "training.batch_tokens": 400,
     "training.evaluate_every": 5,
+    "training.checkpoint_every": 5,
     "training.keep": 3,
     "training.schedule": "constant",
 }

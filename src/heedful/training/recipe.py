@@ -74,7 +74,7 @@ class TrainingRecipe(Config):
     patience: NonNegativeInt = 0
     """Evaluations without a better score before stopping; 0: never stop early."""
     checkpoint_every: NonNegativeInt = 0
-    """Steps between checkpoints; 0: one at every evaluation."""
+    """Steps between checkpoints; 0: one at every evaluation, as long as that takes less than 3% of the time."""
     keep: PositiveInt = 2
     """Checkpoints kept; the best model is kept besides."""
     precision: Literal["float32", "bfloat16"] = "float32"
