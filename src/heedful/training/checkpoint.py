@@ -34,37 +34,52 @@ class Checkpoint:
     tensors: dict[str, Tensor]
     facts: dict[str, Any]
 
+    @property
+    def folder(self) -> str:
+        return f"step-{self.step:08d}"
+
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
     """Add a checkpoint to those in `folder`, then drop all but the `keep` newest up to it.
 
     Later ones belong to steps that are about to be taken again: they go, too.
     """
-    final = folder / f"step-{checkpoint.step:08d}"
+    final = folder / checkpoint.folder
     aside = final.with_suffix(".tmp")
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
     size = sum(tensor.nbytes for tensor in tensors.values())
     about = {"format": FORMAT, "run": checkpoint.run, "step": checkpoint.step}
     try:
-        for left in folder.glob("step-*.tmp"):  # of a save that was cut off
-            shutil.rmtree(left)
+        shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
         save_file(tensors, aside / TENSORS)
         (aside / FACTS).write_text(json.dumps({**about, **checkpoint.facts}) + "\n", encoding="utf-8")
         write_manifest(aside, (TENSORS, FACTS))
         sync(aside)
-        shutil.rmtree(final, ignore_errors=True)
+        _remove([path for path in checkpoints(folder) if path >= final])
         aside.rename(final)
         sync(folder)
     except (OSError, SafetensorError) as error:
         raise HeedfulError(f"{final}: the checkpoint's {size:,} bytes could not be written: {error}") from None
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-    steps = checkpoints(folder)
-    here = steps.index(final)
-    for other in (*steps[:here], *steps[here + keep :]):
-        shutil.rmtree(other, ignore_errors=True)
+    tidy(folder, checkpoint, keep=keep)
     return final
+
+
+def tidy(folder: Path, newest: Checkpoint, *, keep: int) -> None:
+    """Drop what kills have left behind, and all but the `keep` newest up to this one."""
+    for left in folder.glob("step-*.tmp"):
+        shutil.rmtree(left, ignore_errors=True)
+    _remove([path for path in checkpoints(folder) if path.name <= newest.folder][keep:])
+
+
+def _remove(paths: list[Path]) -> None:
+    """By renaming first, so that a kill never leaves half a checkpoint under a name that promises a whole one."""
+    for path in paths:
+        aside = path.with_suffix(".old.tmp")
+        path.rename(aside)
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def checkpoints(folder: Path) -> list[Path]:

@@ -24,7 +24,7 @@ from heedful.training.begun import (
     refuse_other_text,
     tokenizer_sums,
 )
-from heedful.training.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint
+from heedful.training.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint, tidy
 from heedful.training.events import METRICS
 from heedful.training.machine import pick_device
 from heedful.training.progress import Progress, is_finished
@@ -77,6 +77,7 @@ def pick_up(path: str, said: dict[str, Any], device: str, say: Say) -> Unfinishe
         raise CheckpointError(f"{folder / TOKENIZER} is not the tokenizer the run began with")
     state = folder / STATE
     checkpoint = read_checkpoint(chosen, begun.name) if chosen else newest_checkpoint(state, begun.name, say)
+    tidy(state, checkpoint, keep=asked.training.keep)
     there = device_again(begun, device)
     if changed := other_machine(begun, there):
         say(f"not on the machine it began on ({changed}): the last digits may differ from an uninterrupted run's")

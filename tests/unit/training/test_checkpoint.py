@@ -12,7 +12,14 @@ import torch
 from heedful.errors import CheckpointError, HeedfulError
 from heedful.folder import write_manifest
 from heedful.training import checkpoint as module
-from heedful.training.checkpoint import Checkpoint, checkpoints, newest_checkpoint, read_checkpoint, write_checkpoint
+from heedful.training.checkpoint import (
+    Checkpoint,
+    checkpoints,
+    newest_checkpoint,
+    read_checkpoint,
+    tidy,
+    write_checkpoint,
+)
 
 
 def state(step: int, run: str = "a") -> Checkpoint:
@@ -97,3 +104,12 @@ def test_a_failed_write_leaves_the_older_and_no_debris(tmp_path: Path, monkeypat
         write_checkpoint(tmp_path, state(20), keep=1)
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000010"]
     assert read_checkpoint(tmp_path / "step-00000010", "a").step == 10
+
+
+def test_what_kills_left_behind_is_tidied_away_but_nothing_newer(tmp_path: Path) -> None:
+    for step in (10, 20, 30, 40):
+        write_checkpoint(tmp_path, state(step), keep=9)
+    (tmp_path / "step-00000050.tmp").mkdir()
+    (tmp_path / "step-00000005.old.tmp").mkdir()
+    tidy(tmp_path, state(30), keep=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000020", "step-00000030", "step-00000040"]

@@ -30,7 +30,7 @@ def keeper(folder: Path, every: int = 0) -> Keeper:
     settings: dict[str, Any] = {
         "task": "generate",
         "data": {"train": ()},
-        "tokenizer": {"vocabulary": 20},
+        "tokenizer": {"vocabulary": 300},
         "model": {"family": "decoder"},
         "training": training.model_dump(),
     }
