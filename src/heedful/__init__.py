@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from heedful.models.presets import PRESETS, preset
     from heedful.models.recurrent import RecurrentDecoder, RecurrentEncoderDecoder
     from heedful.trained import Trained, load
-    from heedful.training.run import train
+    from heedful.training.run import plan, train
 
 # Each name is imported when first used: `import heedful` alone does not wait for torch.
 _HOMES = {
@@ -52,7 +52,7 @@ _HOMES = {
     "models.presets": ("PRESETS", "preset"),
     "models.recurrent": ("RecurrentDecoder", "RecurrentEncoderDecoder"),
     "trained": ("Trained", "load"),
-    "training.run": ("train",),
+    "training.run": ("plan", "train"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -81,6 +81,7 @@ __all__ = [
     "count",
     "fused_attention",
     "load",
+    "plan",
     "preset",
     "record",
     "replace",

@@ -32,7 +32,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "transformer": {"model.heads": 2, "model.layers": 1, "training.optimizer": "muon", "training.workers": 1},
     "recurrent": {"training.average": "last", "training.average_last": 3, "tokenizer.subword_dropout": 0.0},
 }
-CLOCK = {"seconds", "tokens_per_second", "seconds_per_step", "memory_gib", "folder", "card"}
+CLOCK = {"seconds", "tokens_per_second", "seconds_per_step", "memory_gib", "folder", "card", "compared"}
+TAKEN = re.compile(r"^## Forecast against fact$.*?(?=^## )", re.MULTILINE | re.DOTALL)
 
 
 def command(dates: Path, family: str, **changes: Any) -> list[str | Path]:
@@ -53,7 +54,7 @@ def result(run: Path) -> dict[str, Any]:
         "state": digest(end / "state.safetensors"),
         "progress": json.loads((end / "facts.json").read_text())["progress"],
         "metrics": [{key: value for key, value in event.items() if key not in CLOCK} for event in told],
-        "card": (run / "card.md").read_text(),
+        "card": TAKEN.sub("", (run / "card.md").read_text()),
         "names": sorted(str(path.relative_to(run)) for path in run.rglob("*")),
     }
 

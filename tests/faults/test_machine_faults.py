@@ -120,11 +120,12 @@ run.conclude = lambda *_: None  # scoring would only take time
 """
 
 
+@pytest.mark.slow
 def test_out_of_memory_names_the_setting_and_auto_batch_lowers_it(nursery: Any, dates: Path, tmp_path: Path) -> None:
     large = command(dates, **{"training.batch_tokens": 16_000, "model.feed_forward": 8192, "training.steps": 1})
     line = error(nursery.run(*large, "--out", "run", folder=tmp_path, before=MEMORY), 1)
     assert "out of memory with training.batch_tokens=16000" in line
-    assert checkpoints(tmp_path / "run" / "training"), "a checkpoint remains"
+    assert not (tmp_path / "run").exists(), "it was found out before the run began"
     done = nursery.run(*large, "--out", "auto", "--auto-batch", folder=tmp_path, before=MEMORY)
     assert done.code == 0, done.said
     assert "starting over with training.batch_tokens=8000, training.accumulate=2" in done.said
@@ -135,6 +136,35 @@ def test_out_of_memory_names_the_setting_and_auto_batch_lowers_it(nursery: Any, 
     )
     assert tokens * accumulate == 16_000
     assert tokens < 16_000
+
+
+SHORT = """
+from heedful.training.loop import Trainer
+sound = Trainer.step
+def step(self, stream):
+    if {when}:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
+    return sound(self, stream)
+Trainer.step = step
+"""
+
+
+def test_auto_batch_halves_until_it_fits_and_the_step_stays_as_large(nursery: Any, dates: Path, tmp_path: Path) -> None:
+    short = SHORT.format(when="self.recipe.batch_tokens > 150")
+    done = nursery.run(*command(dates), "--out", "run", "--auto-batch", folder=tmp_path, before=short)
+    assert done.code == 0, done.said
+    for now in ("batch_tokens=200, training.accumulate=2", "batch_tokens=100, training.accumulate=4"):
+        assert f"out of memory: starting over with training.{now}" in done.said
+    recipe = (tmp_path / "run" / "recipe.toml").read_text()
+    assert "batch_tokens = 100\naccumulate = 4\n" in recipe
+
+
+def test_out_of_memory_late_in_a_run_leaves_its_checkpoints(nursery: Any, dates: Path, tmp_path: Path) -> None:
+    late = SHORT.format(when="self.progress.step == 7 and self.events.listeners")
+    line = error(nursery.run(*command(dates), "--out", "run", folder=tmp_path, before=late), 1)
+    assert "out of memory with training.batch_tokens=400" in line
+    assert checkpoints(tmp_path / "run" / "training")[0].name == "step-00000005"
+    assert nursery.run("train", "--resume", "run", folder=tmp_path).code == 0
 
 
 def test_a_killed_loader_worker_is_an_error_soon_and_no_hang(nursery: Any, dates: Path, tmp_path: Path) -> None:
@@ -159,9 +189,15 @@ import torch
 from heedful.objectives.translation import Translation
 calls, sound = [0], Translation.loss
 def loss(self, model, batch):
-    calls[0] += model.training
-    return sound(self, model, batch) * (float("nan") if model.training and {when} else 1.0)
+    calls[0] += model.training and begun[0]
+    return sound(self, model, batch) * (float("nan") if model.training and begun[0] and {when} else 1.0)
 Translation.loss = loss
+import heedful.training.run as run
+begun, lay_out = [False], run.lay_out
+def laid_out(*given):
+    begun[0] = True
+    return lay_out(*given)
+run.lay_out = laid_out
 """
 
 

@@ -6,7 +6,8 @@ from heedful.cli.app import app
 from heedful.cli.demo import demo
 from heedful.cli.doctor import doctor
 from heedful.cli.evaluate import evaluate
+from heedful.cli.plan import plan
 from heedful.cli.train import train
 
-for command in (demo, train, evaluate, doctor):
+for command in (demo, doctor, plan, train, evaluate):
     app.command()(command)

@@ -6,7 +6,7 @@ chosen by `tasks` in the configuration.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,14 @@ from heedful.layers.feed_forward import ACTIVATIONS
 from heedful.layers.norms import make_norm
 from heedful.models.config import Pooling, TransformerConfig
 from heedful.shapes import Float, Int
+
+
+class Scoring(NamedTuple):
+    """Logits U Wᵀ + b, not yet multiplied out: a loss need not hold them all at once."""
+
+    states: Float[Tensor, "*axes width"]
+    weight: Float[Tensor, "vocabulary width"]
+    bias: Float[Tensor, " vocabulary"] | None
 
 
 class NextToken(nn.Module):
@@ -42,7 +50,10 @@ class NextToken(nn.Module):
     def forward(
         self, states: Float[Tensor, "*axes width"], table: Float[Tensor, "vocabulary token_width"]
     ) -> Float[Tensor, "*axes vocabulary"]:
-        return nn.functional.linear(states, table if self.weight is None else self.weight, self.bias)
+        return nn.functional.linear(*self.scoring(states, table))
+
+    def scoring(self, states: Tensor, table: Tensor) -> Scoring:
+        return Scoring(states, table if self.weight is None else self.weight, self.bias)
 
 
 class MaskedToken(nn.Module):
@@ -58,8 +69,10 @@ class MaskedToken(nn.Module):
     def forward(
         self, states: Float[Tensor, "*axes width"], table: Float[Tensor, "vocabulary token_width"]
     ) -> Float[Tensor, "*axes vocabulary"]:
-        logits: Tensor = self.tokens(self.norm(self.activation(self.dense(states))), table)
-        return logits
+        return nn.functional.linear(*self.scoring(states, table))
+
+    def scoring(self, states: Tensor, table: Tensor) -> Scoring:
+        return self.tokens.scoring(self.norm(self.activation(self.dense(states))), table)
 
 
 class Pooler(nn.Module):
@@ -159,8 +172,7 @@ class Heads(nn.ModuleDict):
 
     def forward(self, task: str, states: Tensor, table: Tensor, lengths: Tensor | None = None) -> Any:
         """What the head called `task` makes of the states."""
-        if task not in self:
-            raise UsageError(f"this model has no '{task}' head; it has {', '.join(self) or 'none'}")
+        self.require(task)
         if task in ("next_token", "masked_token"):
             return self[task](states, table)
         if task == "pooled":
@@ -168,3 +180,14 @@ class Heads(nn.ModuleDict):
         if task in ("next_sentence", "sequence_class"):
             return self[task](self["pooled"](states, lengths))
         return self[task](states)
+
+    def scoring(self, task: str, states: Tensor, table: Tensor) -> Scoring:
+        """The last step of a head that scores every word, left open."""
+        self.require(task)
+        head: Any = self[task]
+        scoring: Scoring = head.scoring(states, table)
+        return scoring
+
+    def require(self, task: str) -> None:
+        if task not in self:
+            raise UsageError(f"this model has no '{task}' head; it has {', '.join(self) or 'none'}")

@@ -16,7 +16,7 @@ from heedful.layers.masks import Mask, padding
 from heedful.layers.scores import ScoreName, make_score
 from heedful.layers.taps import Tapped
 from heedful.models.config import RecurrentConfig
-from heedful.models.heads import NextToken
+from heedful.models.heads import NextToken, Scoring
 from heedful.models.transformer import initialise
 from heedful.shapes import Float, Int
 
@@ -124,10 +124,12 @@ class Recurrent(nn.Module):
         return self.table.weight
 
     def read_out(self, task: str, states: Tensor) -> Tensor:
+        return nn.functional.linear(*self.scoring(task, states))
+
+    def scoring(self, task: str, states: Tensor) -> Scoring:
         if task != "next_token":
             raise UsageError(f"this model has no '{task}' head; it has next_token")
-        logits: Tensor = self.next_token(states, self.output_table)
-        return logits
+        return self.next_token.scoring(states, self.output_table)
 
 
 class RecurrentDecoder(Recurrent):

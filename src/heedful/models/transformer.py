@@ -18,7 +18,7 @@ from heedful.layers.norms import make_norm
 from heedful.layers.positions import Learned, Sinusoidal
 from heedful.layers.residual import Residual
 from heedful.models.config import TransformerConfig
-from heedful.models.heads import Heads
+from heedful.models.heads import Heads, Scoring
 
 
 class Transformer(nn.Module):
@@ -38,6 +38,10 @@ class Transformer(nn.Module):
     def read_out(self, task: str, states: Tensor, lengths: Tensor | None = None) -> Any:
         """What the head called `task` makes of the states: `model.read_out("masked_token", states)`."""
         return self.heads(task, states, self.output_table, lengths)
+
+    def scoring(self, task: str, states: Tensor) -> Scoring:
+        """The same for a head that scores every word, with the last product left open: see `token_loss`."""
+        return self.heads.scoring(task, states, self.output_table)
 
     def own_mask(self, *masks: Mask | None) -> Mask:
         """The given masks together with the configuration's window."""

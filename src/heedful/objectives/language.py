@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -26,4 +25,4 @@ class Language:
     def loss(self, model: Any, batch: TextBatch) -> Float[Tensor, ""]:
         states = model.states(batch.tokens, document_ids=batch.document_ids)
         smooth = self.label_smoothing if model.training else 0.0
-        return token_loss(partial(model.read_out, "next_token"), states, batch.labels, label_smoothing=smooth)
+        return token_loss(model.scoring("next_token", states), batch.labels, label_smoothing=smooth)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from torch import Tensor
 
 from heedful.data.batches import PairBatch
-from heedful.objectives.cross_entropy import agreement_loss, token_loss
+from heedful.objectives.cross_entropy import agreeing_loss, token_loss
 from heedful.shapes import Float
 from heedful.text.special import PAD
 
@@ -29,14 +28,12 @@ class Translation:
         return int((batch.labels != PAD).sum())
 
     def loss(self, model: Any, batch: PairBatch) -> Float[Tensor, ""]:
-        read_out = partial(model.read_out, "next_token")
         smooth = self.label_smoothing if model.training else 0.0
         if not (self.r_drop and model.training):
             states = model.forced_states(batch.source, batch.target, batch.source_lengths)
-            return token_loss(read_out, states, batch.labels, label_smoothing=smooth)
+            return token_loss(model.scoring("next_token", states), batch.labels, label_smoothing=smooth)
         twice = model.forced_states(
             batch.source.repeat(2, 1), batch.target.repeat(2, 1), batch.source_lengths.repeat(2)
         )
-        labels = batch.labels.repeat(2, 1)
-        likely = token_loss(read_out, twice, labels, label_smoothing=smooth) / 2
-        return likely + self.r_drop * agreement_loss(read_out, twice, batch.labels)
+        logits = model.read_out("next_token", twice)
+        return agreeing_loss(logits, batch.labels, label_smoothing=smooth, agreement=self.r_drop)

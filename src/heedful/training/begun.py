@@ -20,6 +20,7 @@ import heedful
 from heedful.data.sources import content_hash
 from heedful.errors import CheckpointError, DataError, HeedfulError, UsageError
 from heedful.folder import replace_file
+from heedful.models.config import ModelConfig
 from heedful.text.tokenizer import Tokenizer
 from heedful.trained import TARGET_TOKENIZER, TOKENIZER
 from heedful.training.recipe import RECIPE, Recipe, make_recipe
@@ -44,10 +45,16 @@ class Begun:
     files: dict[str, list[str]]
     tokenizers: list[str]
     machine: dict[str, str | int]
+    forecast: dict[str, Any]
 
 
 def note_beginning(
-    folder: Path, recipe: Recipe, config: Any, tokenizers: tuple[Tokenizer, ...], device: torch.device
+    folder: Path,
+    recipe: Recipe,
+    config: ModelConfig,
+    tokenizers: tuple[Tokenizer, ...],
+    device: torch.device,
+    forecast: dict[str, Any],
 ) -> Begun:
     """Write run.json."""
     facts = {
@@ -56,6 +63,7 @@ def note_beginning(
         "files": file_sums(recipe),
         "tokenizers": tokenizer_sums(tokenizers),
         "machine": this_machine(device),
+        "forecast": forecast,
     }
     (folder / STATE).mkdir(parents=True, exist_ok=True)
     replace_file(folder / STATE / RUN, json.dumps(facts, indent=2, ensure_ascii=False) + "\n")

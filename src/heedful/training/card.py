@@ -25,6 +25,7 @@ class Report:
     history: Sequence[dict[str, int | float]]
     machine: str
     best_step: int
+    forecast: Sequence[tuple[str, str, str]]
 
 
 def write_card(report: Report, folder: Path) -> Path:
@@ -45,6 +46,10 @@ On {report.scored_on}. {NOTES[report.task]}
 {table(("score", "value"), [(name, _cell(_number(value))) for name, value in report.scores.items()])}
 
 ![loss]({CURVE})
+
+## Forecast against fact
+
+{table(("what", "forecast", "fact"), report.forecast)}
 
 ## Data
 
@@ -73,6 +78,16 @@ NOTES = {
     "generate": "Bits per byte compare across tokenizers; perplexity per token does not.",
 }
 SAMPLES = {"translate": ("source", "model", "reference"), "generate": ("the model, left to itself",)}
+
+
+def headline(task: str, scores: dict[str, Any]) -> str:
+    """The scores a person asks for first."""
+    if task == "generate":
+        return f"{scores['bits_per_byte']:.3f} bits per byte, perplexity {scores['perplexity']:.2f} per token"
+    return (
+        f"BLEU {scores['bleu']:.1f} (95%: {scores['bleu_low']:.1f} to {scores['bleu_high']:.1f}), "
+        f"chrF {scores['chrf']:.1f}, exact match {scores['exact_match']:.1%} of {scores['texts']:,}"
+    )
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

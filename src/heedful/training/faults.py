@@ -34,7 +34,7 @@ def told_plainly(settings: dict[str, Any], folder: Path) -> Iterator[None]:
 def _plain(error: Exception, training: dict[str, Any], folder: Path) -> HeedfulError | None:
     words = str(error)
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(sign in words for sign in MEMORY):
-        return _out_of_memory(training)
+        return out_of_memory(training)
     if isinstance(error, OSError) and error.errno in DISK:
         return HeedfulError(f"{error.filename or folder}: nothing more can be written: {error.strerror}")
     if "DataLoader worker" in words:
@@ -46,7 +46,8 @@ def _plain(error: Exception, training: dict[str, Any], folder: Path) -> HeedfulE
     return None
 
 
-def _out_of_memory(training: dict[str, Any]) -> OutOfMemoryError:
+def out_of_memory(training: dict[str, Any]) -> OutOfMemoryError:
+    """The error that names what to lower, as far as it is decided."""
     if "batch_tokens" not in training:
         return OutOfMemoryError("out of memory, and not for the size of batches: this needs a machine with more of it")
     tokens, accumulate = training["batch_tokens"], training.get("accumulate", 1)

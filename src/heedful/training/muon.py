@@ -15,10 +15,11 @@ class Muon(torch.optim.Muon):
     copy that lives for the length of the step.
     """
 
-    found_inf: Tensor
+    found_inf: Tensor | None
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        assert self.found_inf is not None
         skip = self.found_inf.bool()
         weights = [weight for group in self.param_groups for weight in group["params"] if weight.grad is not None]
         before = [weight.clone() for weight in weights]

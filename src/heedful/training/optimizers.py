@@ -63,6 +63,7 @@ class Optimizer:
                 group["lr"] = self.recipe.learning_rate * factor
             part.found_inf = skip  # type: ignore[attr-defined]
             part.step()
+            part.found_inf = None  # type: ignore[attr-defined]
 
     def zero(self) -> None:
         for part in self.parts:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import shutil
-import statistics
-import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +18,20 @@ from heedful.errors import OutOfMemoryError, UsageError, nearest
 from heedful.evaluation.evaluate import evaluate, judge_split
 from heedful.folder import load_model, replace_file, save
 from heedful.models.build import build, count
+from heedful.models.config import ModelConfig
 from heedful.models.presets import make_config
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 from heedful.trained import TARGET_TOKENIZER, TOKENIZER, Trained, load
 from heedful.training.begun import Begun, is_taken, note_beginning
-from heedful.training.card import Report, write_card
+from heedful.training.card import Report, headline, write_card
 from heedful.training.checkpoint import Checkpoint
 from heedful.training.choose import MOST_EPOCHS, Situation, choose_model, choose_training, choose_vocabulary
 from heedful.training.events import METRICS, Events, JsonLines, Listener, TensorBoard
-from heedful.training.faults import told_plainly, with_smaller_batch
+from heedful.training.faults import out_of_memory, told_plainly, with_smaller_batch
 from heedful.training.keeper import Keeper
 from heedful.training.loop import Trainer
 from heedful.training.machine import describe_machine, matmul_flops, pick_device
+from heedful.training.plan import Forecast, Row, Watch, compare, forecast
 from heedful.training.progress import Progress
 from heedful.training.proof import prove
 from heedful.training.recipe import (
@@ -45,12 +44,20 @@ from heedful.training.recipe import (
     to_toml,
     with_overrides,
 )
-from heedful.training.resume import has_begun, nothing_left, pick_up, run_and_checkpoint, was_tidied
+from heedful.training.resume import (
+    Unfinished,
+    has_begun,
+    nothing_left,
+    pick_up,
+    run_and_checkpoint,
+    was_tidied,
+)
 from heedful.training.signals import Stop
 from heedful.training.tasks import Task, make_task
 
 DEFAULT_SECONDS = 600.0
-EVALUATIONS = 12
+SHARE_OF_TIME = 0.9
+"""Spent in training; the rest is for reading the text before and scoring the model after."""
 TASKS = ("translate", "generate")
 KINDS = ("transformer", "recurrent")
 
@@ -85,8 +92,21 @@ class Ready:
 
     recipe: Recipe
     data: Prepared
-    model: nn.Module
+    config: ModelConfig
+    start: nn.Module | None
+    """The model to begin with; None: a new one."""
     device: torch.device
+    forecast: Forecast
+
+    def make_model(self) -> nn.Module:
+        torch.manual_seed(self.recipe.seed)
+        return self.start or build(self.config)
+
+
+def plan(task: str | None = None, *files: str | Path, listeners: Sequence[Listener] = (), **wishes: Any) -> Forecast:
+    """What `train` would take, given the same words: parameters, operations, memory, time, disk."""
+    wish = Wishes(task, tuple(str(file) for file in files), **wishes)
+    return get_ready(starting_settings(wish), wish, Events(*listeners)).forecast
 
 
 def train(task: str | None = None, *files: str | Path, listeners: Sequence[Listener] = (), **wishes: Any) -> Trained:
@@ -117,9 +137,14 @@ def begin(settings: dict[str, Any], folder: Path, wish: Wishes, listeners: Seque
     """A new run: everything decided, the folder laid out with a first checkpoint, then trained."""
     with told_plainly(settings, folder):
         ready = get_ready(settings, wish, Events(*listeners))
+        if wish.auto_batch and not ready.forecast.fits:
+            raise out_of_memory(settings["training"])
+        ready.forecast.require_room()
         begun, checkpoint = lay_out(ready, folder)
         events = Events(*listeners, JsonLines(folder / METRICS), *_tensorboard(wish, folder))
-        events.emit("ready", folder=str(folder), recipe=ready.recipe.model_dump(mode="json"))
+        events.emit("ready", folder=str(folder), recipe=ready.recipe.model_dump(mode="json"), **asdict(ready.forecast))
+        for line in announce(ready, folder):
+            events.emit("note", text=line)
         return carry_through(ready, folder, wish, events, begun, checkpoint)
 
 
@@ -129,7 +154,9 @@ def lay_out(ready: Ready, folder: Path) -> tuple[Begun, Checkpoint]:
     try:
         for tokenizer, name in zip(ready.data.tokenizers, (TOKENIZER, TARGET_TOKENIZER), strict=False):
             tokenizer.save(folder / name)
-        begun = note_beginning(folder, ready.recipe, ready.model.config, ready.data.tokenizers, ready.device)
+        begun = note_beginning(
+            folder, ready.recipe, ready.config, ready.data.tokenizers, ready.device, asdict(ready.forecast)
+        )
         task = make_task(ready.recipe, ready.data, ready.device)
         checkpoint = Keeper(folder, begun, make_trainer(ready, task, Events())).save()
         replace_file(folder / RECIPE, to_toml(ready.recipe))
@@ -164,8 +191,7 @@ def go_on(wish: Wishes, listeners: Sequence[Listener]) -> Trained:
     with told_plainly(run.recipe.model_dump(), folder):
         say(f"going on after step {run.checkpoint.step} of {run.recipe.training.steps}")
         replace_file(folder / RECIPE, to_toml(run.recipe))
-        model = build(make_config(run.begun.config))
-        ready = Ready(run.recipe, encode(run.recipe, run.tokenizers), model, run.device)
+        ready = ready_again(run)
         log = JsonLines(folder / METRICS)
         log.cut_back(run.checkpoint.step)
         events = Events(
@@ -174,13 +200,22 @@ def go_on(wish: Wishes, listeners: Sequence[Listener]) -> Trained:
         return carry_through(ready, folder, wish, events, run.begun, run.checkpoint)
 
 
+def ready_again(run: Unfinished) -> Ready:
+    """What `get_ready` once decided, as the run's folder tells."""
+    data, config = encode(run.recipe, run.tokenizers), make_config(run.begun.config)
+    expected = Forecast(**run.begun.forecast).for_run(run.recipe.training)
+    return Ready(run.recipe, data, config, None, run.device, expected)
+
+
 def carry_through(
     ready: Ready, folder: Path, wish: Wishes, events: Events, begun: Begun, checkpoint: Checkpoint
 ) -> Trained:
     """From a checkpoint, be it the first, to the report."""
+    watch = Watch(ready.device, before=checkpoint.facts["seconds"])
     progress = fit(ready, folder, events, begun, checkpoint)
+    compared = compare(ready.forecast, watch.fact(progress.step, progress.tokens))
     with told_plainly({}, folder):  # smaller batches would be no help here
-        trained = conclude(ready, progress, folder, events)
+        trained = conclude(ready, progress, compared, folder, events)
     return proved(trained, folder, wish, lambda text: events.emit("note", text=text))
 
 
@@ -259,13 +294,11 @@ def get_ready(settings: dict[str, Any], wish: Wishes, events: Events) -> Ready:
         flops=matmul_flops(device),
         gpu=device.type == "cuda",
     )
-    return Ready(*decide(settings, wish, situation, data, device), device)
+    return decide(settings, wish, situation, data, device)
 
 
-def decide(
-    settings: dict[str, Any], wish: Wishes, situation: Situation, data: Prepared, device: torch.device
-) -> tuple[Recipe, Prepared, nn.Module]:
-    """The model and how to train it: chosen, unless said; and how long, from a few steps that are timed."""
+def decide(settings: dict[str, Any], wish: Wishes, situation: Situation, data: Prepared, device: torch.device) -> Ready:
+    """The model and how to train it: chosen, unless said; and how long, from the forecast."""
     start = load_model(wish.start_from) if wish.start_from else None
     chosen = start.config.model_dump(exclude_unset=True) if start else choose_model(situation)
     settings["model"] = {**chosen, **settings.get("model", {})}
@@ -275,14 +308,15 @@ def decide(
     if situation.task == "generate" and "family" in chosen and chosen["family"] == "decoder":
         settings["model"].setdefault("max_length", training["context"])
     trial = make_recipe({**settings, "training": {"steps": 1, **training}})
-    torch.manual_seed(trial.seed)
-    model = start or build(trial.model_config_for(*(len(tokenizer) for tokenizer in data.tokenizers)))
+    config = start.config if start else trial.model_config_for(*(len(tokenizer) for tokenizer in data.tokenizers))
+    expected = forecast(trial, data, config, device)
     if "steps" not in training:
-        in_time = round(0.9 * situation.seconds / time_step(trial, data, model, device))
+        in_time = expected.steps_within(SHARE_OF_TIME * situation.seconds)
         training["steps"] = max(50, min(in_time, most_steps(trial, data, device)))
     training.setdefault("warmup", min(1000, max(1, training["steps"] // 20)))
-    training.setdefault("evaluate_every", -(-training["steps"] // EVALUATIONS))
-    return make_recipe(settings), data, model
+    training.setdefault("evaluate_every", -(-training["steps"] // expected.worthwhile_evaluations(training["steps"])))
+    recipe = make_recipe(settings)
+    return Ready(recipe, data, config, start, device, expected.for_run(recipe.training))
 
 
 def most_steps(recipe: Recipe, data: Prepared, device: torch.device) -> int:
@@ -364,29 +398,24 @@ def encode(recipe: Recipe, tokenizers: tuple[Tokenizer, ...]) -> Prepared:
     return prepare_text(train, valid, tokenizer, held_out=data.held_out, on_bad_line=data.on_bad_line)
 
 
-def time_step(recipe: Recipe, data: Prepared, model: nn.Module, device: torch.device) -> float:
-    """Seconds a step takes: the median of a few real ones on a copy of the model, after as many to warm up.
-
-    The first steps of each shape are slow, on a GPU many times so: kernels are loaded and chosen then.
-    """
-    steps = 24 if device.type == "cuda" else 6
-    task = make_task(recipe, data, device)
-    settings = recipe.training.with_changes(average="none")
-    trainer = Trainer(
-        copy.deepcopy(model), task.objective, task.train, settings, seed=0, device=device, events=Events()
-    )
-    stream, times = trainer.stream(), []
-    for _ in range(2 * steps):
-        start = time.perf_counter()
-        float(trainer.step(stream).loss)
-        times.append(time.perf_counter() - start)
-    return statistics.median(times[steps:])
+def announce(ready: Ready, folder: Path) -> list[str]:
+    """What was chosen and what it will take, before the first step."""
+    recipe, expected = ready.recipe, ready.forecast
+    model = ", ".join(f"{key} {value}" for key, value in recipe.model.items())
+    training = recipe.training
+    return [
+        f"model      {model}",
+        f"training   {training.steps:,} steps of {training.batch_tokens * training.accumulate:,} tokens, "
+        f"{training.optimizer} at {training.learning_rate:.2g} ({training.schedule}), {training.precision}",
+        f"forecast   {expected.summary()}",
+        f"folder     {folder}: recipe.toml holds every choice",
+    ]
 
 
 def make_trainer(ready: Ready, task: Task, events: Events) -> Trainer:
     recipe, device = ready.recipe, ready.device
     return Trainer(
-        ready.model, task.objective, task.train, recipe.training, seed=recipe.seed, device=device, events=events
+        ready.make_model(), task.objective, task.train, recipe.training, seed=recipe.seed, device=device, events=events
     )
 
 
@@ -404,7 +433,7 @@ def fit(ready: Ready, folder: Path, events: Events, begun: Begun, checkpoint: Ch
         events.emit("end")
 
 
-def conclude(ready: Ready, progress: Progress, folder: Path, events: Events) -> Trained:
+def conclude(ready: Ready, progress: Progress, compared: Sequence[Row], folder: Path, events: Events) -> Trained:
     """Score the best model on the test files, or else on what was held out, and write the card."""
     recipe, data = ready.recipe, ready.data
     best = load(folder, device=ready.device)
@@ -421,9 +450,17 @@ def conclude(ready: Ready, progress: Progress, folder: Path, events: Events) -> 
         history=progress.history,
         machine=describe_machine(ready.device),
         best_step=progress.best_step,
+        forecast=[row.words() for row in compared],
     )
     card = write_card(report, folder)
-    events.emit("done", folder=str(folder), card=str(card), scores=scores)
+    took = ", ".join(f"{name} {fact}" for name, _, fact in report.forecast)
+    for line in (
+        f"scores     {headline(recipe.task, scores)}, on {scored_on}",
+        f"took       {took}",
+        f"report     {card}",
+    ):
+        events.emit("note", text=line)
+    events.emit("done", folder=str(folder), card=str(card), scores=scores, compared=[row._asdict() for row in compared])
     return best
 
 

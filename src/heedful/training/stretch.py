@@ -13,7 +13,6 @@ from pathlib import Path
 import torch
 
 from heedful.folder import save
-from heedful.models.build import build
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.begun import Begun
 from heedful.training.checkpoint import Checkpoint
@@ -21,9 +20,10 @@ from heedful.training.events import Events
 from heedful.training.keeper import Keeper
 from heedful.training.loop import Evaluation
 from heedful.training.machine import pick_device
-from heedful.training.recipe import RECIPE, Recipe, make_recipe, merged, read_recipe
+from heedful.training.plan import forecast
+from heedful.training.recipe import RECIPE, make_recipe, merged, read_recipe
 from heedful.training.resume import has_begun, pick_up, tokenizer_files
-from heedful.training.run import Ready, encode, lay_out, make_trainer
+from heedful.training.run import Ready, encode, lay_out, make_trainer, ready_again
 from heedful.training.signals import Stop
 from heedful.training.tasks import make_task
 
@@ -50,19 +50,15 @@ def walk(source: Path, copy: Path, device: torch.device, kill_after: int) -> Non
 
 def begun_anew(source: Path, copy: Path, device: torch.device) -> tuple[Ready, Begun, Checkpoint]:
     recipe = make_recipe(merged(read_recipe(source / RECIPE), {"training": SHORT}))
-    ready = get_ready(recipe, tuple(Tokenizer.load(file) for file in tokenizer_files(source)), device)
+    tokenizers = tuple(Tokenizer.load(file) for file in tokenizer_files(source))
+    data, config = encode(recipe, tokenizers), recipe.model_config_for(*(len(tokenizer) for tokenizer in tokenizers))
+    ready = Ready(recipe, data, config, None, device, forecast(recipe, data, config, device))
     return ready, *lay_out(ready, copy)
 
 
 def resumed(copy: Path, device: torch.device) -> tuple[Ready, Begun, Checkpoint]:
     run = pick_up(str(copy), {}, str(device), print)
-    return get_ready(run.recipe, run.tokenizers, device), run.begun, run.checkpoint
-
-
-def get_ready(recipe: Recipe, tokenizers: tuple[Tokenizer, ...], device: torch.device) -> Ready:
-    torch.manual_seed(recipe.seed)
-    model = build(recipe.model_config_for(*(len(tokenizer) for tokenizer in tokenizers)))
-    return Ready(recipe, encode(recipe, tokenizers), model, device)
+    return ready_again(run), run.begun, run.checkpoint
 
 
 if __name__ == "__main__":

@@ -24,6 +24,8 @@ from heedful.training.recipe import Recipe
 
 VALID_TOKENS = 200_000
 """Labels of validation text judged at each evaluation, at most."""
+SAMPLE_TOKENS = 64
+"""Length of the text a language model shows of itself at each evaluation."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ def translation(recipe: Recipe, data: Prepared, device: torch.device) -> Task:
     )
     valid = PairBatches(*data.valid.sides, tokens=training.batch_tokens, seed=recipe.seed, shuffle=False)
     objective = Translation(training.label_smoothing, training.r_drop)
-    shown = data.valid.texts[: 1000 if device.type == "cuda" else 300]
+    shown = judged_texts(data, device)
 
     def evaluate(model: nn.Module) -> Evaluation:
         scores = predict(model, objective, valid, data.valid, device, limit=VALID_TOKENS)
@@ -66,6 +68,11 @@ def translation(recipe: Recipe, data: Prepared, device: torch.device) -> Task:
     return Task(objective, train, valid, evaluate)
 
 
+def judged_texts(data: Prepared, device: torch.device) -> tuple[tuple[str, str], ...]:
+    """The validation pairs translated at each evaluation."""
+    return data.valid.texts[: 1000 if device.type == "cuda" else 300]
+
+
 def language(recipe: Recipe, data: Prepared, device: torch.device) -> Task:
     training = recipe.training
     rows = max(1, training.batch_tokens // training.context)
@@ -76,7 +83,8 @@ def language(recipe: Recipe, data: Prepared, device: torch.device) -> Task:
     def evaluate(model: Any) -> Evaluation:
         scores = predict(model, objective, valid, data.valid, device, limit=VALID_TOKENS)
         prompt = torch.from_numpy(data.valid.sides[0].ids[:8].astype("int64"))[None].to(device)
-        found = sample(model, model.start(1, room=72), prompt, limit=min(64, training.context - 8))
+        length = min(SAMPLE_TOKENS, training.context - 8)
+        found = sample(model, model.start(1, room=length + 8), prompt, limit=length)
         text = data.tokenizers[0].decode([[*prompt[0].tolist(), *found]])[0]
         return Evaluation(
             -scores.bits_per_byte,

@@ -8,7 +8,9 @@ import torch
 import heedful
 from heedful.data.batches import PairBatches, TextBatches
 from heedful.data.store import Sequences
-from heedful.objectives.cross_entropy import agreement_loss, token_loss
+from heedful.models.heads import Scoring
+from heedful.objectives import cross_entropy
+from heedful.objectives.cross_entropy import agreeing_loss, token_loss
 from heedful.objectives.language import Language
 from heedful.objectives.translation import Translation
 from heedful.text.special import PAD
@@ -25,25 +27,57 @@ def test_the_loss_is_minus_the_log_probability_of_the_labels() -> None:
     table = torch.randn(5, 4)
     scores = torch.log_softmax(states @ table.T, -1)
     expected = -(scores[0, 0, 1] + scores[0, 1, 2] + scores[1, 0, 3])
-    torch.testing.assert_close(token_loss(lambda x: x @ table.T, states, labels), expected)
+    torch.testing.assert_close(token_loss(Scoring(states, table, None), labels), expected)
 
 
 def test_no_label_at_all_is_zero_with_zero_gradient() -> None:
     states = torch.randn(1, 2, 4, requires_grad=True)
-    loss = token_loss(lambda x: x, states, torch.full((1, 2), PAD))
+    loss = token_loss(Scoring(states, torch.eye(4), None), torch.full((1, 2), PAD))
     loss.backward()
     assert loss == 0
     assert states.grad is not None
     assert not states.grad.any()
 
 
-def test_agreement_is_zero_for_equal_passes_and_symmetric_kl_otherwise() -> None:
+@pytest.mark.parametrize("at_once", [1, 40, 10_000], ids=["row by row", "in slices", "whole"])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_slices_lose_and_teach_what_whole_logits_do(
+    smoothing: float, bias: bool, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(cross_entropy.AT_ONCE, "cpu", at_once)
+    draw = torch.Generator().manual_seed(1)
+    states, weight, offset = (
+        torch.randn(*shape, generator=draw, dtype=torch.float64, requires_grad=True)
+        for shape in ((3, 5, 4), (7, 4), (7,))
+    )
+    labels = torch.randint(0, 7, (3, 5), generator=draw)
+    learned = [states, weight, *([offset] if bias else [])]
+    ours = token_loss(Scoring(states, weight, offset if bias else None), labels, label_smoothing=smoothing)
+    logits = torch.nn.functional.linear(states, weight, offset if bias else None)
+    theirs = torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1), labels.flatten(), ignore_index=PAD, reduction="sum", label_smoothing=smoothing
+    )
+    torch.testing.assert_close(ours, theirs)
+    for mine, other in zip(
+        torch.autograd.grad(3 * ours, learned), torch.autograd.grad(3 * theirs, learned), strict=True
+    ):
+        torch.testing.assert_close(mine, other)
+
+
+def test_no_gradient_is_made_where_none_is_wanted() -> None:
+    scoring = Scoring(torch.randn(2, 3, 4), torch.randn(5, 4), None)
+    assert not token_loss(scoring, torch.ones(2, 3).long()).requires_grad
+
+
+def test_two_passes_lose_the_mean_of_both_and_their_disagreement() -> None:
     one, two = torch.randn(1, 2, 5), torch.randn(1, 2, 5)
     labels = torch.tensor([[1, PAD]])
-    assert agreement_loss(lambda x: x, torch.cat([one, one]), labels) == 0
     p, q = one[0, 0].softmax(-1), two[0, 0].softmax(-1)
-    expected = 0.5 * ((p * (p / q).log()).sum() + (q * (q / p).log()).sum())
-    torch.testing.assert_close(agreement_loss(lambda x: x, torch.cat([one, two]), labels), expected)
+    mean = -(p[1].log() + q[1].log()) / 2
+    apart = 0.5 * ((p * (p / q).log()).sum() + (q * (q / p).log()).sum())
+    for logits, expected in ((torch.cat([one, one]), -p[1].log()), (torch.cat([one, two]), mean + 3 * apart)):
+        torch.testing.assert_close(agreeing_loss(logits, labels, label_smoothing=0.0, agreement=3.0), expected)
 
 
 @pytest.mark.parametrize("name", ["laptop-translator", "recurrent-translator"])

@@ -35,7 +35,7 @@ def keeper(folder: Path, every: int = 0) -> Keeper:
         "training": training.model_dump(),
     }
     device = torch.device("cpu")
-    begun = note_beginning(folder, make_recipe(settings), model.config, (), device)
+    begun = note_beginning(folder, make_recipe(settings), model.config, (), device, {})
     batches = TextBatches(Sequences.of([[7, 8, 9, 10]]), context=2, rows=1, seed=0)
     trainer = Trainer(model, Language(), batches, training, seed=0, device=device, events=Events())
     return Keeper(folder, begun, trainer)

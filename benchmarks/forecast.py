@@ -1,0 +1,102 @@
+"""Forecast against fact: `heedful plan` beside real runs, over a grid of models and batch sizes.
+
+    python benchmarks/forecast.py [--device cpu] [--out benchmarks/results/forecast-cpu.json]
+
+On a CPU each run is a process of its own, since a process's highest memory includes all it did before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import heedful
+
+WIDTHS = {"cpu": (64, 256, 512), "cuda": (256, 1024)}
+BATCHES = {"cpu": (1024, 8192), "cuda": (8192, 32_768)}
+SHAPES: list[tuple[str, str]] = [
+    ("translate", "transformer"),
+    ("generate", "transformer"),
+    ("translate", "recurrent"),
+    ("generate", "recurrent"),
+]
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--device", default="cpu")
+    options.add_argument("--seconds", type=float, default=40.0, help="time allowed for each run")
+    options.add_argument("--quick", action="store_true", help="two runs only")
+    options.add_argument("--out", type=Path)
+    options.add_argument("--one", help=argparse.SUPPRESS)
+    chosen = options.parse_args()
+    if chosen.one:
+        print(json.dumps(run(*json.loads(chosen.one))))
+        return
+    data = Path(os.environ["HEEDFUL_DATA"]) / "multi30k"
+    runs = list(itertools.product(SHAPES, WIDTHS[chosen.device], BATCHES[chosen.device]))
+    results = []
+    with tempfile.TemporaryDirectory() as folder:
+        for (task, kind), width, batch in runs[: 2 if chosen.quick else None]:
+            files = [str(data / "train.en"), str(data / "train.de")]
+            settings = [f"model.width={width}", f"training.batch_tokens={batch}", "tokenizer.vocabulary=6000"]
+            if kind == "transformer":
+                settings.append(f"model.heads={max(4, width // 64)}")
+            given = (task, kind, chosen.device, chosen.seconds, files[: 2 if task == "translate" else 1], settings)
+            result = (run if chosen.device == "cuda" else run_apart)(*given, tempfile.mkdtemp(dir=folder))
+            results.append({"task": task, "kind": kind, "width": width, "batch_tokens": batch, **result})
+            print(describe(results[-1]), flush=True)
+    if chosen.out:
+        chosen.out.write_text(json.dumps({**circumstances(chosen.device), "runs": results}, indent=1) + "\n")
+
+
+def run(
+    task: str, kind: str, device: str, seconds: float, files: list[str], settings: list[str], out: str
+) -> dict[str, Any]:
+    seen: list[dict[str, Any]] = []
+    heedful.train(
+        task, *files, kind=kind, device=device, seconds=seconds, settings=tuple(settings), out=out,
+        listeners=[seen.append],
+    )  # fmt: skip
+    ready, done = (next(event for event in seen if event["kind"] == kind) for kind in ("ready", "done"))
+    return {"steps": ready["steps"], "parameters": sum(ready["parameters"].values()), "rows": done["compared"]}
+
+
+def run_apart(*given: Any) -> dict[str, Any]:
+    command = [sys.executable, __file__, "--one", json.dumps(given)]
+    answer = subprocess.run(command, check=True, capture_output=True, text=True)
+    found: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
+    return found
+
+
+def describe(result: dict[str, Any]) -> str:
+    rows = "  ".join(f"{row['name']} {row['ratio']:.2f}" for row in result["rows"])
+    return (
+        f"{result['task']:<9} {result['kind']:<11} width {result['width']:>4}  batch {result['batch_tokens']:>6}  "
+        f"{result['steps']:>5} steps  fact/forecast: {rows}"
+    )
+
+
+def circumstances(device: str) -> dict[str, Any]:
+    import torch
+
+    name = torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine()
+    return {
+        "date": date.today().isoformat(),
+        "machine": f"{name}, {torch.get_num_threads()} threads",
+        "versions": {"python": platform.python_version(), "torch": torch.__version__.partition("+")[0]},
+        "command": f"python {' '.join(sys.argv)}",
+    }
+
+
+if __name__ == "__main__":
+    main()

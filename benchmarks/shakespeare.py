@@ -1,0 +1,195 @@
+"""Tiny Shakespeare by characters, until the validation loss is low enough: one contender, for `training.py`.
+
+    python benchmarks/shakespeare.py heedful|nanogpt-like FILE STARTED SEED DEVICE SIZE
+
+STARTED is the clock (`time.time()`) when this process was asked for: what is measured includes starting Python,
+importing torch and compiling. Both models have one shape (6 layers, 6 heads, width 384, context 256, dropout 0.2, no
+biases) and read the first 90% of the characters. The last line printed is JSON.
+
+  nanogpt-like  a stand-in written for this comparison (see `contenders.py`), with nanoGPT's published settings:
+                learning rate 1e-3 falling by a cosine to 1e-4 over 5000 steps after 100 of warm-up, betas 0.9 and 0.99,
+                weight decay 0.1, clipping at 1, 64 random windows a step, and every 250 steps the mean loss over 200
+                batches of random windows of each of the two parts
+  heedful       its Trainer with the same rates, which it takes down to 0, and its own evaluation: every validation
+                character once, in windows of the same length
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+LOSS = 1.4609
+"""Nats per character: the best of a 5000-step run of nanoGPT."""
+
+SIZES = {
+    "whole": {"layers": 6, "heads": 6, "width": 384, "context": 256, "rows": 64, "steps": 5000, "every": 250},
+    "quick": {"layers": 1, "heads": 2, "width": 32, "context": 32, "rows": 8, "steps": 60, "every": 20},
+}
+RATE, LOWEST, WARMUP, BETAS, DROPOUT, EVALUATION_BATCHES = 1e-3, 1e-4, 100, (0.9, 0.99), 0.2, 200
+
+Seen = Callable[[int, float, float], bool]
+"""Told the step, the validation loss and the seconds evaluating took; says whether to stop."""
+
+
+def heedful(text: str, size: dict[str, int], seed: int, device: str, seen: Seen) -> None:
+    import numpy as np
+
+    from contenders import library_compiles
+    from heedful.data.batches import TextBatches
+    from heedful.data.prepare import Split
+    from heedful.data.store import Sequences
+    from heedful.evaluation.predict import predict
+    from heedful.models.build import build
+    from heedful.models.presets import make_config
+    from heedful.objectives.language import Language
+    from heedful.text.special import SPECIAL_TOKENS
+    from heedful.training.events import Events
+    from heedful.training.loop import Evaluation, Trainer
+    from heedful.training.machine import pick_device
+    from heedful.training.recipe import TrainingRecipe
+
+    torch.manual_seed(seed)
+    letters = sorted(set(text))
+    number = {letter: len(SPECIAL_TOKENS) + i for i, letter in enumerate(letters)}
+    ids, cut = np.array([number[letter] for letter in text], np.uint16), int(0.9 * len(text))
+    parts = [Sequences(part, np.array([len(part)])) for part in (ids[:cut], ids[cut:])]
+    same: dict[str, Any] = {"context": size["context"], "rows": size["rows"], "seed": seed}
+    train, valid = TextBatches(parts[0], **same), TextBatches(parts[1], **same, shuffle=False)
+    model = build(
+        make_config(
+            {
+                "family": "decoder",
+                "vocabulary": len(SPECIAL_TOKENS) + len(letters),
+                "positions": "learned",
+                "max_length": size["context"],
+                "activation": "gelu",
+                "norm_order": "pre",
+                "embedding_scale": False,
+                "bias": False,
+                "dropout": DROPOUT,
+                "attention_dropout": DROPOUT,
+                **{name: size[name] for name in ("layers", "heads", "width")},
+            }
+        )
+    )
+    settings: dict[str, Any] = {
+        "steps": size["steps"],
+        "evaluate_every": size["every"],
+        "learning_rate": RATE,
+        "warmup": WARMUP,
+        "betas": BETAS,
+        "weight_decay": 0.1,
+        "label_smoothing": 0.0,
+        "average": "none",
+        "patience": 1,
+        "precision": "bfloat16" if device == "cuda" else "float32",
+    }
+    if library_compiles():
+        settings["compile"] = device == "cuda"
+    where, objective = pick_device(device), Language()
+    recipe = TrainingRecipe(**settings)
+    trainer = Trainer(model, objective, train, recipe, seed=seed, device=where, events=Events())
+    split = Split((parts[1],), 1, 1, len(text) - cut)
+
+    def evaluate(model: Any) -> Evaluation:
+        start = time.perf_counter()
+        loss = predict(model, objective, valid, split, where).loss
+        done = seen(trainer.progress.step, loss, time.perf_counter() - start)
+        return Evaluation(-math.inf if done else trainer.progress.step, {})  # with patience 1, no rise ends the run
+
+    trainer.run(evaluate, lambda _: None)
+
+
+def nanogpt_like(text: str, size: dict[str, int], seed: int, device: str, seen: Seen) -> None:
+    from contenders import Cell, NanoLike, adamw, autocast
+
+    torch.manual_seed(seed)
+    letters = sorted(set(text))
+    number = {letter: i for i, letter in enumerate(letters)}
+    ids, cut = torch.tensor([number[letter] for letter in text]), int(0.9 * len(text))
+    context, rows, steps = size["context"], size["rows"], size["steps"]
+    shape = Cell("", "text", rows, context, size["width"], size["heads"], size["layers"], len(letters))
+    model = NanoLike(shape, dropout=DROPOUT).to(device)
+    optimizer = adamw(model, RATE, BETAS)
+    forward = torch.compile(model) if device == "cuda" else model
+
+    def windows(part: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        starts = torch.randint(len(part) - context, (rows,))
+        both = torch.stack([part[start : start + context + 1] for start in starts.tolist()])
+        both = both.pin_memory() if device == "cuda" else both
+        moved = both.to(device, non_blocking=True)
+        return moved[:, :-1].contiguous(), moved[:, 1:].contiguous()
+
+    @torch.no_grad()
+    def evaluate() -> float:
+        model.eval()
+        losses = []
+        for part in (ids[:cut], ids[cut:]):
+            found = []
+            for _ in range(EVALUATION_BATCHES):
+                with autocast(device):
+                    found.append(float(forward(*windows(part))))
+            losses.append(sum(found) / len(found))
+        model.train()
+        return losses[1]
+
+    for step in range(1, steps + 1):
+        done = min(1.0, max(0.0, (step - WARMUP) / (steps - WARMUP)))
+        rate = (
+            RATE * step / WARMUP if step < WARMUP else LOWEST + (RATE - LOWEST) * 0.5 * (1 + math.cos(math.pi * done))
+        )
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        with autocast(device):
+            loss = forward(*windows(ids[:cut]))
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        if step % size["every"] == 0:
+            start = time.perf_counter()
+            loss = evaluate()
+            if seen(step, loss, time.perf_counter() - start):
+                return
+
+
+def main() -> None:
+    name, file, started, seed, device, size = sys.argv[1:]
+    curve: list[dict[str, float]] = []
+    evaluating = 0.0
+
+    def seen(step: int, loss: float, seconds: float) -> bool:
+        nonlocal evaluating
+        evaluating += seconds
+        now = time.time() - float(started)
+        curve.append(
+            {"step": step, "loss": round(loss, 4), "seconds": round(now, 2), "evaluating": round(evaluating, 2)}
+        )
+        print(f"{name}: step {step}, loss {loss:.4f}, {now:.1f} s", file=sys.stderr, flush=True)
+        return loss <= LOSS
+
+    contender = {"heedful": heedful, "nanogpt-like": nanogpt_like}[name]
+    contender(Path(file).read_text(encoding="utf-8"), SIZES[size], int(seed), device, seen)
+    last = curve[-1]  # where the loss was reached; else the end, so that the time is a lower bound
+    found = {
+        "reached": last["loss"] <= LOSS,
+        "best_loss": min(point["loss"] for point in curve),
+        "step": last["step"],
+        "seconds": last["seconds"],
+        "seconds_without_evaluating": round(last["seconds"] - last["evaluating"], 2),
+        "peak_mib": torch.cuda.max_memory_allocated() / 2**20 if device == "cuda" else None,
+        "curve": curve,
+    }
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""heedful plan: what training would take, before it is begun."""
+
+from __future__ import annotations
+
+import typer
+
+from heedful.cli.options import (
+    AsJson,
+    Device,
+    Files,
+    Kind,
+    OnBadLine,
+    RecipeFile,
+    Settings,
+    StartFrom,
+    Steps,
+    Task,
+    Time,
+    Valid,
+    wishes,
+)
+
+
+def plan(
+    task: Task,
+    files: Files = None,
+    valid: Valid = None,
+    recipe: RecipeFile = None,
+    settings: Settings = None,
+    model: Kind = "transformer",
+    from_: StartFrom = None,
+    time: Time = None,
+    steps: Steps = None,
+    device: Device = "auto",
+    on_bad_line: OnBadLine = None,
+    as_json: AsJson = False,
+) -> None:
+    """Forecast a training run: parameters by part, operations, peak memory, time and disk. Nothing is trained."""
+    from heedful.training.events import console
+    from heedful.training.run import plan as forecast
+
+    found = forecast(
+        task,
+        *(files or []),
+        **wishes(valid, recipe, settings, model, from_, time, steps, device, on_bad_line),
+        listeners=[] if as_json else [console()],
+    )
+    typer.echo(found.to_json() if as_json else str(found))

@@ -1,0 +1,141 @@
+"""How long a step and an evaluation take: from a few real ones."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from heedful.data.batches import Batches
+from heedful.data.prepare import Prepared
+from heedful.generation.sampling import sample
+from heedful.generation.search import greedy
+from heedful.models.build import build
+from heedful.models.config import ModelConfig
+from heedful.objectives.objective import to_device
+from heedful.text.special import END
+from heedful.training.events import Events
+from heedful.training.loop import Trainer
+from heedful.training.recipe import Recipe
+from heedful.training.tasks import SAMPLE_TOKENS, VALID_TOKENS, Task, judged_texts
+
+PASSES = 3
+LONGEST_WRITING = 5.0
+"""Seconds that may be spent on finding out how long an evaluation takes."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds, on average over an epoch."""
+
+    step: float
+    evaluation: float
+    measured: bool
+    """False: worked out from the number of operations, for want of memory or time to try."""
+
+
+def spread(batches: Batches, number: int = 100) -> list[Any]:
+    """Batches from all over an epoch, the smallest first."""
+    plan = batches.plan(0)
+    chosen = range(0, len(plan), -(-len(plan) // number))
+    return sorted((batches.batch(0, plan[i]) for i in chosen), key=numbers_in)
+
+
+def numbers_in(batch: Any) -> int:
+    """Ids and labels in a batch, padding included: what its cost grows with."""
+    return sum(value.numel() for field in fields(batch) if isinstance(value := getattr(batch, field.name), Tensor))
+
+
+def measure(
+    recipe: Recipe,
+    data: Prepared,
+    task: Task,
+    config: ModelConfig,
+    device: torch.device,
+    epoch: Sequence[Any],
+) -> Pace:
+    """Train a model of this shape for a moment, on batches that stand for an epoch (see `spread`)."""
+    with torch.random.fork_rng():
+        model = build(config)
+        trainer = Trainer(model, task.objective, task.train, recipe.training, seed=0, device=device, events=Events())
+        step = time_steps(trainer, epoch) + time_batch(task.train) * recipe.training.accumulate
+        return Pace(step, time_evaluation(model.eval(), recipe, data, task, device), measured=True)
+
+
+def time_steps(trainer: Trainer, epoch: Sequence[Any], seconds: float = 2.0) -> float:
+    """Seconds a step: the median over a few passes, each over small and large batches in their true shares.
+
+    One pass comes first untimed: the first step of each shape is slow, on a GPU many times so, because kernels are
+    loaded and chosen then.
+    """
+    each = trainer.recipe.accumulate
+
+    def go(batches: Sequence[Any]) -> None:
+        stream: Iterator[Any] = iter(batches)
+        for _ in range(len(batches) // each):
+            result = trainer.step(stream)
+        float(result.loss)  # waits for the device
+
+    about = min(_clock(go, [epoch[-1]] * each) for _ in range(2))
+    number = each * max(2, min(24, int(seconds / about / (PASSES + 1))))
+    chosen = [epoch[int((i + 0.5) / number * len(epoch))] for i in range(number)]
+    times = [_clock(go, chosen) for _ in range(PASSES + 1)]
+    return statistics.median(times[1:]) * each / number
+
+
+def time_batch(batches: Batches) -> float:
+    """Seconds to put a batch together."""
+    plan = batches.plan(0)[:20]
+    return _clock(lambda: [batches.batch(0, indices) for indices in plan]) / len(plan)
+
+
+@torch.inference_mode()
+def time_evaluation(model: Any, recipe: Recipe, data: Prepared, task: Task, device: torch.device) -> float:
+    """Seconds to predict the validation text, of which a few batches are tried, and to write what is judged."""
+
+    def predict(batches: Sequence[Any]) -> None:
+        for batch in batches:
+            float(task.objective.loss(model, to_device(batch, device)))
+
+    few = spread(task.valid, 4)
+    predict(few[-1:])
+    per_label = _clock(predict, few) / sum(task.objective.tokens(batch) for batch in few)
+    written = time_translations(model, data, device) if recipe.task == "translate" else time_sample(model, recipe)
+    return per_label * min(VALID_TOKENS, task.valid.labels) + written
+
+
+def time_translations(model: Any, data: Prepared, device: torch.device) -> float:
+    """Seconds to write the judged texts, each as long as its reference: a model that has learned nothing
+    would not stop by itself. A few are tried, then all if that is quick: on a GPU many take little longer than few."""
+    sources, targets = data.valid.sides
+    judged = len(judged_texts(data, device))
+
+    def write(texts: int) -> None:
+        read = torch.full((texts, max(len(sources[i]) for i in range(texts)) + 1), END)
+        for i, row in enumerate(read):
+            row[: len(sources[i])] = torch.from_numpy(sources[i].astype("int64"))
+        limits = torch.tensor([len(targets[i]) + 1 for i in range(texts)])
+        greedy(model, model.start(read.to(device)), limits.to(device))
+
+    few = min(64, judged)
+    write(min(8, judged))  # the first is always slow
+    seconds = _clock(write, few) * judged / few
+    return _clock(write, judged) if few < judged and seconds < LONGEST_WRITING else seconds
+
+
+def time_sample(model: Any, recipe: Recipe) -> float:
+    """Seconds to write one text."""
+    prompt = torch.full((1, 8), END, device=model.table.weight.device)
+    length = min(SAMPLE_TOKENS, recipe.training.context - 8)
+    return _clock(lambda: sample(model, model.start(1, room=length + 8), prompt, limit=length))
+
+
+def _clock(work: Callable[..., object], *given: Any) -> float:
+    start = time.perf_counter()
+    work(*given)
+    return time.perf_counter() - start
