@@ -91,12 +91,12 @@ def prepare(corpus: Path, folder: Path, pairs: int, vocabulary: int, shape: dict
 
 
 def _read(folder: Path) -> tuple[Any, Any]:
+    from heedful.training.events import Events
+    from heedful.training.ready import prepare_again
     from heedful.training.recipe import make_recipe, read_recipe
-    from heedful.training.run import prepare as encode
-    from heedful.training.run import survey
 
     recipe = make_recipe(read_recipe(folder / "recipe.toml"))
-    return recipe, encode(recipe, survey([Path(file) for file in recipe.data.train], True, "fail"))
+    return recipe, prepare_again(recipe, (), Events())
 
 
 Epoch = Callable[[], float]

@@ -6,7 +6,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from heedful.errors import CheckpointError, DataError, HeedfulError, UsageError
+    from heedful.errors import (
+        CheckpointError,
+        DataError,
+        HeedfulError,
+        NonFiniteError,
+        OutOfMemoryError,
+        StoppedError,
+        UsageError,
+    )
     from heedful.folder import save
     from heedful.layers.attention import attention, attention_weights, fused_attention
     from heedful.layers.masks import Mask
@@ -23,7 +31,15 @@ if TYPE_CHECKING:
 
 # Each name is imported when first used: `import heedful` alone does not wait for torch.
 _HOMES = {
-    "errors": ("CheckpointError", "DataError", "HeedfulError", "UsageError"),
+    "errors": (
+        "CheckpointError",
+        "DataError",
+        "HeedfulError",
+        "NonFiniteError",
+        "OutOfMemoryError",
+        "StoppedError",
+        "UsageError",
+    ),
     "folder": ("save",),
     "layers.attention": ("attention", "attention_weights", "fused_attention"),
     "layers.masks": ("Mask",),
@@ -50,9 +66,12 @@ __all__ = [
     "EncoderDecoder",
     "HeedfulError",
     "Mask",
+    "NonFiniteError",
+    "OutOfMemoryError",
     "RecurrentConfig",
     "RecurrentDecoder",
     "RecurrentEncoderDecoder",
+    "StoppedError",
     "Trained",
     "TransformerConfig",
     "UsageError",

@@ -30,6 +30,28 @@ class CheckpointError(HeedfulError):
     exit_code = 4
 
 
+class NonFiniteError(HeedfulError):
+    """A loss or gradient that is no number, several steps in a row."""
+
+    exit_code = 5
+
+
+class OutOfMemoryError(HeedfulError):
+    """More memory was asked for than there is; `batch_tokens` and `accumulate` are the settings it happened with."""
+
+    def __init__(self, message: str, batch_tokens: int = 0, accumulate: int = 1) -> None:
+        super().__init__(message)
+        self.batch_tokens, self.accumulate = batch_tokens, accumulate
+
+
+class StoppedError(HeedfulError):
+    """The user asked to stop, and everything is saved; the exit code is the shell's for the signal: 130 or 143."""
+
+    def __init__(self, message: str, signal: int) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + signal
+
+
 def nearest(word: str, options: Iterable[str]) -> str:
     """A hint for a misspelt name: the closest option, or all of them when nothing is close."""
     known = sorted(options)

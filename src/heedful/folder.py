@@ -117,6 +117,17 @@ def read_manifest(folder: Path, names: Iterable[str]) -> None:
             raise CheckpointError(f"{file} is damaged: its SHA-256 differs from the manifest's")
 
 
+def replace_file(file: Path, text: str) -> None:
+    """Write a text file that is there whole or not at all, whatever happens meanwhile."""
+    aside = file.with_name(f"{file.name}.tmp")
+    try:
+        aside.write_text(text, encoding="utf-8")
+        sync(aside)
+        aside.replace(file)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
 def sync(path: Path) -> None:
     """Ask that a file, or a folder's list of names, reach the disk itself."""
     handle = os.open(path, os.O_RDONLY)

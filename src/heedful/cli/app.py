@@ -28,12 +28,11 @@ def options(
 def main() -> None:
     """Run the command; an error a user can cause is one line and an exit code."""
     from heedful.cli import commands  # noqa: F401  (registers every command)
-    from heedful.cli.words import spread
+    from heedful.cli.words import resumed, spread
 
-    arguments = spread(sys.argv[1:])
-    debug = "--debug" in arguments
+    debug = "--debug" in sys.argv
     try:
-        app(arguments)
+        app(resumed(spread(sys.argv[1:])))
     except HeedfulError as error:
         if debug:
             raise

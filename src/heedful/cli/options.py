@@ -9,7 +9,9 @@ import typer
 
 from heedful.cli.words import duration_in_seconds
 
-Task = Annotated[str, typer.Argument(help="translate (two aligned files, or one table) or generate (running text).")]
+Task = Annotated[
+    str | None, typer.Argument(help="translate (two aligned files, or one table) or generate (running text).")
+]
 Files = Annotated[list[Path] | None, typer.Argument(help="Text: .txt, .tsv, .csv, .jsonl, plain or .gz/.xz.")]
 Valid = Annotated[list[Path] | None, typer.Option(help="Validation text (repeat for two files).")]
 RecipeFile = Annotated[Path | None, typer.Option(help="A recipe.toml; what it leaves open is chosen.")]

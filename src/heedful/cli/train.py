@@ -25,7 +25,7 @@ from heedful.cli.options import (
 
 
 def train(
-    task: Task,
+    task: Task = None,
     files: Files = None,
     valid: Valid = None,
     test: Annotated[
@@ -42,6 +42,18 @@ def train(
     device: Device = "auto",
     on_bad_line: OnBadLine = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard curves.")] = False,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Go on with the run in this folder, or begin it there; needs no other arguments."
+        ),
+    ] = None,
+    auto_batch: Annotated[
+        bool, typer.Option("--auto-batch", help="Out of memory: start over with smaller batches, more to a step.")
+    ] = False,
+    prove_resume: Annotated[
+        bool, typer.Option("--prove-resume", help="Kill and resume a short stretch, and compare: the card tells.")
+    ] = False,
 ) -> None:
     """Train a model on your text: sizes, rates and the tokenizer are chosen for you, shown, and saved as a recipe."""
     from heedful.training.events import console
@@ -55,5 +67,8 @@ def train(
         out=None if out is None else str(out),
         seed=seed,
         tensorboard=tensorboard,
+        resume=None if resume is None else str(resume),
+        auto_batch=auto_batch,
+        prove_resume=prove_resume,
         listeners=[console()],
     )

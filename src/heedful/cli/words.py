@@ -43,3 +43,16 @@ def spread(arguments: list[str]) -> list[str]:
             if not any(kind in result[-1] for kind in TABLES) and not rest[0].startswith("-"):
                 result += [word, rest.pop(0)]
     return result
+
+
+def resumed(arguments: list[str]) -> list[str]:
+    """`--out run --resume` as `--resume run`: the folder need not be said twice."""
+    if "--resume" not in arguments or "--out" not in arguments[:-1]:
+        return arguments
+    place = arguments.index("--out")
+    folder, rest = arguments[place + 1], arguments[:place] + arguments[place + 2 :]
+    at = rest.index("--resume") + 1
+    named = at < len(rest) and not rest[at].startswith("-")
+    if named and rest[at] != folder:
+        raise UsageError(f"--resume {rest[at]} and --out {folder} are two folders; a run has one")
+    return rest if named else [*rest[:at], folder, *rest[at:]]

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from heedful.errors import DataError
+from heedful.errors import DataError, HeedfulError
 
 Ids = npt.NDArray[np.integer[Any]]
 FORMAT = 2
@@ -76,12 +76,12 @@ class SequencesWriter:
         self._closed = self._written
 
     def close(self) -> None:
-        if self._closed != self._written:
-            self.end()
-        for file in (self._ids, self._ends):
-            file.flush()
-            os.fsync(file.fileno())
-            file.close()
+        with self._ids, self._ends:
+            if self._closed != self._written:
+                self.end()
+            for file in (self._ids, self._ends):
+                file.flush()
+                os.fsync(file.fileno())
         described = {"type": self.type, "ids": self._written}
         (self.folder / f"{self.name}.json").write_text(json.dumps(described), encoding="utf-8")
 
@@ -102,6 +102,11 @@ def new_store(folder: Path) -> Iterator[Path]:
         yield aside
         if not folder.exists():  # another run may have written the same store meanwhile
             aside.rename(folder)
+    except OSError as error:
+        size = sum(file.stat().st_size for file in aside.glob("*"))
+        raise HeedfulError(
+            f"{folder}: the text's ids, {size:,} bytes and more, could not be written: {error}"
+        ) from None
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 

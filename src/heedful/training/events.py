@@ -13,18 +13,23 @@ from typing import Any
 from heedful.errors import UsageError
 from heedful.training.waiting import StageBar, Waiting
 
+METRICS = "metrics.jsonl"
 Listener = Callable[[dict[str, Any]], None]
 
 
 class Events:
     """`emit` hands each event to every listener. Times come from a clock that never runs backwards."""
 
-    def __init__(self, *listeners: Listener) -> None:
+    def __init__(self, *listeners: Listener, before: float = 0.0) -> None:
         self.listeners = listeners
-        self.start = time.monotonic()
+        self.start = time.monotonic() - before  # seconds spent before an interruption count, too
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.start
 
     def emit(self, kind: str, **facts: Any) -> None:
-        event = {"kind": kind, "seconds": round(time.monotonic() - self.start, 3), **facts}
+        event = {"kind": kind, "seconds": round(self.seconds, 3), **facts}
         for listener in self.listeners:
             listener(event)
 
@@ -46,21 +51,40 @@ class Events:
 
 
 class JsonLines:
-    """Every event as a line of JSON."""
+    """Every event as a line of JSON, but for those that only open and close a display."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
 
+    def cut_back(self, step: int) -> None:
+        """Forget the steps after this one, which are about to be taken again; and a line cut off half-way."""
+        if not self.file.exists():
+            return
+        aside = self.file.with_name(f"{self.file.name}.tmp")
+        with self.file.open(encoding="utf-8", errors="replace") as lines, aside.open("w", encoding="utf-8") as kept:
+            kept.writelines(line for line in lines if 0 <= _step_of(line) <= step)
+        aside.replace(self.file)
+
     def __call__(self, event: dict[str, Any]) -> None:
+        if event["kind"] in ("begin", "end"):
+            return
         with self.file.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(event, ensure_ascii=False) + "\n")
 
 
-class TensorBoard:
-    """Numbers as TensorBoard curves."""
+def _step_of(line: str) -> int:
+    """The step a line belongs to; 0 for what belongs to the run as a whole, -1 for what is no event."""
+    try:
+        return int(json.loads(line).get("step", 0)) if line.endswith("\n") else -1
+    except (ValueError, AttributeError, TypeError):
+        return -1
 
-    def __init__(self, folder: Path) -> None:
-        self.writer = summary_writer()(str(folder))
+
+class TensorBoard:
+    """Numbers as TensorBoard curves, from after `step` on: what an interrupted run showed later is taken back."""
+
+    def __init__(self, folder: Path, step: int = 0) -> None:
+        self.writer = summary_writer()(str(folder), purge_step=step + 1 if step else None)
 
     def __call__(self, event: dict[str, Any]) -> None:
         numbers = {**event, **event.get("scores", {})}

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import time
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from heedful.data.batches import Batches
-from heedful.objectives.objective import Objective
+from heedful.objectives.objective import Compiled, Objective
 from heedful.training.averaging import ExponentialAverage, LastAverage
 from heedful.training.events import Events
 from heedful.training.machine import memory_in_use
 from heedful.training.optimizers import Optimizer
+from heedful.training.progress import Progress, is_finished
 from heedful.training.recipe import TrainingRecipe
+from heedful.training.recording import Recorder
 from heedful.training.schedules import factor
-from heedful.training.step import StepResult, train_step
+from heedful.training.step import AddGradients, StepResult, add_gradients, train_step
+from heedful.training.tally import Tally
 
 
 class EpochBatches(Dataset[Any]):
@@ -46,21 +49,6 @@ class Evaluation:
     sample: tuple[str, ...] = ()
 
 
-@dataclass
-class Progress:
-    """Where a run stands: all that resuming needs besides tensors."""
-
-    step: int = 0
-    epoch: int = 0
-    index: int = 0
-    best: float = -float("inf")
-    best_step: int = 0
-    stale: int = 0
-    """Evaluations since the best."""
-    tokens: int = 0
-    history: list[dict[str, int | float]] = field(default_factory=list)
-
-
 class Trainer:
     """A model, what it learns from, and how far it has got."""
 
@@ -75,7 +63,9 @@ class Trainer:
         device: torch.device,
         events: Events,
     ) -> None:
-        self.model, self.objective, self.batches, self.recipe = model.to(device), objective, batches, recipe
+        self.model, self.batches, self.recipe = model.to(device), batches, recipe
+        self.objective = Compiled(objective) if recipe.compile else objective
+        self.add: AddGradients = Recorder() if recipe.record else add_gradients
         self.seed, self.device, self.events = seed, device, events
         self.optimizer = Optimizer(model, recipe)
         self.average: ExponentialAverage | LastAverage | None = None
@@ -84,24 +74,31 @@ class Trainer:
         elif recipe.average == "last":
             self.average = LastAverage(model, recipe.average_last)
         self.progress = Progress()
+        self.tally = Tally(self.progress, events)
 
-    def run(self, evaluate: Callable[[nn.Module], Evaluation], save_best: Callable[[nn.Module], object]) -> Progress:
+    def run(
+        self,
+        evaluate: Callable[[nn.Module], Evaluation],
+        save_best: Callable[[nn.Module], object],
+        after_step: Callable[[], object] = lambda: None,
+    ) -> Progress:
         """Step until the recipe's end or until no evaluation gets better; the best model is saved on the way."""
         recipe, progress = self.recipe, self.progress
-        recent: list[StepResult] = []
-        stream, since = self.stream(), time.monotonic()
-        while progress.step < recipe.steps:
-            recent.append(self.step(stream))
-            if progress.step % self._report_every() == 0:
-                since = self._report(recent, since)
-                recent = []
-            if progress.step % recipe.evaluate_every == 0 or progress.step == recipe.steps:
+        stream = self.stream()
+        self.tally.restart_clock()
+        while not self.finished:
+            self.tally.add(self.step(stream))
+            evaluating = progress.step % recipe.evaluate_every == 0 or progress.step == recipe.steps
+            if evaluating or progress.step % self._report_every() == 0:
+                self._report()
+            if evaluating:
                 self._evaluate(evaluate, save_best)
-                since = time.monotonic()
-                recent = []
-                if recipe.patience and progress.stale >= recipe.patience:
-                    break
+            after_step()
         return progress
+
+    @property
+    def finished(self) -> bool:
+        return is_finished(self.recipe, self.progress)
 
     def step(self, stream: Iterator[Any]) -> StepResult:
         """One update from the next batches of the stream."""
@@ -116,6 +113,7 @@ class Trainer:
             device=self.device,
             precision=getattr(torch, recipe.precision),
             seed=(self.seed, progress.step),
+            add=self.add,
         )
         progress.step += 1
         progress.tokens += result.tokens
@@ -129,7 +127,10 @@ class Trainer:
         while True:
             epoch = EpochBatches(self.batches, progress.epoch)
             ahead = range(progress.index, len(epoch))
-            for batch in DataLoader(epoch, batch_size=None, sampler=ahead, num_workers=self.recipe.workers):
+            loader = DataLoader(
+                epoch, batch_size=None, sampler=ahead, num_workers=self.recipe.workers, worker_init_fn=_leave_signals
+            )
+            for batch in loader:
                 progress.index += 1
                 yield batch
             progress.epoch, progress.index = progress.epoch + 1, 0
@@ -137,25 +138,23 @@ class Trainer:
     def _report_every(self) -> int:
         return max(1, min(50, self.recipe.evaluate_every // 5))
 
-    def _report(self, recent: list[StepResult], since: float) -> float:
+    def _report(self) -> None:
         """Reading the loss waits for the device: done seldom."""
-        tokens = sum(result.tokens for result in recent)
-        loss = float(torch.stack([result.loss for result in recent]).sum()) / max(1, tokens)
-        now = time.monotonic()
-        self.progress.history.append({"step": self.progress.step, "loss": loss})
+        progress, window = self.progress, self.tally.close()
+        progress.history.append({"step": progress.step, "loss": window.loss})
         self.events.emit(
             "step",
-            step=self.progress.step,
+            step=progress.step,
             steps=self.recipe.steps,
-            loss=loss,
-            gradient=float(recent[-1].gradient),
+            loss=window.loss,
+            gradient=window.gradient,
             learning_rate=self.optimizer.rate,
-            tokens_per_second=tokens / max(1e-9, now - since),
-            seconds_per_step=(now - since) / len(recent),
+            tokens_per_second=window.tokens / window.seconds,
+            seconds_per_step=window.seconds / window.steps,
             memory_gib=memory_in_use(self.device) / 2**30,
-            epoch=self.progress.epoch,
+            epoch=progress.epoch,
+            skipped=progress.skipped,
         )
-        return now
 
     def _evaluate(self, evaluate: Callable[[nn.Module], Evaluation], save_best: Callable[[nn.Module], object]) -> None:
         progress = self.progress
@@ -178,3 +177,32 @@ class Trainer:
             best=better,
             sample=found.sample,
         )
+        self.tally.restart_clock()
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """All that going on needs: tensors by name, and plain facts."""
+        self.tally.settle()
+        parts = {"model": self.model.state_dict(), "optimizer": self.optimizer.state()}
+        if self.average is not None:
+            parts["average"] = self.average.state()
+        tensors = {f"{part}.{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
+        return tensors, asdict(self.progress)
+
+    def restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+        """Go back to where `state` was taken."""
+        parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}, "average": {}}
+        for full, tensor in tensors.items():
+            part, _, name = full.partition(".")
+            parts[part][name] = tensor
+        self.model.load_state_dict(parts["model"])
+        self.optimizer.restore(parts["optimizer"])
+        if self.average is not None:
+            self.average.restore(parts["average"])
+        for name, value in facts.items():  # in place: whoever holds the progress sees it move
+            setattr(self.progress, name, value)
+
+
+def _leave_signals(worker: int) -> None:
+    """Ctrl-C reaches every process of a terminal, but stopping is up to the one that trains."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)

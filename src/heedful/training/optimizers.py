@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from heedful.layers.block import Stack
+from heedful.training.muon import Muon
 from heedful.training.recipe import TrainingRecipe
 
 
@@ -20,7 +20,7 @@ class Optimizer:
 
     def __init__(self, model: nn.Module, recipe: TrainingRecipe) -> None:
         self.recipe = recipe
-        named = dict(model.named_parameters())
+        self.named = named = dict(model.named_parameters())
         muon = set(_block_matrices(model)) if recipe.optimizer == "muon" else set()
         rest = [weight for name, weight in named.items() if name not in muon]
         matrices = [weight for weight in rest if weight.ndim > 1]
@@ -39,7 +39,7 @@ class Optimizer:
         ]
         if muon:
             self.parts.append(
-                torch.optim.Muon(
+                Muon(
                     [named[name] for name in sorted(muon)],
                     lr=recipe.learning_rate,
                     weight_decay=recipe.weight_decay,
@@ -52,22 +52,40 @@ class Optimizer:
         """The learning rate of the last step."""
         return float(self.parts[0].param_groups[0]["lr"])
 
-    def step(self, factor: float) -> None:
+    def step(self, factor: float, skip: Tensor) -> None:
+        """Update the weights; or, where `skip` is 1, leave weights and state exactly as they are.
+
+        `skip` stays on the device, under the name AdamW's fused kernel knows it by: reading it would make
+        every step wait.
+        """
         for part in self.parts:
             for group in part.param_groups:
                 group["lr"] = self.recipe.learning_rate * factor
+            part.found_inf = skip  # type: ignore[attr-defined]
             part.step()
+            part.found_inf = None  # type: ignore[attr-defined]
 
     def zero(self) -> None:
         for part in self.parts:
-            part.zero_grad(set_to_none=True)
+            part.zero_grad(set_to_none=not self.recipe.record)  # a recording adds to gradients where they are
 
-    def state_dict(self) -> list[dict[str, Any]]:
-        return [part.state_dict() for part in self.parts]
+    def state(self) -> dict[str, Tensor]:
+        """All that resuming needs, by the weights' names; rates and the like come from the recipe."""
+        state: dict[Tensor, dict[str, Tensor]] = {}
+        for part in self.parts:
+            state |= part.state
+        return {
+            f"{name}.{slot}": tensor
+            for name, weight in self.named.items()
+            for slot, tensor in state.get(weight, {}).items()
+        }
 
-    def load_state_dict(self, states: list[dict[str, Any]]) -> None:
-        for part, state in zip(self.parts, states, strict=True):
-            part.load_state_dict(state)
+    def restore(self, state: dict[str, Tensor]) -> None:
+        owners = {weight: part for part in self.parts for group in part.param_groups for weight in group["params"]}
+        for full, tensor in state.items():
+            name, _, slot = full.rpartition(".")
+            weight = self.named[name]
+            owners[weight].state[weight][slot] = tensor.to(weight.device, copy=True)
 
 
 def _block_matrices(model: nn.Module) -> Iterator[str]:

@@ -165,7 +165,7 @@ def forecast(recipe: Recipe, data: Prepared, config: ModelConfig, device: torch.
         flops=flops,
         labels=labels,
         checkpoint=checkpoint,
-        disk=2 * checkpoint + parts["optimizer"] + parts["averages"],
+        disk=checkpoint + recipe.training.keep * (checkpoint + parts["optimizer"] + parts["averages"]),
         steps=1,
         evaluations=1,
         seconds_per_step=pace.step,
@@ -209,10 +209,10 @@ class Fact:
 class Watch:
     """Measures a run from its making to `fact`."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, before: float = 0.0) -> None:
         self.device = device
         reset_peak(device)
-        self.start = time.monotonic()
+        self.start = time.monotonic() - before  # seconds spent before an interruption
 
     def fact(self, steps: int, labels: int) -> Fact:
         return Fact(peak_memory(self.device), time.monotonic() - self.start, steps, labels)

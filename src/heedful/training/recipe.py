@@ -19,6 +19,7 @@ from heedful.models.presets import make_config
 from heedful.text.tokenizer import TokenizerConfig
 from heedful.training.schedules import ScheduleName
 
+RECIPE = "recipe.toml"
 TaskName = Literal["translate", "generate"]
 
 
@@ -72,7 +73,16 @@ class TrainingRecipe(Config):
     evaluate_every: PositiveInt = 500
     patience: NonNegativeInt = 0
     """Evaluations without a better score before stopping; 0: never stop early."""
+    checkpoint_every: NonNegativeInt = 0
+    """Steps between checkpoints; 0: one at every evaluation, as long as that takes less than 3% of the time."""
+    keep: PositiveInt = 2
+    """Checkpoints kept; the best model is kept besides."""
     precision: Literal["float32", "bfloat16"] = "float32"
+    record: bool = False
+    """Record the step once for each shape of batch and replay it (GPU, transformers): for small models several times
+    faster, for large ones a second set of activations held for nothing."""
+    compile: bool = False
+    """Compile model and loss by torch.compile: most of a minute at the start, faster steps after."""
     workers: NonNegativeInt = 0
     """Processes that prepare batches ahead of the model."""
 
@@ -163,6 +173,14 @@ def with_overrides(settings: dict[str, Any], changes: list[str]) -> dict[str, An
         else:
             result[section] = value
     return result
+
+
+def merged(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """The settings with those of `changes` in their place."""
+    return settings | {
+        name: {**settings.get(name, {}), **value} if isinstance(value, dict) else value
+        for name, value in changes.items()
+    }
 
 
 def to_toml(recipe: Recipe) -> str:

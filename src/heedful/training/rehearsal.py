@@ -58,7 +58,7 @@ def rehearse(
         for weight in model.parameters():
             weight.grad = torch.empty_like(weight)
         gradients = ledger.now - weights
-        optimizer.step(0.0)
+        optimizer.step(0.0, skip=torch.zeros(()))
         optimizer.zero()
         state = ledger.now - weights
         replace_recurrence(model, ledger)

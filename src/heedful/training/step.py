@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,35 @@ class StepResult:
     """The gradient's length before clipping."""
 
 
+def add_gradients(
+    model: nn.Module,
+    objective: Objective,
+    batch: Any,
+    tokens: int | Tensor,
+    device: torch.device,
+    precision: torch.dtype,
+) -> Tensor:
+    """Forward and back: the gradient of the batch's share of the loss over `tokens` labels. Gives its summed loss."""
+    with torch.autocast(device.type, dtype=precision, enabled=precision != torch.float32):
+        loss = objective.loss(model, to_device(batch, device))
+    (loss / tokens).backward()  # type: ignore[no-untyped-call]
+    return loss.detach()
+
+
+class AddGradients(Protocol):
+    """`add_gradients`, or something that does the same in another way."""
+
+    def __call__(
+        self,
+        model: nn.Module,
+        objective: Objective,
+        batch: Any,
+        tokens: int | Tensor,
+        device: torch.device,
+        precision: torch.dtype,
+    ) -> Tensor: ...
+
+
 def train_step(
     model: nn.Module,
     objective: Objective,
@@ -35,21 +64,21 @@ def train_step(
     device: torch.device,
     precision: torch.dtype,
     seed: tuple[int, int],
+    add: AddGradients = add_gradients,
 ) -> StepResult:
     """Gradients of all `batches` added up, divided by *all* their labels, clipped, applied (T1, T2).
 
-    Dropout is drawn from (seed, step), so that a resumed run drops the same values.
+    Dropout is drawn from (seed, step), so that a resumed run drops the same values. A loss or gradient that
+    is not finite changes nothing: that is decided on the device, so that the host need not wait.
     """
     model.train()
     torch.manual_seed((seed[0] << 32) + seed[1])
     tokens = sum(objective.tokens(batch) for batch in batches)
     total = torch.zeros((), device=device)
     for batch in batches:
-        with torch.autocast(device.type, dtype=precision, enabled=precision != torch.float32):
-            loss = objective.loss(model, to_device(batch, device))
-        (loss / max(1, tokens)).backward()  # type: ignore[no-untyped-call]
-        total += loss.detach()
+        total += add(model, objective, batch, max(1, tokens), device, precision)
     gradient = clip(model, clip_at)
-    optimizer.step(factor)
+    finite = torch.isfinite(total) & torch.isfinite(gradient)
+    optimizer.step(factor, skip=1 - finite.float())
     optimizer.zero()
     return StepResult(total, tokens, gradient)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from heedful.cli.words import duration_in_seconds, spread
+from heedful.cli.words import duration_in_seconds, resumed, spread
 from heedful.errors import UsageError
 
 
@@ -47,3 +47,22 @@ def test_a_table_holds_both_sides_and_running_text_has_one() -> None:
     assert spread(table) == table
     text = ["train", "generate", "--valid", "c.txt", "a.txt"]
     assert spread(text) == text
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("train --resume run", "train --resume run"),
+        ("train translate a b --out run --resume", "train translate a b --resume run"),
+        ("train --resume --out run", "train --resume run"),
+        ("train --out run --resume run", "train --resume run"),
+        ("train a b --out run", "train a b --out run"),
+    ],
+)
+def test_the_folder_of_a_run_need_not_be_said_twice(typed: str, meant: str) -> None:
+    assert resumed(typed.split()) == meant.split()
+
+
+def test_a_run_has_one_folder() -> None:
+    with pytest.raises(UsageError, match="--resume a and --out b"):
+        resumed(["train", "--resume", "a", "--out", "b"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 import heedful
 from heedful.data.batches import PairBatches
 from heedful.data.store import Sequences
+from heedful.errors import NonFiniteError
 from heedful.objectives.translation import Translation
 from heedful.training.events import Events
 from heedful.training.loop import Evaluation, Trainer
@@ -18,15 +20,14 @@ from heedful.training.recipe import TrainingRecipe
 TEXTS = [[6 + (i * j) % 20 for j in range(1, 2 + i % 7)] for i in range(60)]
 
 
-def trainer(listeners: tuple[Any, ...] = (), dropout: float = 0.1, **changes: Any) -> Trainer:
+def trainer(listeners: tuple[Any, ...] = (), dropout: float = 0.1, device: str = "cpu", **changes: Any) -> Trainer:
     torch.manual_seed(0)
     model = heedful.build("laptop-translator", vocabulary=30, width=16, heads=2, layers=1, dropout=dropout)
     settings = {"steps": 12, "batch_tokens": 96, "learning_rate": 0.01, "warmup": 2, "evaluate_every": 4}
     recipe = TrainingRecipe(**{**settings, **changes})
     batches = PairBatches(Sequences.of(TEXTS), Sequences.of(TEXTS), tokens=recipe.batch_tokens, seed=3)
     objective = Translation(recipe.label_smoothing, recipe.r_drop)
-    device = torch.device("cpu")
-    return Trainer(model, objective, batches, recipe, seed=3, device=device, events=Events(*listeners))
+    return Trainer(model, objective, batches, recipe, seed=3, device=torch.device(device), events=Events(*listeners))
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 4 worker processes")
@@ -85,3 +86,92 @@ def test_two_runs_of_one_recipe_are_the_same_run() -> None:
         run.run(lambda model: Evaluation(0.0, {}), lambda model: None)
     for a, b in zip(*(run.model.parameters() for run in runs), strict=True):
         assert torch.equal(a, b)
+
+
+def ends(run: Trainer, after_step: Callable[[], object] = lambda: None) -> dict[str, Any]:
+    """All a run ends with."""
+    run.run(lambda model: Evaluation(0.0, {}), lambda model: None, after_step)
+    tensors, facts = run.state()
+    return {**{name: tensor.tolist() for name, tensor in tensors.items()}, "progress": facts}
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("average", ["none", "exponential", "last"])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_run_restored_at_any_step_is_the_same_run(optimizer: str, average: str, workers: int) -> None:
+    settings: dict[str, Any] = {"optimizer": optimizer, "average": average, "accumulate": 2, "average_last": 2}
+    kept: list[tuple[dict[str, torch.Tensor], dict[str, Any]]] = []
+    first = trainer(**settings, workers=workers)
+
+    def keep() -> None:
+        tensors, facts = first.state()
+        kept.append(({name: tensor.clone() for name, tensor in tensors.items()}, facts))
+
+    expected = ends(first, keep)
+    for step in (0, 4, 6, 11):
+        run = trainer(**settings)
+        run.restore(*kept[step])
+        assert ends(run) == expected
+
+
+class Poisoned(Translation):
+    """A loss that is no number at some calls."""
+
+    calls = 0
+    bad: tuple[int, ...] = ()
+
+    def loss(self, model: Any, batch: Any) -> Any:
+        Poisoned.calls += 1
+        return super().loss(model, batch) * (float("nan") if Poisoned.calls in self.bad else 1.0)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_step_without_a_finite_loss_is_skipped_and_counted(optimizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Poisoned, "bad", (3, 5))
+    monkeypatch.setattr(Poisoned, "calls", 0)
+    events: list[dict[str, Any]] = []
+    run = trainer((events.append,), optimizer=optimizer, average="none")
+    run.objective = Poisoned()
+    stream = run.stream()
+    for number in range(1, 7):
+        before = [weight.detach().clone() for weight in run.model.parameters()]
+        run.tally.add(run.step(stream))
+        same = all(torch.equal(a, b) for a, b in zip(before, run.model.parameters(), strict=True))
+        assert same == (number in (3, 5))
+    run.tally.settle()
+    assert (run.progress.skipped, run.progress.skipped_in_a_row) == (2, 0)
+    assert [event["text"] for event in events] == [
+        f"skipped step {step} (epoch 0, batch {step - 1}): loss nan, gradient nan" for step in (3, 5)
+    ]
+
+
+def test_too_many_in_a_row_are_given_up_on_even_across_a_resumption(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Poisoned, "bad", tuple(range(3, 100)))
+    monkeypatch.setattr(Poisoned, "calls", 0)
+    run = trainer()
+    run.objective = Poisoned()
+    stream = run.stream()
+    for _ in range(4):
+        run.tally.add(run.step(stream))
+    again = trainer()
+    again.objective = Poisoned()
+    again.restore(*run.state())
+    with pytest.raises(NonFiniteError, match=r"5 times in a row, last at step 7 \(epoch 0, batch 6\)") as caught:
+        ends(again)
+    assert caught.value.exit_code == 5
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_step_on_a_gpu_waits_for_nothing(optimizer: str) -> None:
+    run = trainer(optimizer=optimizer, device="cuda")
+    stream = run.stream()
+    for _ in range(3):
+        run.tally.add(run.step(stream))
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(3):
+            run.tally.add(run.step(stream))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    run.tally.settle()

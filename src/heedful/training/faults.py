@@ -1,0 +1,71 @@
+"""What the machine can do to a run, in words a person can act on."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from heedful.errors import HeedfulError, OutOfMemoryError
+
+MEMORY = ("can't allocate memory", "out of memory", "not enough memory", "std::bad_alloc", "Cannot allocate memory")
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@contextmanager
+def told_plainly(settings: dict[str, Any], folder: Path) -> Iterator[None]:
+    """Memory, disk and worker processes that give out become one line each; all other errors pass.
+
+    `settings` are looked at when it happens: by then more may be decided than when training was asked for.
+    """
+    try:
+        yield
+    except (RuntimeError, MemoryError, OSError) as error:
+        plain = _plain(error, settings.get("training", {}), folder)
+        if plain is None:
+            raise
+        raise plain from None
+
+
+def _plain(error: Exception, training: dict[str, Any], folder: Path) -> HeedfulError | None:
+    words = str(error)
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(sign in words for sign in MEMORY):
+        return out_of_memory(training)
+    if isinstance(error, OSError) and error.errno in DISK:
+        return HeedfulError(f"{error.filename or folder}: nothing more can be written: {error.strerror}")
+    if "DataLoader worker" in words:
+        first = words.splitlines()[0].rstrip(".")
+        return HeedfulError(
+            f"a process that prepares batches is gone: {first} (training.workers={training['workers']}; "
+            f"0 does without). Go on with: heedful train --resume {folder}"
+        )
+    return None
+
+
+def out_of_memory(training: dict[str, Any]) -> OutOfMemoryError:
+    """The error that names what to lower, as far as it is decided."""
+    if "batch_tokens" not in training:
+        return OutOfMemoryError("out of memory, and not for the size of batches: this needs a machine with more of it")
+    tokens, accumulate = training["batch_tokens"], training.get("accumulate", 1)
+    return OutOfMemoryError(
+        f"out of memory with training.batch_tokens={tokens}: start again with {max(1, tokens // 2)} of them and "
+        f"training.accumulate={2 * accumulate}, which learns from as much at each step; --auto-batch does so by itself",
+        tokens,
+        accumulate,
+    )
+
+
+SMALLEST = 64
+"""Tokens of a batch that it is no use to halve."""
+
+
+def with_smaller_batch(settings: dict[str, Any], error: OutOfMemoryError) -> dict[str, Any]:
+    """Half the batch, twice as often before each step; an error when there is nothing left to halve."""
+    if error.batch_tokens < SMALLEST:
+        raise error
+    halved = {"batch_tokens": error.batch_tokens // 2, "accumulate": 2 * error.accumulate}
+    return {**settings, "training": {**settings["training"], **halved}}

@@ -1,0 +1,183 @@
+"""From wishes to a run ready to begin: the text read and encoded, every choice made, what it takes foreseen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from heedful.data.checkup import check, command_for_more, remarks
+from heedful.data.prepare import Prepared, learn_from_pairs, learn_from_text, prepare_pairs, prepare_text
+from heedful.data.report import Report as Checked
+from heedful.models.build import build
+from heedful.models.config import ModelConfig
+from heedful.text.tokenizer import Tokenizer, TokenizerConfig
+from heedful.trained import Trained
+from heedful.training.choose import (
+    MOST_EPOCHS,
+    Situation,
+    choose_held_out,
+    choose_model,
+    choose_training,
+    choose_vocabulary,
+)
+from heedful.training.events import Events
+from heedful.training.machine import matmul_flops, pick_device
+from heedful.training.plan import Forecast, forecast
+from heedful.training.recipe import (
+    Recipe,
+    make_recipe,
+)
+from heedful.training.start import check_fit, load_start, vocabulary_of
+from heedful.training.tasks import make_task
+from heedful.training.wishes import Wishes
+
+DEFAULT_SECONDS = 600.0
+SHARE_OF_TIME = 0.9
+"""Spent in training; the rest is for reading the text before and scoring the model after."""
+VOCABULARIES = {"vocabulary", "target_vocabulary"}
+"""What a model's configuration has from its tokenizers."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Everything decided and prepared: one word from training."""
+
+    recipe: Recipe
+    data: Prepared
+    config: ModelConfig
+    start: Trained | None
+    """The model whose weights to begin with; None: new ones."""
+    device: torch.device
+    forecast: Forecast
+
+    def make_model(self) -> nn.Module:
+        torch.manual_seed(self.recipe.seed)
+        model: nn.Module = build(self.config)
+        if self.start:
+            model.load_state_dict(self.start.model.state_dict())
+        return model
+
+
+def get_ready(settings: dict[str, Any], wish: Wishes, events: Events) -> Ready:
+    """Fill in every choice, preparing the data on the way, since later choices depend on it."""
+    device = pick_device(wish.device)
+    pairs = settings["task"] == "translate"
+    folder = settings.get("start_from")
+    start = load_start(folder, settings["task"], recurrent=wish.kind == "recurrent") if folder else None
+    data_settings = settings["data"]
+    found = survey(data_settings, pairs, events)
+    data_settings.setdefault("held_out", choose_held_out(settings["task"], found.characters))
+    text = settings.setdefault("tokenizer", {})
+    text.setdefault("vocabulary", choose_vocabulary(settings["task"], found.characters))
+    if start:
+        settings["tokenizer"] = vocabulary_of(start, text)
+    first = make_recipe({**settings, "model": {"family": "encoder"}, "training": {"steps": 1}})
+    data = prepare(first, found, events, start.tokenizers if start else ())
+    situation = Situation(
+        task=settings["task"],
+        recurrent=wish.kind == "recurrent",
+        tokens=sum(int(side.lengths.sum()) for side in data.train.sides),
+        seconds=wish.seconds or DEFAULT_SECONDS,
+        flops=matmul_flops(device),
+        gpu=device.type == "cuda",
+    )
+    return decide(settings, wish, situation, data, device, start)
+
+
+def decide(
+    settings: dict[str, Any],
+    wish: Wishes,
+    situation: Situation,
+    data: Prepared,
+    device: torch.device,
+    start: Trained | None,
+) -> Ready:
+    """The model and how to train it: chosen, unless said; and how long, from the forecast."""
+    chosen = (
+        start.model.config.model_dump(exclude=VOCABULARIES, exclude_none=True) if start else choose_model(situation)
+    )
+    settings["model"] = {**chosen, **settings.get("model", {})}
+    training = settings["training"] = {**choose_training(situation, settings["model"]), **settings.get("training", {})}
+    if device.type == "cuda":
+        training.setdefault("precision", "bfloat16")
+    if situation.task == "generate" and "family" in chosen and chosen["family"] == "decoder":
+        settings["model"].setdefault("max_length", training["context"])
+    trial = make_recipe({**settings, "training": {"steps": 1, **training}})
+    config = trial.model_config_for(*(len(tokenizer) for tokenizer in data.tokenizers))
+    if start:
+        check_fit(config, start)
+    expected = forecast(trial, data, config, device)
+    if "steps" not in training:
+        in_time = expected.steps_within(SHARE_OF_TIME * situation.seconds)
+        training["steps"] = max(50, min(in_time, most_steps(trial, data, device)))
+    training.setdefault("warmup", min(1000, max(1, training["steps"] // 20)))
+    training.setdefault("evaluate_every", -(-training["steps"] // expected.worthwhile_evaluations(training["steps"])))
+    recipe = make_recipe(settings)
+    return Ready(recipe, data, config, start, device, expected.for_run(recipe.training))
+
+
+def most_steps(recipe: Recipe, data: Prepared, device: torch.device) -> int:
+    """Steps until the text has been read as often as is worth it."""
+    return MOST_EPOCHS[recipe.task] * len(make_task(recipe, data, device).train.plan(0)) // recipe.training.accumulate
+
+
+def survey(data: dict[str, Any], pairs: bool, events: Events) -> Checked:
+    """Count and examine the text, in one pass, and the files it will be judged on."""
+    files, valid, test = ([Path(file) for file in data.get(name, ())] for name in ("train", "valid", "test"))
+    return check(
+        files,
+        "pairs" if pairs else "text",
+        held_out=[*valid, *test],
+        on_bad_line=data.get("on_bad_line", "fail"),
+        stages=events.stage,
+    )
+
+
+def prepare(recipe: Recipe, found: Checked, events: Events, tokenizers: tuple[Tokenizer, ...]) -> Prepared:
+    """Learn the tokenizers, unless there are some, encode the text, and say what was dropped and what looks wrong."""
+    data, text = recipe.data, recipe.tokenizer
+    train, valid, test = ([Path(file) for file in files] for files in (data.train, data.valid, data.test))
+    config = TokenizerConfig(**{name: getattr(text, name) for name in TokenizerConfig.model_fields})
+    reading: Any = {"on_bad_line": data.on_bad_line, "stages": events.stage}
+    learning: Any = {"share": text.sample / max(1, found.characters), **reading}
+    held_out = 0.0 if valid else data.held_out
+    if recipe.task == "translate":
+        tokenizers = tokenizers or learn_from_pairs(train, config, joint=text.joint, held_out=held_out, **learning)
+        prepared = prepare_pairs(
+            train, valid, tokenizers, held_out=data.held_out, max_length=data.max_length, **reading
+        )
+    else:
+        size = found.characters
+        tokenizers = tokenizers or (learn_from_text(train, config, characters=size * (1 - held_out), **learning),)
+        prepared = prepare_text(train, valid, tokenizers[0], held_out=data.held_out, characters=size, **reading)
+    examples = f"{found.usable:,} pairs" if recipe.task == "translate" else f"{found.documents:,} document(s)"
+    events.emit("note", text=f"read {examples}, {found.characters:,} characters")
+    said = remarks(found, prepared.dropped, prepared.first_dropped)
+    for remark in said:
+        events.emit("note", text=str(remark))
+    if said:
+        events.emit("note", text=f"{command_for_more(found, train, [*valid, *test])} shows all")
+    return replace(prepared, remarks=said)
+
+
+def prepare_again(recipe: Recipe, tokenizers: tuple[Tokenizer, ...], events: Events) -> Prepared:
+    """The same text as before, by the same tokenizers."""
+    return prepare(recipe, survey(recipe.data.model_dump(), recipe.task == "translate", events), events, tokenizers)
+
+
+def announce(ready: Ready, folder: Path) -> list[str]:
+    """What was chosen and what it will take, before the first step."""
+    recipe, expected = ready.recipe, ready.forecast
+    model = ", ".join(f"{key} {value}" for key, value in recipe.model.items())
+    training = recipe.training
+    return [
+        f"model      {model}",
+        f"training   {training.steps:,} steps of {training.batch_tokens * training.accumulate:,} tokens, "
+        f"{training.optimizer} at {training.learning_rate:.2g} ({training.schedule}), {training.precision}",
+        f"forecast   {expected.summary()}",
+        f"folder     {folder}: recipe.toml holds every choice",
+    ]

@@ -1,0 +1,117 @@
+"""Going on with a run that was interrupted, as if it never had been."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from heedful.errors import CheckpointError, UsageError
+from heedful.text.tokenizer import Tokenizer
+from heedful.trained import TARGET_TOKENIZER, TOKENIZER
+from heedful.training.begun import (
+    RUN,
+    STATE,
+    Begun,
+    other_machine,
+    read_beginning,
+    refuse_other_recipe,
+    refuse_other_text,
+    tokenizer_sums,
+)
+from heedful.training.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint, tidy
+from heedful.training.events import METRICS
+from heedful.training.machine import pick_device
+from heedful.training.progress import Progress, is_finished
+from heedful.training.recipe import RECIPE, Recipe, make_recipe, merged, read_recipe
+
+Say = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """A run as it was left."""
+
+    folder: Path
+    begun: Begun
+    recipe: Recipe
+    checkpoint: Checkpoint
+    tokenizers: tuple[Tokenizer, ...]
+    device: torch.device
+
+    @property
+    def kind(self) -> str:
+        return "recurrent" if str(self.begun.config["family"]).startswith("recurrent") else "transformer"
+
+
+def has_begun(path: str) -> bool:
+    """Whether there is a run to resume; a folder laid out half, or not at all, is none."""
+    return (run_and_checkpoint(path)[0] / RECIPE).is_file()
+
+
+def run_and_checkpoint(path: str) -> tuple[Path, Path | None]:
+    """The run's folder; and the checkpoint, if `path` is one of those in it."""
+    given = Path(path)
+    if re.fullmatch(r"step-\d{8}", given.name) and given.absolute().parent.name == STATE:
+        return given.parent.parent, given
+    return given, None
+
+
+def pick_up(path: str, said: dict[str, Any], device: str, say: Say) -> Unfinished:
+    """The run in a folder from its newest whole checkpoint, or from the very one that was named.
+
+    What the caller `said` of recipe and files must agree with what the run began with.
+    """
+    folder, chosen = run_and_checkpoint(path)
+    begun = read_beginning(folder)
+    asked = make_recipe(merged(read_recipe(folder / RECIPE), said))
+    refuse_other_recipe(begun, asked, folder)
+    refuse_other_text(begun, asked)
+    tokenizers = tuple(Tokenizer.load(file) for file in tokenizer_files(folder))
+    if tokenizer_sums(tokenizers) != begun.tokenizers:
+        raise CheckpointError(f"{folder / TOKENIZER} is not the tokenizer the run began with")
+    state = folder / STATE
+    checkpoint = read_checkpoint(chosen, begun.name) if chosen else newest_checkpoint(state, begun.name, say)
+    tidy(state, checkpoint, keep=asked.training.keep)
+    there = device_again(begun, device)
+    if changed := other_machine(begun, there):
+        say(f"not on the machine it began on ({changed}): the last digits may differ from an uninterrupted run's")
+    return Unfinished(folder, begun, asked, checkpoint, tokenizers, there)
+
+
+def tokenizer_files(folder: Path) -> list[Path]:
+    return [file for name in (TOKENIZER, TARGET_TOKENIZER) if (file := folder / name).is_file()]
+
+
+def device_again(begun: Begun, wanted: str) -> torch.device:
+    """The device the run began on, unless another is asked for or that one is not here."""
+    try:
+        return pick_device(str(begun.machine["device"]) if wanted == "auto" else wanted)
+    except UsageError:
+        if wanted != "auto":
+            raise
+        return pick_device()
+
+
+def nothing_left(run: Unfinished) -> bool:
+    """Whether the run is trained, scored and reported."""
+    progress = Progress(**run.checkpoint.facts["progress"])
+    return is_finished(run.recipe.training, progress) and _is_reported(run.folder)
+
+
+def was_tidied(folder: Path) -> bool:
+    """Whether the run is finished and its state deleted, as it may be."""
+    return _is_reported(folder) and not (folder / STATE / RUN).exists()
+
+
+def _is_reported(folder: Path) -> bool:
+    try:
+        last = (folder / METRICS).read_bytes().splitlines()[-1]
+        return bool(json.loads(last)["kind"] == "done")
+    except (OSError, ValueError, LookupError, TypeError):
+        return False

@@ -1,0 +1,245 @@
+"""When the machine gives out: one line, an exit code, nothing half-written, and a way to go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heedful.training.checkpoint import checkpoints
+
+SETTINGS = {
+    "tokenizer.kind": "characters",
+    "model.width": 64,
+    "model.heads": 2,
+    "model.layers": 1,
+    "training.batch_tokens": 400,
+    "training.evaluate_every": 5,
+    "training.checkpoint_every": 5,
+    "training.steps": 10,
+}
+
+
+def command(dates: Path, **changes: Any) -> list[str | Path]:
+    words = [word for key, value in {**SETTINGS, **changes}.items() for word in ("--set", f"{key}={value}")]
+    pair = [dates / "train.source", dates / "train.target"]
+    valid = ["--valid", dates / "valid.source", dates / "valid.target"]
+    return ["train", "translate", *pair, *valid, "--device", "cpu", *words]
+
+
+def error(done: Any, code: int) -> str:
+    """The one line it ends with."""
+    assert done.code == code, done.said
+    assert "Traceback" not in done.said, done.said
+    (line,) = [line for line in done.said.splitlines() if line.startswith("heedful: ")]
+    return str(line)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
+    """A disk with so many bytes, if this machine lets us make one; a second call makes it larger."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+
+    def of(size: int) -> Path:
+        options = f"{'remount,' if disk.is_mount() else ''}size={size}"
+        made = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(disk)], stderr=-1, check=False)
+        if made.returncode:
+            pytest.skip("mounting a small disk is not permitted here")
+        return disk
+
+    yield of
+    subprocess.run(["umount", str(disk)], stderr=-1, check=False)
+
+
+def test_a_full_disk_leaves_the_older_checkpoint_and_room_is_all_it_takes(
+    nursery: Any, dates: Path, small_disk: Any, tmp_path: Path
+) -> None:
+    assert nursery.run(*command(dates), "--out", "roomy", folder=tmp_path).code == 0
+    weights = (tmp_path / "roomy" / "model.safetensors").stat().st_size
+    run = small_disk(9 * weights) / "run"  # enough for two checkpoints and the best model, not for a third
+    line = error(nursery.run(*command(dates), "--out", run, folder=tmp_path), 1)
+    assert f"{run}/training/step-00000010: the checkpoint's " in line
+    assert "bytes could not be written" in line
+    assert "No space left" in line
+    assert [path.name for path in checkpoints(run / "training")] == ["step-00000005", "step-00000000"]
+    assert not list(run.glob("**/*.tmp")), "no debris"
+    small_disk(20 * weights)
+    done = nursery.run("train", "--resume", run, folder=tmp_path)
+    assert done.code == 0, done.said
+    models = [(folder / "model.safetensors").read_bytes() for folder in (tmp_path / "roomy", run)]
+    assert models[0] == models[1]
+
+
+def test_a_file_too_large_is_told_with_its_bytes_and_the_older_checkpoint_stays(
+    nursery: Any, dates: Path, tmp_path: Path
+) -> None:
+    """The first checkpoint, of weights and averages, fits; the next, with the optimizer's state, does not."""
+    begun = nursery.run(*command(dates), "--out", "run", folder=tmp_path)
+    first = len((tmp_path / "run" / "model.safetensors").read_bytes())
+    assert begun.code == 0
+    stopped = nursery.run(*command(dates), "--out", "small", folder=tmp_path, limits={"RLIMIT_FSIZE": 3 * first})
+    line = error(stopped, 1)
+    assert "small/training/step-00000005" in line
+    assert "bytes could not be written" in line
+    assert [path.name for path in checkpoints(tmp_path / "small" / "training")] == ["step-00000000"]
+    assert not list(tmp_path.glob("small/**/*.tmp"))
+    done = nursery.run("train", "--resume", "small", folder=tmp_path)
+    assert done.code == 0, done.said
+    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "small")]
+    assert models[0] == models[1]
+
+
+def test_a_full_disk_under_the_data_store_is_one_line_without_debris(
+    nursery: Any, dates: Path, small_disk: Any, tmp_path: Path
+) -> None:
+    disk = small_disk(16_384)
+    cache = f"import os; os.environ['HEEDFUL_CACHE'] = {str(disk)!r}"
+    done = nursery.run(*command(dates), "--out", "run", folder=tmp_path, before=cache)
+    line = error(done, 1)
+    assert str(disk) in line
+    assert "bytes and more, could not be written" in line
+    assert not list(disk.glob("stores/*"))
+    assert not (tmp_path / "run").exists()
+
+
+MEMORY = """
+import resource
+held = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmSize")) * 1024
+resource.setrlimit(resource.RLIMIT_AS, (held + 400_000_000, held + 400_000_000))
+import heedful.training.run as run
+run.conclude = lambda *_: None  # scoring would only take time
+"""
+
+
+@pytest.mark.slow
+def test_out_of_memory_names_the_setting_and_auto_batch_lowers_it(nursery: Any, dates: Path, tmp_path: Path) -> None:
+    large = command(dates, **{"training.batch_tokens": 16_000, "model.feed_forward": 8192, "training.steps": 1})
+    line = error(nursery.run(*large, "--out", "run", folder=tmp_path, before=MEMORY), 1)
+    assert "out of memory with training.batch_tokens=16000" in line
+    assert not (tmp_path / "run").exists(), "it was found out before the run began"
+    done = nursery.run(*large, "--out", "auto", "--auto-batch", folder=tmp_path, before=MEMORY)
+    assert done.code == 0, done.said
+    assert "starting over with training.batch_tokens=8000, training.accumulate=2" in done.said
+    recipe = (tmp_path / "auto" / "recipe.toml").read_text()
+    tokens, accumulate = (
+        int(next(line.split(" = ")[1] for line in recipe.splitlines() if line.startswith(name)))
+        for name in ("batch_tokens", "accumulate")
+    )
+    assert tokens * accumulate == 16_000
+    assert tokens < 16_000
+
+
+SHORT = """
+from heedful.training.loop import Trainer
+sound = Trainer.step
+def step(self, stream):
+    if {when}:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
+    return sound(self, stream)
+Trainer.step = step
+"""
+
+
+def test_auto_batch_halves_until_it_fits_and_the_step_stays_as_large(nursery: Any, dates: Path, tmp_path: Path) -> None:
+    short = SHORT.format(when="self.recipe.batch_tokens > 150")
+    done = nursery.run(*command(dates), "--out", "run", "--auto-batch", folder=tmp_path, before=short)
+    assert done.code == 0, done.said
+    for now in ("batch_tokens=200, training.accumulate=2", "batch_tokens=100, training.accumulate=4"):
+        assert f"out of memory: starting over with training.{now}" in done.said
+    recipe = (tmp_path / "run" / "recipe.toml").read_text()
+    assert "batch_tokens = 100\naccumulate = 4\n" in recipe
+
+
+def test_out_of_memory_late_in_a_run_leaves_its_checkpoints(nursery: Any, dates: Path, tmp_path: Path) -> None:
+    late = SHORT.format(when="self.progress.step == 7 and self.events.listeners")
+    line = error(nursery.run(*command(dates), "--out", "run", folder=tmp_path, before=late), 1)
+    assert "out of memory with training.batch_tokens=400" in line
+    assert checkpoints(tmp_path / "run" / "training")[0].name == "step-00000005"
+    assert nursery.run("train", "--resume", "run", folder=tmp_path).code == 0
+
+
+def test_a_killed_loader_worker_is_an_error_soon_and_no_hang(nursery: Any, dates: Path, tmp_path: Path) -> None:
+    long = command(dates, **{"training.workers": 1, "training.steps": 5000, "training.evaluate_every": 1000})
+    process = nursery.start(*long, "--out", "run", folder=tmp_path)
+    process.until("step    200")
+    worker = next(iter(children(process.pid)))
+    start = time.monotonic()
+    os.kill(worker, signal.SIGKILL)
+    line = error(process.wait(), 1)
+    assert time.monotonic() - start < 30
+    assert f"pid {worker}" in line or f"({worker})" in line or str(worker) in line
+    assert "heedful train --resume run" in line
+
+
+def children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+POISON = """
+import torch
+from heedful.objectives.translation import Translation
+calls, sound = [0], Translation.loss
+def loss(self, model, batch):
+    calls[0] += model.training and begun[0]
+    return sound(self, model, batch) * (float("nan") if model.training and begun[0] and {when} else 1.0)
+Translation.loss = loss
+import heedful.training.run as run
+begun, lay_out = [False], run.lay_out
+def laid_out(*given):
+    begun[0] = True
+    return lay_out(*given)
+run.lay_out = laid_out
+"""
+
+
+def test_a_loss_that_is_no_number_is_skipped_counted_and_given_up_on(nursery: Any, dates: Path, tmp_path: Path) -> None:
+    once = nursery.run(*command(dates), "--out", "run", folder=tmp_path, before=POISON.format(when="calls[0] == 3"))
+    assert once.code == 0, once.said
+    assert "skipped step 3 (epoch 0, batch 2): loss nan" in once.said
+    events = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [event["skipped"] for event in events if event["kind"] == "step"][-1] == 1
+    always = nursery.run(*command(dates), "--out", "lost", folder=tmp_path, before=POISON.format(when="calls[0] >= 4"))
+    line = error(always, 5)
+    assert "not finite 5 times in a row, last at step 8 (epoch 0, batch 7)" in line
+    assert checkpoints(tmp_path / "lost" / "training")[0].name == "step-00000005"
+
+
+class Payload:
+    """Runs when unpickled."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.file,)
+
+
+@pytest.mark.parametrize("disguise", ["pytorch_model.bin", "model.safetensors", "model.pt", "a file"])
+def test_a_malicious_pickle_is_refused_and_never_runs(nursery: Any, dates: Path, disguise: str, tmp_path: Path) -> None:
+    ran, model = tmp_path / "ran", tmp_path / "model"
+    payload = pickle.dumps(Payload(ran))
+    pickle.loads(payload)
+    assert ran.exists(), "the payload works"
+    ran.unlink()
+    if disguise == "a file":
+        model.write_bytes(payload)
+    else:
+        model.mkdir()
+        (model / "config.json").write_text(json.dumps({"model_type": "marian", "d_model": 8}))
+        (model / disguise).write_bytes(payload)
+    for arguments in (
+        ["evaluate", "model", dates / "test.source", dates / "test.target"],
+        [*command(dates), "--out", "run", "--from", "model"],
+        ["train", "--resume", "model"],
+    ):
+        assert "model" in error(nursery.run(*arguments, folder=tmp_path), 4)
+        assert not ran.exists()

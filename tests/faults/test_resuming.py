@@ -1,0 +1,188 @@
+"""What may change between a run's beginning and its resumption, what may not, and what a damaged state comes to."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heedful.training.checkpoint import checkpoints
+
+SETTINGS = {
+    "tokenizer.kind": "characters",
+    "model.width": 16,
+    "model.heads": 2,
+    "model.layers": 1,
+    "training.batch_tokens": 400,
+    "training.evaluate_every": 5,
+    "training.checkpoint_every": 5,
+    "training.keep": 3,
+    "training.schedule": "constant",
+}
+
+
+def settings(**changes: Any) -> list[str]:
+    return [word for key, value in {**SETTINGS, **changes}.items() for word in ("--set", f"{key}={value}")]
+
+
+@pytest.fixture(scope="module")
+def half(nursery: Any, dates: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 10 steps that was killed while it was being scored."""
+    folder = tmp_path_factory.mktemp("half")
+    shutil.copytree(dates, folder / "text")
+    pair = [folder / "text" / "train.source", folder / "text" / "train.target"]
+    kill = "import os, heedful.training.run as run; run.conclude = lambda *_: os.kill(os.getpid(), 9)"
+    done = nursery.run(
+        "train", "translate", *pair, *settings(), "--steps", "10", "--out", "run", "--device", "cpu",
+        folder=folder, before=kill,
+    )  # fmt: skip
+    assert done.code == -9, done.said
+    assert [path.name for path in checkpoints(folder / "run" / "training")] == [
+        "step-00000010",
+        "step-00000005",
+        "step-00000000",
+    ]
+    return folder
+
+
+@pytest.fixture
+def folder(half: Path, tmp_path: Path) -> Path:
+    """A copy of it to change."""
+    copy = Path(shutil.copytree(half, tmp_path / "copy"))
+    for file in (copy / "run" / "recipe.toml", copy / "run" / "training" / "run.json"):
+        assert str(half) in file.read_text()
+    return copy
+
+
+def resume(nursery: Any, folder: Path, *more: str | Path, run: str = "run") -> Any:
+    done = nursery.run("train", "--resume", run, *more, folder=folder)
+    assert "Traceback" not in done.said
+    return done
+
+
+def error(said: str) -> str:
+    (line,) = [line for line in said.splitlines() if line.startswith("heedful: ")]
+    return line
+
+
+def test_a_finished_run_says_so_with_or_without_its_state(nursery: Any, folder: Path) -> None:
+    assert resume(nursery, folder).code == 0
+    card = (folder / "run" / "card.md").read_bytes()
+    again = resume(nursery, folder)
+    assert (again.code, "finished" in again.said) == (0, True)
+    shutil.rmtree(folder / "run" / "training")
+    tidied = resume(nursery, folder)
+    assert (tidied.code, "finished" in tidied.said) == (0, True)
+    assert (folder / "run" / "card.md").read_bytes() == card
+
+
+def test_another_recipe_is_refused_key_by_key_and_the_safe_keys_are_listed(nursery: Any, folder: Path) -> None:
+    changes = ("--set", "model.width=32", "--set", "training.clip=2.5", "--seed", "9", "--set", "training.workers=1")
+    done = resume(nursery, folder, *changes)
+    line = error(done.said)
+    assert done.code == 2
+    for words in (
+        "model.width was 16 and is now 32",
+        "training.clip was 1.0 and is now 2.5",
+        "seed was 1 and is now 9",
+    ):
+        assert words in line
+    assert "training.workers was" not in line
+    assert "safe to change on the way" in line
+    assert "training.patience" in line
+
+
+def test_a_recipe_edited_in_the_folder_is_no_way_around(nursery: Any, folder: Path) -> None:
+    recipe = folder / "run" / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace("clip = 1.0", "clip = 9.0"))
+    done = resume(nursery, folder)
+    assert done.code == 2
+    assert "training.clip was 1.0 and is now 9.0" in error(done.said)
+
+
+def test_safe_keys_may_change_and_an_endless_schedule_may_end_later(nursery: Any, folder: Path) -> None:
+    done = resume(nursery, folder, "--set", "training.keep=1", "--set", "training.patience=50", "--steps", "15")
+    assert done.code == 0, done.said
+    assert [path.name for path in checkpoints(folder / "run" / "training")] == ["step-00000015"]
+    assert "keep = 1" in (folder / "run" / "recipe.toml").read_text()
+    steps = [json.loads(line).get("step") for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+    told = [step for step in steps if step and step > 10]
+    assert told == [11, 12, 13, 14, 15, 15], "a step is told once; the last with its evaluation"
+
+
+def test_changed_text_is_refused_and_moved_text_is_not(nursery: Any, half: Path, folder: Path) -> None:
+    moved = [folder / "text" / "train.source", folder / "text" / "train.target"]
+    done = resume(nursery, folder, "translate", *moved, "--steps", "11")
+    assert done.code == 0, done.said
+    moved[0].write_text(moved[0].read_text() + "one more\n")
+    moved[1].write_text(moved[1].read_text() + "one more\n")
+    done = resume(nursery, folder, "translate", *moved, "--steps", "12")
+    assert done.code == 3
+    assert f"{moved[0]} has changed since the run began" in error(done.said)
+
+
+@pytest.mark.parametrize("name", ["nowhere", "text", "file", "run/training/step-00000007"])
+def test_what_is_no_run_is_named(nursery: Any, folder: Path, name: str) -> None:
+    (folder / "file").write_bytes(b"\x80\x04.")
+    done = resume(nursery, folder, run=name)
+    assert done.code == 4
+    assert name.split("/")[0] in error(done.said)
+
+
+def flip(file: Path, place: float) -> None:
+    data = bytearray(file.read_bytes())
+    data[int(place * (len(data) - 1))] ^= 1
+    file.write_bytes(data)
+
+
+HARM: dict[str, Callable[[Path], object]] = {
+    "truncated": lambda path: (path / "state.safetensors").write_bytes((path / "state.safetensors").read_bytes()[:-9]),
+    "flipped data": lambda path: flip(path / "state.safetensors", 0.9),
+    "flipped header": lambda path: flip(path / "state.safetensors", 0.0),
+    "flipped facts": lambda path: flip(path / "facts.json", 0.5),
+    "flipped manifest": lambda path: flip(path / "manifest.json", 0.3),
+    "no manifest": lambda path: (path / "manifest.json").unlink(),
+    "empty file": lambda path: (path / "facts.json").write_bytes(b""),
+    "empty folder": lambda path: [file.unlink() for file in path.iterdir()],
+}
+
+
+@pytest.mark.parametrize("harm", HARM)
+def test_a_damaged_checkpoint_is_passed_over_with_a_warning_or_refused_when_named(
+    nursery: Any, folder: Path, harm: str
+) -> None:
+    newest = folder / "run" / "training" / "step-00000010"
+    HARM[harm](newest)
+    named = resume(nursery, folder, run="run/training/step-00000010")
+    assert named.code == 4
+    assert "step-00000010" in error(named.said)
+    if harm == "flipped data":
+        done = resume(nursery, folder)
+        assert done.code == 0, done.said
+        assert "step-00000010/state.safetensors is damaged" in done.said
+        assert "going on after step 5 of 10" in done.said
+
+
+def test_when_no_checkpoint_is_whole_all_are_named(nursery: Any, folder: Path) -> None:
+    for path in checkpoints(folder / "run" / "training"):
+        flip(path / "state.safetensors", 0.5)
+    done = resume(nursery, folder)
+    assert done.code == 4
+    for step in (0, 5, 10):
+        assert f"step-{step:08d}/state.safetensors is damaged" in error(done.said)
+
+
+def test_a_checkpoint_of_another_run_is_passed_over(nursery: Any, folder: Path) -> None:
+    run = folder / "run" / "training" / "run.json"
+    run.write_text(run.read_text() + " ")
+    done = resume(nursery, folder)
+    assert done.code == 4
+    assert "step-00000010 belongs to another run" in error(done.said)
+    run.write_text("{}")
+    done = resume(nursery, folder)
+    assert done.code == 4
+    assert "run.json is damaged" in error(done.said)

@@ -1,0 +1,84 @@
+"""State is written when the recipe says, at the end, on demand; and never so often that it costs much."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import heedful
+from heedful.data.batches import TextBatches
+from heedful.data.store import Sequences
+from heedful.errors import StoppedError
+from heedful.objectives.language import Language
+from heedful.training import keeper as module
+from heedful.training.begun import note_beginning
+from heedful.training.checkpoint import checkpoints
+from heedful.training.events import Events
+from heedful.training.keeper import Keeper
+from heedful.training.loop import Trainer
+from heedful.training.recipe import TrainingRecipe, make_recipe
+from heedful.training.signals import Stop
+
+
+def keeper(folder: Path, every: int = 0) -> Keeper:
+    """Of a run of 100 steps that is evaluated every 10."""
+    model = heedful.build("laptop-writer", vocabulary=20, width=16, heads=2, layers=1)
+    training = TrainingRecipe(steps=100, evaluate_every=10, checkpoint_every=every)
+    settings: dict[str, Any] = {
+        "task": "generate",
+        "data": {"train": ()},
+        "tokenizer": {"vocabulary": 300},
+        "model": {"family": "decoder"},
+        "training": training.model_dump(),
+    }
+    device = torch.device("cpu")
+    begun = note_beginning(folder, make_recipe(settings), model.config, (), device, {})
+    batches = TextBatches(Sequences.of([[7, 8, 9, 10]]), context=2, rows=1, seed=0)
+    trainer = Trainer(model, Language(), batches, training, seed=0, device=device, events=Events())
+    return Keeper(folder, begun, trainer)
+
+
+def saves(folder: Path, monkeypatch: pytest.MonkeyPatch, *, save_takes: float, every: int = 0) -> list[int]:
+    """The steps after which state is written, by a clock we wind ourselves: a step takes a second."""
+    clock, written = [0.0], []
+
+    def write(folder: Path, checkpoint: Any, keep: int) -> None:
+        clock[0] += save_takes
+        written.append(checkpoint.step)
+
+    kept = keeper(folder, every)
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(module, "write_checkpoint", write)
+    for step in range(1, 101):
+        clock[0] += 1.0
+        kept.trainer.progress.step = step
+        kept.after_step(Stop())
+    return written
+
+
+def test_cheap_saves_come_with_every_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert saves(tmp_path, monkeypatch, save_takes=0.1) == [10, 20, 30, 40, 50, 60, 70, 80, 90, 100]
+
+
+def test_dear_saves_come_seldom_but_the_last_always(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert saves(tmp_path, monkeypatch, save_takes=1.5) == [10, 60, 100]
+
+
+def test_the_recipe_has_the_last_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert saves(tmp_path, monkeypatch, save_takes=50.0, every=40) == [40, 80, 100]
+
+
+def test_asked_to_stop_it_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
+    stop, kept = Stop(), keeper(tmp_path)
+    kept.trainer.progress.step = 7
+    stop.note(15, None)
+    with pytest.raises(StoppedError, match="after step 7 and saved; go on with: heedful train --resume") as caught:
+        kept.after_step(stop)
+    assert caught.value.exit_code == 143
+    assert [path.name for path in checkpoints(tmp_path / "training")] == ["step-00000007"]
+    with pytest.raises(SystemExit) as second:
+        stop.note(2, None)
+    assert second.value.code == 130
