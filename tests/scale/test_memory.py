@@ -36,7 +36,7 @@ def peak_of(command: list[str], cwd: Path) -> tuple[int, str, int]:
         most = 0
         while process.poll() is None:
             most = max(most, sum(map(_resident, _family(process.pid))))
-            time.sleep(0.1)
+            time.sleep(0.25)
     return process.returncode, (cwd / "said.txt").read_text(), most
 
 
