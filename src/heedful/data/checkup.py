@@ -21,16 +21,20 @@ SUSPECT = ("duplicate", "leak", "copy", "ratio", "script")
 
 
 class Remark(NamedTuple):
-    """One kind of trouble: how many rows, where first, and whether they are trained on."""
+    """Rows worth a word: how many, what of them, and where the first is; all but the dropped are trained on."""
 
-    fate: Literal["dropped", "kept"]
+    fate: Literal["dropped", "kept", "not examined"]
     what: str
     rows: int
-    first: str
+    first: str = ""
+
+    @property
+    def how_many(self) -> str:
+        return f"{self.rows:,}" + (f", first at {self.first}" if self.first else "")
 
     def __str__(self) -> str:
-        verb = "dropped" if self.fate == "dropped" else "kept, but worth a look:"
-        return f"{verb} {self.rows:,} {self.what}, first at {self.first}"
+        verb = "kept, but worth a look:" if self.fate == "kept" else self.fate
+        return f"{verb} {self.rows:,} {self.what}" + (f", first at {self.first}" if self.first else "")
 
 
 def check(
@@ -68,10 +72,11 @@ def _dropped(
 
 
 def _kept(report: Report, found: Mapping[str, Finding]) -> Iterator[Remark]:
-    seen = "" if report.measured == report.usable else f" among the first {report.measured:,}"
     for finding in found.values():
         if finding.kind in SUSPECT:
-            yield Remark("kept", finding.what + seen, finding.count, _place(finding))
+            yield Remark("kept", finding.what, finding.count, _place(finding))
+    if beyond := report.usable - report.measured:
+        yield Remark("not examined", f"rows beyond the first {report.measured:,}", beyond)
 
 
 def _place(finding: Finding) -> str:

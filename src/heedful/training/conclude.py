@@ -62,7 +62,7 @@ def describe_data(recipe: Recipe, data: Prepared) -> dict[str, str]:
         tokens = sum(int(side.lengths.sum()) for side in split.sides)
         facts[name] = f"{split.examples:,} examples, {tokens:,} tokens, {split.bytes:,} bytes predicted"
     facts["vocabulary"] = " and ".join(f"{len(tokenizer):,} {recipe.tokenizer.kind}" for tokenizer in data.tokenizers)
-    said = {f"{remark.fate}: {remark.what}": f"{remark.rows:,}, first at {remark.first}" for remark in data.remarks}
+    said = {f"{remark.fate}: {remark.what}": remark.how_many for remark in data.remarks}
     return facts | said
 
 
