@@ -19,11 +19,13 @@ def translate_ids(
     beam: int = 4,
     length_penalty: float = 1.0,
     tokens: int = 8192,
+    at_most: Sequence[int] | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> list[Hypothesis]:
     """The best target found for each source, in the given order.
 
-    Sources of like length share a batch, as many as fit `tokens` with their beams.
+    Sources of like length share a batch, as many as fit `tokens` with their beams. `at_most` says where to stop each,
+    whatever the model would still write.
     """
     device = model.table.weight.device
     order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
@@ -40,6 +42,8 @@ def translate_ids(
         with torch.inference_mode():
             limits = length_limit(lengths)
             state = model.start(batch.to(device), lengths.to(device), room=int(limits.max()))
+            if at_most is not None:
+                limits = limits.clamp(max=torch.tensor([at_most[i] for i in rows]))
             found = beam_search(model, state, limits.to(device), beam=beam, length_penalty=length_penalty)
         results |= {i: texts[0] for i, texts in zip(rows, found, strict=True)}
         progress(len(rows))

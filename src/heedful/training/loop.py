@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -160,11 +160,11 @@ class Trainer:
         progress = self.progress
         if isinstance(self.average, LastAverage):
             self.average.update(self.model)
-        with nullcontext() if self.average is None else self.average.in_place_of(self.model):
+        with self.averaged():
             self.model.eval()
             found = evaluate(self.model)
-            better = found.score > progress.best
-            progress.stale = 0 if better else progress.stale + 1
+            better = found.score >= progress.best  # of equals the later: a BLEU of 0 may hide a falling loss
+            progress.stale = 0 if found.score > progress.best else progress.stale + 1
             if better:
                 progress.best, progress.best_step = found.score, progress.step
                 save_best(self.model)
@@ -178,6 +178,10 @@ class Trainer:
             sample=found.sample,
         )
         self.tally.restart_clock()
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """The model with averaged weights, if weights are averaged."""
+        return nullcontext() if self.average is None else self.average.in_place_of(self.model)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """All that going on needs: tensors by name, and plain facts."""

@@ -14,13 +14,14 @@ from torch import Tensor
 from heedful.data.batches import Batches
 from heedful.data.prepare import Prepared
 from heedful.generation.sampling import sample
-from heedful.generation.search import greedy
+from heedful.generation.translate import translate_ids
 from heedful.models.build import build
 from heedful.models.config import ModelConfig
 from heedful.objectives.objective import to_device
 from heedful.text.special import END
 from heedful.training.events import Events
 from heedful.training.loop import Trainer
+from heedful.training.machine import give_back_freed_memory, peak_memory, reset_peak
 from heedful.training.recipe import Recipe
 from heedful.training.tasks import SAMPLE_TOKENS, VALID_TOKENS, Task, judged_texts
 
@@ -35,8 +36,9 @@ class Pace:
 
     step: float
     evaluation: float
-    measured: bool
-    """False: worked out from the number of operations, for want of memory or time to try."""
+    peak: int | None
+    """Bytes held at the highest moment. None: nothing was tried, for want of memory or time, and seconds are worked out
+    from the number of operations."""
 
 
 def spread(batches: Batches, number: int = 100) -> list[Any]:
@@ -59,12 +61,16 @@ def measure(
     device: torch.device,
     epoch: Sequence[Any],
 ) -> Pace:
-    """Train a model of this shape for a moment, on batches that stand for an epoch (see `spread`)."""
+    """Train a model of this shape for a moment, on batches that stand for an epoch (see `spread`), and evaluate it."""
+    give_back_freed_memory()
+    reset_peak(device)
     with torch.random.fork_rng():
         model = build(config)
         trainer = Trainer(model, task.objective, task.train, recipe.training, seed=0, device=device, events=Events())
         step = time_steps(trainer, epoch) + time_batch(task.train) * recipe.training.accumulate
-        return Pace(step, time_evaluation(model.eval(), recipe, data, task, device), measured=True)
+        with trainer.averaged():
+            evaluation = time_evaluation(model.eval(), recipe, data, task, device)
+        return Pace(step, evaluation, peak_memory(device))
 
 
 def time_steps(trainer: Trainer, epoch: Sequence[Any], seconds: float = 2.0) -> float:
@@ -116,11 +122,8 @@ def time_translations(model: Any, data: Prepared, device: torch.device) -> float
     judged = len(judged_texts(data, device))
 
     def write(texts: int) -> None:
-        read = torch.full((texts, max(len(sources[i]) for i in range(texts)) + 1), END)
-        for i, row in enumerate(read):
-            row[: len(sources[i])] = torch.from_numpy(sources[i].astype("int64"))
-        limits = torch.tensor([len(targets[i]) + 1 for i in range(texts)])
-        greedy(model, model.start(read.to(device)), limits.to(device))
+        read = [sources[i].tolist() for i in range(texts)]
+        translate_ids(model, read, beam=1, at_most=[len(targets[i]) + 1 for i in range(texts)])
 
     few = min(64, judged)
     write(min(8, judged))  # the first is always slow

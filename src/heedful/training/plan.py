@@ -30,14 +30,17 @@ from heedful.training.rehearsal import Rehearsal, rehearse
 from heedful.training.tasks import VALID_TOKENS, make_task
 
 HOLES = {"cpu": 0.4}
-"""Share by which a C library's heap is larger than the blocks on it, whose sizes change from step to step: measured
-over 20 shapes, 0.3 to 0.6. A GPU's memory is counted in tensors."""
+"""Share by which a C library's heap is larger than the blocks on it, whose sizes change from step to step, where it
+cannot be tried: 0.3 to 0.6 over 20 shapes. A GPU's memory is counted in tensors."""
+GROWTH = {"cpu": 0.08}
+"""And what it grows by in a long run, beyond what a few steps show."""
 FIRST_USE = {"cpu": 30 << 20, "cuda": 40 << 20}
 """What libraries take when first used: known once a step has been tried."""
 ATTAINED = {"cpu": 0.5, "cuda": 0.3}
 """Share of a large matrix product's speed that training reaches."""
 LONGEST_TRIAL = 20.0
 """Seconds a step may take and still be tried."""
+REST = "evaluation and allocator"
 SAVED_PER_SECOND = 200e6
 MOST_EVALUATIONS = 12
 EVALUATIONS_SHARE = 0.12
@@ -153,14 +156,20 @@ def forecast(recipe: Recipe, data: Prepared, config: ModelConfig, device: torch.
     if sum(parts.values()) < available_memory(device) and guess < LONGEST_TRIAL:
         pace = measure(recipe, data, task, config, device, epoch)
     else:
-        pace = Pace(guess, guess / 3 * min(VALID_TOKENS, task.valid.labels) / labels, measured=False)
+        pace = Pace(guess, guess / 3 * min(VALID_TOKENS, task.valid.labels) / labels, None)
     give_back_freed_memory()
-    process = memory_in_use(device) + (0 if pace.measured else FIRST_USE.get(device.type, 0))
+    memory = {"process": memory_in_use(device), **parts}
+    if pace.peak is None:
+        memory["process"] += FIRST_USE.get(device.type, 0)
+    else:  # all of it was seen, but for the weights that an average of the last few will keep
+        kept = recipe.training.average_last * rehearsal.weights if recipe.training.average == "last" else 0
+        seen = pace.peak + GROWTH.get(device.type, 0) * (pace.peak - memory["process"])
+        memory[REST] += max(0, int(seen) + kept - sum(memory.values()))
     checkpoint = file_size(config)
     return Forecast(
         device=str(device),
         parameters=count(config).parts,
-        memory={"process": process, **parts},
+        memory=memory,
         available=available_memory(device) + memory_in_use(device),
         flops=flops,
         labels=labels,
@@ -170,7 +179,7 @@ def forecast(recipe: Recipe, data: Prepared, config: ModelConfig, device: torch.
         evaluations=1,
         seconds_per_step=pace.step,
         seconds_per_evaluation=pace.evaluation + checkpoint / SAVED_PER_SECOND,
-        timing="measured" if pace.measured else "estimated",
+        timing="estimated" if pace.peak is None else "measured",
     ).for_run(recipe.training)
 
 
@@ -184,7 +193,7 @@ def parts_of_memory(step: Rehearsal, training: TrainingRecipe, device: torch.dev
         "optimizer": step.optimizer,
         "averages": averages,
         "activations and gradients": max(step.step + gradients, step.weights if averages else 0),
-        "allocator": holes,
+        REST: holes,
     }
 
 

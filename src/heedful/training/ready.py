@@ -38,6 +38,8 @@ from heedful.training.wishes import Wishes
 DEFAULT_SECONDS = 600.0
 SHARE_OF_TIME = 0.9
 """Spent in training; the rest is for reading the text before and scoring the model after."""
+RECORDED = 2e11
+"""Width² × layers × tokens up to which steps are recorded."""
 VOCABULARIES = {"vocabulary", "target_vocabulary"}
 """What a model's configuration has from its tokenizers."""
 
@@ -104,6 +106,7 @@ def decide(
     training = settings["training"] = {**choose_training(situation, settings["model"]), **settings.get("training", {})}
     if device.type == "cuda":
         training.setdefault("precision", "bfloat16")
+        training.setdefault("record", records_well(settings["model"], training))
     if situation.task == "generate" and "family" in chosen and chosen["family"] == "decoder":
         settings["model"].setdefault("max_length", training["context"])
     trial = make_recipe({**settings, "training": {"steps": 1, **training}})
@@ -118,6 +121,13 @@ def decide(
     training.setdefault("evaluate_every", -(-training["steps"] // expected.worthwhile_evaluations(training["steps"])))
     recipe = make_recipe(settings)
     return Ready(recipe, data, config, start, device, expected.for_run(recipe.training))
+
+
+def records_well(model: dict[str, Any], training: dict[str, Any]) -> bool:
+    """Whether steps are so small that a GPU waits for launches: where a step has work for milliseconds it does not,
+    and recordings would hold a second set of activations. A recurrence asks the host for lengths: no recording."""
+    per_token = model["width"] ** 2 * model.get("layers", 1)
+    return not str(model["family"]).startswith("recurrent") and per_token * training["batch_tokens"] < RECORDED
 
 
 def most_steps(recipe: Recipe, data: Prepared, device: torch.device) -> int:

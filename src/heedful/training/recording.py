@@ -26,7 +26,8 @@ class Recorder:
     def __init__(self) -> None:
         self.seen: Counter[tuple[Any, ...]] = Counter()
         self.recordings: dict[tuple[Any, ...], Recording] = {}
-        self.pool: Any = None
+        self.room: tuple[Any, torch.cuda.Stream] | None = None
+        """Memory, and the stream it belongs to: recordings made on one stream can share what they free."""
 
     def __call__(
         self,
@@ -42,8 +43,9 @@ class Recorder:
         if shape not in self.recordings:
             if self.seen[shape] == 1 or len(self.recordings) == MOST:
                 return add_gradients(model, objective, batch, tokens, device, precision)
-            self.pool = self.pool or torch.cuda.graph_pool_handle()
-            self.recordings[shape] = Recording(model, objective, batch, device, precision, self.pool)
+            if self.room is None:
+                self.room = torch.cuda.graph_pool_handle(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            self.recordings[shape] = Recording(model, objective, batch, device, precision, *self.room)
         return self.recordings[shape].replay(batch, tokens)
 
 
@@ -58,10 +60,11 @@ class Recording:
         device: torch.device,
         precision: torch.dtype,
         pool: Any,
+        aside: torch.cuda.Stream,
     ) -> None:
         self.batch = to_device(batch, device)
         self.tokens = torch.ones((), device=device)
-        self.graph, aside = torch.cuda.CUDAGraph(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self.graph = torch.cuda.CUDAGraph()
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
             # Other threads may go on using the device: only this one must not do what cannot be recorded.
