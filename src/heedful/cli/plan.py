@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from heedful.cli.options import (
@@ -33,16 +35,21 @@ def plan(
     steps: Steps = None,
     device: Device = "auto",
     on_bad_line: OnBadLine = None,
+    gpus: Annotated[
+        int | None, typer.Option(min=1, help="Also on so many devices like this one: memory, traffic, tokens a second.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Forecast a training run: parameters by part, operations, peak memory, time and disk. Nothing is trained."""
     from heedful.training.events import console
     from heedful.training.run import plan as forecast
+    from heedful.training.run import plan_scaled
 
-    found = forecast(
-        task,
-        *(files or []),
-        **wishes(valid, recipe, settings, model, from_, time, steps, device, on_bad_line),
-        listeners=[] if as_json else [console()],
+    asked = wishes(valid, recipe, settings, model, from_, time, steps, device, on_bad_line)
+    listeners = [] if as_json else [console()]
+    found = (
+        forecast(task, *(files or []), **asked, listeners=listeners)
+        if gpus is None
+        else plan_scaled(gpus, task, *(files or []), **asked, listeners=listeners)
     )
     typer.echo(found.to_json() if as_json else str(found))

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from heedful.training.sharding import placed
+
 
 class Average:
     """Averaged weights beside a model's own, which they can replace for a while."""
@@ -33,7 +35,7 @@ class Average:
     def restore(self, state: dict[str, Tensor]) -> None:
         self.updates = int(state["updates"])
         for i, weight in enumerate(self.weights):
-            weight.copy_(state[str(i)])
+            weight.copy_(placed(state[str(i)], weight))
 
 
 class ExponentialAverage(Average):
@@ -78,7 +80,7 @@ class LastAverage(Average):
     def restore(self, state: dict[str, Tensor]) -> None:
         self.updates = int(state["updates"])
         rounds = min(self.updates, self.last)
-        self.kept = [[state[f"{k}.{i}"].to(mine.device) for i, mine in enumerate(self.weights)] for k in range(rounds)]
+        self.kept = [[placed(state[f"{k}.{i}"], mine) for i, mine in enumerate(self.weights)] for k in range(rounds)]
         if self.kept:
             self._mean()
 

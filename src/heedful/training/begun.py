@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 import heedful
 from heedful.data.sources import content_hash
@@ -27,7 +28,7 @@ from heedful.training.recipe import RECIPE, Recipe, make_recipe
 
 STATE, RUN = "training", "run.json"
 FILES = ("train", "valid", "test")
-SAFE = ("training.patience", "training.workers", "training.checkpoint_every", "training.keep")
+SAFE = ("training.patience", "training.workers", "training.checkpoint_every", "training.keep", "training.shard")
 """Settings that may change on the way: what is past would have been the same with them."""
 MOVABLE = tuple(f"data.{name}" for name in FILES)
 """Files may have moved; it is their contents that must not change."""
@@ -98,6 +99,7 @@ def this_machine(device: torch.device) -> dict[str, str | int]:
     return {
         "device": str(device),
         "threads": torch.get_num_threads(),
+        "processes": dist.get_world_size() if dist.is_initialized() else 1,
         "torch": torch.__version__,
         "heedful": heedful.__version__,
     }

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from heedful.errors import HeedfulError, OutOfMemoryError
 
@@ -42,6 +43,11 @@ def _plain(error: Exception, training: dict[str, Any], folder: Path) -> HeedfulE
         return HeedfulError(
             f"a process that prepares batches is gone: {first} (training.workers={training['workers']}; "
             f"0 does without). Go on with: heedful train --resume {folder}"
+        )
+    if isinstance(error, dist.DistError) or "gloo" in words:
+        first = words.splitlines()[0].rstrip(".")
+        return HeedfulError(
+            f"another process of this run is gone: {first}. Go on with: heedful train --resume {folder}"
         )
     return None
 

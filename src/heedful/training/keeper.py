@@ -27,7 +27,8 @@ class Keeper:
         tensors, progress = self.trainer.state()
         facts = {"seconds": self.trainer.events.seconds, "progress": progress}
         checkpoint = Checkpoint(self.begun.name, self.trainer.progress.step, tensors, facts)
-        write_checkpoint(self.folder / STATE, checkpoint, keep=self.trainer.recipe.keep)
+        keep = self.trainer.recipe.keep
+        self.trainer.world.by_first(lambda: write_checkpoint(self.folder / STATE, checkpoint, keep=keep))
         self.saved = time.monotonic()
         self.took = self.saved - start
         return checkpoint
@@ -42,16 +43,19 @@ class Keeper:
         checkpoint.tensors.clear()
 
     def after_step(self, stop: Stop) -> None:
-        if stop.asked or self.trainer.finished or self._is_due():
+        step = self.trainer.progress.step
+        asked = self.trainer.world.asked(stop.asked, step)
+        if asked or self.trainer.finished or self._is_due():
             self.save()
-        if stop.asked:
-            step = self.trainer.progress.step
+        if asked:
             said = f"stopped after step {step} and saved; go on with: heedful train --resume {self.folder}"
-            raise StoppedError(said, stop.asked)
+            raise StoppedError(said, asked)
 
     def _is_due(self) -> bool:
         """How often state is written changes nothing but how much is lost, so that a clock may decide it."""
         recipe, step = self.trainer.recipe, self.trainer.progress.step
         if recipe.checkpoint_every:
             return step % recipe.checkpoint_every == 0
-        return step % recipe.evaluate_every == 0 and time.monotonic() - self.saved >= PATIENCE * self.took
+        if step % recipe.evaluate_every:
+            return False
+        return self.trainer.world.from_first(lambda: time.monotonic() - self.saved >= PATIENCE * self.took)

@@ -22,8 +22,10 @@ from heedful.training.progress import Progress, is_finished
 from heedful.training.recipe import TrainingRecipe
 from heedful.training.recording import Recorder
 from heedful.training.schedules import factor
+from heedful.training.sharding import placed, shard, whole, whole_model
 from heedful.training.step import AddGradients, StepResult, add_gradients, train_step
 from heedful.training.tally import Tally
+from heedful.training.world import ALONE, World
 
 
 class EpochBatches(Dataset[Any]):
@@ -62,8 +64,11 @@ class Trainer:
         seed: int,
         device: torch.device,
         events: Events,
+        world: World = ALONE,
     ) -> None:
-        self.model, self.batches, self.recipe = model.to(device), batches, recipe
+        self.model, self.batches, self.recipe, self.world = model.to(device), batches, recipe, world
+        if recipe.shard and world.size > 1:
+            shard(model, world)
         self.objective = Compiled(objective) if recipe.compile else objective
         self.add: AddGradients = Recorder() if recipe.record else add_gradients
         self.seed, self.device, self.events = seed, device, events
@@ -114,6 +119,7 @@ class Trainer:
             precision=getattr(torch, recipe.precision),
             seed=(self.seed, progress.step),
             add=self.add,
+            world=self.world,
         )
         progress.step += 1
         progress.tokens += result.tokens
@@ -161,13 +167,13 @@ class Trainer:
         if isinstance(self.average, LastAverage):
             self.average.update(self.model)
         with self.averaged():
-            self.model.eval()
-            found = evaluate(self.model)
+            model = whole_model(self.model.eval())
+            found = self.world.from_first(lambda: evaluate(model))
             better = found.score >= progress.best  # of equals the later: a BLEU of 0 may hide a falling loss
             progress.stale = 0 if found.score > progress.best else progress.stale + 1
             if better:
                 progress.best, progress.best_step = found.score, progress.step
-                save_best(self.model)
+                self.world.by_first(lambda: save_best(model))
         progress.history.append({"step": progress.step, **found.scores})
         self.events.emit(
             "evaluation",
@@ -189,7 +195,7 @@ class Trainer:
         parts = {"model": self.model.state_dict(), "optimizer": self.optimizer.state()}
         if self.average is not None:
             parts["average"] = self.average.state()
-        tensors = {f"{part}.{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
+        tensors = {f"{part}.{name}": whole(tensor) for part, named in parts.items() for name, tensor in named.items()}
         return tensors, asdict(self.progress)
 
     def restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
@@ -198,7 +204,8 @@ class Trainer:
         for full, tensor in tensors.items():
             part, _, name = full.partition(".")
             parts[part][name] = tensor
-        self.model.load_state_dict(parts["model"])
+        own = self.model.state_dict()
+        self.model.load_state_dict({name: placed(weight, own[name]) for name, weight in parts["model"].items()})
         self.optimizer.restore(parts["optimizer"])
         if self.average is not None:
             self.average.restore(parts["average"])

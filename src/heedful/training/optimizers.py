@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from heedful.layers.block import Stack
 from heedful.training.muon import Muon
 from heedful.training.recipe import TrainingRecipe
+from heedful.training.sharding import placed, whole
 
 
 class Optimizer:
@@ -85,7 +86,7 @@ class Optimizer:
         for full, tensor in state.items():
             name, _, slot = full.rpartition(".")
             weight = self.named[name]
-            owners[weight].state[weight][slot] = tensor.to(weight.device, copy=True)
+            owners[weight].state[weight][slot] = placed(tensor.clone(), weight)
 
 
 def _block_matrices(model: nn.Module) -> Iterator[str]:
@@ -98,4 +99,7 @@ def _block_matrices(model: nn.Module) -> Iterator[str]:
 
 def clip(model: nn.Module, limit: float) -> Tensor:
     """Scale the whole gradient down to length `limit` if it is longer; gives the length it had."""
-    return nn.utils.clip_grad_norm_(model.parameters(), limit or float("inf"))
+    gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+    length = whole(nn.utils.get_total_norm(gradients))
+    nn.utils.clip_grads_with_norm_(model.parameters(), limit or float("inf"), length)
+    return length

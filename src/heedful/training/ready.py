@@ -106,7 +106,7 @@ def decide(
     training = settings["training"] = {**choose_training(situation, settings["model"]), **settings.get("training", {})}
     if device.type == "cuda":
         training.setdefault("precision", "bfloat16")
-        training.setdefault("record", records_well(settings["model"], training))
+        training.setdefault("record", not training.get("shard") and records_well(settings["model"], training))
     if situation.task == "generate" and "family" in chosen and chosen["family"] == "decoder":
         settings["model"].setdefault("max_length", training["context"])
     trial = make_recipe({**settings, "training": {"steps": 1, **training}})
@@ -152,18 +152,18 @@ def prepare(recipe: Recipe, found: Checked, events: Events, tokenizers: tuple[To
     data, text = recipe.data, recipe.tokenizer
     train, valid, test = ([Path(file) for file in files] for files in (data.train, data.valid, data.test))
     config = TokenizerConfig(**{name: getattr(text, name) for name in TokenizerConfig.model_fields})
-    reading: Any = {"on_bad_line": data.on_bad_line, "stages": events.stage}
-    learning: Any = {"share": text.sample / max(1, found.characters), **reading}
+    size = found.characters
+    learning: Any = {
+        "share": text.sample / max(1, size),
+        "on_bad_line": data.on_bad_line,
+        "stages": events.stage,
+    }
     held_out = 0.0 if valid else data.held_out
     if recipe.task == "translate":
         tokenizers = tokenizers or learn_from_pairs(train, config, joint=text.joint, held_out=held_out, **learning)
-        prepared = prepare_pairs(
-            train, valid, tokenizers, held_out=data.held_out, max_length=data.max_length, **reading
-        )
     else:
-        size = found.characters
         tokenizers = tokenizers or (learn_from_text(train, config, characters=size * (1 - held_out), **learning),)
-        prepared = prepare_text(train, valid, tokenizers[0], held_out=data.held_out, characters=size, **reading)
+    prepared = encode(recipe, tokenizers, events, size)
     examples = f"{found.usable:,} pairs" if recipe.task == "translate" else f"{found.documents:,} document(s)"
     events.emit("note", text=f"read {examples}, {found.characters:,} characters")
     said = remarks(found, prepared.dropped, prepared.first_dropped)
@@ -172,6 +172,16 @@ def prepare(recipe: Recipe, found: Checked, events: Events, tokenizers: tuple[To
     if said:
         events.emit("note", text=f"{command_for_more(found, train, [*valid, *test])} shows all")
     return replace(prepared, remarks=said)
+
+
+def encode(recipe: Recipe, tokenizers: tuple[Tokenizer, ...], events: Events, characters: int = 0) -> Prepared:
+    """The text as stores of ids. Stores that are there are opened, and only new ones need its number of characters."""
+    data = recipe.data
+    train, valid = ([Path(file) for file in files] for files in (data.train, data.valid))
+    reading: Any = {"held_out": data.held_out, "on_bad_line": data.on_bad_line, "stages": events.stage}
+    if recipe.task == "translate":
+        return prepare_pairs(train, valid, tokenizers, max_length=data.max_length, **reading)
+    return prepare_text(train, valid, tokenizers[0], characters=characters, **reading)
 
 
 def prepare_again(recipe: Recipe, tokenizers: tuple[Tokenizer, ...], events: Events) -> Prepared:

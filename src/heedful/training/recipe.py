@@ -85,6 +85,14 @@ class TrainingRecipe(Config):
     """Compile model and loss by torch.compile: most of a minute at the start, faster steps after."""
     workers: NonNegativeInt = 0
     """Processes that prepare batches ahead of the model."""
+    shard: bool = False
+    """Of several devices, each keeps a part of the weights and their optimizer state (FSDP2), instead of all."""
+
+    @model_validator(mode="after")
+    def _shards_are_moved_at_every_step(self) -> TrainingRecipe:
+        if self.shard and (self.record or self.compile):
+            raise ValueError("shard = true goes with neither record = true nor compile = true")
+        return self
 
 
 class Recipe(Config):

@@ -9,11 +9,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from heedful.data.prepare import Prepared
 from heedful.errors import OutOfMemoryError, UsageError
 from heedful.folder import replace_file, save
 from heedful.models.presets import make_config
 from heedful.trained import TARGET_TOKENIZER, TOKENIZER, Trained, load
-from heedful.training.begun import Begun, is_taken, note_beginning
+from heedful.training.begun import STATE, Begun, is_taken, note_beginning
 from heedful.training.checkpoint import Checkpoint
 from heedful.training.conclude import conclude
 from heedful.training.events import METRICS, Events, JsonLines, Listener, TensorBoard
@@ -24,7 +27,7 @@ from heedful.training.machine import pick_device
 from heedful.training.plan import Forecast, Watch, compare
 from heedful.training.progress import Progress
 from heedful.training.proof import prove
-from heedful.training.ready import Ready, announce, get_ready, prepare_again
+from heedful.training.ready import Ready, announce, encode, get_ready, prepare_again
 from heedful.training.recipe import (
     RECIPE,
     to_toml,
@@ -37,9 +40,11 @@ from heedful.training.resume import (
     run_and_checkpoint,
     was_tidied,
 )
+from heedful.training.scale import Scaled, scale
 from heedful.training.signals import Stop
 from heedful.training.tasks import Task, make_task
 from heedful.training.wishes import Wishes, said, starting_settings
+from heedful.training.world import ALONE, World, joined
 
 
 def plan(task: str | None = None, *files: str | Path, listeners: Sequence[Listener] = (), **wishes: Any) -> Forecast:
@@ -48,21 +53,40 @@ def plan(task: str | None = None, *files: str | Path, listeners: Sequence[Listen
     return get_ready(starting_settings(wish), wish, Events(*listeners)).forecast
 
 
+def plan_scaled(
+    gpus: int, task: str | None = None, *files: str | Path, listeners: Sequence[Listener] = (), **wishes: Any
+) -> Scaled:
+    """The same, and what becomes of it on several GPUs."""
+    wish = Wishes(task, tuple(str(file) for file in files), **wishes)
+    ready = get_ready(starting_settings(wish), wish, Events(*listeners))
+    return scale(ready.forecast, ready.config, gpus, ready.recipe.training.accumulate)
+
+
 def train(task: str | None = None, *files: str | Path, listeners: Sequence[Listener] = (), **wishes: Any) -> Trained:
     """Train on files and give back the loaded model: `heedful.train("translate", "train.en", "train.de")`.
 
-    `resume="run"` goes on with the run in that folder, and needs neither task nor files.
+    `resume="run"` goes on with the run in that folder, and needs neither task nor files. Of several processes
+    (torchrun, SLURM) the first leads, and the others follow it.
     """
     wish = Wishes(task, tuple(str(file) for file in files), **wishes)
+    with joined(wish.device) as world:
+        wish = replace(wish, device=world.device_for(wish.device))
+        return lead(wish, listeners, world) if world.is_first else follow(wish, world)
+
+
+def lead(wish: Wishes, listeners: Sequence[Listener], world: World) -> Trained:
+    """Begin a run, or go on with one."""
+    if world.size > 1 and (wish.auto_batch or wish.prove_resume):
+        raise UsageError("--auto-batch and --prove-resume are for one process: leave them out, or do without torchrun")
     if wish.resume is not None:
         if has_begun(wish.resume) or not said(wish):
-            return go_on(wish, listeners)
+            return go_on(wish, listeners, world)
         wish = replace(wish, out=wish.resume)
     settings = starting_settings(wish)
     folder = free_folder(wish, settings["task"])
     while True:
         try:
-            return begin(settings, folder, wish, listeners)
+            return begin(settings, folder, wish, listeners, world)
         except OutOfMemoryError as error:
             if not wish.auto_batch:
                 raise
@@ -72,7 +96,21 @@ def train(task: str | None = None, *files: str | Path, listeners: Sequence[Liste
         Events(*listeners).emit("note", text=f"out of memory: starting over with {now}")
 
 
-def begin(settings: dict[str, Any], folder: Path, wish: Wishes, listeners: Sequence[Listener]) -> Trained:
+def follow(wish: Wishes, world: World) -> Trained:
+    """Train what the first process has begun, from the checkpoint it begins with."""
+    path = world.hear()
+    folder, checkpoint = run_and_checkpoint(path)
+    if checkpoint is not None:
+        run = pick_up(path, {}, wish.device, lambda _: None)
+        with told_plainly(run.recipe.model_dump(), folder):
+            data = encode(run.recipe, run.tokenizers, Events())
+            fit(as_begun(run, data), folder, Events(), run.begun, run.checkpoint, world)
+    return load(folder, device=wish.device)
+
+
+def begin(
+    settings: dict[str, Any], folder: Path, wish: Wishes, listeners: Sequence[Listener], world: World
+) -> Trained:
     """A new run: everything decided, the folder laid out with a first checkpoint, then trained."""
     with told_plainly(settings, folder):
         ready = get_ready(settings, wish, Events(*listeners))
@@ -84,7 +122,7 @@ def begin(settings: dict[str, Any], folder: Path, wish: Wishes, listeners: Seque
         events.emit("ready", folder=str(folder), recipe=ready.recipe.model_dump(mode="json"), **asdict(ready.forecast))
         for line in announce(ready, folder):
             events.emit("note", text=line)
-        return carry_through(ready, folder, wish, events, begun, checkpoint)
+        return carry_through(ready, folder, wish, events, begun, checkpoint, world)
 
 
 def lay_out(ready: Ready, folder: Path) -> tuple[Begun, Checkpoint]:
@@ -123,7 +161,7 @@ def free_folder(wish: Wishes, task: str) -> Path:
     return folder
 
 
-def go_on(wish: Wishes, listeners: Sequence[Listener]) -> Trained:
+def go_on(wish: Wishes, listeners: Sequence[Listener], world: World) -> Trained:
     """A run from where it was left; one that is finished is given back as it is."""
     notes, path = Events(*listeners), str(wish.resume)
 
@@ -131,15 +169,18 @@ def go_on(wish: Wishes, listeners: Sequence[Listener]) -> Trained:
         notes.emit("note", text=text)
 
     folder, _ = run_and_checkpoint(path)
-    if was_tidied(folder):
+    def finished(device: torch.device) -> Trained:
         say(f"the run in {folder} is finished")
-        return proved(load(folder, device=pick_device(wish.device)), folder, wish, say)
+        world.tell(str(folder.absolute()))
+        return proved(load(folder, device=device), folder, wish, say)
+
+    if was_tidied(folder):
+        return finished(pick_device(wish.device))
     run = pick_up(path, said(wish), wish.device, say)
     if wish.kind not in ("transformer", run.kind):
         raise UsageError(f"the run in {folder} trains a {run.kind} model, not a {wish.kind} one")
     if nothing_left(run):
-        say(f"the run in {folder} is finished")
-        return proved(load(folder, device=run.device), folder, wish, say)
+        return finished(run.device)
     with told_plainly(run.recipe.model_dump(), folder):
         say(f"going on after step {run.checkpoint.step} of {run.recipe.training.steps}")
         replace_file(folder / RECIPE, to_toml(run.recipe))
@@ -149,22 +190,26 @@ def go_on(wish: Wishes, listeners: Sequence[Listener]) -> Trained:
         events = Events(
             *listeners, log, *_tensorboard(wish, folder, run.checkpoint.step), before=run.checkpoint.facts["seconds"]
         )
-        return carry_through(ready, folder, wish, events, run.begun, run.checkpoint)
+        return carry_through(ready, folder, wish, events, run.begun, run.checkpoint, world)
 
 
 def ready_again(run: Unfinished, events: Events) -> Ready:
     """What `get_ready` once decided, as the run's folder tells."""
-    data, config = prepare_again(run.recipe, run.tokenizers, events), make_config(run.begun.config)
+    return as_begun(run, prepare_again(run.recipe, run.tokenizers, events))
+
+
+def as_begun(run: Unfinished, data: Prepared) -> Ready:
     expected = Forecast(**run.begun.forecast).for_run(run.recipe.training)
-    return Ready(run.recipe, data, config, None, run.device, expected)
+    return Ready(run.recipe, data, make_config(run.begun.config), None, run.device, expected)
 
 
 def carry_through(
-    ready: Ready, folder: Path, wish: Wishes, events: Events, begun: Begun, checkpoint: Checkpoint
+    ready: Ready, folder: Path, wish: Wishes, events: Events, begun: Begun, checkpoint: Checkpoint, world: World
 ) -> Trained:
     """From a checkpoint, be it the first, to the report."""
     watch = Watch(ready.device, before=checkpoint.facts["seconds"])
-    progress = fit(ready, folder, events, begun, checkpoint)
+    world.tell(str(folder.absolute() / STATE / checkpoint.folder))
+    progress = fit(ready, folder, events, begun, checkpoint, world)
     compared = compare(ready.forecast, watch.fact(progress.step, progress.tokens))
     with told_plainly({}, folder):  # smaller batches would be no help here
         trained = conclude(ready, progress, compared, folder, events)
@@ -178,23 +223,34 @@ def proved(trained: Trained, folder: Path, wish: Wishes, say: Callable[[str], ob
     return trained
 
 
-def make_trainer(ready: Ready, task: Task, events: Events) -> Trainer:
-    recipe, device = ready.recipe, ready.device
+def make_trainer(ready: Ready, task: Task, events: Events, world: World = ALONE) -> Trainer:
+    recipe = ready.recipe
     return Trainer(
-        ready.make_model(), task.objective, task.train, recipe.training, seed=recipe.seed, device=device, events=events
+        ready.make_model(),
+        task.objective,
+        task.train,
+        recipe.training,
+        seed=recipe.seed,
+        device=ready.device,
+        events=events,
+        world=world,
     )
 
 
-def fit(ready: Ready, folder: Path, events: Events, begun: Begun, checkpoint: Checkpoint) -> Progress:
+def fit(
+    ready: Ready, folder: Path, events: Events, begun: Begun, checkpoint: Checkpoint, world: World = ALONE
+) -> Progress:
     """Train on from a checkpoint, saving the state and the best model on the way."""
     task = make_task(ready.recipe, ready.data, ready.device)
-    trainer = make_trainer(ready, task, events)
+    trainer = make_trainer(ready, task, events, world)
     keeper = Keeper(folder, begun, trainer)
     keeper.restore(checkpoint)
     events.emit("begin")
     try:
         with Stop() as stop:
-            return trainer.run(task.evaluate, lambda best: save(best, folder), lambda: keeper.after_step(stop))
+            progress = trainer.run(task.evaluate, lambda best: save(best, folder), lambda: keeper.after_step(stop))
+        world.leave()
+        return progress
     finally:
         events.emit("end")
 

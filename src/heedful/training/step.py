@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from heedful.objectives.objective import Objective, to_device
 from heedful.training.optimizers import Optimizer, clip
+from heedful.training.world import ALONE, World
 
 
 @dataclass(frozen=True)
@@ -65,18 +66,21 @@ def train_step(
     precision: torch.dtype,
     seed: tuple[int, int],
     add: AddGradients = add_gradients,
+    world: World = ALONE,
 ) -> StepResult:
     """Gradients of all `batches` added up, divided by *all* their labels, clipped, applied (T1, T2).
 
-    Dropout is drawn from (seed, step), so that a resumed run drops the same values. A loss or gradient that
+    Each process of the world computes its share of them. Dropout is drawn from (seed, step), so that a resumed run drops the same values. A loss or gradient that
     is not finite changes nothing: that is decided on the device, so that the host need not wait.
     """
     model.train()
-    torch.manual_seed((seed[0] << 32) + seed[1])
+    torch.manual_seed(world.seed((seed[0] << 32) + seed[1]))
     tokens = sum(objective.tokens(batch) for batch in batches)
     total = torch.zeros((), device=device)
-    for batch in batches:
+    for batch in world.share(batches):
         total += add(model, objective, batch, max(1, tokens), device, precision)
+    world.sum_gradients(model)
+    world.add_up(total)
     gradient = clip(model, clip_at)
     finite = torch.isfinite(total) & torch.isfinite(gradient)
     optimizer.step(factor, skip=1 - finite.float())

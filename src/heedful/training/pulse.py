@@ -1,0 +1,112 @@
+"""Signs of life: a process that no longer answers ends the run with its name, instead of a wait without end.
+
+A thread of each process leaves a new number with the store every so often. The first process looks at all others, the
+others at the first. What they wait *for* may take hours: only silence is a fault.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+import time
+from datetime import timedelta
+
+import torch.distributed as dist
+
+from heedful.errors import HeedfulError, UsageError
+
+TIMEOUT = "HEEDFUL_TIMEOUT"
+PATIENCE = 120.0
+"""Seconds of silence, unless the environment says otherwise."""
+BEATS = 5
+"""In that time."""
+LOST = "lost"
+
+
+def patience() -> float:
+    said = os.environ.get(TIMEOUT, str(PATIENCE))
+    try:
+        seconds = float(said)
+    except ValueError:
+        seconds = 0.0
+    if seconds <= 0:
+        raise UsageError(f"{TIMEOUT} is a number of seconds, not '{said}'")
+    return seconds
+
+
+class Pulse:
+    """This process's signs of life, and an ear for those of others."""
+
+    def __init__(self, store: dist.Store, rank: int, size: int) -> None:
+        self.store, self.rank, self.size = store, rank, size
+        self.patience = patience()
+        self.others = [other for other in range(size) if other != rank] if rank == 0 else [0]
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self._listen, name="pulse", daemon=True)
+
+    def roll_call(self, seconds: float) -> None:
+        """Wait until all have come; say who has not."""
+        self._beat(0)
+        names = [_name(rank) for rank in range(self.size)]
+        try:
+            self.store.wait(names, timedelta(seconds=seconds))
+        except dist.DistError:
+            missing = [str(rank) for rank, name in enumerate(names) if not self.store.check([name])]
+            raise HeedfulError(
+                f"of {self.size} processes, rank {', '.join(missing)} did not come within {seconds:.0f} s"
+            ) from None
+        self.store.set_timeout(timedelta(seconds=self.patience))
+
+    def start(self) -> None:
+        self.thread.start()
+
+    def stop(self) -> None:
+        self.over.set()
+        if self.thread.is_alive():
+            self.thread.join()
+
+    def _beat(self, number: int) -> None:
+        self.store.set(_name(self.rank), f"{socket.gethostname()} {number}")
+
+    def _listen(self) -> None:
+        heard = {other: (b"", time.monotonic()) for other in self.others}
+        number = 0
+        while not self.over.wait(self.patience / BEATS):
+            number += 1
+            try:
+                self._beat(number)
+                if self.store.check([LOST]):
+                    _end(self.store.get(LOST).decode())
+                said = self.store.multi_get([_name(other) for other in self.others])
+            except (dist.DistError, RuntimeError):
+                _end(f"rank {self.rank}: nobody answers where processes meet; rank 0 or its launcher is gone")
+            now = time.monotonic()
+            for other, sign in zip(self.others, said, strict=True):
+                if sign != heard[other][0]:
+                    heard[other] = (sign, now)
+            silent = {other: sign for other, (sign, since) in heard.items() if now - since > self.patience}
+            if silent:
+                self._report(silent)
+
+    def _report(self, silent: dict[int, bytes]) -> None:
+        """Tell the others, give them the time to hear it, and end."""
+        who = ", ".join(f"rank {rank} on {sign.decode().partition(' ')[0]}" for rank, sign in silent.items())
+        words = (
+            f"{who} has not answered for {self.patience:g} s ({TIMEOUT}): the run ends here; what is saved can be "
+            "gone on with: heedful train --resume"
+        )
+        self.store.set(LOST, words)
+        time.sleep(2 * self.patience / BEATS)
+        _end(words)
+
+
+def _name(rank: int) -> str:
+    return f"pulse/{rank}"
+
+
+def _end(words: str) -> None:
+    """At once: the thread that trains waits for one who will not come, and cannot be woken."""
+    print(f"heedful: {words}", file=sys.stderr, flush=True)
+    os._exit(1)

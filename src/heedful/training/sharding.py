@@ -1,0 +1,58 @@
+"""Weights in shards: each process keeps a part of every weight, its gradient and optimizer state (FSDP2).
+
+Blocks are gathered when they run and let go of after; what lies outside of blocks is gathered for the length of a
+step. All else sees weights of their usual names and shapes, and files never hold anything but whole ones.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from heedful.layers.block import Block
+from heedful.models.build import build
+from heedful.models.recurrent import Recurrence
+from heedful.training.world import World
+
+ENTRANCES = ("forced_states", "states")
+"""Where an objective enters a model. Only the first that a model has: a step must gather its weights once."""
+
+
+def shard(model: nn.Module, world: World) -> None:
+    """Cut every weight into as many parts as there are processes."""
+    device = next(model.parameters()).device
+    mesh = init_device_mesh(device.type, (world.size,))
+    for part in [*(part for part in model.modules() if isinstance(part, Block | Recurrence)), model]:
+        fully_shard(part, mesh=mesh, reshard_after_forward=part is not model)
+    entrance = next(name for name in ENTRANCES if hasattr(model, name))
+    register_fsdp_forward_method(model, entrance)
+    for part in model.modules():
+        if isinstance(part, FSDPModule):
+            part.set_gradient_divide_factor(1.0)  # a sum, as the loss is: it is divided by labels, not by processes
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A tensor put together from its shards, by all processes at once; one that has none, as it is."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def placed(tensor: Tensor, like: Tensor) -> Tensor:
+    """A whole tensor where and as `like` is: on its device, and cut if that is."""
+    there = tensor.to(like.device)
+    if not isinstance(like, DTensor) or tensor.shape != like.shape:
+        return there
+    return distribute_tensor(there, like.device_mesh, like.placements, src_data_rank=None)
+
+
+def whole_model(model: nn.Module) -> nn.Module:
+    """The model itself; or, if it is cut, a copy in one piece: for evaluation and saving."""
+    weights = model.state_dict()
+    if not any(isinstance(weight, DTensor) for weight in weights.values()):
+        return model
+    with torch.device("meta"):
+        copy: nn.Module = build(model.config)  # type: ignore[arg-type]
+    copy.load_state_dict({name: whole(weight) for name, weight in weights.items()}, assign=True)
+    return copy.train(model.training)

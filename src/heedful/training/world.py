@@ -1,0 +1,286 @@
+"""Several processes that train one model, each on its device: who they are, and all that they do together.
+
+The same command is started many times, by torchrun or by SLURM's srun, and each process finds its place in the
+environment. A process by itself is a world of one, where doing something together is doing it: the loop has one form.
+
+Every process makes the whole of each batch and learns from its share, so that order and number of labels are those of
+one device and need not be talked about; what is added up over processes is the loss and its gradients.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from heedful.errors import HeedfulError, UsageError
+from heedful.text.special import PAD
+from heedful.training.machine import pick_device
+from heedful.training.pulse import Pulse
+
+PORT = 29400
+JOIN_SECONDS = 300.0
+"""For all processes to come together: machines of a cluster do not start at once."""
+FOR_EVER = timedelta(days=30)
+"""Waiting for another's work is no fault, however long it takes; whether the other is alive its pulse tells."""
+BUCKET = 1 << 23
+"""Numbers summed up at a time: enough to fill a link, few enough to be copied on the side."""
+AGREE_EVERY = 10
+"""Steps after which processes ask each other whether to stop: asking makes each wait for all."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a process stands among those that train one model, and where they meet."""
+
+    rank: int
+    size: int
+    local: int
+    """Its number on its own machine, which is the number of its GPU."""
+    host: str
+    port: int
+
+
+def find_place(environment: Mapping[str, str]) -> Place | None:
+    """As torchrun says, or else SLURM; None: alone."""
+    said = environment.get
+    if "RANK" in environment and "WORLD_SIZE" in environment:
+        place = Place(
+            int(environment["RANK"]),
+            int(environment["WORLD_SIZE"]),
+            int(said("LOCAL_RANK", "0")),
+            said("MASTER_ADDR", "localhost"),
+            int(said("MASTER_PORT", PORT)),
+        )
+    elif "SLURM_PROCID" in environment:
+        place = Place(
+            int(environment["SLURM_PROCID"]),
+            int(said("SLURM_STEP_NUM_TASKS", said("SLURM_NTASKS", "1"))),
+            int(said("SLURM_LOCALID", "0")),
+            said("MASTER_ADDR") or first_node(said("SLURM_STEP_NODELIST", said("SLURM_JOB_NODELIST", "localhost"))),
+            int(said("MASTER_PORT", PORT + int(said("SLURM_JOB_ID", "0")) % 1000)),
+        )
+    else:
+        return None
+    return place if place.size > 1 else None
+
+
+def first_node(nodes: str) -> str:
+    """gpu[03-05,9]-ib,cpu1 → gpu03-ib"""
+    found = re.match(r"([^,\[]+)(?:\[(\d+)[^\]]*\])?([^,\[]*)", nodes)
+    return "".join(part or "" for part in found.groups()) if found else nodes
+
+
+class World:
+    """A process alone: whatever is to be done together it has done already."""
+
+    rank, size = 0, 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it reads, decides, writes and reports for all."""
+        return self.rank == 0
+
+    def device_for(self, wanted: str) -> str:
+        return wanted
+
+    def share(self, batches: Sequence[Any]) -> Sequence[Any]:
+        """This process's part of the batches of a step: whole ones if they can be dealt out evenly, else rows."""
+        if len(batches) % self.size == 0:
+            return batches[self.rank :: self.size]
+        return [rows_of(batch, self.rank, self.size) for batch in batches]
+
+    def seed(self, seed: int) -> int:
+        """For what is drawn at random: another in each process, since each has other rows."""
+        return (seed + self.rank * 0x9E3779B97F4A7C15) % (1 << 64)
+
+    def sum_gradients(self, model: nn.Module) -> None:
+        """Add up the gradients of all shares."""
+
+    def add_up(self, number: Tensor) -> None:
+        """Put the sum over all processes in a number's place."""
+
+    def from_first(self, work: Callable[[], T]) -> T:
+        """What the first process makes of it, given to all."""
+        return work()
+
+    def by_first(self, work: Callable[[], object]) -> None:
+        """Done once, for all."""
+        if self.is_first:
+            work()
+
+    def asked(self, asked: int, step: int) -> int:
+        """The signal that asks to stop, whichever process it was sent to."""
+        return asked
+
+    def tell(self, path: str) -> None:
+        """Say where the run is that all are to train."""
+
+    def hear(self) -> str:
+        """Wait until the first process has said where the run is."""
+        raise NotImplementedError
+
+    def leave(self, *, together: bool = True) -> None:
+        """The end of doing things together."""
+
+
+ALONE = World()
+
+
+def rows_of(batch: Any, rank: int, size: int) -> Any:
+    """Every size-th row. Where there is none left, the first row with nothing to learn from it: a process without
+    rows still has to take part in what all do together."""
+    tensors = {field.name: value for field in fields(batch) if isinstance(value := getattr(batch, field.name), Tensor)}
+    if rank < len(batch.labels):
+        return replace(batch, **{name: tensor[rank::size] for name, tensor in tensors.items()})
+    first = replace(batch, **{name: tensor[:1] for name, tensor in tensors.items()})
+    return replace(first, labels=torch.full_like(first.labels, PAD))
+
+
+class Together(World):
+    """One of several processes, joined by gloo (CPU) and NCCL (GPUs)."""
+
+    def __init__(self, place: Place, wanted: str) -> None:
+        self.rank, self.size = place.rank, place.size
+        self.device = own_device(place, wanted)
+        self.told = self.left = False
+        self.store = meet(place)
+        self.pulse = Pulse(_connect(place, server=False), self.rank, self.size)
+        self.pulse.roll_call(JOIN_SECONDS)
+        self.pulse.start()
+        cuda = self.device.type == "cuda"
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if cuda else "gloo",
+            store=dist.PrefixStore("group", self.store),
+            rank=self.rank,
+            world_size=self.size,
+            timeout=FOR_EVER,
+            device_id=self.device if cuda else None,
+        )
+
+    def device_for(self, wanted: str) -> str:
+        return str(self.device)
+
+    def sum_gradients(self, model: nn.Module) -> None:
+        """In buckets. The gradients of sharded weights are summed already, on the way back."""
+        found = [weight.grad for weight in model.parameters() if weight.grad is not None]
+        for bucket in buckets([gradient for gradient in found if not isinstance(gradient, DTensor)]):
+            flat = torch.cat([gradient.flatten() for gradient in bucket])
+            dist.all_reduce(flat)
+            parts = flat.split([gradient.numel() for gradient in bucket])
+            for gradient, part in zip(bucket, parts, strict=True):
+                gradient.copy_(part.view_as(gradient))
+
+    def add_up(self, number: Tensor) -> None:
+        dist.all_reduce(number)
+
+    def from_first(self, work: Callable[[], T]) -> T:
+        box: list[Any] = [work() if self.is_first else None]
+        dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
+        found: T = box[0]
+        return found
+
+    def asked(self, asked: int, step: int) -> int:
+        if step % AGREE_EVERY:
+            return 0
+        most = torch.tensor(asked)
+        dist.all_reduce(most, dist.ReduceOp.MAX)
+        return int(most)
+
+    def tell(self, path: str) -> None:
+        self.told = True
+        self.store.set("run", path)
+
+    def hear(self) -> str:
+        try:
+            path = str(self.store.get("run").decode())
+        except dist.DistError:
+            path = ""
+        if not path:
+            raise HeedfulError("the first process could not begin the run: see what it says")
+        return path
+
+    def leave(self, *, together: bool = True) -> None:
+        if self.left:
+            return
+        self.left = True
+        if self.is_first and not self.told:
+            self.tell("")
+        self.pulse.stop()
+        if together:
+            dist.all_reduce(torch.zeros(1))
+        dist.destroy_process_group()
+
+
+def buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Neighbours of one type, about `BUCKET` numbers at a time."""
+    bucket: list[Tensor] = []
+    for tensor in tensors:
+        full = sum(part.numel() for part in bucket) + tensor.numel() > BUCKET
+        if bucket and (full or tensor.dtype != bucket[0].dtype):
+            yield bucket
+            bucket = []
+        bucket.append(tensor)
+    if bucket:
+        yield bucket
+
+
+def own_device(place: Place, wanted: str) -> torch.device:
+    """The GPU of this process's number on its machine."""
+    device = pick_device(wanted)
+    if device.type != "cuda" or device.index is not None:
+        return device
+    if place.local >= torch.cuda.device_count():
+        raise UsageError(
+            f"process {place.local} of {socket.gethostname()} finds {torch.cuda.device_count()} GPU(s) there: "
+            "start one process for each"
+        )
+    torch.cuda.set_device(place.local)
+    return torch.device("cuda", place.local)
+
+
+def meet(place: Place) -> dist.Store:
+    """Where processes leave word for each other. torchrun keeps it; without torchrun the first process does."""
+    kept = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    store = _connect(place, server=place.rank == 0 and not kept)
+    store.set_timeout(FOR_EVER)
+    return store
+
+
+def _connect(place: Place, *, server: bool) -> dist.Store:
+    try:
+        store = dist.TCPStore(
+            place.host, place.port, None, server, timedelta(seconds=JOIN_SECONDS), wait_for_workers=False
+        )
+    except (dist.DistError, RuntimeError) as error:
+        why = str(error).splitlines()[0]
+        raise HeedfulError(f"rank {place.rank}: nobody to meet at {place.host}:{place.port}: {why}") from None
+    return dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
+
+
+@contextmanager
+def joined(wanted: str) -> Iterator[World]:
+    """The world this process was started into, on the device it wants."""
+    place = find_place(os.environ)
+    if place is None:
+        yield ALONE
+        return
+    world = Together(place, wanted)
+    try:
+        yield world
+    except BaseException:
+        world.leave(together=False)
+        raise
+    world.leave()

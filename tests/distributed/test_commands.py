@@ -1,0 +1,174 @@
+"""The same command, started once for each device: one run, one folder, and no wait without end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import heedful
+from heedful.training.checkpoint import checkpoints
+
+STEPS = 40
+SETTINGS: dict[str, Any] = {
+    "tokenizer.kind": "characters",
+    "model.width": 16,
+    "model.heads": 2,
+    "model.layers": 1,
+    "model.dropout": 0.0,
+    "training.batch_tokens": 400,
+    "training.steps": STEPS,
+    "training.evaluate_every": 10,
+    "training.checkpoint_every": 5,
+    "training.learning_rate": 0.01,
+    "training.warmup": 5,
+}
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+
+
+def command(dates: Path, *more: str, **changes: Any) -> list[str]:
+    words = [word for key, value in {**SETTINGS, **changes}.items() for word in ("--set", f"{key}={value}")]
+    pair = [str(dates / "train.source"), str(dates / "train.target")]
+    valid = ["--valid", str(dates / "valid.source"), str(dates / "valid.target")]
+    return ["-m", "heedful.cli", "train", "translate", *pair, *valid, "--device", "cpu", *words, *more]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def started(home: Path, ranks: Any) -> Any:
+    """A command begun in the folder of all runs."""
+
+    def start(*words: str, **more: str) -> subprocess.Popen[str]:
+        return ranks.started(*words, folder=home, HEEDFUL_CACHE=str(home / "cache"), **more)  # type: ignore[no-any-return]
+
+    return start
+
+
+def end(process: subprocess.Popen[str]) -> str:
+    said, _ = process.communicate(timeout=240)
+    assert process.returncode == 0, said
+    return said
+
+
+@pytest.fixture(scope="module")
+def one(started: Any, dates: Path, home: Path) -> Path:
+    end(started(*command(dates, "--out", "one")))
+    return home / "one"
+
+
+@pytest.fixture(scope="module")
+def two(started: Any, dates: Path, home: Path) -> Path:
+    said = end(started(*TORCHRUN, *command(dates, "--out", "two")))
+    assert said.count(f"step     40/{STEPS}  loss") == 1, "one process speaks for all"
+    return home / "two"
+
+
+def losses(run: Path) -> list[float]:
+    events = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [event["loss"] for event in events if event["kind"] == "step"]
+
+
+def test_under_torchrun_the_same_run_comes_out(one: Path, two: Path) -> None:
+    assert losses(two) == pytest.approx(losses(one), abs=1e-4)
+    files = [{str(path.relative_to(run)) for path in run.rglob("*")} for run in (one, two)]
+    assert files[0] == files[1]
+    assert heedful.load(two).translate("5 May 1990")
+    assert json.loads((two / "training" / "run.json").read_text())["machine"]["processes"] == 2
+
+
+def test_a_finished_run_is_given_back_to_all(started: Any, two: Path) -> None:
+    said = end(started(*TORCHRUN, "-m", "heedful.cli", "train", "--resume", "two", "--device", "cpu"))
+    assert "the run in two is finished" in said
+
+
+def rank_of(pid: int) -> str:
+    try:
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    return next((v[5:].decode() for v in variables if v.startswith(b"RANK=")), "")
+
+
+def until_step(run: Path, step: int, seconds: float = 60) -> None:
+    limit = time.monotonic() + seconds
+    while not any(int(path.name[5:]) >= step for path in checkpoints(run / "training")):
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+
+
+def test_a_rank_that_is_killed_costs_a_restart_and_changes_nothing(
+    started: Any, dates: Path, home: Path, two: Path
+) -> None:
+    process = started(*TORCHRUN, "--max-restarts", "1", *command(dates, "--resume", "killed"))
+    until_step(home / "killed", 10)
+    (victim,) = (int(pid.name) for pid in Path("/proc").glob("[0-9]*") if killable(int(pid.name), process.pid))
+    os.kill(victim, signal.SIGKILL)
+    said = end(process)
+    assert "going on after step" in said
+    for name in ("model.safetensors", f"training/step-{STEPS:08d}/state.safetensors"):
+        torch.testing.assert_close(load_file(home / "killed" / name), load_file(two / name), rtol=0, atol=0)
+
+
+def killable(pid: int, launcher: int) -> bool:
+    """Whether it is the second process of this launcher."""
+    try:
+        parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, ValueError):
+        return False
+    return parent == launcher and rank_of(pid) == "1"
+
+
+@pytest.mark.parametrize("silent", [1, pytest.param(0, marks=pytest.mark.slow)])
+def test_a_rank_that_no_longer_answers_is_named(ranks: Any, dates: Path, tmp_path: Path, silent: int) -> None:
+    words = command(dates, "--out", "run", **{"training.steps": 100_000, "training.evaluate_every": 50_000})
+    run = ranks(2, *words, folder=tmp_path, HEEDFUL_TIMEOUT="2", HEEDFUL_CACHE=str(tmp_path / "cache"))
+    until_step(tmp_path / "run", 5)
+    run.processes[silent].send_signal(signal.SIGSTOP)
+    start = time.monotonic()
+    said, _ = run.processes[1 - silent].communicate(timeout=60)
+    took = time.monotonic() - start
+    run.processes[silent].kill()
+    run.processes[silent].communicate()
+    assert run.processes[1 - silent].returncode == 1
+    assert took < 15
+    assert "heedful: rank" in said
+    if silent:
+        assert "heedful: rank 1 on " in said
+        assert "has not answered for 2 s (HEEDFUL_TIMEOUT)" in said
+        assert "--resume" in said
+    else:
+        assert "rank 0" in said
+
+
+@pytest.mark.slow
+def test_asked_to_stop_all_stop_at_one_step_and_go_on(started: Any, dates: Path, home: Path, two: Path) -> None:
+    process = started(*TORCHRUN, *command(dates, "--resume", "stopped"))
+    until_step(home / "stopped", 5)
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=60)
+    assert "stopped after step" in said
+    said = end(started(*TORCHRUN, *command(dates, "--resume", "stopped")))
+    name = f"training/step-{STEPS:08d}/state.safetensors"
+    torch.testing.assert_close(load_file(home / "stopped" / name), load_file(two / name), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("words", [("--auto-batch",), ("--prove-resume",), ("--set", "model.widht=3")])
+@pytest.mark.slow
+def test_what_cannot_be_is_said_by_the_first_and_ends_all(ranks: Any, dates: Path, tmp_path: Path, words: Any) -> None:
+    (first, said), (other, _) = ranks(2, *command(dates, *words), folder=tmp_path).finish(60)
+    assert first == 2
+    assert other == 1
+    assert "heedful: " in said
+

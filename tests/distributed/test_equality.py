@@ -1,0 +1,74 @@
+"""One process, two or three, with weights whole or in shards: the same training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+CLOSE = 1e-9
+"""Walks are in double precision: in single precision AdamW makes a step of any rounding where a gradient is 0."""
+NAMES = (
+    "encoder_decoder",
+    "decoder",
+    "recurrent_decoder",
+    "recurrent_encoder_decoder",
+    "muon, last average, 3 batches by rows",
+    "2 whole batches each",
+    "fewer rows than processes",
+)
+RESUMED = ("resumed", "resumed, sharded", "resumed from shards")
+
+
+@pytest.fixture(scope="module")
+def alone(walks: Any) -> Any:
+    """The same walk by one process."""
+    known: dict[str, Any] = {}
+
+    def of(name: str) -> Any:
+        if name not in known:
+            known[name] = walks.walk(name)
+        return known[name]
+
+    return of
+
+
+def assert_same(walks: Any, folder: Path, expected: Any, steps: int) -> None:
+    found = walks.Walked.read(folder)
+    assert found.losses == pytest.approx(expected.losses[-steps:], abs=CLOSE)
+    for part in ("middle", "end"):
+        (tensors, facts), (right, wanted) = getattr(found, part), getattr(expected, part)
+        torch.testing.assert_close(tensors, right, rtol=0, atol=CLOSE)
+        numbers = {"loss", "history"}
+        assert {key: value for key, value in facts.items() if key not in numbers} == {
+            key: value for key, value in wanted.items() if key not in numbers
+        }
+    torch.testing.assert_close(found.saved, expected.saved, rtol=0, atol=CLOSE)
+
+
+@pytest.mark.parametrize("way", ["", ", sharded"])
+@pytest.mark.parametrize("name", NAMES)
+def test_two_processes_train_as_one(walks: Any, walked: Path, alone: Any, name: str, way: str) -> None:
+    assert_same(walks, walked / "2" / f"{name}{way}", alone(name), walks.STEPS)
+
+
+@pytest.mark.parametrize("way", ["", ", sharded"])
+@pytest.mark.parametrize("name", [name for name in NAMES if "rows" in name])
+def test_three_processes_train_as_one(walks: Any, walked: Path, alone: Any, name: str, way: str) -> None:
+    assert_same(walks, walked / "3" / f"{name}{way}", alone(name), walks.STEPS)
+
+
+@pytest.mark.parametrize("name", RESUMED)
+@pytest.mark.parametrize("size", [2, 3])
+def test_what_two_have_begun_two_or_three_go_on_with(
+    walks: Any, walked: Path, alone: Any, name: str, size: int
+) -> None:
+    assert_same(walks, walked / str(size) / name, alone("encoder_decoder"), walks.STEPS - walks.HALF)
+
+
+@pytest.mark.parametrize("begun", ["encoder_decoder", "encoder_decoder, sharded"])
+def test_what_two_have_begun_one_goes_on_with(walks: Any, walked: Path, alone: Any, begun: str, tmp_path: Path) -> None:
+    walks.walk("resumed", resume=walks.Walked.read(walked / "2" / begun)).write(tmp_path / "one")
+    assert_same(walks, tmp_path / "one", alone("encoder_decoder"), walks.STEPS - walks.HALF)

@@ -1,0 +1,154 @@
+"""Short walks of a trainer, alone or as one of several processes: what the tests here compare.
+
+python walks.py FOLDER NAME…        as one of several processes, which find each other by the environment
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+import heedful
+from heedful.data.batches import Batches, PairBatches, TextBatches
+from heedful.data.store import Sequences
+from heedful.objectives.language import Language
+from heedful.objectives.objective import Objective
+from heedful.objectives.translation import Translation
+from heedful.training.events import Events
+from heedful.training.loop import Evaluation, Trainer
+from heedful.training.recipe import TrainingRecipe
+from heedful.training.world import ALONE, World, joined
+
+STEPS, HALF = 20, 10
+TEXTS = [[6 + (i * j) % 20 for j in range(1, 2 + i % 7)] for i in range(60)]
+SMALL: dict[str, Any] = {"vocabulary": 30, "width": 16, "dropout": 0.0}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "encoder_decoder": {"design": "laptop-translator", "heads": 2, "layers": 2},
+    "decoder": {"design": "laptop-writer", "heads": 2, "layers": 2},
+    "recurrent_decoder": {"family": "recurrent_decoder", "layers": 2},
+    "recurrent_encoder_decoder": {"family": "recurrent_encoder_decoder", "attention": "additive"},
+}
+
+
+@dataclass(frozen=True)
+class Walk:
+    """A family, how it is trained, and from where."""
+
+    family: str
+    training: dict[str, Any] = field(default_factory=dict)
+    resume: str = ""
+    """The name of a walk whose middle to go on from."""
+
+
+def _both(name: str, walk: Walk) -> dict[str, Walk]:
+    return {name: walk, f"{name}, sharded": Walk(walk.family, {**walk.training, "shard": True})}
+
+
+WALKS: dict[str, Walk] = {}
+for each in FAMILIES:
+    WALKS |= _both(each, Walk(each))
+WALKS |= _both("muon, last average, 3 batches by rows", Walk(
+    "encoder_decoder", {"optimizer": "muon", "average": "last", "average_last": 2, "accumulate": 3, "clip": 0.1}
+))  # fmt: skip
+WALKS |= _both("2 whole batches each", Walk("encoder_decoder", {"accumulate": 6, "r_drop": 0.5}))
+WALKS |= _both("fewer rows than processes", Walk("recurrent_encoder_decoder", {"batch_tokens": 1}))
+WALKS |= {
+    "resumed": Walk("encoder_decoder", resume="encoder_decoder"),
+    "resumed, sharded": Walk("encoder_decoder", {"shard": True}, resume="encoder_decoder"),
+    "resumed from shards": Walk("encoder_decoder", resume="encoder_decoder, sharded"),
+}
+
+
+def make(walk: Walk, world: World) -> Trainer:
+    settings = dict(FAMILIES[walk.family])
+    torch.manual_seed(0)
+    if "design" in settings:
+        model = heedful.build(settings.pop("design"), **SMALL, **settings)
+    else:
+        model = heedful.build(heedful.RecurrentConfig(**SMALL, **settings))
+    chosen = {"steps": STEPS, "batch_tokens": 96, "learning_rate": 0.01, "warmup": 2, "evaluate_every": 5, "context": 8}
+    recipe = TrainingRecipe(**{**chosen, **walk.training})
+    sides = Sequences.of(TEXTS)
+    objective: Objective
+    batches: Batches
+    if walk.family.endswith("encoder_decoder"):
+        objective = Translation(recipe.label_smoothing, recipe.r_drop)
+        batches = PairBatches(sides, sides, tokens=recipe.batch_tokens, seed=3)
+    else:
+        objective, batches = Language(), TextBatches(sides, context=8, rows=5, seed=3)
+    # In double precision, what is left of a difference is a fault and not a rounding.
+    return Trainer(
+        model.double(), objective, batches, recipe, seed=3, device=torch.device("cpu"), events=Events(), world=world
+    )
+
+
+@dataclass(frozen=True)
+class Walked:
+    """The state in the middle and at the end, the model as it was last saved, and the loss all along."""
+
+    middle: tuple[dict[str, Tensor], dict[str, Any]]
+    end: tuple[dict[str, Tensor], dict[str, Any]]
+    saved: dict[str, Tensor]
+    losses: list[float]
+
+    def write(self, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        for name in ("middle", "end"):
+            tensors, facts = getattr(self, name)
+            save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, folder / f"{name}.safetensors")
+            (folder / f"{name}.json").write_text(json.dumps(facts))
+        save_file({key: tensor.contiguous() for key, tensor in self.saved.items()}, folder / "saved.safetensors")
+        (folder / "losses.json").write_text(json.dumps(self.losses))
+
+    @classmethod
+    def read(cls, folder: Path) -> Walked:
+        middle, end = (
+            (load_file(folder / f"{name}.safetensors"), json.loads((folder / f"{name}.json").read_text()))
+            for name in ("middle", "end")
+        )
+        losses = json.loads((folder / "losses.json").read_text())
+        return cls(middle, end, load_file(folder / "saved.safetensors"), losses)
+
+
+def walk(name: str, world: World = ALONE, resume: Walked | None = None) -> Walked:
+    trainer = make(WALKS[name], world)
+    if resume is not None:
+        trainer.restore(*resume.middle)
+    saved: dict[str, Tensor] = {}
+    middle: list[tuple[dict[str, Tensor], dict[str, Any]]] = [] if resume is None else [resume.middle]
+    losses: list[float] = []
+    step = trainer.step
+
+    def watched(stream: Any) -> Any:
+        result = step(stream)
+        losses.append(float(result.loss) / result.tokens)
+        return result
+
+    def after_step() -> None:
+        if trainer.progress.step == HALF:
+            tensors, facts = trainer.state()
+            middle.append(({key: tensor.detach().clone() for key, tensor in tensors.items()}, json.loads(json.dumps(facts))))
+
+    def keep(model: torch.nn.Module) -> None:
+        saved.update({key: tensor.detach().clone() for key, tensor in model.state_dict().items()})
+
+    trainer.step = watched  # type: ignore[method-assign]
+    trainer.run(lambda model: Evaluation(float(trainer.progress.step), {}), keep, after_step)
+    return Walked(middle[0], trainer.state(), saved, losses)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    folder = Path(sys.argv[1])
+    with joined("cpu") as world:
+        for name in sys.argv[2:]:
+            before = WALKS[name].resume
+            walked = walk(name, world, Walked.read(folder.parent / "2" / before) if before else None)
+            world.by_first(lambda walked=walked, name=name: walked.write(folder / name))  # type: ignore[misc]
