@@ -171,4 +171,3 @@ def test_what_cannot_be_is_said_by_the_first_and_ends_all(ranks: Any, dates: Pat
     assert first == 2
     assert other == 1
     assert "heedful: " in said
-

@@ -10,6 +10,8 @@ import torch
 
 CLOSE = 1e-9
 """Walks are in double precision: in single precision AdamW makes a step of any rounding where a gradient is 0."""
+CLOSE_LOSS = 1e-5
+"""The loss is summed up in single precision."""
 NAMES = (
     "encoder_decoder",
     "decoder",
@@ -18,6 +20,7 @@ NAMES = (
     "muon, last average, 3 batches by rows",
     "2 whole batches each",
     "fewer rows than processes",
+    "steps skipped",
 )
 RESUMED = ("resumed", "resumed, sharded", "resumed from shards")
 
@@ -35,9 +38,9 @@ def alone(walks: Any) -> Any:
     return of
 
 
-def assert_same(walks: Any, folder: Path, expected: Any, steps: int) -> None:
+def assert_same(walks: Any, folder: Path, expected: Any) -> None:
     found = walks.Walked.read(folder)
-    assert found.losses == pytest.approx(expected.losses[-steps:], abs=CLOSE)
+    assert found.losses == pytest.approx(expected.losses[-len(found.losses) :], abs=CLOSE_LOSS, nan_ok=True)
     for part in ("middle", "end"):
         (tensors, facts), (right, wanted) = getattr(found, part), getattr(expected, part)
         torch.testing.assert_close(tensors, right, rtol=0, atol=CLOSE)
@@ -51,13 +54,19 @@ def assert_same(walks: Any, folder: Path, expected: Any, steps: int) -> None:
 @pytest.mark.parametrize("way", ["", ", sharded"])
 @pytest.mark.parametrize("name", NAMES)
 def test_two_processes_train_as_one(walks: Any, walked: Path, alone: Any, name: str, way: str) -> None:
-    assert_same(walks, walked / "2" / f"{name}{way}", alone(name), walks.STEPS)
+    assert_same(walks, walked / "2" / f"{name}{way}", alone(name))
+
+
+def test_a_share_that_is_no_number_skips_the_step_for_all(walks: Any, walked: Path) -> None:
+    for way in ("", ", sharded"):
+        _, facts = walks.Walked.read(walked / "2" / f"steps skipped{way}").end
+        assert 0 < facts["skipped"] < walks.STEPS
 
 
 @pytest.mark.parametrize("way", ["", ", sharded"])
-@pytest.mark.parametrize("name", [name for name in NAMES if "rows" in name])
-def test_three_processes_train_as_one(walks: Any, walked: Path, alone: Any, name: str, way: str) -> None:
-    assert_same(walks, walked / "3" / f"{name}{way}", alone(name), walks.STEPS)
+def test_three_processes_train_as_one(walks: Any, walked: Path, alone: Any, way: str) -> None:
+    name = "fewer rows than processes"
+    assert_same(walks, walked / "3" / f"{name}{way}", alone(name))
 
 
 @pytest.mark.parametrize("name", RESUMED)
@@ -65,10 +74,10 @@ def test_three_processes_train_as_one(walks: Any, walked: Path, alone: Any, name
 def test_what_two_have_begun_two_or_three_go_on_with(
     walks: Any, walked: Path, alone: Any, name: str, size: int
 ) -> None:
-    assert_same(walks, walked / str(size) / name, alone("encoder_decoder"), walks.STEPS - walks.HALF)
+    assert_same(walks, walked / str(size) / name, alone("encoder_decoder"))
 
 
 @pytest.mark.parametrize("begun", ["encoder_decoder", "encoder_decoder, sharded"])
 def test_what_two_have_begun_one_goes_on_with(walks: Any, walked: Path, alone: Any, begun: str, tmp_path: Path) -> None:
     walks.walk("resumed", resume=walks.Walked.read(walked / "2" / begun)).write(tmp_path / "one")
-    assert_same(walks, tmp_path / "one", alone("encoder_decoder"), walks.STEPS - walks.HALF)
+    assert_same(walks, tmp_path / "one", alone("encoder_decoder"))

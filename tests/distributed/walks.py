@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from heedful.training.loop import Evaluation, Trainer
 from heedful.training.recipe import TrainingRecipe
 from heedful.training.world import ALONE, World, joined
 
-STEPS, HALF = 20, 10
+STEPS, FEW = 20, 6
 TEXTS = [[6 + (i * j) % 20 for j in range(1, 2 + i % 7)] for i in range(60)]
 SMALL: dict[str, Any] = {"vocabulary": 30, "width": 16, "dropout": 0.0}
 FAMILIES: dict[str, dict[str, Any]] = {
@@ -45,20 +45,32 @@ class Walk:
     training: dict[str, Any] = field(default_factory=dict)
     resume: str = ""
     """The name of a walk whose middle to go on from."""
+    steps: int = STEPS
+    poisoned: bool = False
+    """Whether some rows have a loss that is no number."""
 
 
 def _both(name: str, walk: Walk) -> dict[str, Walk]:
-    return {name: walk, f"{name}, sharded": Walk(walk.family, {**walk.training, "shard": True})}
+    return {name: walk, f"{name}, sharded": replace(walk, training={**walk.training, "shard": True})}
+
+
+class Poisoned(Translation):
+    """A loss that is no number wherever one text turns up."""
+
+    def loss(self, model: Any, batch: Any) -> Tensor:
+        found = (batch.source[:, :2] == torch.tensor(TEXTS[27][:2])).all(1).any()
+        return super().loss(model, batch) * (float("nan") if found else 1.0)
 
 
 WALKS: dict[str, Walk] = {}
 for each in FAMILIES:
     WALKS |= _both(each, Walk(each))
 WALKS |= _both("muon, last average, 3 batches by rows", Walk(
-    "encoder_decoder", {"optimizer": "muon", "average": "last", "average_last": 2, "accumulate": 3, "clip": 0.1}
+    "encoder_decoder", {"optimizer": "muon", "average": "last", "average_last": 2, "accumulate": 3, "clip": 0.1}, steps=FEW
 ))  # fmt: skip
-WALKS |= _both("2 whole batches each", Walk("encoder_decoder", {"accumulate": 6, "r_drop": 0.5}))
-WALKS |= _both("fewer rows than processes", Walk("recurrent_encoder_decoder", {"batch_tokens": 1}))
+WALKS |= _both("2 whole batches each", Walk("encoder_decoder", {"accumulate": 6, "r_drop": 0.5}, steps=FEW))
+WALKS |= _both("fewer rows than processes", Walk("recurrent_encoder_decoder", {"batch_tokens": 1}, steps=FEW))
+WALKS |= _both("steps skipped", Walk("encoder_decoder", poisoned=True))
 WALKS |= {
     "resumed": Walk("encoder_decoder", resume="encoder_decoder"),
     "resumed, sharded": Walk("encoder_decoder", {"shard": True}, resume="encoder_decoder"),
@@ -73,13 +85,19 @@ def make(walk: Walk, world: World) -> Trainer:
         model = heedful.build(settings.pop("design"), **SMALL, **settings)
     else:
         model = heedful.build(heedful.RecurrentConfig(**SMALL, **settings))
-    chosen = {"steps": STEPS, "batch_tokens": 96, "learning_rate": 0.01, "warmup": 2, "evaluate_every": 5, "context": 8}
+    chosen = {
+        "steps": walk.steps,
+        "batch_tokens": 96,
+        "learning_rate": 0.01,
+        "warmup": 2,
+        "evaluate_every": walk.steps // 3,
+    }
     recipe = TrainingRecipe(**{**chosen, **walk.training})
     sides = Sequences.of(TEXTS)
     objective: Objective
     batches: Batches
     if walk.family.endswith("encoder_decoder"):
-        objective = Translation(recipe.label_smoothing, recipe.r_drop)
+        objective = (Poisoned if walk.poisoned else Translation)(recipe.label_smoothing, recipe.r_drop)
         batches = PairBatches(sides, sides, tokens=recipe.batch_tokens, seed=3)
     else:
         objective, batches = Language(), TextBatches(sides, context=8, rows=5, seed=3)
@@ -132,9 +150,11 @@ def walk(name: str, world: World = ALONE, resume: Walked | None = None) -> Walke
         return result
 
     def after_step() -> None:
-        if trainer.progress.step == HALF:
+        if trainer.progress.step == trainer.recipe.steps // 2:
             tensors, facts = trainer.state()
-            middle.append(({key: tensor.detach().clone() for key, tensor in tensors.items()}, json.loads(json.dumps(facts))))
+            middle.append(
+                ({key: tensor.detach().clone() for key, tensor in tensors.items()}, json.loads(json.dumps(facts)))
+            )
 
     def keep(model: torch.nn.Module) -> None:
         saved.update({key: tensor.detach().clone() for key, tensor in model.state_dict().items()})

@@ -14,6 +14,7 @@ import time
 from datetime import timedelta
 
 import torch.distributed as dist
+from torch._C._distributed_c10d import Store
 
 from heedful.errors import HeedfulError, UsageError
 
@@ -39,7 +40,7 @@ def patience() -> float:
 class Pulse:
     """This process's signs of life, and an ear for those of others."""
 
-    def __init__(self, store: dist.Store, rank: int, size: int) -> None:
+    def __init__(self, store: Store, rank: int, size: int) -> None:
         self.store, self.rank, self.size = store, rank, size
         self.patience = patience()
         self.others = [other for other in range(size) if other != rank] if rank == 0 else [0]

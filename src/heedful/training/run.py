@@ -108,9 +108,7 @@ def follow(wish: Wishes, world: World) -> Trained:
     return load(folder, device=wish.device)
 
 
-def begin(
-    settings: dict[str, Any], folder: Path, wish: Wishes, listeners: Sequence[Listener], world: World
-) -> Trained:
+def begin(settings: dict[str, Any], folder: Path, wish: Wishes, listeners: Sequence[Listener], world: World) -> Trained:
     """A new run: everything decided, the folder laid out with a first checkpoint, then trained."""
     with told_plainly(settings, folder):
         ready = get_ready(settings, wish, Events(*listeners))
@@ -169,6 +167,7 @@ def go_on(wish: Wishes, listeners: Sequence[Listener], world: World) -> Trained:
         notes.emit("note", text=text)
 
     folder, _ = run_and_checkpoint(path)
+
     def finished(device: torch.device) -> Trained:
         say(f"the run in {folder} is finished")
         world.tell(str(folder.absolute()))

@@ -156,4 +156,4 @@ def gathered(config: ModelConfig) -> int:
         if isinstance(part, Block | Recurrence)
     ]
     total = sum(weight.numel() for weight in model.parameters())
-    return NUMBER * (total - sum(blocks) + sum(sorted(blocks)[-2:]))
+    return int(NUMBER * (total - sum(blocks) + sum(sorted(blocks)[-2:])))

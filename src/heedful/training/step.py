@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +40,7 @@ def add_gradients(
     return loss.detach()
 
 
+@runtime_checkable
 class AddGradients(Protocol):
     """`add_gradients`, or something that does the same in another way."""
 
@@ -70,8 +71,9 @@ def train_step(
 ) -> StepResult:
     """Gradients of all `batches` added up, divided by *all* their labels, clipped, applied (T1, T2).
 
-    Each process of the world computes its share of them. Dropout is drawn from (seed, step), so that a resumed run drops the same values. A loss or gradient that
-    is not finite changes nothing: that is decided on the device, so that the host need not wait.
+    Each process of the world goes through its share of them. Dropout is drawn from (seed, step), so that a
+    resumed run drops the same values. A loss or gradient that is not finite changes nothing: that is decided on
+    the device, so that the host need not wait.
     """
     model.train()
     torch.manual_seed(world.seed((seed[0] << 32) + seed[1]))

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from torch.distributed.tensor import DTensor
 
 from heedful.errors import HeedfulError, UsageError
@@ -163,7 +164,7 @@ class Together(World):
         cuda = self.device.type == "cuda"
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if cuda else "gloo",
-            store=dist.PrefixStore("group", self.store),
+            store=PrefixStore("group", self.store),
             rank=self.rank,
             world_size=self.size,
             timeout=FOR_EVER,
@@ -179,7 +180,7 @@ class Together(World):
         for bucket in buckets([gradient for gradient in found if not isinstance(gradient, DTensor)]):
             flat = torch.cat([gradient.flatten() for gradient in bucket])
             dist.all_reduce(flat)
-            parts = flat.split([gradient.numel() for gradient in bucket])
+            parts = torch.split(flat, [gradient.numel() for gradient in bucket])
             for gradient, part in zip(bucket, parts, strict=True):
                 gradient.copy_(part.view_as(gradient))
 
@@ -251,7 +252,7 @@ def own_device(place: Place, wanted: str) -> torch.device:
     return torch.device("cuda", place.local)
 
 
-def meet(place: Place) -> dist.Store:
+def meet(place: Place) -> Store:
     """Where processes leave word for each other. torchrun keeps it; without torchrun the first process does."""
     kept = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     store = _connect(place, server=place.rank == 0 and not kept)
@@ -259,15 +260,15 @@ def meet(place: Place) -> dist.Store:
     return store
 
 
-def _connect(place: Place, *, server: bool) -> dist.Store:
+def _connect(place: Place, *, server: bool) -> Store:
     try:
-        store = dist.TCPStore(
+        store = TCPStore(
             place.host, place.port, None, server, timedelta(seconds=JOIN_SECONDS), wait_for_workers=False
         )
     except (dist.DistError, RuntimeError) as error:
         why = str(error).splitlines()[0]
         raise HeedfulError(f"rank {place.rank}: nobody to meet at {place.host}:{place.port}: {why}") from None
-    return dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
+    return PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
 
 
 @contextmanager

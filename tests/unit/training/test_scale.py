@@ -98,7 +98,7 @@ def table() -> list[str]:
         for gpus in (8, 64, 1024):
             for way in WAYS:
                 batches = max(1, -(-tokens // (gpus * AT_ONCE)))
-                load = Load(parameters, 0, 6 * parameters * tokens / (PEAK * ATTAINED), tokens, batches)
+                load = Load(parameters, 0, 6 * parameters * tokens / (PEAK * ATTAINED), float(tokens), batches)
                 seconds = step_seconds(load, gpus, way, Links())
                 # weights, gradients, two moments and an average
                 state = 5 * NUMBER * parameters / (gpus if way == "sharded" else 1)
