@@ -77,14 +77,23 @@ def walks() -> ModuleType:
 
 @pytest.fixture(scope="session")
 def walked(walks: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every walk by two processes, and those that go on from another's middle also by three."""
+    """Every walk by two processes, started once for all."""
     folder = tmp_path_factory.mktemp("walked")
-    for size in (2, 3):
-        names = [name for name, walk in walks.WALKS.items() if size == 2 or walk.resume or "fewer" in name]
-        for code, said in Ranks(size, WALKS, folder / str(size), *names).finish():
-            assert code == 0, said
-            assert "Warning" not in said, said
+    _walk(2, folder, list(walks.WALKS))
     return folder
+
+
+@pytest.fixture(scope="session")
+def walked_by_three(walks: Any, walked: Path) -> Path:
+    """Those that go on from the middle of another, and one with fewer rows than processes."""
+    _walk(3, walked, [name for name, walk in walks.WALKS.items() if walk.resume or "fewer" in name])
+    return walked / "3"
+
+
+def _walk(size: int, folder: Path, names: list[str]) -> None:
+    for code, said in Ranks(size, WALKS, folder / str(size), *names).finish():
+        assert code == 0, said
+        assert "Warning" not in said, said
 
 
 @pytest.fixture(scope="session")

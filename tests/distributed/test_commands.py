@@ -63,8 +63,19 @@ def end(process: subprocess.Popen[str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def one(started: Any, dates: Path, home: Path) -> Path:
-    end(started(*command(dates, "--out", "one")))
+def one(dates: Path, home: Path) -> Path:
+    """The run of a process alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HEEDFUL_CACHE", str(home / "cache"))
+        heedful.train(
+            "translate",
+            dates / "train.source",
+            dates / "train.target",
+            valid=(str(dates / "valid.source"), str(dates / "valid.target")),
+            settings=tuple(f"{key}={value}" for key, value in SETTINGS.items()),
+            device="cpu",
+            out=str(home / "one"),
+        )
     return home / "one"
 
 
@@ -88,6 +99,7 @@ def test_under_torchrun_the_same_run_comes_out(one: Path, two: Path) -> None:
     assert json.loads((two / "training" / "run.json").read_text())["machine"]["processes"] == 2
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_given_back_to_all(started: Any, two: Path) -> None:
     said = end(started(*TORCHRUN, "-m", "heedful.cli", "train", "--resume", "two", "--device", "cpu"))
     assert "the run in two is finished" in said
@@ -137,10 +149,13 @@ def test_a_rank_that_no_longer_answers_is_named(ranks: Any, dates: Path, tmp_pat
     until_step(tmp_path / "run", 5)
     run.processes[silent].send_signal(signal.SIGSTOP)
     start = time.monotonic()
-    said, _ = run.processes[1 - silent].communicate(timeout=60)
-    took = time.monotonic() - start
-    run.processes[silent].kill()
-    run.processes[silent].communicate()
+    try:
+        said, _ = run.processes[1 - silent].communicate(timeout=30)
+        took = time.monotonic() - start
+    finally:
+        for process in run.processes:
+            process.kill()
+            process.communicate()
     assert run.processes[1 - silent].returncode == 1
     assert took < 15
     assert "heedful: rank" in said

@@ -17,7 +17,7 @@ NAMES = (
     "decoder",
     "recurrent_decoder",
     "recurrent_encoder_decoder",
-    "muon, last average, 3 batches by rows",
+    "last average, 3 batches by rows",
     "2 whole batches each",
     "fewer rows than processes",
     "steps skipped",
@@ -57,24 +57,32 @@ def test_two_processes_train_as_one(walks: Any, walked: Path, alone: Any, name: 
     assert_same(walks, walked / "2" / f"{name}{way}", alone(name))
 
 
+def test_two_processes_train_as_one_with_muon(walks: Any, walked: Path, alone: Any) -> None:
+    assert_same(walks, walked / "2" / "muon", alone("muon"))
+
+
 def test_a_share_that_is_no_number_skips_the_step_for_all(walks: Any, walked: Path) -> None:
     for way in ("", ", sharded"):
         _, facts = walks.Walked.read(walked / "2" / f"steps skipped{way}").end
         assert 0 < facts["skipped"] < walks.STEPS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["", ", sharded"])
-def test_three_processes_train_as_one(walks: Any, walked: Path, alone: Any, way: str) -> None:
+def test_three_processes_train_as_one(walks: Any, walked_by_three: Path, alone: Any, way: str) -> None:
     name = "fewer rows than processes"
-    assert_same(walks, walked / "3" / f"{name}{way}", alone(name))
+    assert_same(walks, walked_by_three / f"{name}{way}", alone(name))
 
 
 @pytest.mark.parametrize("name", RESUMED)
-@pytest.mark.parametrize("size", [2, 3])
-def test_what_two_have_begun_two_or_three_go_on_with(
-    walks: Any, walked: Path, alone: Any, name: str, size: int
-) -> None:
-    assert_same(walks, walked / str(size) / name, alone("encoder_decoder"))
+def test_what_two_have_begun_two_go_on_with(walks: Any, walked: Path, alone: Any, name: str) -> None:
+    assert_same(walks, walked / "2" / name, alone("encoder_decoder"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RESUMED)
+def test_what_two_have_begun_three_go_on_with(walks: Any, walked_by_three: Path, alone: Any, name: str) -> None:
+    assert_same(walks, walked_by_three / name, alone("encoder_decoder"))
 
 
 @pytest.mark.parametrize("begun", ["encoder_decoder", "encoder_decoder, sharded"])

@@ -65,9 +65,9 @@ class Poisoned(Translation):
 WALKS: dict[str, Walk] = {}
 for each in FAMILIES:
     WALKS |= _both(each, Walk(each))
-WALKS |= _both("muon, last average, 3 batches by rows", Walk(
-    "encoder_decoder", {"optimizer": "muon", "average": "last", "average_last": 2, "accumulate": 3, "clip": 0.1}, steps=FEW
-))  # fmt: skip
+ROWS: dict[str, Any] = {"average": "last", "average_last": 2, "accumulate": 3, "clip": 0.1}
+WALKS |= _both("last average, 3 batches by rows", Walk("encoder_decoder", ROWS, steps=FEW))
+WALKS["muon"] = Walk("encoder_decoder", {"optimizer": "muon"}, steps=FEW)
 WALKS |= _both("2 whole batches each", Walk("encoder_decoder", {"accumulate": 6, "r_drop": 0.5}, steps=FEW))
 WALKS |= _both("fewer rows than processes", Walk("recurrent_encoder_decoder", {"batch_tokens": 1}, steps=FEW))
 WALKS |= _both("steps skipped", Walk("encoder_decoder", poisoned=True))

@@ -45,7 +45,11 @@ class Pulse:
         self.patience = patience()
         self.others = [other for other in range(size) if other != rank] if rank == 0 else [0]
         self.over = threading.Event()
-        self.thread = threading.Thread(target=self._listen, name="pulse", daemon=True)
+        self.unheard = 0
+        """Beats since the store last answered."""
+        self.threads = [
+            threading.Thread(target=work, name="pulse", daemon=True) for work in (self._listen, self._mind_the_store)
+        ]
 
     def roll_call(self, seconds: float) -> None:
         """Wait until all have come; say who has not."""
@@ -61,12 +65,13 @@ class Pulse:
         self.store.set_timeout(timedelta(seconds=self.patience))
 
     def start(self) -> None:
-        self.thread.start()
+        for thread in self.threads:
+            thread.start()
 
     def stop(self) -> None:
         self.over.set()
-        if self.thread.is_alive():
-            self.thread.join()
+        for thread in self.threads:
+            thread.join(self.patience)
 
     def _beat(self, number: int) -> None:
         self.store.set(_name(self.rank), f"{socket.gethostname()} {number}")
@@ -82,7 +87,8 @@ class Pulse:
                     _end(self.store.get(LOST).decode())
                 said = self.store.multi_get([_name(other) for other in self.others])
             except (dist.DistError, RuntimeError):
-                _end(f"rank {self.rank}: nobody answers where processes meet; rank 0 or its launcher is gone")
+                _end(self._store_is_gone())
+            self.unheard = 0
             now = time.monotonic()
             for other, sign in zip(self.others, said, strict=True):
                 if sign != heard[other][0]:
@@ -90,6 +96,20 @@ class Pulse:
             silent = {other: sign for other, (sign, since) in heard.items() if now - since > self.patience}
             if silent:
                 self._report(silent)
+
+    def _mind_the_store(self) -> None:
+        """Its keeper may fall silent, too, and then asking it has no end. Beats are counted, not seconds: a process
+        that was itself asleep must not blame another."""
+        while not self.over.wait(self.patience / BEATS):
+            self.unheard += 1
+            if self.unheard > BEATS + 1:
+                _end(self._store_is_gone())
+
+    def _store_is_gone(self) -> str:
+        return (
+            f"rank {self.rank}: nobody has answered where processes meet for {self.patience:g} s ({TIMEOUT}): rank 0 or "
+            "the launcher beside it is gone; what is saved can be gone on with: heedful train --resume"
+        )
 
     def _report(self, silent: dict[int, bytes]) -> None:
         """Tell the others, give them the time to hear it, and end."""

@@ -89,9 +89,9 @@ class TrainingRecipe(Config):
     """Of several devices, each keeps a part of the weights and their optimizer state (FSDP2), instead of all."""
 
     @model_validator(mode="after")
-    def _shards_are_moved_at_every_step(self) -> TrainingRecipe:
-        if self.shard and (self.record or self.compile):
-            raise ValueError("shard = true goes with neither record = true nor compile = true")
+    def _shards_can_be_trained(self) -> TrainingRecipe:
+        if self.shard and (self.record or self.compile or self.optimizer == "muon"):
+            raise ValueError("shard = true goes with none of record, compile and muon (which needs its matrices whole)")
         return self
 
 

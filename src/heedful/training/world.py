@@ -262,9 +262,7 @@ def meet(place: Place) -> Store:
 
 def _connect(place: Place, *, server: bool) -> Store:
     try:
-        store = TCPStore(
-            place.host, place.port, None, server, timedelta(seconds=JOIN_SECONDS), wait_for_workers=False
-        )
+        store = TCPStore(place.host, place.port, None, server, timedelta(seconds=JOIN_SECONDS), wait_for_workers=False)
     except (dist.DistError, RuntimeError) as error:
         why = str(error).splitlines()[0]
         raise HeedfulError(f"rank {place.rank}: nobody to meet at {place.host}:{place.port}: {why}") from None
