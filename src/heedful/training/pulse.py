@@ -107,8 +107,8 @@ class Pulse:
 
     def _store_is_gone(self) -> str:
         return (
-            f"rank {self.rank}: nobody has answered where processes meet for {self.patience:g} s ({TIMEOUT}): rank 0 or "
-            "the launcher beside it is gone; what is saved can be gone on with: heedful train --resume"
+            f"rank {self.rank}: nobody has answered where processes meet for {self.patience:g} s ({TIMEOUT}): "
+            "rank 0 or the launcher beside it is gone; what is saved can be gone on with: heedful train --resume"
         )
 
     def _report(self, silent: dict[int, bytes]) -> None:
