@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 import torch
 
-CLOSE = 1e-9
-"""Walks are in double precision: in single precision AdamW makes a step of any rounding where a gradient is 0."""
+CLOSE = {"single": 1e-5, "double": 1e-9}
 CLOSE_LOSS = 1e-5
-"""The loss is summed up in single precision."""
+"""Reported losses are summed up in single precision."""
+BLIND = ("key_value.bias",)
+"""A bias on keys shifts all scores of a query alike and has no gradient: in single precision, AdamW makes steps of mere
+rounding there."""
+FAMILIES = ("encoder_decoder", "decoder", "recurrent_decoder", "recurrent_encoder_decoder")
 NAMES = (
-    "encoder_decoder",
-    "decoder",
-    "recurrent_decoder",
-    "recurrent_encoder_decoder",
+    "in double precision",
     "last average, 3 batches by rows",
     "2 whole batches each",
     "fewer rows than processes",
@@ -39,16 +39,32 @@ def alone(walks: Any) -> Any:
 
 
 def assert_same(walks: Any, folder: Path, expected: Any) -> None:
+    """All that a walk leaves behind."""
     found = walks.Walked.read(folder)
     assert found.losses == pytest.approx(expected.losses[-len(found.losses) :], abs=CLOSE_LOSS, nan_ok=True)
     for part in ("middle", "end"):
         (tensors, facts), (right, wanted) = getattr(found, part), getattr(expected, part)
-        torch.testing.assert_close(tensors, right, rtol=0, atol=CLOSE)
+        torch.testing.assert_close(tensors, right, rtol=0, atol=CLOSE["double"])
         numbers = {"loss", "history"}
         assert {key: value for key, value in facts.items() if key not in numbers} == {
             key: value for key, value in wanted.items() if key not in numbers
         }
-    torch.testing.assert_close(found.saved, expected.saved, rtol=0, atol=CLOSE)
+    torch.testing.assert_close(found.saved, expected.saved, rtol=0, atol=CLOSE["double"])
+
+
+def seen(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: weight for name, weight in weights.items() if not name.endswith(BLIND)}
+
+
+@pytest.mark.parametrize("way", ["", ", sharded"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_twenty_steps_of_two_processes_are_those_of_one(
+    walks: Any, walked: Path, alone: Any, family: str, way: str
+) -> None:
+    found, expected = walks.Walked.read(walked / "2" / f"{family}{way}"), alone(family)
+    assert len(found.losses) == 20
+    assert found.losses == pytest.approx(expected.losses, abs=CLOSE_LOSS)
+    torch.testing.assert_close(seen(found.saved), seen(expected.saved), rtol=0, atol=CLOSE["single"])
 
 
 @pytest.mark.parametrize("way", ["", ", sharded"])
@@ -76,16 +92,16 @@ def test_three_processes_train_as_one(walks: Any, walked_by_three: Path, alone: 
 
 @pytest.mark.parametrize("name", RESUMED)
 def test_what_two_have_begun_two_go_on_with(walks: Any, walked: Path, alone: Any, name: str) -> None:
-    assert_same(walks, walked / "2" / name, alone("encoder_decoder"))
+    assert_same(walks, walked / "2" / name, alone("in double precision"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RESUMED)
 def test_what_two_have_begun_three_go_on_with(walks: Any, walked_by_three: Path, alone: Any, name: str) -> None:
-    assert_same(walks, walked_by_three / name, alone("encoder_decoder"))
+    assert_same(walks, walked_by_three / name, alone("in double precision"))
 
 
-@pytest.mark.parametrize("begun", ["encoder_decoder", "encoder_decoder, sharded"])
+@pytest.mark.parametrize("begun", ["in double precision", "in double precision, sharded"])
 def test_what_two_have_begun_one_goes_on_with(walks: Any, walked: Path, alone: Any, begun: str, tmp_path: Path) -> None:
     walks.walk("resumed", resume=walks.Walked.read(walked / "2" / begun)).write(tmp_path / "one")
-    assert_same(walks, tmp_path / "one", alone("encoder_decoder"))
+    assert_same(walks, tmp_path / "one", alone("in double precision"))

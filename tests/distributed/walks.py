@@ -46,6 +46,8 @@ class Walk:
     resume: str = ""
     """The name of a walk whose middle to go on from."""
     steps: int = STEPS
+    double: bool = True
+    """In double precision, what is left of a difference is a fault and not a rounding."""
     poisoned: bool = False
     """Whether some rows have a loss that is no number."""
 
@@ -64,7 +66,8 @@ class Poisoned(Translation):
 
 WALKS: dict[str, Walk] = {}
 for each in FAMILIES:
-    WALKS |= _both(each, Walk(each))
+    WALKS |= _both(each, Walk(each, double=False))
+WALKS |= _both("in double precision", Walk("encoder_decoder"))
 ROWS: dict[str, Any] = {"average": "last", "average_last": 2, "accumulate": 3, "clip": 0.1}
 WALKS |= _both("last average, 3 batches by rows", Walk("encoder_decoder", ROWS, steps=FEW))
 WALKS["muon"] = Walk("encoder_decoder", {"optimizer": "muon"}, steps=FEW)
@@ -72,9 +75,9 @@ WALKS |= _both("2 whole batches each", Walk("encoder_decoder", {"accumulate": 6,
 WALKS |= _both("fewer rows than processes", Walk("recurrent_encoder_decoder", {"batch_tokens": 1}, steps=FEW))
 WALKS |= _both("steps skipped", Walk("encoder_decoder", poisoned=True))
 WALKS |= {
-    "resumed": Walk("encoder_decoder", resume="encoder_decoder"),
-    "resumed, sharded": Walk("encoder_decoder", {"shard": True}, resume="encoder_decoder"),
-    "resumed from shards": Walk("encoder_decoder", resume="encoder_decoder, sharded"),
+    "resumed": Walk("encoder_decoder", resume="in double precision"),
+    "resumed, sharded": Walk("encoder_decoder", {"shard": True}, resume="in double precision"),
+    "resumed from shards": Walk("encoder_decoder", resume="in double precision, sharded"),
 }
 
 
@@ -101,9 +104,9 @@ def make(walk: Walk, world: World) -> Trainer:
         batches = PairBatches(sides, sides, tokens=recipe.batch_tokens, seed=3)
     else:
         objective, batches = Language(), TextBatches(sides, context=8, rows=5, seed=3)
-    # In double precision, what is left of a difference is a fault and not a rounding.
+    kind = torch.float64 if walk.double else torch.float32
     return Trainer(
-        model.double(), objective, batches, recipe, seed=3, device=torch.device("cpu"), events=Events(), world=world
+        model.to(kind), objective, batches, recipe, seed=3, device=torch.device("cpu"), events=Events(), world=world
     )
 
 

@@ -31,7 +31,9 @@ def shard(model: nn.Module, world: World) -> None:
     register_fsdp_forward_method(model, entrance)
     for part in model.modules():
         if isinstance(part, FSDPModule):
-            part.set_gradient_divide_factor(1.0)  # a sum, as the loss is: it is divided by labels, not by processes
+            # A sum, as the loss is: it is divided by labels, not by processes. By the plain sum that gloo knows, too.
+            part.set_gradient_divide_factor(1.0)
+            part.set_force_sum_reduction_for_comms(True)
 
 
 def whole(tensor: Tensor) -> Tensor:
