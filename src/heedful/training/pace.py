@@ -23,7 +23,7 @@ from heedful.training.events import Events
 from heedful.training.loop import Trainer
 from heedful.training.machine import give_back_freed_memory, peak_memory, reset_peak
 from heedful.training.recipe import Recipe
-from heedful.training.tasks import SAMPLE_TOKENS, VALID_TOKENS, Task, judged_texts
+from heedful.training.tasks import SAMPLE_TOKENS, VALID_TOKENS, Task, judged_lengths, judged_texts
 
 PASSES = 3
 LONGEST_WRITING = 5.0
@@ -116,14 +116,13 @@ def time_evaluation(model: Any, recipe: Recipe, data: Prepared, task: Task, devi
 
 
 def time_translations(model: Any, data: Prepared, device: torch.device) -> float:
-    """Seconds to write the judged texts, each as long as its reference: a model that has learned nothing
-    would not stop by itself. A few are tried, then all if that is quick: on a GPU many take little longer than few."""
-    sources, targets = data.valid.sides
+    """Seconds to write the judged texts. A few are tried, then all if that is quick: on a GPU many take little longer than few."""
+    sources = data.valid.sides[0]
     judged = len(judged_texts(data, device))
 
     def write(texts: int) -> None:
         read = [sources[i].tolist() for i in range(texts)]
-        translate_ids(model, read, beam=1, at_most=[len(targets[i]) + 1 for i in range(texts)])
+        translate_ids(model, read, beam=1, at_most=judged_lengths(data, texts))
 
     few = min(64, judged)
     write(min(8, judged))  # the first is always slow
