@@ -116,7 +116,7 @@ def time_evaluation(model: Any, recipe: Recipe, data: Prepared, task: Task, devi
 
 
 def time_translations(model: Any, data: Prepared, device: torch.device) -> float:
-    """Seconds to write the judged texts. A few are tried, then all if that is quick: on a GPU many take little longer than few."""
+    """Seconds to write the judged texts. A few are tried, then all if that is quick: a GPU hardly minds more."""
     sources = data.valid.sides[0]
     judged = len(judged_texts(data, device))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +39,14 @@ def add_gradients(
     return loss.detach()
 
 
+def seed_dropout(seed: int, device: torch.device) -> None:
+    """Of this device alone: torch.manual_seed looks for every kind of device there might be, at every step."""
+    torch.default_generator.manual_seed(seed)
+    if device.type != "cpu":
+        torch.get_device_module(device).manual_seed(seed)
+
+
+@runtime_checkable
 class AddGradients(Protocol):
     """`add_gradients`, or something that does the same in another way."""
 
@@ -71,8 +79,9 @@ def train_step(
     Dropout is drawn from (seed, step), so that a resumed run drops the same values. A loss or gradient that
     is not finite changes nothing: that is decided on the device, so that the host need not wait.
     """
-    model.train()
-    torch.manual_seed((seed[0] << 32) + seed[1])
+    if not model.training:
+        model.train()
+    seed_dropout((seed[0] << 32) + seed[1], device)
     tokens = sum(objective.tokens(batch) for batch in batches)
     total = torch.zeros((), device=device)
     for batch in batches:
