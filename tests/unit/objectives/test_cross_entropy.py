@@ -74,6 +74,7 @@ from heedful.data.batches import TextBatches
 from heedful.data.store import Sequences
 from heedful.objectives import cross_entropy
 from heedful.objectives.language import Language
+from heedful.objectives.objective import to_device
 
 device, backend = sys.argv[1:]
 cross_entropy.AT_ONCE[device] = 200
