@@ -88,7 +88,8 @@ def time_steps(trainer: Trainer, epoch: Sequence[Any], seconds: float = 2.0) -> 
         float(result.loss)  # waits for the device
 
     about = min(_clock(go, [epoch[-1]] * each) for _ in range(2))
-    number = each * max(2, min(24, int(seconds / about / (PASSES + 1))))
+    worthwhile = min(24, trainer.recipe.steps // 20)  # a short run deserves a short trial
+    number = each * max(2, min(worthwhile, int(seconds / about / (PASSES + 1))))
     chosen = [epoch[int((i + 0.5) / number * len(epoch))] for i in range(number)]
     times = [_clock(go, chosen) for _ in range(PASSES + 1)]
     return statistics.median(times[1:]) * each / number
