@@ -121,12 +121,12 @@ def time_translations(model: Any, data: Prepared, device: torch.device) -> float
     sources = data.valid.sides[0]
     judged = len(judged_texts(data, device))
 
-    def write(texts: int) -> None:
-        read = [sources[i].tolist() for i in range(texts)]
-        translate_ids(model, read, beam=1, at_most=judged_lengths(data, texts))
+    def write(texts: int, at_most: int | None = None) -> None:
+        lengths = judged_lengths(data, texts) if at_most is None else [at_most] * texts
+        translate_ids(model, [sources[i].tolist() for i in range(texts)], beam=1, at_most=lengths)
 
     few = min(64, judged)
-    write(min(8, judged))  # the first is always slow
+    write(judged, at_most=2)  # the first is always slow; and this shows what all of them hold
     seconds = _clock(write, few) * judged / few
     return _clock(write, judged) if few < judged and seconds < LONGEST_WRITING else seconds
 
