@@ -69,8 +69,9 @@ def measure(
         trainer = Trainer(model, task.objective, task.train, recipe.training, seed=0, device=device, events=Events())
         step = time_steps(trainer, epoch) + time_batch(task.train) * recipe.training.accumulate
         with trainer.averaged():
-            evaluation = time_evaluation(model.eval(), recipe, data, task, device)
-        return Pace(step, evaluation, peak_memory(device))
+            evaluate_briefly(model.eval(), recipe, data, task, device)
+            peak = peak_memory(device)
+            return Pace(step, time_evaluation(model, recipe, data, task, device), peak)
 
 
 def time_steps(trainer: Trainer, epoch: Sequence[Any], seconds: float = 2.0) -> float:
@@ -102,6 +103,14 @@ def time_batch(batches: Batches) -> float:
 
 
 @torch.inference_mode()
+def evaluate_briefly(model: Any, recipe: Recipe, data: Prepared, task: Task, device: torch.device) -> None:
+    """As much as shows what an evaluation holds; and what is first is slow, so that timing comes after."""
+    float(task.objective.loss(model, to_device(spread(task.valid, 4)[-1], device)))
+    if recipe.task == "translate":
+        write(model, data, len(judged_texts(data, device)), at_most=2)
+
+
+@torch.inference_mode()
 def time_evaluation(model: Any, recipe: Recipe, data: Prepared, task: Task, device: torch.device) -> float:
     """Seconds to predict the validation text, of which a few batches are tried, and to write what is judged."""
 
@@ -110,7 +119,6 @@ def time_evaluation(model: Any, recipe: Recipe, data: Prepared, task: Task, devi
             float(task.objective.loss(model, to_device(batch, device)))
 
     few = spread(task.valid, 4)
-    predict(few[-1:])
     per_label = _clock(predict, few) / sum(task.objective.tokens(batch) for batch in few)
     written = time_translations(model, data, device) if recipe.task == "translate" else time_sample(model, recipe)
     return per_label * min(VALID_TOKENS, task.valid.labels) + written
@@ -118,17 +126,16 @@ def time_evaluation(model: Any, recipe: Recipe, data: Prepared, task: Task, devi
 
 def time_translations(model: Any, data: Prepared, device: torch.device) -> float:
     """Seconds to write the judged texts. A few are tried, then all if that is quick: a GPU hardly minds more."""
-    sources = data.valid.sides[0]
     judged = len(judged_texts(data, device))
-
-    def write(texts: int, at_most: int | None = None) -> None:
-        lengths = judged_lengths(data, texts) if at_most is None else [at_most] * texts
-        translate_ids(model, [sources[i].tolist() for i in range(texts)], beam=1, at_most=lengths)
-
     few = min(64, judged)
-    write(judged, at_most=2)  # the first is always slow; and this shows what all of them hold
-    seconds = _clock(write, few) * judged / few
-    return _clock(write, judged) if few < judged and seconds < LONGEST_WRITING else seconds
+    seconds = _clock(write, model, data, few) * judged / few
+    return _clock(write, model, data, judged) if few < judged and seconds < LONGEST_WRITING else seconds
+
+
+def write(model: Any, data: Prepared, texts: int, at_most: int | None = None) -> None:
+    lengths = judged_lengths(data, texts) if at_most is None else [at_most] * texts
+    sources = data.valid.sides[0]
+    translate_ids(model, [sources[i].tolist() for i in range(texts)], beam=1, at_most=lengths)
 
 
 def time_sample(model: Any, recipe: Recipe) -> float:
