@@ -46,12 +46,14 @@ def main() -> None:
     runs = list(itertools.product(SHAPES, WIDTHS[chosen.device], BATCHES[chosen.device]))
     results = []
     with tempfile.TemporaryDirectory() as folder:
+        valid = [first_lines(data / f"val.{side}", Path(folder)) for side in ("en", "de")]
         for (task, kind), width, batch in runs[: 2 if chosen.quick else None]:
             files = [str(data / "train.en"), str(data / "train.de")]
             settings = [f"model.width={width}", f"training.batch_tokens={batch}", "tokenizer.vocabulary=6000"]
             if kind == "transformer":
                 settings.append(f"model.heads={max(4, width // 64)}")
-            given = (task, kind, chosen.device, chosen.seconds, files[: 2 if task == "translate" else 1], settings)
+            sides = 2 if task == "translate" else 1
+            given = (task, kind, chosen.device, chosen.seconds, files[:sides], valid[:sides], settings)
             result = (run if chosen.device == "cuda" else run_apart)(*given, tempfile.mkdtemp(dir=folder))
             results.append({"task": task, "kind": kind, "width": width, "batch_tokens": batch, **result})
             print(describe(results[-1]), flush=True)
@@ -59,13 +61,27 @@ def main() -> None:
         chosen.out.write_text(json.dumps({**circumstances(chosen.device), "runs": results}, indent=1) + "\n")
 
 
+def first_lines(file: Path, folder: Path, number: int = 200) -> str:
+    """A little validation text: what is forecast is training, not scoring."""
+    few = folder / file.name
+    few.write_text("".join(file.read_text(encoding="utf-8").splitlines(keepends=True)[:number]), encoding="utf-8")
+    return str(few)
+
+
 def run(
-    task: str, kind: str, device: str, seconds: float, files: list[str], settings: list[str], out: str
+    task: str,
+    kind: str,
+    device: str,
+    seconds: float,
+    files: list[str],
+    valid: list[str],
+    settings: list[str],
+    out: str,
 ) -> dict[str, Any]:
     seen: list[dict[str, Any]] = []
     heedful.train(
         task, *files, kind=kind, device=device, seconds=seconds, settings=tuple(settings), out=out,
-        listeners=[seen.append],
+        valid=tuple(valid), listeners=[seen.append],
     )  # fmt: skip
     ready, done = (next(event for event in seen if event["kind"] == kind) for kind in ("ready", "done"))
     return {"steps": ready["steps"], "parameters": sum(ready["parameters"].values()), "rows": done["compared"]}

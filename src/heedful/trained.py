@@ -42,7 +42,7 @@ class Trained:
         *,
         beam: int = 4,
         length_penalty: float = 1.0,
-        progress: Callable[[int], None] = lambda _: None,
+        progress: Callable[[int], object] = lambda _: None,
     ) -> Any:
         """A text for a text, a list for a list, by beam search (beam=1: greedy)."""
         self.check("translate")

@@ -23,10 +23,12 @@ def evaluate(
     """Score MODEL on FILES: BLEU with its signature and interval, chrF, exact match, perplexity, bits per byte."""
     from heedful.evaluation.evaluate import evaluate as judge
     from heedful.trained import load
+    from heedful.training.events import Events, console
     from heedful.training.machine import pick_device
 
     trained = load(model, device=pick_device(device))
-    scores = judge(trained, files, beam=beam, length_penalty=length_penalty, on_bad_line=on_bad_line)
+    shown = Events(console()).stage
+    scores = judge(trained, files, beam=beam, length_penalty=length_penalty, on_bad_line=on_bad_line, stages=shown)
     if as_json:
         typer.echo(json.dumps(scores, indent=2))
         return

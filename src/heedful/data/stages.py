@@ -1,4 +1,4 @@
-"""How far long work has got: data/ tells, stage by stage, and whoever called decides whether to show it."""
+"""How far long work has got: whoever does it tells, stage by stage, and whoever called decides whether to show it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from heedful.data.lines import Watch
 
 Stages = Callable[[str, int], AbstractContextManager[Watch]]
-"""Opens a stage: what is done, and how many bytes there are to read; it is told of the bytes as they are read."""
+"""Opens a stage: what is done, and how many bytes or texts there are; it is told of them as they are done."""
 
 
 @contextmanager

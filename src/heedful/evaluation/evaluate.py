@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from heedful.data.batches import PairBatches, TextBatches
 from heedful.data.lines import OnBadLine
 from heedful.data.prepare import Split
 from heedful.data.sources import read_documents, read_pairs
+from heedful.data.stages import Stages, unseen
 from heedful.data.store import Sequences
 from heedful.evaluation.predict import predict
 from heedful.evaluation.scores import text_scores
@@ -28,13 +29,13 @@ def evaluate(
     beam: int = 4,
     length_penalty: float = 1.0,
     on_bad_line: OnBadLine = "fail",
-    progress: Callable[[int], None] = lambda _: None,
+    stages: Stages = unseen,
 ) -> dict[str, Any]:
     """BLEU, chrF, exact match and perplexity of a translator; perplexity and bits per byte of a language model."""
     paths = [Path(file) for file in files]
     if trained.task == "translate":
         pairs = [(pair.source, pair.target) for pair in read_pairs(paths, on_bad_line=on_bad_line)]
-        return judge_pairs(trained, pairs, beam=beam, length_penalty=length_penalty, progress=progress)
+        return judge_pairs(trained, pairs, beam=beam, length_penalty=length_penalty, stages=stages)
     trained.check("generate")
     return surprise_of_text(trained, read_documents(paths, on_bad_line=on_bad_line))
 
@@ -45,19 +46,20 @@ def judge_pairs(
     *,
     beam: int = 4,
     length_penalty: float = 1.0,
-    progress: Callable[[int], None] = lambda _: None,
+    stages: Stages = unseen,
 ) -> dict[str, Any]:
     """What the model writes, and how well it predicts the references."""
     sources, targets = (list(side) for side in zip(*pairs, strict=True))
-    outputs = trained.translate(sources, beam=beam, length_penalty=length_penalty, progress=progress)
+    with stages("translating", len(sources)) as watch:
+        outputs = trained.translate(sources, beam=beam, length_penalty=length_penalty, progress=watch)
     scores = text_scores(outputs, targets).to_json()
     return {**scores, "beam": beam, "length_penalty": length_penalty, **surprise_of_pairs(trained, pairs)}
 
 
-def judge_split(trained: Trained, split: Split) -> dict[str, Any]:
+def judge_split(trained: Trained, split: Split, *, stages: Stages = unseen) -> dict[str, Any]:
     """The same for text already prepared: validation, where there is no test."""
     if trained.task == "translate":
-        return judge_pairs(trained, split.texts)
+        return judge_pairs(trained, split.texts, stages=stages)
     return _surprise(trained, split)
 
 

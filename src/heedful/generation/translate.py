@@ -20,7 +20,7 @@ def translate_ids(
     length_penalty: float = 1.0,
     tokens: int = 8192,
     at_most: Sequence[int] | None = None,
-    progress: Callable[[int], None] = lambda _: None,
+    progress: Callable[[int], object] = lambda _: None,
 ) -> list[Hypothesis]:
     """The best target found for each source, in the given order.
 

@@ -53,14 +53,14 @@ class LinearCrossEntropy(torch.autograd.Function):
         rows = max(1, AT_ONCE.get(states.device.type, 1 << 24) // len(weight))
         for part, label in zip(torch.split(states, rows), torch.split(labels[:, None], rows), strict=True):
             real = label != PAD
-            scores = torch.log_softmax(F.linear(part, weight, bias).to(loss.dtype), dim=-1)
+            scores = torch.log_softmax(F.linear(part, weight, bias), dim=-1, dtype=loss.dtype)
             surprise = -(1 - smoothing) * scores.gather(1, label)
             if smoothing:
                 surprise = surprise - smoothing * scores.mean(-1, keepdim=True)
             loss = loss + (surprise * real).sum()
             if learn:
-                slope = (scores.exp() - smoothing / len(weight)) * real
-                slope = slope.scatter_add(1, label, (smoothing - 1) * real.to(slope.dtype)).to(states.dtype)
+                slope = ((scores.exp() - smoothing / len(weight)) * real).to(states.dtype)
+                slope.scatter_add_(1, label, (smoothing - 1) * real.to(states.dtype))
                 to_states.append(slope @ weight)
                 to_weight = to_weight + slope.T @ part
                 to_bias = None if to_bias is None else to_bias + slope.sum(0)

@@ -15,10 +15,7 @@ from heedful.training.machine import describe_machine
 from heedful.training.plan import Row
 from heedful.training.progress import Progress
 from heedful.training.ready import Ready
-from heedful.training.recipe import (
-    Recipe,
-    to_toml,
-)
+from heedful.training.recipe import Recipe, to_toml
 
 
 def conclude(ready: Ready, progress: Progress, compared: Sequence[Row], folder: Path, events: Events) -> Trained:
@@ -27,9 +24,9 @@ def conclude(ready: Ready, progress: Progress, compared: Sequence[Row], folder: 
     best = load(folder, device=ready.device)
     scored_on = f"{len(recipe.data.test)} test file(s)" if recipe.data.test else "the validation text"
     scores = (
-        evaluate(best, recipe.data.test, on_bad_line=recipe.data.on_bad_line)
+        evaluate(best, recipe.data.test, on_bad_line=recipe.data.on_bad_line, stages=events.stage)
         if recipe.data.test
-        else judge_split(best, data.valid)
+        else judge_split(best, data.valid, stages=events.stage)
     )
     report = Report(
         task=recipe.task,

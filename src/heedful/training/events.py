@@ -35,7 +35,7 @@ class Events:
 
     @contextmanager
     def stage(self, what: str, size: int) -> Iterator[Callable[[int], object]]:
-        """Tell how far long work on `size` bytes has got; it is told of the bytes as they are read."""
+        """Tell how far long work on `size` bytes or texts has got; it is told of them as they are done."""
         done = 0
 
         def watch(count: int) -> None:
@@ -51,7 +51,7 @@ class Events:
 
 
 class JsonLines:
-    """Every event as a line of JSON, but for those that only open and close a display."""
+    """Every event as a line of JSON, but for those that are only for a display."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -66,7 +66,7 @@ class JsonLines:
         aside.replace(self.file)
 
     def __call__(self, event: dict[str, Any]) -> None:
-        if event["kind"] in ("begin", "end"):
+        if event["kind"] in ("begin", "end", "stage"):
             return
         with self.file.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(event, ensure_ascii=False) + "\n")
@@ -136,7 +136,7 @@ def describe(event: dict[str, Any]) -> str:
         case "note":
             return str(event["text"])
         case "stage":
-            return f"{event['what']}: {event['done'] / 1e6:,.0f} of {event['size'] / 1e6:,.0f} MB read"
+            return f"{event['what']}: {event['done'] / max(1, event['size']):.0%}"
         case "step":
             left = (steps - event["step"]) * event["seconds_per_step"]
             return (

@@ -23,7 +23,7 @@ from heedful.training.events import Events
 from heedful.training.loop import Trainer
 from heedful.training.machine import give_back_freed_memory, peak_memory, reset_peak
 from heedful.training.recipe import Recipe
-from heedful.training.tasks import SAMPLE_TOKENS, VALID_TOKENS, Task, judged_texts
+from heedful.training.tasks import SAMPLE_TOKENS, VALID_TOKENS, Task, judged_lengths, judged_texts
 
 PASSES = 3
 LONGEST_WRITING = 5.0
@@ -69,8 +69,9 @@ def measure(
         trainer = Trainer(model, task.objective, task.train, recipe.training, seed=0, device=device, events=Events())
         step = time_steps(trainer, epoch) + time_batch(task.train) * recipe.training.accumulate
         with trainer.averaged():
-            evaluation = time_evaluation(model.eval(), recipe, data, task, device)
-        return Pace(step, evaluation, peak_memory(device))
+            evaluate_briefly(model.eval(), recipe, data, task, device)
+            peak = peak_memory(device)
+            return Pace(step, time_evaluation(model, recipe, data, task, device), peak)
 
 
 def time_steps(trainer: Trainer, epoch: Sequence[Any], seconds: float = 2.0) -> float:
@@ -88,7 +89,8 @@ def time_steps(trainer: Trainer, epoch: Sequence[Any], seconds: float = 2.0) -> 
         float(result.loss)  # waits for the device
 
     about = min(_clock(go, [epoch[-1]] * each) for _ in range(2))
-    number = each * max(2, min(24, int(seconds / about / (PASSES + 1))))
+    worthwhile = min(24, trainer.recipe.steps // 20)  # a short run deserves a short trial
+    number = each * max(2, min(worthwhile, int(seconds / about / (PASSES + 1))))
     chosen = [epoch[int((i + 0.5) / number * len(epoch))] for i in range(number)]
     times = [_clock(go, chosen) for _ in range(PASSES + 1)]
     return statistics.median(times[1:]) * each / number
@@ -101,6 +103,14 @@ def time_batch(batches: Batches) -> float:
 
 
 @torch.inference_mode()
+def evaluate_briefly(model: Any, recipe: Recipe, data: Prepared, task: Task, device: torch.device) -> None:
+    """As much as shows what an evaluation holds; and what is first is slow, so that timing comes after."""
+    float(task.objective.loss(model, to_device(spread(task.valid, 4)[-1], device)))
+    if recipe.task == "translate":
+        write(model, data, len(judged_texts(data, device)), at_most=2)
+
+
+@torch.inference_mode()
 def time_evaluation(model: Any, recipe: Recipe, data: Prepared, task: Task, device: torch.device) -> float:
     """Seconds to predict the validation text, of which a few batches are tried, and to write what is judged."""
 
@@ -109,26 +119,23 @@ def time_evaluation(model: Any, recipe: Recipe, data: Prepared, task: Task, devi
             float(task.objective.loss(model, to_device(batch, device)))
 
     few = spread(task.valid, 4)
-    predict(few[-1:])
     per_label = _clock(predict, few) / sum(task.objective.tokens(batch) for batch in few)
     written = time_translations(model, data, device) if recipe.task == "translate" else time_sample(model, recipe)
     return per_label * min(VALID_TOKENS, task.valid.labels) + written
 
 
 def time_translations(model: Any, data: Prepared, device: torch.device) -> float:
-    """Seconds to write the judged texts, each as long as its reference: a model that has learned nothing
-    would not stop by itself. A few are tried, then all if that is quick: on a GPU many take little longer than few."""
-    sources, targets = data.valid.sides
+    """Seconds to write the judged texts. A few are tried, then all if that is quick: a GPU hardly minds more."""
     judged = len(judged_texts(data, device))
-
-    def write(texts: int) -> None:
-        read = [sources[i].tolist() for i in range(texts)]
-        translate_ids(model, read, beam=1, at_most=[len(targets[i]) + 1 for i in range(texts)])
-
     few = min(64, judged)
-    write(min(8, judged))  # the first is always slow
-    seconds = _clock(write, few) * judged / few
-    return _clock(write, judged) if few < judged and seconds < LONGEST_WRITING else seconds
+    seconds = _clock(write, model, data, few) * judged / few
+    return _clock(write, model, data, judged) if few < judged and seconds < LONGEST_WRITING else seconds
+
+
+def write(model: Any, data: Prepared, texts: int, at_most: int | None = None) -> None:
+    lengths = judged_lengths(data, texts) if at_most is None else [at_most] * texts
+    sources = data.valid.sides[0]
+    translate_ids(model, [sources[i].tolist() for i in range(texts)], beam=1, at_most=lengths)
 
 
 def time_sample(model: Any, recipe: Recipe) -> float:

@@ -32,7 +32,7 @@ from heedful.training.tasks import VALID_TOKENS, make_task
 HOLES = {"cpu": 0.4}
 """Share by which a C library's heap is larger than the blocks on it, whose sizes change from step to step, where it
 cannot be tried: 0.3 to 0.6 over 20 shapes. A GPU's memory is counted in tensors."""
-GROWTH = {"cpu": 0.08}
+GROWTH = {"cpu": 0.05}
 """And what it grows by in a long run, beyond what a few steps show."""
 FIRST_USE = {"cpu": 30 << 20, "cuda": 40 << 20}
 """What libraries take when first used: known once a step has been tried."""

@@ -38,6 +38,8 @@ from heedful.training.wishes import Wishes
 DEFAULT_SECONDS = 600.0
 SHARE_OF_TIME = 0.9
 """Spent in training; the rest is for reading the text before and scoring the model after."""
+NOT_YET_KNOWN = 1_000_000
+"""Steps of a run whose length depends on what a step will take."""
 RECORDED = 2e11
 """Width² × layers × tokens up to which steps are recorded."""
 VOCABULARIES = {"vocabulary", "target_vocabulary"}
@@ -109,7 +111,7 @@ def decide(
         training.setdefault("record", not training.get("shard") and records_well(settings["model"], training))
     if situation.task == "generate" and "family" in chosen and chosen["family"] == "decoder":
         settings["model"].setdefault("max_length", training["context"])
-    trial = make_recipe({**settings, "training": {"steps": 1, **training}})
+    trial = make_recipe({**settings, "training": {"steps": NOT_YET_KNOWN, **training}})
     config = trial.model_config_for(*(len(tokenizer) for tokenizer in data.tokenizers))
     if start:
         check_fit(config, start)

@@ -40,6 +40,13 @@ def add_gradients(
     return loss.detach()
 
 
+def seed_dropout(seed: int, device: torch.device) -> None:
+    """Of this device alone: torch.manual_seed looks for every kind of device there might be, at every step."""
+    torch.default_generator.manual_seed(seed)
+    if device.type != "cpu":
+        torch.get_device_module(device).manual_seed(seed)
+
+
 @runtime_checkable
 class AddGradients(Protocol):
     """`add_gradients`, or something that does the same in another way."""
@@ -75,8 +82,9 @@ def train_step(
     resumed run drops the same values. A loss or gradient that is not finite changes nothing: that is decided on
     the device, so that the host need not wait.
     """
-    model.train()
-    torch.manual_seed(world.seed((seed[0] << 32) + seed[1]))
+    if not model.training:
+        model.train()
+    seed_dropout(world.seed((seed[0] << 32) + seed[1]), device)
     tokens = sum(objective.tokens(batch) for batch in batches)
     total = torch.zeros((), device=device)
     for batch in world.share(batches):

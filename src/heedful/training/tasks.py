@@ -55,10 +55,11 @@ def translation(recipe: Recipe, data: Prepared, device: torch.device) -> Task:
     valid = PairBatches(*data.valid.sides, tokens=training.batch_tokens, seed=recipe.seed, shuffle=False)
     objective = Translation(training.label_smoothing, training.r_drop)
     shown = judged_texts(data, device)
+    at_most = judged_lengths(data, len(shown))
 
     def evaluate(model: nn.Module) -> Evaluation:
         scores = predict(model, objective, valid, data.valid, device, limit=VALID_TOKENS)
-        outputs = translate_texts(model, data.tokenizers, [source for source, _ in shown], beam=1)
+        outputs = translate_texts(model, data.tokenizers, [source for source, _ in shown], beam=1, at_most=at_most)
         bleu = sample_bleu(outputs, [target for _, target in shown])
         sample_lines = (f"source     {shown[0][0]}", f"model      {outputs[0]}", f"reference  {shown[0][1]}")
         return Evaluation(
@@ -71,6 +72,13 @@ def translation(recipe: Recipe, data: Prepared, device: torch.device) -> Task:
 def judged_texts(data: Prepared, device: torch.device) -> tuple[tuple[str, str], ...]:
     """The validation pairs translated at each evaluation."""
     return data.valid.texts[: 1000 if device.type == "cuda" else 300]
+
+
+def judged_lengths(data: Prepared, texts: int) -> list[int]:
+    """Tokens after which a judged text is cut off: a model that has learned little would ramble on, and what runs that
+    far past its reference is wrong anyway."""
+    target = data.valid.sides[1]
+    return [len(target[i]) * 5 // 4 + 5 for i in range(texts)]
 
 
 def language(recipe: Recipe, data: Prepared, device: torch.device) -> Task:

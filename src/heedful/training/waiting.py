@@ -1,4 +1,4 @@
-"""Stages before the first step, shown only while they keep a person waiting."""
+"""Stages before the first step and after the last, shown only while they keep a person waiting."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class StageBar:
     """A progress bar on a terminal, gone when its stage ends."""
 
     def __init__(self, console: Any) -> None:
-        from rich.progress import BarColumn, DownloadColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeElapsedColumn, TimeRemainingColumn
 
-        columns = ("{task.description}", BarColumn(), DownloadColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+        columns = ("{task.description}", BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
         self.progress = Progress(*columns, console=console, transient=True)
         self.waiting = Waiting(self._show, every=0.2)
 

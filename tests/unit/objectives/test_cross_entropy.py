@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -63,6 +66,39 @@ def test_slices_lose_and_teach_what_whole_logits_do(
         torch.autograd.grad(3 * ours, learned), torch.autograd.grad(3 * theirs, learned), strict=True
     ):
         torch.testing.assert_close(mine, other)
+
+
+COMPILED = """
+import sys, torch, heedful
+from heedful.data.batches import TextBatches
+from heedful.data.store import Sequences
+from heedful.objectives import cross_entropy
+from heedful.objectives.language import Language
+from heedful.objectives.objective import to_device
+
+device, backend = sys.argv[1:]
+cross_entropy.AT_ONCE[device] = 200
+torch.manual_seed(1)
+model = heedful.build("laptop-writer", vocabulary=30, width=16, heads=2, layers=1, dropout=0.0).to(device)
+batches = TextBatches(Sequences.of([list(range(6, 29)) * 9]), context=8, rows=4, seed=0)
+batch = to_device(batches.batch(0, batches.plan(0)[0]), torch.device(device))
+taught = []
+for loss_of in (Language().loss, torch.compile(Language().loss, backend=backend)):
+    with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
+        loss = loss_of(model, batch)
+    taught.append([loss.detach(), *torch.autograd.grad(loss, list(model.parameters()))])
+near = {"rtol": 0.05, "atol": 0.05} if device == "cuda" else {"rtol": 1e-5, "atol": 1e-5}
+for plain, compiled in zip(*taught, strict=True):
+    torch.testing.assert_close(compiled, plain, **near)
+"""
+DEVICES = [("cpu", "aot_eager"), *([("cuda", "inductor")] if torch.cuda.is_available() else [])]
+
+
+@pytest.mark.parametrize(("device", "backend"), DEVICES)
+def test_a_compiler_does_not_change_what_is_taught(device: str, backend: str) -> None:
+    """In a process of its own: the checks of shapes that tests add are not for compilers."""
+    command = [sys.executable, "-c", COMPILED, device, backend]
+    subprocess.run(command, check=True, capture_output=True)
 
 
 def test_no_gradient_is_made_where_none_is_wanted() -> None:
