@@ -63,20 +63,25 @@ def end(process: subprocess.Popen[str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def one(dates: Path, home: Path) -> Path:
-    """The run of a process alone."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HEEDFUL_CACHE", str(home / "cache"))
-        heedful.train(
-            "translate",
-            dates / "train.source",
-            dates / "train.target",
-            valid=(str(dates / "valid.source"), str(dates / "valid.target")),
-            settings=tuple(f"{key}={value}" for key, value in SETTINGS.items()),
-            device="cpu",
-            out=str(home / "one"),
-        )
-    return home / "one"
+def alone(dates: Path, home: Path) -> Any:
+    """The same run by a process alone."""
+
+    def train(name: str, **changes: Any) -> Path:
+        settings = {**SETTINGS, **changes}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("HEEDFUL_CACHE", str(home / "cache"))
+            heedful.train(
+                "translate",
+                dates / "train.source",
+                dates / "train.target",
+                valid=(str(dates / "valid.source"), str(dates / "valid.target")),
+                settings=tuple(f"{key}={value}" for key, value in settings.items()),
+                device="cpu",
+                resume=str(home / name),
+            )
+        return home / name
+
+    return train
 
 
 @pytest.fixture(scope="module")
@@ -91,12 +96,22 @@ def losses(run: Path) -> list[float]:
     return [event["loss"] for event in events if event["kind"] == "step"]
 
 
-def test_under_torchrun_the_same_run_comes_out(one: Path, two: Path) -> None:
+def test_under_torchrun_the_same_run_comes_out(alone: Any, two: Path) -> None:
+    one = alone("one")
     assert losses(two) == pytest.approx(losses(one), abs=1e-4)
     files = [{str(path.relative_to(run)) for path in run.rglob("*")} for run in (one, two)]
     assert files[0] == files[1]
     assert heedful.load(two).translate("5 May 1990")
     assert json.loads((two / "training" / "run.json").read_text())["machine"]["processes"] == 2
+
+
+@pytest.mark.slow
+def test_what_two_have_begun_in_shards_one_goes_on_with(started: Any, alone: Any, dates: Path) -> None:
+    endless = {"training.schedule": "constant"}
+    half = {**endless, "training.steps": STEPS // 2, "training.shard": "true"}
+    end(started(*TORCHRUN, *command(dates, "--out", "half", **half)))
+    run, straight = alone("half", **endless, **{"training.shard": "false"}), alone("straight", **endless)
+    assert losses(run) == pytest.approx(losses(straight), abs=1e-4)
 
 
 @pytest.mark.slow
