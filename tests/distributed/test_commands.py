@@ -26,7 +26,7 @@ SETTINGS: dict[str, Any] = {
     "model.dropout": 0.0,
     "training.batch_tokens": 400,
     "training.steps": STEPS,
-    "training.evaluate_every": 10,
+    "training.evaluate_every": 20,
     "training.checkpoint_every": 5,
     "training.learning_rate": 0.01,
     "training.warmup": 5,
@@ -180,6 +180,19 @@ def test_a_rank_that_no_longer_answers_is_named(ranks: Any, dates: Path, tmp_pat
         assert "--resume" in said
     else:
         assert "rank 0" in said
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_gone_ends_the_others_with_a_line(ranks: Any, dates: Path, tmp_path: Path) -> None:
+    words = command(dates, "--out", "run", **{"training.steps": 100_000, "training.evaluate_every": 50_000})
+    run = ranks(2, *words, folder=tmp_path, HEEDFUL_CACHE=str(tmp_path / "cache"))
+    until_step(tmp_path / "run", 5)
+    run.processes[1].kill()
+    (first, said), (second, _) = run.finish(30)
+    assert (first, second) == (1, -signal.SIGKILL)
+    last = said.strip().splitlines()[-1]
+    assert "heedful: another process of this run is gone" in last
+    assert "--resume" in last
 
 
 @pytest.mark.slow
