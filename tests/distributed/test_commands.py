@@ -26,7 +26,7 @@ SETTINGS: dict[str, Any] = {
     "model.dropout": 0.0,
     "training.batch_tokens": 400,
     "training.steps": STEPS,
-    "training.evaluate_every": 10,
+    "training.evaluate_every": 20,
     "training.checkpoint_every": 5,
     "training.learning_rate": 0.01,
     "training.warmup": 5,
@@ -63,20 +63,25 @@ def end(process: subprocess.Popen[str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def one(dates: Path, home: Path) -> Path:
-    """The run of a process alone."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HEEDFUL_CACHE", str(home / "cache"))
-        heedful.train(
-            "translate",
-            dates / "train.source",
-            dates / "train.target",
-            valid=(str(dates / "valid.source"), str(dates / "valid.target")),
-            settings=tuple(f"{key}={value}" for key, value in SETTINGS.items()),
-            device="cpu",
-            out=str(home / "one"),
-        )
-    return home / "one"
+def alone(dates: Path, home: Path) -> Any:
+    """The same run by a process alone."""
+
+    def train(name: str, **changes: Any) -> Path:
+        settings = {**SETTINGS, **changes}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("HEEDFUL_CACHE", str(home / "cache"))
+            heedful.train(
+                "translate",
+                dates / "train.source",
+                dates / "train.target",
+                valid=(str(dates / "valid.source"), str(dates / "valid.target")),
+                settings=tuple(f"{key}={value}" for key, value in settings.items()),
+                device="cpu",
+                resume=str(home / name),
+            )
+        return home / name
+
+    return train
 
 
 @pytest.fixture(scope="module")
@@ -91,12 +96,22 @@ def losses(run: Path) -> list[float]:
     return [event["loss"] for event in events if event["kind"] == "step"]
 
 
-def test_under_torchrun_the_same_run_comes_out(one: Path, two: Path) -> None:
+def test_under_torchrun_the_same_run_comes_out(alone: Any, two: Path) -> None:
+    one = alone("one")
     assert losses(two) == pytest.approx(losses(one), abs=1e-4)
     files = [{str(path.relative_to(run)) for path in run.rglob("*")} for run in (one, two)]
     assert files[0] == files[1]
     assert heedful.load(two).translate("5 May 1990")
     assert json.loads((two / "training" / "run.json").read_text())["machine"]["processes"] == 2
+
+
+@pytest.mark.slow
+def test_what_two_have_begun_in_shards_one_goes_on_with(started: Any, alone: Any, dates: Path) -> None:
+    endless = {"training.schedule": "constant"}
+    half = {**endless, "training.steps": STEPS // 2, "training.shard": "true"}
+    end(started(*TORCHRUN, *command(dates, "--out", "half", **half)))
+    run, straight = alone("half", **endless, **{"training.shard": "false"}), alone("straight", **endless)
+    assert losses(run) == pytest.approx(losses(straight), abs=1e-4)
 
 
 @pytest.mark.slow
@@ -165,6 +180,19 @@ def test_a_rank_that_no_longer_answers_is_named(ranks: Any, dates: Path, tmp_pat
         assert "--resume" in said
     else:
         assert "rank 0" in said
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_gone_ends_the_others_with_a_line(ranks: Any, dates: Path, tmp_path: Path) -> None:
+    words = command(dates, "--out", "run", **{"training.steps": 100_000, "training.evaluate_every": 50_000})
+    run = ranks(2, *words, folder=tmp_path, HEEDFUL_CACHE=str(tmp_path / "cache"))
+    until_step(tmp_path / "run", 5)
+    run.processes[1].kill()
+    (first, said), (second, _) = run.finish(30)
+    assert (first, second) == (1, -signal.SIGKILL)
+    last = said.strip().splitlines()[-1]
+    assert "heedful: another process of this run is gone" in last
+    assert "--resume" in last
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from heedful.training.progress import Progress, is_finished
 from heedful.training.recipe import TrainingRecipe
 from heedful.training.recording import Recorder
 from heedful.training.schedules import factor
-from heedful.training.sharding import placed, shard, whole, whole_model
+from heedful.training.sharding import gather, placed, shard, whole_model
 from heedful.training.step import AddGradients, StepResult, add_gradients, train_step
 from heedful.training.tally import Tally
 from heedful.training.world import ALONE, World
@@ -167,7 +167,7 @@ class Trainer:
         if isinstance(self.average, LastAverage):
             self.average.update(self.model)
         with self.averaged():
-            model = whole_model(self.model.eval())
+            model = whole_model(self.model.eval(), self.world)
             found = self.world.from_first(lambda: evaluate(model))
             better = found.score >= progress.best  # of equals the later: a BLEU of 0 may hide a falling loss
             progress.stale = 0 if found.score > progress.best else progress.stale + 1
@@ -190,13 +190,13 @@ class Trainer:
         return nullcontext() if self.average is None else self.average.in_place_of(self.model)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """All that going on needs: tensors by name, and plain facts."""
+        """All that going on needs: tensors by name, whole ones in the first process, and plain facts."""
         self.tally.settle()
         parts = {"model": self.model.state_dict(), "optimizer": self.optimizer.state()}
         if self.average is not None:
             parts["average"] = self.average.state()
-        tensors = {f"{part}.{name}": whole(tensor) for part, named in parts.items() for name, tensor in named.items()}
-        return tensors, asdict(self.progress)
+        tensors = {f"{part}.{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
+        return gather(tensors, self.world), asdict(self.progress)
 
     def restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         """Go back to where `state` was taken."""

@@ -86,7 +86,7 @@ class Optimizer:
         for full, tensor in state.items():
             name, _, slot = full.rpartition(".")
             weight = self.named[name]
-            owners[weight].state[weight][slot] = placed(tensor.clone(), weight)
+            owners[weight].state[weight][slot] = placed(tensor, weight).clone()
 
 
 def _block_matrices(model: nn.Module) -> Iterator[str]:

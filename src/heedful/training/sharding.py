@@ -41,20 +41,36 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
+def gather(tensors: dict[str, Tensor], world: World) -> dict[str, Tensor]:
+    """Tensors in one piece: those that are cut, one after the other, into the first process's main memory."""
+    found = {}
+    for name, tensor in tensors.items():
+        full = whole(tensor)
+        if not isinstance(tensor, DTensor):
+            found[name] = full
+        elif world.is_first:
+            found[name] = full.cpu()
+    return found
+
+
 def placed(tensor: Tensor, like: Tensor) -> Tensor:
     """A whole tensor where and as `like` is: on its device, and cut if that is."""
     there = tensor.to(like.device)
     if not isinstance(like, DTensor) or tensor.shape != like.shape:
         return there
-    return distribute_tensor(there, like.device_mesh, like.placements, src_data_rank=None)
+    cut = distribute_tensor(there, like.device_mesh, like.placements, src_data_rank=None)
+    return cut.clone()  # a part of the whole would keep all of it in memory
 
 
-def whole_model(model: nn.Module) -> nn.Module:
-    """The model itself; or, if it is cut, a copy in one piece: for evaluation and saving."""
+def whole_model(model: nn.Module, world: World) -> nn.Module:
+    """The model itself; or, if it is cut, in the first process a copy in one piece: for evaluation and saving."""
     weights = model.state_dict()
     if not any(isinstance(weight, DTensor) for weight in weights.values()):
         return model
+    found = gather(weights, world)
+    if not world.is_first:
+        return model
     with torch.device("meta"):
         copy: nn.Module = build(model.config)  # type: ignore[arg-type]
-    copy.load_state_dict({name: whole(weight) for name, weight in weights.items()}, assign=True)
-    return copy.train(model.training)
+    copy.load_state_dict(found, assign=True)
+    return copy.to(next(model.parameters()).device).train(model.training)
