@@ -48,7 +48,8 @@ class Links:
 
     def words(self, gpus: int) -> str:
         hidden = ", ".join(f"{share:.0%} of moving hidden if {way}" for way, share in self.hidden.items())
-        return f"assumed: {self.speed(gpus) / 1e9:.0f} GB/s from each GPU to the others, {hidden}; computing at the speed of this device"
+        wires = f"{self.speed(gpus) / 1e9:.0f} GB/s from each GPU to the others"
+        return f"assumed: {wires}, {hidden}; computing at the speed of this device"
 
 
 @dataclass(frozen=True)

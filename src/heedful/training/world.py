@@ -10,11 +10,10 @@ one device and need not be talked about; what is added up over processes is the 
 from __future__ import annotations
 
 import os
-import re
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -27,9 +26,9 @@ from torch.distributed.tensor import DTensor
 from heedful.errors import HeedfulError, UsageError
 from heedful.text.special import PAD
 from heedful.training.machine import pick_device
+from heedful.training.place import Place, find_place
 from heedful.training.pulse import Pulse
 
-PORT = 29400
 JOIN_SECONDS = 300.0
 """For all processes to come together: machines of a cluster do not start at once."""
 FOR_EVER = timedelta(days=30)
@@ -40,48 +39,6 @@ AGREE_EVERY = 10
 """Steps after which processes ask each other whether to stop: asking makes each wait for all."""
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a process stands among those that train one model, and where they meet."""
-
-    rank: int
-    size: int
-    local: int
-    """Its number on its own machine, which is the number of its GPU."""
-    host: str
-    port: int
-
-
-def find_place(environment: Mapping[str, str]) -> Place | None:
-    """As torchrun says, or else SLURM; None: alone."""
-    said = environment.get
-    if "RANK" in environment and "WORLD_SIZE" in environment:
-        place = Place(
-            int(environment["RANK"]),
-            int(environment["WORLD_SIZE"]),
-            int(said("LOCAL_RANK", "0")),
-            said("MASTER_ADDR", "localhost"),
-            int(said("MASTER_PORT", PORT)),
-        )
-    elif "SLURM_PROCID" in environment:
-        place = Place(
-            int(environment["SLURM_PROCID"]),
-            int(said("SLURM_STEP_NUM_TASKS", said("SLURM_NTASKS", "1"))),
-            int(said("SLURM_LOCALID", "0")),
-            said("MASTER_ADDR") or first_node(said("SLURM_STEP_NODELIST", said("SLURM_JOB_NODELIST", "localhost"))),
-            int(said("MASTER_PORT", PORT + int(said("SLURM_JOB_ID", "0")) % 1000)),
-        )
-    else:
-        return None
-    return place if place.size > 1 else None
-
-
-def first_node(nodes: str) -> str:
-    """gpu[03-05,9]-ib,cpu1 → gpu03-ib"""
-    found = re.match(r"([^,\[]+)(?:\[(\d+)[^\]]*\])?([^,\[]*)", nodes)
-    return "".join(part or "" for part in found.groups()) if found else nodes
 
 
 class World:

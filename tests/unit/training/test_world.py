@@ -9,8 +9,9 @@ import torch
 
 from heedful.data.batches import PairBatch, TextBatch
 from heedful.errors import UsageError
+from heedful.training.place import Place, find_place, first_node
 from heedful.training.pulse import patience
-from heedful.training.world import ALONE, Place, World, buckets, find_place, first_node
+from heedful.training.world import ALONE, World, buckets
 
 
 def world(rank: int, size: int) -> World:

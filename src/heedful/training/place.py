@@ -1,0 +1,51 @@
+"""Which of several processes this is: whoever started them says so in the environment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+PORT = 29400
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a process stands among those that train one model, and where they meet."""
+
+    rank: int
+    size: int
+    local: int
+    """Its number on its own machine, which is the number of its GPU."""
+    host: str
+    port: int
+
+
+def find_place(environment: Mapping[str, str]) -> Place | None:
+    """As torchrun says, or else SLURM; None: alone."""
+    said = environment.get
+    if "RANK" in environment and "WORLD_SIZE" in environment:
+        place = Place(
+            int(environment["RANK"]),
+            int(environment["WORLD_SIZE"]),
+            int(said("LOCAL_RANK", "0")),
+            said("MASTER_ADDR", "localhost"),
+            int(said("MASTER_PORT", PORT)),
+        )
+    elif "SLURM_PROCID" in environment:
+        place = Place(
+            int(environment["SLURM_PROCID"]),
+            int(said("SLURM_STEP_NUM_TASKS", said("SLURM_NTASKS", "1"))),
+            int(said("SLURM_LOCALID", "0")),
+            said("MASTER_ADDR") or first_node(said("SLURM_STEP_NODELIST", said("SLURM_JOB_NODELIST", "localhost"))),
+            int(said("MASTER_PORT", PORT + int(said("SLURM_JOB_ID", "0")) % 1000)),
+        )
+    else:
+        return None
+    return place if place.size > 1 else None
+
+
+def first_node(nodes: str) -> str:
+    """gpu[03-05,9]-ib,cpu1 → gpu03-ib"""
+    found = re.match(r"([^,\[]+)(?:\[(\d+)[^\]]*\])?([^,\[]*)", nodes)
+    return "".join(part or "" for part in found.groups()) if found else nodes
