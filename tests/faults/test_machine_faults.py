@@ -176,7 +176,7 @@ def test_a_killed_loader_worker_is_an_error_soon_and_no_hang(nursery: Any, dates
     os.kill(worker, signal.SIGKILL)
     line = error(process.wait(), 1)
     assert time.monotonic() - start < 30
-    assert f"pid {worker}" in line or f"({worker})" in line or str(worker) in line
+    assert "a process that prepares batches is gone" in line
     assert "heedful train --resume run" in line
 
 

@@ -25,7 +25,7 @@ def told_plainly(settings: dict[str, Any], folder: Path) -> Iterator[None]:
     """
     try:
         yield
-    except (RuntimeError, MemoryError, OSError) as error:
+    except (RuntimeError, MemoryError, OSError, EOFError) as error:
         plain = _plain(error, settings.get("training", {}), folder)
         if plain is None:
             raise
@@ -38,8 +38,9 @@ def _plain(error: Exception, training: dict[str, Any], folder: Path) -> HeedfulE
         return out_of_memory(training)
     if isinstance(error, OSError) and error.errno in DISK:
         return HeedfulError(f"{error.filename or folder}: nothing more can be written: {error.strerror}")
-    if "DataLoader worker" in words:
-        first = words.splitlines()[0].rstrip(".")
+    # Who asks a process that was killed gets one of the first two; torch notices a moment later.
+    if (isinstance(error, ConnectionError | EOFError) and training.get("workers")) or "DataLoader worker" in words:
+        first = (words.splitlines() or [type(error).__name__])[0].rstrip(".")
         return HeedfulError(
             f"a process that prepares batches is gone: {first} (training.workers={training['workers']}; "
             f"0 does without). Go on with: heedful train --resume {folder}"
