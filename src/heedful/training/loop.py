@@ -70,7 +70,8 @@ class Trainer:
         if recipe.shard and world.size > 1:
             shard(model, world)
         self.objective = Compiled(objective) if recipe.compile else objective
-        self.add: AddGradients = Recorder() if recipe.record else add_gradients
+        # A recipe made on a GPU must train elsewhere, too: what is recorded there is simply done here.
+        self.add: AddGradients = Recorder() if recipe.record and device.type == "cuda" else add_gradients
         self.seed, self.device, self.events = seed, device, events
         self.optimizer = Optimizer(model, recipe)
         self.average: ExponentialAverage | LastAverage | None = None

@@ -52,6 +52,14 @@ def test_accumulated_batches_equal_one_large_batch() -> None:
     torch.testing.assert_close(one.gradient, many.gradient)
 
 
+def test_a_recipe_that_records_on_a_gpu_trains_the_same_without_one() -> None:
+    plain, recorded = (trainer(record=record, average="none") for record in (False, True))
+    streams = plain.stream(), recorded.stream()
+    for _ in range(9):  # shapes come back, which is when they would be recorded
+        losses = [run.step(stream).loss for run, stream in zip((plain, recorded), streams, strict=True)]
+        assert losses[0] == losses[1]
+
+
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 @pytest.mark.parametrize("average", ["none", "exponential", "last"])
 def test_every_optimizer_and_average_learns(optimizer: str, average: str) -> None:
