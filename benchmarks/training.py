@@ -98,7 +98,7 @@ def serve(pipe: Any, library: str, cell: Cell, device: str, threads: int, compil
 def measure_step(cell: Cell, settings: Settings) -> dict[str, Any]:
     if settings.quick:
         cell = cell._replace(rows=4, tokens=16, width=64, heads=4, layers=2, vocabulary=min(1000, cell.vocabulary))
-    device, field = settings.device, contenders(cell, settings.compiled)
+    device, field = settings.device, contenders(cell)
 
     def start(library: str) -> tuple[Any, int]:
         context = multiprocessing.get_context("spawn")

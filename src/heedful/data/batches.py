@@ -54,6 +54,9 @@ class TextBatch:
 class Batches(Protocol):
     """An epoch as a list of batches, each of which can be made from its numbers alone."""
 
+    one_shape: bool
+    """Whether they are all of one shape, but for the last of an epoch."""
+
     @property
     def labels(self) -> int:
         """Tokens to be predicted in an epoch."""
@@ -73,6 +76,7 @@ class PairBatches:
     """
 
     neighbourhood = 1 << 15
+    one_shape = False
 
     def __init__(
         self,
@@ -143,6 +147,8 @@ class PairBatches:
 
 class TextBatches:
     """Every token once an epoch, in windows of `context` tokens that start elsewhere each time."""
+
+    one_shape = True
 
     def __init__(
         self, text: Sequences, *, context: int, rows: int, seed: int, shuffle: bool = True, tokens: int | None = None

@@ -17,6 +17,10 @@ from heedful.layers.state import LayerState
 from heedful.layers.taps import Tapped
 from heedful.shapes import Bool, Float
 
+SHORT = 64
+"""Keys up to which the equation, compiled for a GPU, is faster than the kernel: a step of Transformer-base on 32 + 32
+tokens takes 29 ms instead of 32."""
+
 
 def attention(
     query: Float[Tensor, "*axes queries d_q"],
@@ -158,7 +162,9 @@ class MultiHead(Tapped):
 
     def _look_up(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None) -> Tensor:
         dropout = self.dropout if self.training else 0.0
-        if self.fused:
+        written_out = torch.compiler.is_compiling() and key.is_cuda and key.shape[-2] <= SHORT
+        fused = self.fused and not written_out
+        if fused:
             heads = fused_attention(query, key, value, mask, scale=self.scale, dropout=dropout)
             if "weights" not in self.listeners:
                 return heads
@@ -166,7 +172,7 @@ class MultiHead(Tapped):
         # Watching leaves the kernel's result alone; putting other weights in their place does not.
         weights = attention_weights(query, self._every_head(key), mask, score=self.score, softmax=self.softmax)
         shown = self.tap("weights", weights)
-        if self.fused and shown is weights:
+        if fused and shown is weights:
             return heads
         return drop(shown, dropout) @ self._every_head(value)
 

@@ -70,19 +70,30 @@ class Recurrence(nn.Module):
             return x, hidden or self._blank(x)
         start = hidden if hidden is None or len(hidden) > 1 else hidden[0]
         if lengths is None:
-            states, end = self.cell(x, start)
+            states, end = self._run(x, start)
             return states, _tuple(end)
         if int(lengths.max()) > x.shape[1]:
             raise UsageError(f"a length of {int(lengths.max())} does not fit a batch of {x.shape[1]} tokens")
         # A packed row must have a token: an empty one runs over one pad and is then put back.
         packed = pack_padded_sequence(x, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
-        output, end = self.cell(packed, start)
+        output, end = self._run(packed, start)
         states, _ = pad_packed_sequence(output, batch_first=True, total_length=x.shape[1])
         read = (lengths > 0)[:, None]
         before = hidden or self._blank(x)
         return states * read[..., None], tuple(
             torch.where(read, new, old) for new, old in zip(_tuple(end), before, strict=True)
         )
+
+    def _run(self, x: Any, start: Any) -> tuple[Any, Any]:
+        """By PyTorch's own loop. oneDNN's keeps memory for every shape it meets, without end where batches have many,
+        and takes several times as long for a single token."""
+        switch: Any = torch.backends.mkldnn
+        was, switch.enabled = switch.enabled, False
+        try:
+            found: tuple[Any, Any] = self.cell(x, start)
+            return found
+        finally:
+            switch.enabled = was
 
     def _blank(self, x: Tensor) -> tuple[Tensor, ...]:
         """The state before the first token: zeros."""

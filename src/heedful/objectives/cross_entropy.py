@@ -12,7 +12,7 @@ from heedful.models.heads import Scoring
 from heedful.shapes import Float, Int
 from heedful.text.special import PAD
 
-AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 28}
+AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 29}
 """Logits held at one time: on a CPU so few that they stay in its cache."""
 
 

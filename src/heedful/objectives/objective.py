@@ -21,10 +21,20 @@ class Objective(Protocol):
 
 
 class Compiled:
-    """An objective whose loss, model and all, is compiled as one."""
+    """An objective whose loss, model and all, is compiled as one.
 
-    def __init__(self, objective: Objective) -> None:
-        self.loss, self.tokens = torch.compile(objective.loss), objective.tokens
+    A share of what would be kept for the way back is worked out again instead (`recompute`).
+    """
+
+    def __init__(self, objective: Objective, recompute: float = 0.0) -> None:
+        self.compiled, self.tokens = torch.compile(objective.loss), objective.tokens
+        self.kept = 1.0 - recompute
+
+    def loss(self, model: Any, batch: Any) -> Tensor:
+        from torch._functorch import config
+
+        with config.patch(activation_memory_budget=self.kept):
+            return self.compiled(model, batch)
 
 
 def to_device(batch: Any, device: torch.device) -> Any:

@@ -16,14 +16,14 @@ from heedful.data.batches import Batches
 from heedful.objectives.objective import Compiled, Objective
 from heedful.training.averaging import ExponentialAverage, LastAverage
 from heedful.training.events import Events
-from heedful.training.machine import memory_in_use
+from heedful.training.machine import cudnn_attention, memory_in_use
 from heedful.training.optimizers import Optimizer
 from heedful.training.progress import Progress, is_finished
 from heedful.training.recipe import TrainingRecipe
 from heedful.training.recording import Recorder
 from heedful.training.schedules import factor
 from heedful.training.sharding import gather, placed, shard, whole_model
-from heedful.training.step import AddGradients, StepResult, add_gradients, train_step
+from heedful.training.step import Gradients, StepResult, train_step
 from heedful.training.tally import Tally
 from heedful.training.world import ALONE, World
 
@@ -69,9 +69,10 @@ class Trainer:
         self.model, self.batches, self.recipe, self.world = model.to(device), batches, recipe, world
         if recipe.shard and world.size > 1:
             shard(model, world)
-        self.objective = Compiled(objective) if recipe.compile else objective
         # A recipe made on a GPU must train elsewhere, too: what is recorded there is simply done here.
-        self.add: AddGradients = Recorder() if recipe.record and device.type == "cuda" else add_gradients
+        way = Recorder if recipe.record and device.type == "cuda" else Gradients
+        learned = Compiled(objective, recipe.recompute) if recipe.compile else objective
+        self.gradients = way(model, learned, device, getattr(torch, recipe.precision))
         self.seed, self.device, self.events = seed, device, events
         self.optimizer = Optimizer(model, recipe)
         self.average: ExponentialAverage | LastAverage | None = None
@@ -109,19 +110,16 @@ class Trainer:
     def step(self, stream: Iterator[Any]) -> StepResult:
         """One update from the next batches of the stream."""
         recipe, progress = self.recipe, self.progress
-        result = train_step(
-            self.model,
-            self.objective,
-            [next(stream) for _ in range(recipe.accumulate)],
-            self.optimizer,
-            factor=factor(recipe.schedule, progress.step, steps=recipe.steps, warmup=recipe.warmup),
-            clip_at=recipe.clip,
-            device=self.device,
-            precision=getattr(torch, recipe.precision),
-            seed=(self.seed, progress.step),
-            add=self.add,
-            world=self.world,
-        )
+        with cudnn_attention(self.batches.one_shape):
+            result = train_step(
+                self.gradients,
+                [next(stream) for _ in range(recipe.accumulate)],
+                self.optimizer,
+                factor=factor(recipe.schedule, progress.step, steps=recipe.steps, warmup=recipe.warmup),
+                clip_at=recipe.clip,
+                seed=(self.seed, progress.step),
+                world=self.world,
+            )
         progress.step += 1
         progress.tokens += result.tokens
         if isinstance(self.average, ExponentialAverage):

@@ -25,7 +25,7 @@ from heedful.models.recurrent import Recurrence
 from heedful.objectives.objective import Objective
 from heedful.training.optimizers import Optimizer
 from heedful.training.recipe import TrainingRecipe
-from heedful.training.step import train_step
+from heedful.training.step import Gradients, train_step
 
 LARGE = 32 << 20
 """Bytes from which glibc maps a block of its own (M_MMAP_THRESHOLD at its highest)."""
@@ -65,14 +65,11 @@ def rehearse(
         held, held_small = ledger.now, ledger.small
         ledger.peak = ledger.flops = 0
         train_step(
-            model,
-            _Counted(objective),
+            Gradients(model, _Counted(objective), device, getattr(torch, recipe.precision)),
             [_without_contents(batch, device)],
             optimizer,
             factor=1.0,
             clip_at=recipe.clip,
-            device=device,
-            precision=getattr(torch, recipe.precision),
             seed=(0, 0),
         )
         return Rehearsal(weights, state, gradients, ledger.peak - held, ledger.peak_small - held_small, ledger.flops)

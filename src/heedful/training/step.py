@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,19 +25,21 @@ class StepResult:
     """The gradient's length before clipping."""
 
 
-def add_gradients(
-    model: nn.Module,
-    objective: Objective,
-    batch: Any,
-    tokens: int | Tensor,
-    device: torch.device,
-    precision: torch.dtype,
-) -> Tensor:
-    """Forward and back: the gradient of the batch's share of the loss over `tokens` labels. Gives its summed loss."""
-    with torch.autocast(device.type, dtype=precision, enabled=precision != torch.float32):
-        loss = objective.loss(model, to_device(batch, device))
-    (loss / tokens).backward()  # type: ignore[no-untyped-call]
-    return loss.detach()
+@dataclass
+class Gradients:
+    """A model, what it learns, and where: forward and back over a batch."""
+
+    model: nn.Module
+    objective: Objective
+    device: torch.device
+    precision: torch.dtype
+
+    def add(self, batch: Any, tokens: int | Tensor) -> Tensor:
+        """Add the gradient of the batch's share of the loss over `tokens` labels. Gives its summed loss."""
+        with torch.autocast(self.device.type, dtype=self.precision, enabled=self.precision != torch.float32):
+            loss = self.objective.loss(self.model, to_device(batch, self.device))
+        (loss / tokens).backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
 
 
 def seed_dropout(seed: int, device: torch.device) -> None:
@@ -47,33 +49,14 @@ def seed_dropout(seed: int, device: torch.device) -> None:
         torch.get_device_module(device).manual_seed(seed)
 
 
-@runtime_checkable
-class AddGradients(Protocol):
-    """`add_gradients`, or something that does the same in another way."""
-
-    def __call__(
-        self,
-        model: nn.Module,
-        objective: Objective,
-        batch: Any,
-        tokens: int | Tensor,
-        device: torch.device,
-        precision: torch.dtype,
-    ) -> Tensor: ...
-
-
 def train_step(
-    model: nn.Module,
-    objective: Objective,
+    gradients: Gradients,
     batches: Sequence[Any],
     optimizer: Optimizer,
     *,
     factor: float,
     clip_at: float,
-    device: torch.device,
-    precision: torch.dtype,
     seed: tuple[int, int],
-    add: AddGradients = add_gradients,
     world: World = ALONE,
 ) -> StepResult:
     """Gradients of all `batches` added up, divided by *all* their labels, clipped, applied (T1, T2).
@@ -82,17 +65,18 @@ def train_step(
     resumed run drops the same values. A loss or gradient that is not finite changes nothing: that is decided on
     the device, so that the host need not wait.
     """
+    model = gradients.model
     if not model.training:
         model.train()
-    seed_dropout(world.seed((seed[0] << 32) + seed[1]), device)
-    tokens = sum(objective.tokens(batch) for batch in batches)
-    total = torch.zeros((), device=device)
+    seed_dropout(world.seed((seed[0] << 32) + seed[1]), gradients.device)
+    tokens = sum(gradients.objective.tokens(batch) for batch in batches)
+    total = torch.zeros((), device=gradients.device)
     for batch in world.share(batches):
-        total += add(model, objective, batch, max(1, tokens), device, precision)
+        total += gradients.add(batch, max(1, tokens))
     world.sum_gradients(model)
     world.add_up(total)
-    gradient = clip(model, clip_at)
-    finite = torch.isfinite(total) & torch.isfinite(gradient)
+    length = clip(model, clip_at)
+    finite = torch.isfinite(total) & torch.isfinite(length)
     optimizer.step(factor, skip=1 - finite.float())
     optimizer.zero()
-    return StepResult(total, tokens, gradient)
+    return StepResult(total, tokens, length)

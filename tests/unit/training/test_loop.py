@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -139,7 +140,7 @@ def test_a_step_without_a_finite_loss_is_skipped_and_counted(optimizer: str, mon
     monkeypatch.setattr(Poisoned, "calls", 0)
     events: list[dict[str, Any]] = []
     run = trainer((events.append,), optimizer=optimizer, average="none")
-    run.objective = Poisoned()
+    run.gradients.objective = Poisoned()
     stream = run.stream()
     for number in range(1, 7):
         before = [weight.detach().clone() for weight in run.model.parameters()]
@@ -157,12 +158,12 @@ def test_too_many_in_a_row_are_given_up_on_even_across_a_resumption(monkeypatch:
     monkeypatch.setattr(Poisoned, "bad", tuple(range(3, 100)))
     monkeypatch.setattr(Poisoned, "calls", 0)
     run = trainer()
-    run.objective = Poisoned()
+    run.gradients.objective = Poisoned()
     stream = run.stream()
     for _ in range(4):
         run.tally.add(run.step(stream))
     again = trainer()
-    again.objective = Poisoned()
+    again.gradients.objective = Poisoned()
     again.restore(*run.state())
     with pytest.raises(NonFiniteError, match=r"5 times in a row, last at step 7 \(epoch 0, batch 6\)") as caught:
         ends(again)
@@ -176,7 +177,9 @@ def test_a_step_on_a_gpu_waits_for_nothing(optimizer: str) -> None:
     stream = run.stream()
     for _ in range(3):
         run.tally.add(run.step(stream))
-    torch.cuda.set_sync_debug_mode("error")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that this mode is a prototype
+        torch.cuda.set_sync_debug_mode("error")
     try:
         for _ in range(3):
             run.tally.add(run.step(stream))

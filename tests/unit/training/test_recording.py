@@ -53,8 +53,8 @@ def run(*, record: bool, optimizer: str = "adamw", accumulate: int = 1, r_drop: 
 def test_a_recorded_run_is_the_plain_run(optimizer: str, accumulate: int) -> None:
     plain, _ = run(record=False, optimizer=optimizer, accumulate=accumulate)
     recorded, trainer = run(record=True, optimizer=optimizer, accumulate=accumulate)
-    assert isinstance(trainer.add, Recorder)
-    assert trainer.add.recordings  # and something was replayed
+    assert isinstance(trainer.gradients, Recorder)
+    assert trainer.gradients.recordings  # and something was replayed
     assert recorded == pytest.approx(plain, rel=2e-2)
     assert recorded[:10] == pytest.approx(plain[:10], rel=1e-3)  # dropout included: the same values fall out
 

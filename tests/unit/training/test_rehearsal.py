@@ -16,7 +16,7 @@ from heedful.objectives.translation import Translation
 from heedful.training.optimizers import Optimizer
 from heedful.training.recipe import TrainingRecipe
 from heedful.training.rehearsal import rehearse
-from heedful.training.step import train_step
+from heedful.training.step import Gradients, train_step
 
 CPU = torch.device("cpu")
 SHAPE = {"vocabulary": 50, "width": 32, "layers": 2, "heads": 4, "dropout": 0.1}
@@ -37,8 +37,8 @@ def test_operations_are_those_of_a_real_step(
     model = build(config)
     with FlopCounterMode(display=False) as counter:
         train_step(
-            model, objective, [batch], Optimizer(model, recipe),
-            factor=1.0, clip_at=1.0, device=CPU, precision=torch.float32, seed=(0, 0),
+            Gradients(model, objective, CPU, torch.float32), [batch], Optimizer(model, recipe),
+            factor=1.0, clip_at=1.0, seed=(0, 0),
         )  # fmt: skip
     assert rehearse(config, recipe, objective, batch, CPU).flops == counter.get_total_flops() > 0
 
