@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from heedful import RecurrentConfig, RecurrentDecoder, RecurrentEncoderDecoder, UsageError, record, replace, tap_names
 
@@ -330,3 +331,17 @@ def test_decoding_without_a_source_is_refused_with_a_remedy() -> None:
 def test_an_absent_head_is_refused_with_those_there_are() -> None:
     with pytest.raises(UsageError, match="no 'pooled' head; it has next_token"):
         writer().read_out("pooled", torch.zeros(1, 1, 16))
+
+
+def test_no_memory_is_kept_for_each_shape_of_batch() -> None:
+    """oneDNN's recurrence keeps some for every shape it meets. It is an operation of its own: it is not used."""
+
+    class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.add(str(func))
+            return func(*args, **(kwargs or {}))
+
+    seen: set[str] = set()
+    with Operations():
+        writer(cell="lstm").train()(text(3, 5)).sum().backward()
+    assert not [name for name in seen if "mkldnn" in name]
