@@ -52,7 +52,7 @@ class Appetite:
     """Times after which reading it again teaches nothing more."""
 
 
-def grown_vocabulary(wish: float, characters: int) -> int:
+def grown_vocabulary(wish: int, characters: int) -> int:
     """Grows slowly with the text: common words whole, rare ones in pieces."""
     return int(max(512, min(32_000, 64 * round(wish * characters**0.4 / 64))))
 
