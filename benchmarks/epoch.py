@@ -42,7 +42,7 @@ PARTS = {"train": "train", "valid": "val"}
 def prepare(corpus: Path, folder: Path, pairs: int, vocabulary: int, shape: dict[str, int]) -> dict[str, Any]:
     """The first pairs of the corpus as text, a recipe for heedful, and heedful's ids for the others."""
     from heedful.training.recipe import make_recipe, to_toml
-    from heedful.training.tasks import make_task
+    from heedful.training.tasks import find
 
     for part, most in (("train", pairs), ("val", max(16, round(pairs * VALID_SHARE)))):
         for side in ("en", "de"):
@@ -73,7 +73,7 @@ def prepare(corpus: Path, folder: Path, pairs: int, vocabulary: int, shape: dict
         ids = [[side[i].tolist() for side in split.sides] for i in range(split.examples)]
         (folder / f"{part}.json").write_text(json.dumps(ids), encoding="utf-8")
     data.tokenizers[0].save(folder / "tokenizer.json")
-    plan = make_task(recipe, data, torch.device("cpu")).train.plan(0)
+    plan = find(recipe.task).lesson(recipe, data, torch.device("cpu")).train.plan(0)
     sizes = [side.lengths + 1 for side in data.train.sides]
     padded = sum(len(cut) * (int(sizes[0][cut].max()) + int(sizes[1][cut].max())) for cut in plan)
     facts = {
@@ -108,18 +108,18 @@ def heedful(folder: Path, facts: dict[str, Any]) -> tuple[Any, Epoch]:
     from heedful.models.build import build
     from heedful.training.events import Events, JsonLines, PlainLines
     from heedful.training.loop import Evaluation, Trainer
-    from heedful.training.tasks import make_task
+    from heedful.training.tasks import find
 
     recipe, data = _read(folder)
     device = torch.device("cpu")
-    task = make_task(recipe, data, device)
+    lesson = find(recipe.task).lesson(recipe, data, device)
     training = recipe.training.with_changes(steps=facts["steps"], evaluate_every=facts["steps"])
     model = build(recipe.model_config_for(len(data.tokenizers[0])))
     events = Events(PlainLines(sys.stderr), JsonLines(folder / "metrics.jsonl"))
-    trainer = Trainer(model, task.objective, task.train, training, seed=recipe.seed, device=device, events=events)
+    trainer = Trainer(model, lesson.objective, lesson.train, training, seed=recipe.seed, device=device, events=events)
 
     def evaluate(model: Any) -> Evaluation:
-        scores = predict(model, task.objective, task.valid, data.valid, device)
+        scores = predict(model, lesson.objective, lesson.valid, data.valid, device)
         return Evaluation(-scores.loss, {"valid_loss": scores.loss})
 
     return model, lambda: -trainer.run(evaluate, lambda _: None).best

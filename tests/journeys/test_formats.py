@@ -13,7 +13,7 @@ import torch
 
 import heedful
 from heedful.data.dates import dates_corpus
-from heedful.evaluation.evaluate import evaluate
+from heedful.training.tasks import evaluate
 
 SMALL = (
     "tokenizer.vocabulary=500",

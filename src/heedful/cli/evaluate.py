@@ -21,10 +21,10 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Score MODEL on FILES: BLEU with its signature and interval, chrF, exact match, perplexity, bits per byte."""
-    from heedful.evaluation.evaluate import evaluate as judge
     from heedful.trained import load
     from heedful.training.events import Events, console
     from heedful.training.machine import pick_device
+    from heedful.training.tasks import evaluate as judge
 
     trained = load(model, device=pick_device(device))
     shown = Events(console()).stage

@@ -8,10 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from heedful.cli.words import duration_in_seconds
+from heedful.training.tasks import TASKS
 
-Task = Annotated[
-    str | None, typer.Argument(help="translate (two aligned files, or one table) or generate (running text).")
-]
+Task = Annotated[str | None, typer.Argument(help=" · ".join(f"{name} ({door.files})" for name, door in TASKS.items()))]
 Files = Annotated[list[Path] | None, typer.Argument(help="Text: .txt, .tsv, .csv, .jsonl, plain or .gz/.xz.")]
 Valid = Annotated[list[Path] | None, typer.Option(help="Validation text (repeat for two files).")]
 RecipeFile = Annotated[Path | None, typer.Option(help="A recipe.toml; what it leaves open is chosen.")]

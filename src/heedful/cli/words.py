@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from heedful.errors import UsageError
+from heedful.training.tasks import TASKS
 
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
@@ -31,7 +32,7 @@ def spread(arguments: list[str]) -> list[str]:
 
     Only where pairs are meant: not for running text, nor for a table, which holds both sides.
     """
-    if "generate" in arguments[:2]:
+    if any(word in TASKS and not TASKS[word].by_twos for word in arguments[:2]):
         return arguments
     result: list[str] = []
     rest = list(arguments)

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from heedful.data.doctor import examine, kind_of_corpus
 from heedful.data.lines import OnBadLine
 from heedful.data.reading import FAULTS
-from heedful.data.report import Finding, Report
+from heedful.data.report import CorpusKind, Finding, Report
 from heedful.data.stages import Stages, unseen
 from heedful.errors import DataError
 
@@ -39,7 +39,7 @@ class Remark(NamedTuple):
 
 def check(
     files: Sequence[Path],
-    kind: Literal["pairs", "text"],
+    kind: CorpusKind,
     *,
     held_out: Sequence[Path] = (),
     on_bad_line: OnBadLine = "fail",

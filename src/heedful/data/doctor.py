@@ -19,13 +19,13 @@ import numpy as np
 
 from heedful.data.lines import MAX_LINE, Fault, OnBadLine, Watch
 from heedful.data.reading import Reading
-from heedful.data.report import Cleaned, Report
+from heedful.data.report import Cleaned, CorpusKind, Report
 from heedful.data.sources import Files, as_paths, scan_documents, scan_pairs, size_on_disk, text_files
 from heedful.data.stages import Stages, unseen
 from heedful.data.tables import TABLES, kind_of, table_columns
 from heedful.errors import DataError, UsageError
 
-Kind = Literal["auto", "pairs", "text"]
+Kind = Literal["auto"] | CorpusKind
 
 DROPPED = {"pairs": ("duplicate", "leak", "copy", "ratio", "script"), "records": ("duplicate", "leak"), "lines": ()}
 """What a clean copy leaves out besides faults. From prose nothing: a line gone would tear a hole into it."""
@@ -104,7 +104,7 @@ def _read(
     return reading
 
 
-def kind_of_corpus(paths: Sequence[Path]) -> Literal["pairs", "text"]:
+def kind_of_corpus(paths: Sequence[Path]) -> CorpusKind:
     """Pairs or running text, by the files' names and number."""
     if any(path.is_dir() for path in paths):
         return "text"
@@ -113,7 +113,7 @@ def kind_of_corpus(paths: Sequence[Path]) -> Literal["pairs", "text"]:
     return "pairs" if [kind_of(path) for path in paths] == ["lines", "lines"] else "text"
 
 
-def _held_out(files: Files, kind: Literal["pairs", "text"], on_bad_line: OnBadLine, stages: Stages) -> list[Reading]:
+def _held_out(files: Files, kind: CorpusKind, on_bad_line: OnBadLine, stages: Stages) -> list[Reading]:
     """Held-out files read, so that their sources or long lines can be looked for among the others."""
     found = []
     for group in [text_files(files)] if kind == "text" else _pairs_of(as_paths(files)):

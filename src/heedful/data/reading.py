@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heedful.data.lines import MAX_LINE, Fault, OnBadLine, Watch, drop
-from heedful.data.report import Bar, Finding, Place, Report, Side
+from heedful.data.report import Bar, CorpusKind, Finding, Place, Report, Side
 from heedful.data.sources import scan_documents, scan_pairs
 from heedful.data.survey import Column, Mask, Survey, chunks
 from heedful.data.tables import kind_of
@@ -56,7 +55,7 @@ class Reading:
     At most `most` rows are measured, so that memory is bounded; the rest is read and counted.
     """
 
-    kind: Literal["pairs", "text"]
+    kind: CorpusKind
     files: Sequence[Path]
     on_bad_line: OnBadLine = "skip"
     limit: int = MAX_LINE

@@ -6,6 +6,9 @@ from typing import Literal
 
 from heedful.config import Config
 
+CorpusKind = Literal["pairs", "text"]
+"""Source and target, or running text."""
+
 
 class Place(Config):
     """Where to look."""
@@ -57,7 +60,7 @@ class Cleaned(Config):
 class Report(Config):
     """What the doctor found. Every kind of finding looked for is listed, those not met with a count of 0."""
 
-    kind: Literal["pairs", "text"]
+    kind: CorpusKind
     files: tuple[str, ...]
     rows: int
     """Pairs, or lines and records of text, usable or not."""

@@ -1,15 +1,12 @@
-"""A trained model against held-out files: every score with what it takes to compare it."""
+"""A trained model against held-out text: every score with what it takes to compare it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from heedful.data.batches import PairBatches, TextBatches
-from heedful.data.lines import OnBadLine
 from heedful.data.prepare import Split
-from heedful.data.sources import read_documents, read_pairs
 from heedful.data.stages import Stages, unseen
 from heedful.data.store import Sequences
 from heedful.evaluation.predict import predict
@@ -20,24 +17,6 @@ from heedful.text.special import END
 from heedful.trained import Trained
 
 BATCH_TOKENS = 4096
-
-
-def evaluate(
-    trained: Trained,
-    files: Sequence[str | Path],
-    *,
-    beam: int = 4,
-    length_penalty: float = 1.0,
-    on_bad_line: OnBadLine = "fail",
-    stages: Stages = unseen,
-) -> dict[str, Any]:
-    """BLEU, chrF, exact match and perplexity of a translator; perplexity and bits per byte of a language model."""
-    paths = [Path(file) for file in files]
-    if trained.task == "translate":
-        pairs = [(pair.source, pair.target) for pair in read_pairs(paths, on_bad_line=on_bad_line)]
-        return judge_pairs(trained, pairs, beam=beam, length_penalty=length_penalty, stages=stages)
-    trained.check("generate")
-    return surprise_of_text(trained, read_documents(paths, on_bad_line=on_bad_line))
 
 
 def judge_pairs(
@@ -54,13 +33,6 @@ def judge_pairs(
         outputs = trained.translate(sources, beam=beam, length_penalty=length_penalty, progress=watch)
     scores = text_scores(outputs, targets).to_json()
     return {**scores, "beam": beam, "length_penalty": length_penalty, **surprise_of_pairs(trained, pairs)}
-
-
-def judge_split(trained: Trained, split: Split, *, stages: Stages = unseen) -> dict[str, Any]:
-    """The same for text already prepared: validation, where there is no test."""
-    if trained.task == "translate":
-        return judge_pairs(trained, split.texts, stages=stages)
-    return _surprise(trained, split)
 
 
 def surprise_of_pairs(trained: Trained, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
@@ -85,10 +57,11 @@ def surprise_of_text(trained: Trained, pieces: Iterable[tuple[str, bool]]) -> di
         if last:
             documents.append([])
     sides = (Sequences.of([ids for ids in documents if ids]),)
-    return _surprise(trained, Split(sides, len(documents), *_size([text for text, _ in read])))
+    return judge_text(trained, Split(sides, len(documents), *_size([text for text, _ in read])))
 
 
-def _surprise(trained: Trained, split: Split) -> dict[str, Any]:
+def judge_text(trained: Trained, split: Split) -> dict[str, Any]:
+    """The same for text already prepared."""
     context = trained.model.config.max_length if hasattr(trained.model.config, "max_length") else 256
     rows = max(1, BATCH_TOKENS // context)
     batches = TextBatches(split.sides[0], context=context, rows=rows, seed=0, shuffle=False)

@@ -8,6 +8,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from heedful.training.tasks.task import Task
+
 CURVE = "loss.png"
 
 
@@ -15,7 +17,7 @@ CURVE = "loss.png"
 class Report:
     """Everything the card tells."""
 
-    task: str
+    task: Task
     parameters: int
     data: dict[str, str]
     recipe: str
@@ -31,17 +33,17 @@ class Report:
 def write_card(report: Report, folder: Path) -> Path:
     """card.md for people, with the curve as a picture."""
     draw_curve(report.history, folder / CURVE, report.best_step)
-    text = f"""# {folder.name}: a model that {VERBS[report.task]}
+    text = f"""# {folder.name}: a model that {report.task.verb}
 
 {report.parameters:,} parameters · trained {date.today().isoformat()} with heedful on {report.machine}.
 
 ```python
-heedful.load("{folder.name}").{report.task}("…")
+heedful.load("{folder.name}").{report.task.name}("…")
 ```
 
 ## Scores
 
-On {report.scored_on}. {NOTES[report.task]}
+On {report.scored_on}. {report.task.note}
 
 {table(("score", "value"), [(name, _cell(_number(value))) for name, value in report.scores.items()])}
 
@@ -57,11 +59,11 @@ On {report.scored_on}. {NOTES[report.task]}
 
 ## Samples
 
-{table(SAMPLES[report.task], [tuple(_cell(part) for part in sample) for sample in report.samples])}
+{table(report.task.shown, [tuple(_cell(part) for part in sample) for sample in report.samples])}
 
 ## Recipe
 
-`heedful train {report.task} --recipe recipe.toml --out NEW` makes this model again.
+`heedful train {report.task.name} --recipe recipe.toml --out NEW` makes this model again.
 
 ```toml
 {report.recipe.strip()}
@@ -70,24 +72,6 @@ On {report.scored_on}. {NOTES[report.task]}
     file = folder / "card.md"
     file.write_text(text, encoding="utf-8")
     return file
-
-
-VERBS = {"translate": "translates", "generate": "writes"}
-NOTES = {
-    "translate": "BLEU is cased and detokenised, with a 95% bootstrap interval; the signature says how to compare it.",
-    "generate": "Bits per byte compare across tokenizers; perplexity per token does not.",
-}
-SAMPLES = {"translate": ("source", "model", "reference"), "generate": ("the model, left to itself",)}
-
-
-def headline(task: str, scores: dict[str, Any]) -> str:
-    """The scores a person asks for first."""
-    if task == "generate":
-        return f"{scores['bits_per_byte']:.3f} bits per byte, perplexity {scores['perplexity']:.2f} per token"
-    return (
-        f"BLEU {scores['bleu']:.1f} (95%: {scores['bleu_low']:.1f} to {scores['bleu_high']:.1f}), "
-        f"chrF {scores['chrf']:.1f}, exact match {scores['exact_match']:.1%} of {scores['texts']:,}"
-    )
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -6,36 +6,36 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from heedful.data.prepare import Prepared
-from heedful.evaluation.evaluate import evaluate, judge_split
 from heedful.models.build import count
 from heedful.trained import Trained, load
-from heedful.training.card import Report, headline, write_card
+from heedful.training.card import Report, write_card
 from heedful.training.events import Events
 from heedful.training.machine import describe_machine
 from heedful.training.plan import Row
 from heedful.training.progress import Progress
 from heedful.training.ready import Ready
 from heedful.training.recipe import Recipe, to_toml
+from heedful.training.tasks import evaluate, find
 
 
 def conclude(ready: Ready, progress: Progress, compared: Sequence[Row], folder: Path, events: Events) -> Trained:
     """Score the best model on the test files, or else on what was held out, and write the card."""
-    recipe, data = ready.recipe, ready.data
+    recipe, data, task = ready.recipe, ready.data, find(ready.recipe.task)
     best = load(folder, device=ready.device)
     scored_on = f"{len(recipe.data.test)} test file(s)" if recipe.data.test else "the validation text"
     scores = (
         evaluate(best, recipe.data.test, on_bad_line=recipe.data.on_bad_line, stages=events.stage)
         if recipe.data.test
-        else judge_split(best, data.valid, stages=events.stage)
+        else task.judge(best, data.valid, events.stage)
     )
     report = Report(
-        task=recipe.task,
+        task=task,
         parameters=count(best.model).total,
         data=describe_data(recipe, data),
         recipe=to_toml(recipe),
         scores=scores,
         scored_on=scored_on,
-        samples=samples(best, data),
+        samples=task.samples(best, data.valid),
         history=progress.history,
         machine=describe_machine(ready.device),
         best_step=progress.best_step,
@@ -44,7 +44,7 @@ def conclude(ready: Ready, progress: Progress, compared: Sequence[Row], folder: 
     card = write_card(report, folder)
     took = ", ".join(f"{name} {fact}" for name, _, fact in report.forecast)
     for line in (
-        f"scores     {headline(recipe.task, scores)}, on {scored_on}",
+        f"scores     {task.headline(scores)}, on {scored_on}",
         f"took       {took}",
         f"report     {card}",
     ):
@@ -61,12 +61,3 @@ def describe_data(recipe: Recipe, data: Prepared) -> dict[str, str]:
     facts["vocabulary"] = " and ".join(f"{len(tokenizer):,} {recipe.tokenizer.kind}" for tokenizer in data.tokenizers)
     said = {f"{remark.fate}: {remark.what}": remark.how_many for remark in data.remarks}
     return facts | said
-
-
-def samples(best: Trained, data: Prepared, number: int = 5) -> list[tuple[str, ...]]:
-    """What the model makes of validation text."""
-    if best.task == "generate":
-        return [(best.generate("", tokens=120, seed=seed),) for seed in range(2)]
-    shown = data.valid.texts[:number]
-    outputs = best.translate([source for source, _ in shown])
-    return [(source, output, target) for (source, target), output in zip(shown, outputs, strict=True)]

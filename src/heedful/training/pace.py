@@ -12,18 +12,14 @@ import torch
 from torch import Tensor
 
 from heedful.data.batches import Batches
-from heedful.data.prepare import Prepared
-from heedful.generation.sampling import sample
-from heedful.generation.translate import translate_ids
 from heedful.models.build import build
 from heedful.models.config import ModelConfig
 from heedful.objectives.objective import to_device
-from heedful.text.special import END
 from heedful.training.events import Events
 from heedful.training.loop import Trainer
 from heedful.training.machine import give_back_freed_memory, peak_memory, reset_peak
-from heedful.training.recipe import Recipe
-from heedful.training.tasks import SAMPLE_TOKENS, VALID_TOKENS, Task, judged_lengths, judged_texts
+from heedful.training.recipe import TrainingRecipe
+from heedful.training.tasks.task import VALID_TOKENS, Lesson
 
 PASSES = 3
 LONGEST_WRITING = 5.0
@@ -54,24 +50,19 @@ def numbers_in(batch: Any) -> int:
 
 
 def measure(
-    recipe: Recipe,
-    data: Prepared,
-    task: Task,
-    config: ModelConfig,
-    device: torch.device,
-    epoch: Sequence[Any],
+    recipe: TrainingRecipe, lesson: Lesson, config: ModelConfig, device: torch.device, epoch: Sequence[Any]
 ) -> Pace:
     """Train a model of this shape for a moment, on batches that stand for an epoch (see `spread`), and evaluate it."""
     give_back_freed_memory()
     reset_peak(device)
     with torch.random.fork_rng():
         model = build(config)
-        trainer = Trainer(model, task.objective, task.train, recipe.training, seed=0, device=device, events=Events())
-        step = time_steps(trainer, epoch) + time_batch(task.train) * recipe.training.accumulate
+        trainer = Trainer(model, lesson.objective, lesson.train, recipe, seed=0, device=device, events=Events())
+        step = time_steps(trainer, epoch) + time_batch(lesson.train) * recipe.accumulate
         with trainer.averaged():
-            evaluate_briefly(model.eval(), recipe, data, task, device)
+            evaluate_briefly(model.eval(), lesson, device)
             peak = peak_memory(device)
-            return Pace(step, time_evaluation(model, recipe, data, task, device), peak)
+            return Pace(step, time_evaluation(model, lesson, device), peak)
 
 
 def time_steps(trainer: Trainer, epoch: Sequence[Any], seconds: float = 2.0) -> float:
@@ -103,46 +94,36 @@ def time_batch(batches: Batches) -> float:
 
 
 @torch.inference_mode()
-def evaluate_briefly(model: Any, recipe: Recipe, data: Prepared, task: Task, device: torch.device) -> None:
+def evaluate_briefly(model: Any, lesson: Lesson, device: torch.device) -> None:
     """As much as shows what an evaluation holds; and what is first is slow, so that timing comes after."""
-    float(task.objective.loss(model, to_device(spread(task.valid, 4)[-1], device)))
-    if recipe.task == "translate":
-        write(model, data, len(judged_texts(data, device)), at_most=2)
+    float(lesson.objective.loss(model, to_device(spread(lesson.valid, 4)[-1], device)))
+    lesson.write(model, lesson.written, 2)
 
 
 @torch.inference_mode()
-def time_evaluation(model: Any, recipe: Recipe, data: Prepared, task: Task, device: torch.device) -> float:
+def time_evaluation(model: Any, lesson: Lesson, device: torch.device) -> float:
     """Seconds to predict the validation text, of which a few batches are tried, and to write what is judged."""
 
     def predict(batches: Sequence[Any]) -> None:
         for batch in batches:
-            float(task.objective.loss(model, to_device(batch, device)))
+            float(lesson.objective.loss(model, to_device(batch, device)))
 
-    few = spread(task.valid, 4)
-    per_label = _clock(predict, few) / sum(task.objective.tokens(batch) for batch in few)
-    written = time_translations(model, data, device) if recipe.task == "translate" else time_sample(model, recipe)
-    return per_label * min(VALID_TOKENS, task.valid.labels) + written
+    few = spread(lesson.valid, 4)
+    per_label = _clock(predict, few) / sum(lesson.objective.tokens(batch) for batch in few)
+    return per_label * min(VALID_TOKENS, lesson.valid.labels) + time_writing(model, lesson)
 
 
-def time_translations(model: Any, data: Prepared, device: torch.device) -> float:
+def time_writing(model: Any, lesson: Lesson) -> float:
     """Seconds to write the judged texts. A few are tried, then all if that is quick: a GPU hardly minds more."""
-    judged = len(judged_texts(data, device))
-    few = min(64, judged)
-    seconds = _clock(write, model, data, few) * judged / few
-    return _clock(write, model, data, judged) if few < judged and seconds < LONGEST_WRITING else seconds
-
-
-def write(model: Any, data: Prepared, texts: int, at_most: int | None = None) -> None:
-    lengths = judged_lengths(data, texts) if at_most is None else [at_most] * texts
-    sources = data.valid.sides[0]
-    translate_ids(model, [sources[i].tolist() for i in range(texts)], beam=1, at_most=lengths)
-
-
-def time_sample(model: Any, recipe: Recipe) -> float:
-    """Seconds to write one text."""
-    prompt = torch.full((1, 8), END, device=model.table.weight.device)
-    length = min(SAMPLE_TOKENS, recipe.training.context - 8)
-    return _clock(lambda: sample(model, model.start(1, room=length + 8), prompt, limit=length))
+    few = min(64, lesson.written)
+    if not few:
+        return 0.0
+    seconds = _clock(lesson.write, model, few, None) * lesson.written / few
+    return (
+        _clock(lesson.write, model, lesson.written, None)
+        if few < lesson.written and seconds < LONGEST_WRITING
+        else seconds
+    )
 
 
 def _clock(work: Callable[..., object], *given: Any) -> float:

@@ -27,7 +27,8 @@ from heedful.training.machine import (
 from heedful.training.pace import Pace, measure, numbers_in, spread
 from heedful.training.recipe import Recipe, TrainingRecipe
 from heedful.training.rehearsal import Rehearsal, rehearse
-from heedful.training.tasks import VALID_TOKENS, make_task
+from heedful.training.tasks import find
+from heedful.training.tasks.task import VALID_TOKENS
 
 HOLES = {"cpu": 0.4}
 """Share by which a C library's heap is larger than the blocks on it, whose sizes change from step to step, where it
@@ -145,18 +146,18 @@ def forecast(recipe: Recipe, data: Prepared, config: ModelConfig, device: torch.
 
     Nothing is kept, and no random number is used up.
     """
-    task = make_task(recipe, data, device)
-    epoch = spread(task.train)
-    rehearsal = rehearse(config, recipe.training, task.objective, epoch[-1], device)
+    lesson = find(recipe.task).lesson(recipe, data, device)
+    epoch = spread(lesson.train)
+    rehearsal = rehearse(config, recipe.training, lesson.objective, epoch[-1], device)
     share = sum(numbers_in(batch) for batch in epoch) / len(epoch) / numbers_in(epoch[-1])
     flops = rehearsal.flops * share * recipe.training.accumulate
     parts = parts_of_memory(rehearsal, recipe.training, device)
     guess = flops / (matmul_flops(device) * ATTAINED.get(device.type, 0.3))
-    labels = recipe.training.accumulate * sum(task.objective.tokens(batch) for batch in epoch) / len(epoch)
+    labels = recipe.training.accumulate * sum(lesson.objective.tokens(batch) for batch in epoch) / len(epoch)
     if sum(parts.values()) < available_memory(device) and guess < LONGEST_TRIAL:
-        pace = measure(recipe, data, task, config, device, epoch)
+        pace = measure(recipe.training, lesson, config, device, epoch)
     else:
-        pace = Pace(guess, guess / 3 * min(VALID_TOKENS, task.valid.labels) / labels, None)
+        pace = Pace(guess, guess / 3 * min(VALID_TOKENS, lesson.valid.labels) / labels, None)
     give_back_freed_memory()
     memory = {"process": memory_in_use(device), **parts}
     if pace.peak is None:

@@ -10,20 +10,15 @@ import torch
 from torch import nn
 
 from heedful.data.checkup import check, command_for_more, remarks
-from heedful.data.prepare import Prepared, learn_from_pairs, learn_from_text, prepare_pairs, prepare_text
+from heedful.data.prepare import Prepared
+from heedful.data.report import CorpusKind
 from heedful.data.report import Report as Checked
 from heedful.models.build import build
 from heedful.models.config import ModelConfig
-from heedful.text.tokenizer import Tokenizer, TokenizerConfig
+from heedful.text.tokenizer import Tokenizer
 from heedful.trained import Trained
-from heedful.training.choose import (
-    MOST_EPOCHS,
-    Situation,
-    choose_held_out,
-    choose_model,
-    choose_training,
-    choose_vocabulary,
-)
+from heedful.training.begun import FILES
+from heedful.training.choose import Situation
 from heedful.training.events import Events
 from heedful.training.machine import matmul_flops, pick_device
 from heedful.training.plan import Forecast, forecast
@@ -32,7 +27,8 @@ from heedful.training.recipe import (
     make_recipe,
 )
 from heedful.training.start import check_fit, load_start, vocabulary_of
-from heedful.training.tasks import make_task
+from heedful.training.tasks import find
+from heedful.training.tasks.task import Lesson, Task
 from heedful.training.wishes import Wishes
 
 DEFAULT_SECONDS = 600.0
@@ -65,52 +61,51 @@ class Ready:
             model.load_state_dict(self.start.model.state_dict())
         return model
 
+    def lesson(self) -> Lesson:
+        return find(self.recipe.task).lesson(self.recipe, self.data, self.device)
+
 
 def get_ready(settings: dict[str, Any], wish: Wishes, events: Events) -> Ready:
     """Fill in every choice, preparing the data on the way, since later choices depend on it."""
     device = pick_device(wish.device)
-    pairs = settings["task"] == "translate"
+    task, recurrent = find(settings["task"]), wish.kind == "recurrent"
     folder = settings.get("start_from")
-    start = load_start(folder, settings["task"], recurrent=wish.kind == "recurrent") if folder else None
+    start = load_start(folder, task.name, recurrent=recurrent) if folder else None
     data_settings = settings["data"]
-    found = survey(data_settings, pairs, events)
-    data_settings.setdefault("held_out", choose_held_out(settings["task"], found.characters))
+    found = survey(data_settings, task.kind, events)
+    data_settings.setdefault("held_out", task.held_out(found.characters))
     text = settings.setdefault("tokenizer", {})
-    text.setdefault("vocabulary", choose_vocabulary(settings["task"], found.characters))
+    text.setdefault("vocabulary", task.vocabulary(found.characters))
     if start:
         settings["tokenizer"] = vocabulary_of(start, text)
     first = make_recipe({**settings, "model": {"family": "encoder"}, "training": {"steps": 1}})
     data = prepare(first, found, events, start.tokenizers if start else ())
     situation = Situation(
-        task=settings["task"],
-        recurrent=wish.kind == "recurrent",
+        recurrent=recurrent,
         tokens=sum(int(side.lengths.sum()) for side in data.train.sides),
         seconds=wish.seconds or DEFAULT_SECONDS,
         flops=matmul_flops(device),
         gpu=device.type == "cuda",
     )
-    return decide(settings, wish, situation, data, device, start)
+    return decide(settings, task, situation, data, device, start)
 
 
 def decide(
     settings: dict[str, Any],
-    wish: Wishes,
+    task: Task,
     situation: Situation,
     data: Prepared,
     device: torch.device,
     start: Trained | None,
 ) -> Ready:
     """The model and how to train it: chosen, unless said; and how long, from the forecast."""
-    chosen = (
-        start.model.config.model_dump(exclude=VOCABULARIES, exclude_none=True) if start else choose_model(situation)
-    )
+    chosen = start.model.config.model_dump(exclude=VOCABULARIES, exclude_none=True) if start else task.model(situation)
     settings["model"] = {**chosen, **settings.get("model", {})}
-    training = settings["training"] = {**choose_training(situation, settings["model"]), **settings.get("training", {})}
+    training = settings["training"] = {**task.training(situation, settings["model"]), **settings.get("training", {})}
     if device.type == "cuda":
         training.setdefault("precision", "bfloat16")
         training.setdefault("record", not training.get("shard") and records_well(settings["model"], training))
-    if situation.task == "generate" and "family" in chosen and chosen["family"] == "decoder":
-        settings["model"].setdefault("max_length", training["context"])
+    settings["model"] |= {k: v for k, v in task.implied(settings, data).items() if k not in settings["model"]}
     trial = make_recipe({**settings, "training": {"steps": NOT_YET_KNOWN, **training}})
     config = trial.model_config_for(*(len(tokenizer) for tokenizer in data.tokenizers))
     if start:
@@ -118,7 +113,7 @@ def decide(
     expected = forecast(trial, data, config, device)
     if "steps" not in training:
         in_time = expected.steps_within(SHARE_OF_TIME * situation.seconds)
-        training["steps"] = max(50, min(in_time, most_steps(trial, data, device)))
+        training["steps"] = max(50, min(in_time, most_steps(trial, task, data, device)))
     training.setdefault("warmup", min(1000, max(1, training["steps"] // 20)))
     training.setdefault("evaluate_every", -(-training["steps"] // expected.worthwhile_evaluations(training["steps"])))
     recipe = make_recipe(settings)
@@ -132,63 +127,37 @@ def records_well(model: dict[str, Any], training: dict[str, Any]) -> bool:
     return not str(model["family"]).startswith("recurrent") and per_token * training["batch_tokens"] < RECORDED
 
 
-def most_steps(recipe: Recipe, data: Prepared, device: torch.device) -> int:
+def most_steps(recipe: Recipe, task: Task, data: Prepared, device: torch.device) -> int:
     """Steps until the text has been read as often as is worth it."""
-    return MOST_EPOCHS[recipe.task] * len(make_task(recipe, data, device).train.plan(0)) // recipe.training.accumulate
+    epoch = len(task.lesson(recipe, data, device).train.plan(0))
+    return task.appetite.most_epochs * epoch // recipe.training.accumulate
 
 
-def survey(data: dict[str, Any], pairs: bool, events: Events) -> Checked:
+def survey(data: dict[str, Any], kind: CorpusKind, events: Events) -> Checked:
     """Count and examine the text, in one pass, and the files it will be judged on."""
     files, valid, test = ([Path(file) for file in data.get(name, ())] for name in ("train", "valid", "test"))
-    return check(
-        files,
-        "pairs" if pairs else "text",
-        held_out=[*valid, *test],
-        on_bad_line=data.get("on_bad_line", "fail"),
-        stages=events.stage,
-    )
+    on_bad_line = data.get("on_bad_line", "fail")
+    return check(files, kind, held_out=[*valid, *test], on_bad_line=on_bad_line, stages=events.stage)
 
 
 def prepare(recipe: Recipe, found: Checked, events: Events, tokenizers: tuple[Tokenizer, ...]) -> Prepared:
     """Learn the tokenizers, unless there are some, encode the text, and say what was dropped and what looks wrong."""
-    data, text = recipe.data, recipe.tokenizer
-    train, valid, test = ([Path(file) for file in files] for files in (data.train, data.valid, data.test))
-    config = TokenizerConfig(**{name: getattr(text, name) for name in TokenizerConfig.model_fields})
-    size = found.characters
-    learning: Any = {
-        "share": text.sample / max(1, size),
-        "on_bad_line": data.on_bad_line,
-        "stages": events.stage,
-    }
-    held_out = 0.0 if valid else data.held_out
-    if recipe.task == "translate":
-        tokenizers = tokenizers or learn_from_pairs(train, config, joint=text.joint, held_out=held_out, **learning)
-    else:
-        tokenizers = tokenizers or (learn_from_text(train, config, characters=size * (1 - held_out), **learning),)
-    prepared = encode(recipe, tokenizers, events, size)
-    examples = f"{found.usable:,} pairs" if recipe.task == "translate" else f"{found.documents:,} document(s)"
-    events.emit("note", text=f"read {examples}, {found.characters:,} characters")
+    task = find(recipe.task)
+    tokenizers = tokenizers or task.learn(recipe, found, events.stage)
+    prepared = task.encode(recipe, tokenizers, found.characters, events.stage)
+    events.emit("note", text=f"read {task.amount(found)}, {found.characters:,} characters")
     said = remarks(found, prepared.dropped, prepared.first_dropped)
     for remark in said:
         events.emit("note", text=str(remark))
     if said:
+        train, valid, test = ([Path(file) for file in getattr(recipe.data, name)] for name in FILES)
         events.emit("note", text=f"{command_for_more(found, train, [*valid, *test])} shows all")
     return replace(prepared, remarks=said)
 
 
-def encode(recipe: Recipe, tokenizers: tuple[Tokenizer, ...], events: Events, characters: int = 0) -> Prepared:
-    """The text as stores of ids. Stores that are there are opened, and only new ones need its number of characters."""
-    data = recipe.data
-    train, valid = ([Path(file) for file in files] for files in (data.train, data.valid))
-    reading: Any = {"held_out": data.held_out, "on_bad_line": data.on_bad_line, "stages": events.stage}
-    if recipe.task == "translate":
-        return prepare_pairs(train, valid, tokenizers, max_length=data.max_length, **reading)
-    return prepare_text(train, valid, tokenizers[0], characters=characters, **reading)
-
-
 def prepare_again(recipe: Recipe, tokenizers: tuple[Tokenizer, ...], events: Events) -> Prepared:
     """The same text as before, by the same tokenizers."""
-    return prepare(recipe, survey(recipe.data.model_dump(), recipe.task == "translate", events), events, tokenizers)
+    return prepare(recipe, survey(recipe.data.model_dump(), find(recipe.task).kind, events), events, tokenizers)
 
 
 def announce(ready: Ready, folder: Path) -> list[str]:

@@ -10,7 +10,15 @@ import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError, model_validator
+from pydantic import (
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from heedful.config import Config, explain
 from heedful.errors import UsageError, nearest
@@ -18,9 +26,9 @@ from heedful.models.config import ModelConfig, RecurrentConfig, TransformerConfi
 from heedful.models.presets import make_config
 from heedful.text.tokenizer import TokenizerConfig
 from heedful.training.schedules import ScheduleName
+from heedful.training.tasks import TASKS
 
 RECIPE = "recipe.toml"
-TaskName = Literal["translate", "generate"]
 
 
 class DataRecipe(Config):
@@ -102,7 +110,7 @@ class TrainingRecipe(Config):
 class Recipe(Config):
     """The whole of it."""
 
-    task: TaskName
+    task: str
     seed: NonNegativeInt = 1
     start_from: str | None = None
     """A model folder: training goes on from its weights, with its vocabulary."""
@@ -111,6 +119,13 @@ class Recipe(Config):
     model: dict[str, Any]
     """Settings of the model's configuration; the vocabulary comes from the tokenizer."""
     training: TrainingRecipe
+
+    @field_validator("task")
+    @classmethod
+    def _task_is_known(cls, name: str) -> str:
+        if name not in TASKS:
+            raise ValueError(f"unknown task '{name}'; {nearest(name, TASKS)}")
+        return name
 
     @model_validator(mode="after")
     def _model_can_be_built(self) -> Recipe:

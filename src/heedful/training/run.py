@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from heedful.data.prepare import Prepared
+from heedful.data.stages import unseen
 from heedful.errors import OutOfMemoryError, UsageError
 from heedful.folder import replace_file, save
 from heedful.models.presets import make_config
@@ -27,7 +28,7 @@ from heedful.training.machine import pick_device
 from heedful.training.plan import Forecast, Watch, compare
 from heedful.training.progress import Progress
 from heedful.training.proof import prove
-from heedful.training.ready import Ready, announce, encode, get_ready, prepare_again
+from heedful.training.ready import Ready, announce, get_ready, prepare_again
 from heedful.training.recipe import (
     RECIPE,
     to_toml,
@@ -42,7 +43,8 @@ from heedful.training.resume import (
 )
 from heedful.training.scale import Scaled, scale
 from heedful.training.signals import Stop
-from heedful.training.tasks import Task, make_task
+from heedful.training.tasks import find
+from heedful.training.tasks.task import Lesson
 from heedful.training.wishes import Wishes, said, starting_settings
 from heedful.training.world import ALONE, World, joined
 
@@ -103,7 +105,7 @@ def follow(wish: Wishes, world: World) -> Trained:
     if checkpoint is not None:
         run = pick_up(path, {}, wish.device, lambda _: None)
         with told_plainly(run.recipe.model_dump(), folder):
-            data = encode(run.recipe, run.tokenizers, Events())
+            data = find(run.recipe.task).encode(run.recipe, run.tokenizers, 0, unseen)
             fit(as_begun(run, data), folder, Events(), run.begun, run.checkpoint, world)
     return load(folder, device=wish.device)
 
@@ -132,8 +134,7 @@ def lay_out(ready: Ready, folder: Path) -> tuple[Begun, Checkpoint]:
         begun = note_beginning(
             folder, ready.recipe, ready.config, ready.data.tokenizers, ready.device, asdict(ready.forecast)
         )
-        task = make_task(ready.recipe, ready.data, ready.device)
-        checkpoint = Keeper(folder, begun, make_trainer(ready, task, Events())).save()
+        checkpoint = Keeper(folder, begun, make_trainer(ready, ready.lesson(), Events())).save()
         replace_file(folder / RECIPE, to_toml(ready.recipe))
     except BaseException:
         clear(folder)
@@ -222,12 +223,12 @@ def proved(trained: Trained, folder: Path, wish: Wishes, say: Callable[[str], ob
     return trained
 
 
-def make_trainer(ready: Ready, task: Task, events: Events, world: World = ALONE) -> Trainer:
+def make_trainer(ready: Ready, lesson: Lesson, events: Events, world: World = ALONE) -> Trainer:
     recipe = ready.recipe
     return Trainer(
         ready.make_model(),
-        task.objective,
-        task.train,
+        lesson.objective,
+        lesson.train,
         recipe.training,
         seed=recipe.seed,
         device=ready.device,
@@ -240,14 +241,14 @@ def fit(
     ready: Ready, folder: Path, events: Events, begun: Begun, checkpoint: Checkpoint, world: World = ALONE
 ) -> Progress:
     """Train on from a checkpoint, saving the state and the best model on the way."""
-    task = make_task(ready.recipe, ready.data, ready.device)
-    trainer = make_trainer(ready, task, events, world)
+    lesson = ready.lesson()
+    trainer = make_trainer(ready, lesson, events, world)
     keeper = Keeper(folder, begun, trainer)
     keeper.restore(checkpoint)
     events.emit("begin")
     try:
         with Stop() as stop:
-            progress = trainer.run(task.evaluate, lambda best: save(best, folder), lambda: keeper.after_step(stop))
+            progress = trainer.run(lesson.evaluate, lambda best: save(best, folder), lambda: keeper.after_step(stop))
         world.leave()
         return progress
     finally:

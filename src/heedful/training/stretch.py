@@ -26,7 +26,6 @@ from heedful.training.recipe import RECIPE, make_recipe, merged, read_recipe
 from heedful.training.resume import has_begun, pick_up, tokenizer_files
 from heedful.training.run import lay_out, make_trainer, ready_again
 from heedful.training.signals import Stop
-from heedful.training.tasks import make_task
 
 STEPS = 30
 SHORT = {"steps": STEPS, "evaluate_every": STEPS // 2, "checkpoint_every": 7, "keep": 2, "patience": 0}
@@ -37,7 +36,7 @@ def walk(source: Path, copy: Path, device: torch.device, kill_after: int) -> Non
     if device.type == "cuda":
         torch.use_deterministic_algorithms(True, warn_only=True)
     ready, begun, checkpoint = resumed(copy, device) if has_begun(str(copy)) else begun_anew(source, copy, device)
-    trainer = make_trainer(ready, make_task(ready.recipe, ready.data, device), Events())
+    trainer = make_trainer(ready, ready.lesson(), Events())
     keeper = Keeper(copy, begun, trainer)
     keeper.restore(checkpoint)
 

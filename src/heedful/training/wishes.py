@@ -14,8 +14,8 @@ from heedful.training.recipe import (
     read_recipe,
     with_overrides,
 )
+from heedful.training.tasks import TASKS
 
-TASKS = ("translate", "generate")
 KINDS = ("transformer", "recurrent")
 
 

@@ -1,0 +1,46 @@
+"""Every task that can be trained, used and judged; each is one file of this folder, under its own name.
+
+This page is all that knows them by name: commands, recipes and the run ask here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from heedful.errors import UsageError
+
+if TYPE_CHECKING:
+    from heedful.trained import Trained
+    from heedful.training.tasks.task import Task
+
+
+class Door(NamedTuple):
+    """What the command line tells of a task before it is loaded."""
+
+    files: str
+    """What it is trained on, in a few words."""
+    by_twos: bool = False
+    """Whether its files come as source and target."""
+
+
+TASKS = {
+    "translate": Door("two aligned files, or one table", by_twos=True),
+    "generate": Door("running text"),
+}
+
+
+def find(name: str) -> Task:
+    """The task of that name; torch comes with it, so a command asks only when it needs it."""
+    task: Task = import_module(f"{__name__}.{name}").TASK
+    return task
+
+
+def evaluate(trained: Trained, files: Sequence[str | Path], **options: Any) -> dict[str, Any]:
+    """A trained model against held-out files, judged as its task is judged."""
+    if trained.task not in TASKS:
+        raise UsageError(f"{trained.folder} holds an {trained.model.config.family} without a task: there is no score")
+    trained.check(trained.task)
+    return find(trained.task).evaluate(trained, [Path(file) for file in files], **options)

@@ -1,0 +1,119 @@
+"""Generate: running text, a decoder, bits per byte."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from heedful.data.batches import TextBatches
+from heedful.data.prepare import Prepared, Split, learn_from_text, prepare_text
+from heedful.data.report import Report
+from heedful.data.sources import read_documents
+from heedful.data.stages import Stages
+from heedful.evaluation.evaluate import judge_text, surprise_of_text
+from heedful.evaluation.predict import predict
+from heedful.generation.sampling import sample
+from heedful.objectives.language import Language
+from heedful.text.tokenizer import Tokenizer
+from heedful.trained import Trained
+from heedful.training.choose import Appetite, Situation, grown_vocabulary, largest
+from heedful.training.loop import Evaluation
+from heedful.training.recipe import Recipe
+from heedful.training.tasks.task import VALID_TOKENS, Lesson, Task, learning, reading, set_aside
+
+SAMPLE_TOKENS = 64
+"""Length of the text a language model shows of itself at each evaluation."""
+
+
+class Generate(Task):
+    """A text that goes on."""
+
+    name = "generate"
+    kind = "text"
+    verb = "writes"
+    note = "Bits per byte compare across tokenizers; perplexity per token does not."
+    shown = ("the model, left to itself",)
+    appetite = Appetite(per_layer=12, sides=1, epochs=3, most_epochs=30)
+
+    def amount(self, found: Report) -> str:
+        return f"{found.documents:,} document(s)"
+
+    def learn(self, recipe: Recipe, found: Report, stages: Stages) -> tuple[Tokenizer, ...]:
+        kept = found.characters * (1 - set_aside(recipe))
+        return (learn_from_text(characters=kept, **learning(recipe, found.characters, stages)),)
+
+    def encode(self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, stages: Stages) -> Prepared:
+        return prepare_text(tokenizer=tokenizers[0], characters=characters, **reading(recipe, stages))
+
+    def held_out(self, characters: int) -> float:
+        return min(0.1 if characters < 10_000_000 else 0.02, 5_000_000 / characters)
+
+    def vocabulary(self, characters: int) -> int:
+        """Fewer than a translator's: the output layer is paid for at every token of a long text."""
+        return grown_vocabulary(6, characters)
+
+    def model(self, situation: Situation) -> dict[str, Any]:
+        size, scarce = largest(situation, self.appetite), situation.scarce
+        if situation.recurrent:
+            wide = {"width": 2 * size["width"], "layers": 2}
+            return {"family": "recurrent_decoder", **wide, "cell": "lstm", "dropout": 0.3 if scarce else 0.2}
+        return {"family": "decoder", **size, "norm_order": "pre", "positions": "rotary", "norm": "rms", "bias": False,
+                "activation": "silu", "gated": True, "feed_forward": 64 * round(size["width"] * 8 / 3 / 64),
+                "embedding_scale": False, "dropout": 0.1 if situation.gpu and scarce else 0.0}  # fmt: skip
+
+    def training(self, situation: Situation, model: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "batch_tokens": 16_384 if situation.gpu else 2048,
+            "context": 256 if situation.gpu else 128,
+            "learning_rate": min(3e-3, 2e-3 * (256 / model["width"]) ** 0.5),
+            "betas": (0.9, 0.95),
+            "label_smoothing": 0.0,
+            "schedule": "cosine",
+            "average": "none",
+            "weight_decay": 0.1,
+        }
+
+    def implied(self, settings: dict[str, Any], data: Prepared) -> dict[str, Any]:
+        is_decoder = settings["model"]["family"] == "decoder"
+        return {"max_length": settings["training"]["context"]} if is_decoder else {}
+
+    def lesson(self, recipe: Recipe, data: Prepared, device: torch.device) -> Lesson:
+        training = recipe.training
+        rows = max(1, training.batch_tokens // training.context)
+        train = TextBatches(data.train.sides[0], context=training.context, rows=rows, seed=recipe.seed)
+        valid = TextBatches(data.valid.sides[0], context=training.context, rows=rows, seed=recipe.seed, shuffle=False)
+        objective = Language(training.label_smoothing)
+        prompt = torch.from_numpy(data.valid.sides[0].ids[:8].astype("int64"))[None].to(device)
+
+        def write(model: Any, texts: int, at_most: int | None) -> list[int]:
+            length = at_most or min(SAMPLE_TOKENS, training.context - 8)
+            return sample(model, model.start(1, room=length + 8), prompt, limit=length)
+
+        def evaluate(model: Any) -> Evaluation:
+            scores = predict(model, objective, valid, data.valid, device, limit=VALID_TOKENS)
+            text = data.tokenizers[0].decode([[*prompt[0].tolist(), *write(model, 1, None)]])[0]
+            return Evaluation(
+                -scores.bits_per_byte,
+                {"valid_loss": scores.loss, "perplexity": scores.perplexity, "bits_per_byte": scores.bits_per_byte},
+                tuple(text.splitlines()),
+            )
+
+        return Lesson(objective, train, valid, evaluate, 1, write)
+
+    def evaluate(self, trained: Trained, files: Sequence[Path], **options: Any) -> dict[str, Any]:
+        return surprise_of_text(trained, read_documents(files, on_bad_line=options.get("on_bad_line", "fail")))
+
+    def judge(self, trained: Trained, split: Split, stages: Stages) -> dict[str, Any]:
+        return judge_text(trained, split)
+
+    def headline(self, scores: dict[str, Any]) -> str:
+        return f"{scores['bits_per_byte']:.3f} bits per byte, perplexity {scores['perplexity']:.2f} per token"
+
+    def samples(self, best: Trained, split: Split) -> list[tuple[str, ...]]:
+        return [(best.generate("", tokens=120, seed=seed),) for seed in range(2)]
+
+
+TASK = Generate()

@@ -1,0 +1,140 @@
+"""What a task is: all that differs between learning to translate, to write, to fill a gap or to name a class.
+
+Reading, planning, training, resuming, scoring and reporting are written once, elsewhere. They ask these questions.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from heedful.data.batches import Batches
+from heedful.data.prepare import Prepared, Split
+from heedful.data.report import CorpusKind, Report
+from heedful.data.stages import Stages
+from heedful.objectives.objective import Objective
+from heedful.text.tokenizer import Tokenizer, TokenizerConfig
+from heedful.trained import Trained
+from heedful.training.choose import Appetite, Situation
+from heedful.training.loop import Evaluation
+from heedful.training.recipe import Recipe
+
+VALID_TOKENS = 200_000
+"""Labels of validation text judged at each evaluation, at most."""
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What the loop learns from, and how the model is judged on the way."""
+
+    objective: Objective
+    train: Batches
+    valid: Batches
+    evaluate: Callable[[nn.Module], Evaluation]
+    written: int = 0
+    """Texts the model writes at each evaluation, besides predicting the validation text."""
+    write: Callable[[Any, int, int | None], object] = lambda model, texts, at_most: None
+    """Writes so many of them, cut off after `at_most` tokens: to find out how long it takes."""
+
+
+class Task(ABC):
+    """One task. What is not abstract suits most."""
+
+    name: ClassVar[str]
+    kind: ClassVar[CorpusKind]
+    """How the doctor reads its files."""
+    verb: ClassVar[str]
+    """A model that …"""
+    note: ClassVar[str]
+    """What to know about its scores."""
+    shown: ClassVar[tuple[str, ...]]
+    """The columns of its samples."""
+    appetite: ClassVar[Appetite]
+
+    @abstractmethod
+    def amount(self, found: Report) -> str:
+        """How much there is to learn from, in words."""
+
+    @abstractmethod
+    def learn(self, recipe: Recipe, found: Report, stages: Stages) -> tuple[Tokenizer, ...]:
+        """Tokenizers from the training text."""
+
+    @abstractmethod
+    def encode(self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, stages: Stages) -> Prepared:
+        """The text as stores of ids. Stores that are there are opened; new ones need its number of characters."""
+
+    @abstractmethod
+    def held_out(self, characters: int) -> float:
+        """The share to validate on: enough to tell two models apart, and never so much that judging takes minutes."""
+
+    @abstractmethod
+    def vocabulary(self, characters: int) -> int:
+        """Grows slowly with the text: common words whole, rare ones in pieces."""
+
+    @abstractmethod
+    def model(self, situation: Situation) -> dict[str, Any]:
+        """The model's configuration, but for its vocabulary."""
+
+    @abstractmethod
+    def training(self, situation: Situation, model: dict[str, Any]) -> dict[str, Any]:
+        """Rates and regularisation; `steps` follow once a step has been timed."""
+
+    def implied(self, settings: dict[str, Any], data: Prepared) -> dict[str, Any]:
+        """Settings of the model that follow from other settings, or from the data, unless they are said."""
+        return {}
+
+    @abstractmethod
+    def lesson(self, recipe: Recipe, data: Prepared, device: torch.device) -> Lesson:
+        """Batches, objective and evaluation."""
+
+    @abstractmethod
+    def evaluate(self, trained: Trained, files: Sequence[Path], **options: Any) -> dict[str, Any]:
+        """Every score of a model on held-out files."""
+
+    @abstractmethod
+    def judge(self, trained: Trained, split: Split, stages: Stages) -> dict[str, Any]:
+        """The same for text already prepared: validation, where there is no test."""
+
+    @abstractmethod
+    def headline(self, scores: dict[str, Any]) -> str:
+        """The scores a person asks for first."""
+
+    @abstractmethod
+    def samples(self, best: Trained, split: Split) -> list[tuple[str, ...]]:
+        """What the model makes of validation text."""
+
+
+def learning(recipe: Recipe, characters: int, stages: Stages) -> dict[str, Any]:
+    """What learning a tokenizer takes, whatever the task: of so many characters a share that is enough."""
+    text = recipe.tokenizer
+    return {
+        "files": [Path(file) for file in recipe.data.train],
+        "config": TokenizerConfig(**{name: getattr(text, name) for name in TokenizerConfig.model_fields}),
+        "share": text.sample / max(1, characters),
+        "on_bad_line": recipe.data.on_bad_line,
+        "stages": stages,
+    }
+
+
+def reading(recipe: Recipe, stages: Stages) -> dict[str, Any]:
+    """What encoding the text takes, whatever the task."""
+    data = recipe.data
+    train, valid = ([Path(file) for file in files] for files in (data.train, data.valid))
+    return {
+        "train": train,
+        "valid": valid,
+        "held_out": data.held_out,
+        "on_bad_line": data.on_bad_line,
+        "stages": stages,
+    }
+
+
+def set_aside(recipe: Recipe) -> float:
+    """The share of the training files that is kept for validation."""
+    return 0.0 if recipe.data.valid else recipe.data.held_out
