@@ -89,6 +89,17 @@ class Tokenizer:
             spans[0] = spans[0]._replace(end=0)  # the space put before every text is not in the text
         return spans
 
+    def spell(self, ids: Sequence[int]) -> tuple[str, list[Span]]:
+        """The text of some tokens, and the characters each of them added to it.
+
+        A model may spell a word in other pieces than `encode` would, so these cannot be found from the text.
+        """
+        *shorter, text = self.decode([ids[:end] for end in range(len(ids) + 1)])
+        # A character still short of a byte decodes to "�", which the whole text has not: its bytes all start before it.
+        starts = [_agreed(part, text) for part in shorter]
+        ends = [max(start + 1, end) for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
+        return text, [Span(*span) for span in zip(ids, starts, ends, strict=True)]
+
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write tokenizer.json; the file appears whole or not at all."""
         file = Path(path)
@@ -151,6 +162,13 @@ def _some(texts: Iterable[str]) -> Iterator[str]:
         yield text
     if not found:
         raise DataError("there is no text to train a tokenizer on: nothing was given, or blanks only")
+
+
+def _agreed(part: str, text: str) -> int:
+    """How many characters both begin with."""
+    if text.startswith(part):
+        return len(part)
+    return next((place for place, (a, b) in enumerate(zip(part, text, strict=False)) if a != b), len(text))
 
 
 def _spelt(token: str) -> str:
