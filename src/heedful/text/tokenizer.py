@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,6 +76,26 @@ class Tokenizer:
             return [_spelt(token) for token in tokens]
         return [token.replace("▁", " ") for token in tokens]
 
+    def spellings(self, ids: Sequence[int], *, opening: bool = False) -> list[bytes]:
+        """The bytes that each token adds to a text, a leading space included.
+
+        `opening`: to a text without any, where the space that some vocabularies put before every word is left out.
+        """
+        self._check(ids)
+        if isinstance(self._rust.decoder, decoders.ByteLevel):
+            tokens = ["" if token in self._special else self._rust.id_to_token(token) or "" for token in ids]
+            return [bytes(BYTES[char] for char in token) if BYTES.keys() >= {*token} else b"" for token in tokens]
+        if opening:
+            return [text.encode() for text in self.decode([[token] for token in ids])]
+        before = len(self) - 1  # any token will do
+        (alone,), pairs = self.decode([[before]]), self.decode([[before, token] for token in ids])
+        return [pair[len(alone) :].encode() for pair in pairs]
+
+    @cached_property
+    def _special(self) -> frozenset[int]:
+        added = self._rust.get_added_tokens_decoder()
+        return frozenset(token for token, how in added.items() if how.special)
+
     def spans(self, text: str) -> list[Span]:
         """The tokens of one text, each with the characters it covers; together they cover the text.
 
@@ -88,17 +109,6 @@ class Tokenizer:
         if len(spans) > 1 and found.tokens[0] == "▁" and spans[1].start == 0:
             spans[0] = spans[0]._replace(end=0)  # the space put before every text is not in the text
         return spans
-
-    def spell(self, ids: Sequence[int]) -> tuple[str, list[Span]]:
-        """The text of some tokens, and the characters each of them added to it.
-
-        A model may spell a word in other pieces than `encode` would, so these cannot be found from the text.
-        """
-        *shorter, text = self.decode([ids[:end] for end in range(len(ids) + 1)])
-        # A character still short of a byte decodes to "�", which the whole text has not: its bytes all start before it.
-        starts = [_agreed(part, text) for part in shorter]
-        ends = [max(start + 1, end) for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
-        return text, [Span(*span) for span in zip(ids, starts, ends, strict=True)]
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write tokenizer.json; the file appears whole or not at all."""
@@ -162,13 +172,6 @@ def _some(texts: Iterable[str]) -> Iterator[str]:
         yield text
     if not found:
         raise DataError("there is no text to train a tokenizer on: nothing was given, or blanks only")
-
-
-def _agreed(part: str, text: str) -> int:
-    """How many characters both begin with."""
-    if text.startswith(part):
-        return len(part)
-    return next((place for place, (a, b) in enumerate(zip(part, text, strict=False)) if a != b), len(text))
 
 
 def _spelt(token: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from codecs import getincrementaldecoder
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp
@@ -34,8 +35,18 @@ def cut_text(text: str, tokenizer: Tokenizer, unit: Unit = "words") -> Cut:
 
 
 def cut_tokens(tokens: Sequence[int], tokenizer: Tokenizer, unit: Unit = "words") -> Cut:
-    """A text that a model wrote: its tokens are those it wrote."""
-    return _cut(*tokenizer.spell(tokens), unit)
+    """A text that a model wrote, in its own tokens: `encode` might spell the same words in others."""
+    decoder = getincrementaldecoder("utf-8")(errors="replace")
+    text, spans = "", []
+    for token, spelling in zip(tokens, _spellings(tokens, tokenizer), strict=True):
+        start = len(text)
+        text += decoder.decode(spelling)
+        spans.append(Span(token, start, max(start + 1, len(text))))  # half a character has a part in the whole one
+    return _cut(text + decoder.decode(b"", final=True), spans, unit)
+
+
+def _spellings(tokens: Sequence[int], tokenizer: Tokenizer) -> list[bytes]:
+    return [*tokenizer.spellings(tokens[:1], opening=True), *tokenizer.spellings(tokens[1:])]
 
 
 def words_of(text: str, unit: Unit = "words") -> list[str]:

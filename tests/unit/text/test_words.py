@@ -50,10 +50,7 @@ def test_spelling_follows_the_tokens_where_encoding_would_choose_others(tokenize
     whole = tokenizer.encode(["dogs are"])[0]
     split = [token for letter in "dogs are" for token in tokenizer.encode([letter])[0]]
     assert len(split) > len(whole)
-    text, spans = tokenizer.spell(split)
-    assert text == "dogs are"
-    assert [text[span.start : span.end] for span in spans] == list("dogs are")
-    assert cut_tokens(split, tokenizer).places == (*[range(1)] * 4, *[range(1, 2)] * 4)
+    assert cut_tokens(split, tokenizer) == Cut(("dogs", "are"), tuple(split), (*[range(1)] * 4, *[range(1, 2)] * 4))
 
 
 def test_bytes_of_one_character_all_belong_to_it(tokenizers: dict[str, Tokenizer]) -> None:
