@@ -25,12 +25,7 @@ class Patterns:
     """Stop texts and forbidden texts, over a vocabulary whose tokens are spelt with these bytes."""
 
     def __init__(
-        self,
-        spellings: Sequence[bytes],
-        *,
-        stop: Sequence[str] = (),
-        forbidden: Sequence[str] = (),
-        vocabulary: int = 0,
+        self, spellings: Sequence[bytes], *, stop: Sequence[str] = (), forbidden: Sequence[str] = (), vocabulary: int = 0
     ) -> None:
         self.stop, self.forbidden = tuple(stop), tuple(forbidden)
         self.forbidding = bool(forbidden)
