@@ -19,6 +19,8 @@ from heedful.generation.sampling import Draw
 from heedful.generation.search import Hypothesis
 from heedful.generation.spelling import spelt, until
 from heedful.generation.translate import translate_ids
+from heedful.inspection.alignment import Alignment, read_alignment
+from heedful.inspection.confidence import Confidence, read_confidence
 from heedful.text.tokenizer import Tokenizer
 
 TOKENIZER, TARGET_TOKENIZER = "tokenizer.json", "target_tokenizer.json"
@@ -32,10 +34,19 @@ def unwatched(done: int) -> None:
 
 
 class Trained:
-    """A model, its tokenizers and the folder they came from."""
+    """A model, its tokenizers, the folder they came from, and what was found out about it there."""
 
-    def __init__(self, model: Any, tokenizers: tuple[Tokenizer, ...] = (), folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        tokenizers: tuple[Tokenizer, ...] = (),
+        folder: Path | None = None,
+        *,
+        alignment: Alignment | None = None,
+        confidence: Confidence | None = None,
+    ) -> None:
         self.model, self.tokenizers, self.folder = model, tokenizers, folder
+        self.alignment, self.confidence = alignment, confidence
 
     @property
     def device(self) -> torch.device:
@@ -149,4 +160,5 @@ def load(folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") 
     path = Path(folder)
     model = load_model(path, device=device)
     files = [path / name for name in (TOKENIZER, TARGET_TOKENIZER)]
-    return Trained(model, tuple(Tokenizer.load(file) for file in files if file.is_file()), path)
+    tokenizers = tuple(Tokenizer.load(file) for file in files if file.is_file())
+    return Trained(model, tokenizers, path, alignment=read_alignment(path), confidence=read_confidence(path))
