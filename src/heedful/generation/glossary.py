@@ -31,8 +31,8 @@ class Glossary:
             source, target = _entry(f"{path}:{number}", line.rstrip("\n"))
             if terms.get(source, target) != target:
                 raise DataError(
-                    f"{path}:{number}: '{source}' must become '{target}', but '{terms[source]}' says line "
-                    f"{lines[source]}; keep one of them"
+                    f"{path}:{number}: '{source}' must become '{target}', but line {lines[source]} says "
+                    f"'{terms[source]}'; keep one of them"
                 )
             terms[source] = target
             lines.setdefault(source, number)

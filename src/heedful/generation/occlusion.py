@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from heedful.text.special import END, PAD, START
+from heedful.generation.translate import has_end_of_positions, padded
+from heedful.text.special import END, START
 from heedful.text.tokenizer import Span, Tokenizer
 
 Debts = NDArray[np.float64]
@@ -30,13 +31,14 @@ class InWords(NamedTuple):
 
 
 def debts(
-    model: Any, tokenizers: tuple[Tokenizer, ...], pairs: Sequence[tuple[InWords, InWords]], *, tokens: int = 2048
+    model: Any, tokenizers: tuple[Tokenizer, ...], pairs: Sequence[tuple[InWords, InWords]], *, tokens: int = 1024
 ) -> list[Debts]:
     """For each source and target what every target word owes to every source word."""
+    room = model.config.max_length - 1 if has_end_of_positions(model) else None
     rows: list[tuple[list[int], list[int]]] = []
     for source, target in pairs:
         read = tokenizers[0].spans(source.text)
-        written = [span.token for span in tokenizers[-1].spans(target.text)]
+        written = [span.token for span in tokenizers[-1].spans(target.text)][:room]
         rows.append(([span.token for span in read], written))
         rows += [([span.token for span in read if not _overlap(span, word)], written) for word in source.words]
     scored = iter(forced(model, rows, tokens=tokens))
@@ -44,17 +46,17 @@ def debts(
 
 
 def _debts(scored: Iterator[NDArray[np.float64]], tokenizer: Tokenizer, source: InWords, target: InWords) -> Debts:
-    spans = tokenizer.spans(target.text)
+    full = next(scored)
+    spans = tokenizer.spans(target.text)[: len(full)]
     belongs = np.array([[_overlap(span, word) for word in target.words] for span in spans], np.float64)
     belongs = belongs.reshape(len(spans), len(target.words))
-    full = next(scored)
     lost = np.array([full - next(scored) for _ in source.words]).reshape(len(source.words), len(spans))
     return np.maximum(lost @ belongs, 0.0)
 
 
 @torch.inference_mode()
 def forced(
-    model: Any, pairs: Sequence[tuple[list[int], list[int]]], *, tokens: int = 2048
+    model: Any, pairs: Sequence[tuple[list[int], list[int]]], *, tokens: int = 1024
 ) -> list[NDArray[np.float64]]:
     """log p of each target token, given the source and the target tokens before it; like lengths share a batch."""
     device = model.table.weight.device
@@ -63,23 +65,12 @@ def forced(
     while order:
         size = max(1, tokens // (len(pairs[order[0]][1]) + 1))
         rows, order = order[:size], order[size:]
-        source = _padded([[*pairs[i][0], END] for i in rows]).to(device)
-        lengths = torch.tensor([len(pairs[i][0]) + 1 for i in rows], device=device)
-        target = _padded([[START, *pairs[i][1]] for i in rows]).to(device)
-        logits = model.extend(target[:, :-1], model.start(source, lengths)) if target.shape[1] > 1 else None
-        for row, i in enumerate(rows):
-            written = target[row, 1 : len(pairs[i][1]) + 1]
-            scores = torch.zeros(0) if logits is None else logits[row, : len(written)].float().log_softmax(-1)
-            found = scores.gather(1, written[:, None])[:, 0] if len(written) else torch.zeros(0)
-            results[i] = found.double().cpu().numpy()
+        source, lengths = padded([[*pairs[i][0], END] for i in rows], device)
+        target, _ = padded([[START, *pairs[i][1]] for i in rows], device)
+        scores = model.extend(target, model.start(source, lengths)).float().log_softmax(-1)
+        found = scores[:, :-1].gather(2, target[:, 1:, None])[:, :, 0].double().cpu().numpy()
+        results |= {i: found[row, : len(pairs[i][1])] for row, i in enumerate(rows)}
     return [results[i] for i in range(len(pairs))]
-
-
-def _padded(rows: Sequence[Sequence[int]]) -> torch.Tensor:
-    batch = torch.full((len(rows), max(map(len, rows))), PAD)
-    for row, ids in enumerate(rows):
-        batch[row, : len(ids)] = torch.tensor(ids)
-    return batch
 
 
 def _overlap(span: Span, word: tuple[int, int]) -> bool:
