@@ -40,6 +40,12 @@ class Decoding(Config):
     """What a translation must begin with."""
     forbidden: tuple[str, ...] = ()
     """Texts that must not be written."""
+    glossary: str | dict[str, str] | None = None
+    """Source terms with the target terms they require: a file of them, or the terms themselves."""
+    keep: bool = True
+    """Placeholders, tags and addresses come out as they went in."""
+    alignments: bool = False
+    """Which source word made which word."""
     exact: bool = False
     """Every bit the same in any company, at the price of speed."""
 
