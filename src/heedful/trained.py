@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,26 @@ import torch
 
 from heedful.errors import UsageError
 from heedful.folder import load_model
-from heedful.generation.generate import generate_ids
-from heedful.generation.options import LENGTH, for_prompts
-from heedful.generation.translate import translate_texts
+from heedful.generation.answers import Continuation, Translation
+from heedful.generation.engine import Progress, Translator, Writer, make_rules, prompt_warnings, windows
+from heedful.generation.generate import generate_ids, generate_tokens, reach
+from heedful.generation.options import LENGTH, Decoding, for_prompts
+from heedful.generation.sampling import Draw
+from heedful.generation.search import Hypothesis
+from heedful.generation.spelling import spelt, until
+from heedful.generation.translate import translate_ids
 from heedful.inspection.alignment import Alignment, read_alignment
 from heedful.inspection.confidence import Confidence, read_confidence
 from heedful.text.tokenizer import Tokenizer
 
 TOKENIZER, TARGET_TOKENIZER = "tokenizer.json", "target_tokenizer.json"
+RECURRENT_REACH = 256
+"""A recurrent translator has no table that ends, but it was trained on texts no longer than this."""
+KINDS = {"translate": "a translator", "generate": "a language model", "encode": "an encoder"}
+
+
+def unwatched(done: int) -> None:
+    """Nobody wants to know how far it is."""
 
 
 class Trained:
@@ -47,38 +59,100 @@ class Trained:
         family: str = self.model.config.family
         return {"encoder": "encode"}.get(family, "translate" if family.endswith("encoder_decoder") else "generate")
 
-    def translate(
-        self,
-        texts: str | Sequence[str],
-        *,
-        beam: int = 4,
-        length_penalty: float = 1.0,
-        progress: Callable[[int], object] = lambda _: None,
-    ) -> Any:
-        """A text for a text, a list for a list, by beam search (beam=1: greedy)."""
-        self.check("translate")
-        many = [texts] if isinstance(texts, str) else list(texts)
-        found = translate_texts(
-            self.model, self.tokenizers, many, beam=beam, length_penalty=length_penalty, progress=progress
-        )
-        return found[0] if isinstance(texts, str) else found
+    def translate(self, texts: str | Sequence[str], *, progress: Progress = unwatched, **options: Any) -> Any:
+        """A text for a text, a list for a list. Options are those of `Decoding`: beam, length_penalty, …"""
+        translator = self._translator(options)
+        if isinstance(texts, str):
+            return translator.texts([texts])[0]
+        return translator.texts(list(texts), progress)
+
+    def translations(
+        self, texts: Iterable[str | None], *, progress: Progress = unwatched, **options: Any
+    ) -> Iterator[Translation]:
+        """One translation a text, in order, with its words, rivals and warnings, as soon as a few are done.
+
+        A stream may say None where no more texts are waiting: those it gave before are then translated at once.
+        """
+        translator = self._translator(options)
+        return (answer for window in windows(texts) for answer in translator.translations(window, progress))
 
     def generate(self, prompt: str = "", **options: Any) -> str:
-        """Go on from a prompt; gives back prompt and continuation."""
-        self.check("generate")
-        decoding = for_prompts(options)
-        ids = self.tokenizers[0].encode([prompt])[0]
-        ((found, *_),) = generate_ids(
-            self.model, [ids], limit=decoding.max_length or LENGTH, draw=decoding.draw, beam=decoding.width(1)
-        )
-        return prompt + self.tokenizers[0].decode([found.tokens])[0]
+        """Go on from a prompt; gives back prompt and continuation. Options are those of `Decoding`."""
+        (answer,) = self.continuations([prompt], **options)
+        return prompt + answer.text
+
+    def continuations(
+        self, prompts: Iterable[str | None], *, progress: Progress = unwatched, **options: Any
+    ) -> Iterator[Continuation]:
+        """One continuation a prompt, in order, as soon as a few are done; see `translations`."""
+        decoding = self._for_prompts(options)
+        writer = Writer(self._generate(decoding), self.tokenizers[0], decoding, reach(self.model))
+        return (answer for window in windows(prompts) for answer in writer.continuations(window, progress))
+
+    def stream(self, prompt: str = "", **options: Any) -> Iterator[str]:
+        """What `generate` writes after the prompt, piece by piece, each as soon as it is sure."""
+        decoding = self._for_prompts(options)
+        if decoding.width(1) > 1 or decoding.n_best > 1:
+            raise UsageError("a beam decides at the end, and several answers would be mixed: one text streams, no more")
+        tokenizer = self.tokenizers[0]
+        (ids,) = tokenizer.encode([prompt])
+        rules = make_rules(decoding, tokenizer, self.model.config.vocabulary)
+        draw = decoding.draw or Draw(temperature=0.0)
+        found = generate_tokens(self.model, ids, limit=decoding.max_length or LENGTH, draw=draw, rules=rules)
+        return until(spelt(found, tokenizer, after=prompt), decoding.stop)
+
+    def warnings(self, prompt: str) -> tuple[str, ...]:
+        """What the model will not see, or not understand, of a prompt."""
+        return tuple(prompt_warnings(self.tokenizers[0].encode([prompt])[0], reach(self.model)))
 
     def check(self, wanted: str) -> None:
         """Refuse what this model was not made for, naming what it was."""
         if self.task != wanted:
-            raise UsageError(f"this model does not {wanted}: it is a {self.model.config.family}; use {self.task}")
+            use = f"use `{self.task}`" if self.task != "encode" else f"it does not {wanted}"
+            raise UsageError(f"{self.folder or 'this'} is {KINDS[self.task]}; {use}")
         if not self.tokenizers:
             raise UsageError(f"{self.folder or 'this model'} has no {TOKENIZER}: give ids to its model instead")
+
+    def _translator(self, options: dict[str, Any]) -> Translator:
+        self.check("translate")
+        decoding = Decoding(**options)
+        length = getattr(self.model.config, "max_length", RECURRENT_REACH)
+        return Translator(self._translate(decoding), self.tokenizers, decoding, length)
+
+    def _translate(self, decoding: Decoding) -> Callable[..., list[list[Hypothesis]]]:
+        config = self.model.config
+        options = self._searching(decoding, decoding.width(), config.target_vocabulary or config.vocabulary)
+
+        def search(sources: Sequence[Sequence[int]], **own: Any) -> list[list[Hypothesis]]:
+            most = None if decoding.max_length is None else [decoding.max_length] * len(sources)
+            return translate_ids(self.model, sources, at_most=most, **options, **own)
+
+        return search
+
+    def _generate(self, decoding: Decoding) -> Callable[..., list[list[Hypothesis]]]:
+        options = self._searching(decoding, decoding.width(1), self.model.config.vocabulary)
+
+        def search(prompts: Sequence[Sequence[int]], **own: Any) -> list[list[Hypothesis]]:
+            return generate_ids(self.model, prompts, limit=decoding.max_length or LENGTH, **options, **own)
+
+        return search
+
+    def _searching(self, decoding: Decoding, beam: int, vocabulary: int) -> dict[str, Any]:
+        return {
+            "beam": beam,
+            "length_penalty": decoding.length_penalty,
+            "n_best": decoding.n_best,
+            "draw": decoding.draw,
+            "rules": make_rules(decoding, self.tokenizers[-1], vocabulary),
+            "exact": decoding.exact,
+        }
+
+    def _for_prompts(self, options: dict[str, Any]) -> Decoding:
+        self.check("generate")
+        decoding = for_prompts(options)
+        if decoding.prefix:
+            raise UsageError("a prefix is for translations; after a prompt, put it at the prompt's end")
+        return decoding
 
 
 def load(folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") -> Trained:

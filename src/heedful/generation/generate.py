@@ -57,9 +57,7 @@ def generate_ids(
 
 
 @torch.inference_mode()
-def generate_tokens(
-    model: Any, prompt: Sequence[int], *, limit: int, draw: Draw, rules: Rules = FREE
-) -> Iterator[int]:
+def generate_tokens(model: Any, prompt: Sequence[int], *, limit: int, draw: Draw, rules: Rules = FREE) -> Iterator[int]:
     """The tokens after one prompt, each as soon as it is chosen; the same ones that `generate_ids` gives."""
     opening = torch.tensor([list(prompt) or [END]], device=model.table.weight.device)
     window = reach(model)

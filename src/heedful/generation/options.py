@@ -64,7 +64,9 @@ class Decoding(Config):
         bounds = {"top_k": self.top_k, "top_p": self.top_p < 1, "min_p": self.min_p}
         if not self.temperature and any(bounds.values()):
             name = next(name for name, given in bounds.items() if given)
-            raise ValueError(f"{name} bounds what is drawn by chance, and temperature 0 leaves none: give a temperature")
+            raise ValueError(
+                f"{name} bounds what is drawn by chance, and temperature 0 leaves none: give a temperature"
+            )
         if not self.temperature and self.n_best > self.width():
             raise ValueError(f"a beam of {self.beam} finds no {self.n_best} best: ask for a beam of {self.n_best}")
         if self.max_length is not None and self.min_length > self.max_length:

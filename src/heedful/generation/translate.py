@@ -66,7 +66,9 @@ def batches(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
         start += size
 
 
-def padded(texts: Sequence[Sequence[int]], device: torch.device) -> tuple[Int[Tensor, "batch n"], Int[Tensor, " batch"]]:
+def padded(
+    texts: Sequence[Sequence[int]], device: torch.device
+) -> tuple[Int[Tensor, "batch n"], Int[Tensor, " batch"]]:
     """Texts as one tensor, and their lengths."""
     longest = max(len(text) for text in texts)
     ids = torch.tensor([[*text, *[PAD] * (longest - len(text))] for text in texts])

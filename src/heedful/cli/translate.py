@@ -1,0 +1,61 @@
+"""heedful translate: texts in, translations out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from heedful.cli import decoding as about
+from heedful.cli.options import AsJson, Device
+from heedful.cli.streams import Notes, answers_to, lines_of, progress
+
+if TYPE_CHECKING:
+    from heedful.generation.answers import Translation
+
+
+def translate(
+    model: Annotated[Path, typer.Argument(help="A model folder.")],
+    text: Annotated[list[str] | None, typer.Argument(help="Texts; without any, lines of standard input.")] = None,
+    input_: about.Input = None,
+    output: about.Output = None,
+    as_json: AsJson = False,
+    beam: about.Beam = None,
+    length_penalty: about.LengthPenalty = None,
+    n_best: about.NBest = None,
+    temperature: about.Temperature = None,
+    top_k: about.TopK = None,
+    top_p: about.TopP = None,
+    min_p: about.MinP = None,
+    repetition_penalty: about.RepetitionPenalty = None,
+    seed: about.Seed = None,
+    min_length: about.MinLength = None,
+    max_length: about.MaxLength = None,
+    stop: about.Stop = None,
+    prefix: Annotated[str | None, typer.Option(help="What each translation must begin with.")] = None,
+    forbid: about.Forbidden = None,
+    exact: about.Exact = False,
+    on_bad_line: about.SkipBad = "fail",
+    device: Device = "auto",
+) -> None:
+    """Translate TEXT, or lines of standard input or a file: exactly one line out for each line in."""
+    options = about.given(locals())
+    trained = about.ready(model, "translate", device)
+    notes = Notes()
+    with progress(input_, output) as watch:
+        found = trained.translations(lines_of(text, input_, on_bad_line, notes, watch), **options)
+        with answers_to(output) as write:
+            for number, answer in enumerate(found, 1):
+                write(json.dumps(answer.to_json(), ensure_ascii=False) if as_json else _plain(answer))
+                for warning in answer.warnings:
+                    notes(number, warning)
+    notes.close()
+
+
+def _plain(answer: Translation) -> str:
+    """The translation; several stand side by side, between tabs."""
+    if not answer.rivals:
+        return answer.text
+    return "\t".join(each.text.replace("\t", " ") for each in (answer, *answer.rivals))
