@@ -117,7 +117,8 @@ class Trained:
         self.check("translate")
         decoding = Decoding(**options)
         length = getattr(self.model.config, "max_length", RECURRENT_REACH)
-        return Translator(self._translate(decoding), self.tokenizers, decoding, length)
+        trust = self.confidence or Confidence()
+        return Translator(self._translate(decoding), self.tokenizers, decoding, length, trust.unit, trust)
 
     def _translate(self, decoding: Decoding) -> Callable[..., list[list[Hypothesis]]]:
         config = self.model.config

@@ -20,7 +20,7 @@ from heedful.generation.spelling import spelt, until
 from heedful.text.sentences import Piece, rejoin, split
 from heedful.text.special import UNKNOWN
 from heedful.text.tokenizer import Tokenizer
-from heedful.text.words import cut_tokens, word_probabilities
+from heedful.text.words import Unit, cut_tokens, word_probabilities, words_of
 
 FIRST_WINDOW, WINDOW = 16, 1024
 Search = Callable[..., list[list[Hypothesis]]]
@@ -69,6 +69,10 @@ class Translator:
     tokenizers: tuple[Tokenizer, ...]
     decoding: Decoding
     reach: int
+    unit: Unit = "words"
+    """What its words are."""
+    trust: Callable[[float], float] = float
+    """From the probability a model gives a word to how often such words are right."""
 
     def texts(self, window: Sequence[str], progress: Progress = lambda _: None) -> list[str]:
         """The best translations alone."""
@@ -133,8 +137,9 @@ class Translator:
 
     def _alone(self, source: str, found: Hypothesis) -> Translation:
         text = self._text(found)
-        words = words_of(found, self.tokenizers[-1])[: len(text.split())]
-        return Translation(source, text, found.log_probability, found.score, words)
+        words = likely_words(found, self.tokenizers[-1], self.unit)[: len(words_of(text, self.unit))]
+        trusted = tuple(replace(word, probability=self.trust(word.probability)) for word in words)
+        return Translation(source, text, found.log_probability, found.score, trusted)
 
     def _warnings(self, found: Found) -> Iterator[str]:
         if len(found.hypotheses) > 1:
@@ -169,7 +174,7 @@ class Writer:
 
     def _alone(self, prompt: str, found: Hypothesis) -> Continuation:
         text = "".join(until(spelt(found.tokens, self.tokenizer, after=prompt), self.decoding.stop))
-        words = words_of(found, self.tokenizer)[: len(text.split())]
+        words = likely_words(found, self.tokenizer)[: len(text.split())]
         return Continuation(prompt, text, found.log_probability, found.score, words)
 
 
@@ -191,9 +196,9 @@ def prompt_warnings(ids: Sequence[int], reach: int | None) -> Iterator[str]:
         yield f"{unknown:,} of the prompt's {len(ids):,} tokens are unknown to the model"
 
 
-def words_of(found: Hypothesis, tokenizer: Tokenizer) -> tuple[Word, ...]:
+def likely_words(found: Hypothesis, tokenizer: Tokenizer, unit: Unit = "words") -> tuple[Word, ...]:
     """Words with their probabilities."""
-    cut = cut_tokens(found.tokens, tokenizer)
+    cut = cut_tokens(found.tokens, tokenizer, unit)
     return tuple(Word(*word) for word in word_probabilities(cut, found.token_log_probabilities))
 
 
