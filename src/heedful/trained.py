@@ -13,7 +13,7 @@ import torch
 from heedful.errors import UsageError
 from heedful.folder import load_model
 from heedful.generation.answers import Continuation, Translation
-from heedful.generation.engine import Progress, Search, make_rules, unwatched, windows
+from heedful.generation.engine import FIRST_WINDOW, WINDOW, Progress, Search, make_rules, unwatched, windows
 from heedful.generation.generate import generate_ids, generate_tokens, reach
 from heedful.generation.glossary import Glossary
 from heedful.generation.options import LENGTH, Decoding, for_prompts
@@ -75,7 +75,8 @@ class Trained:
         A stream may say None where no more texts are waiting: those it gave before are then translated at once.
         """
         translator = self._translator(options)
-        return (answer for window in windows(texts) for answer in translator.translations(window, progress))
+        first = WINDOW if isinstance(texts, Sequence) else FIRST_WINDOW  # of a stream, the first answers come soon
+        return (answer for window in windows(texts, first) for answer in translator.translations(window, progress))
 
     def generate(self, prompt: str = "", **options: Any) -> str:
         """Go on from a prompt; gives back prompt and continuation. Options are those of `Decoding`."""

@@ -15,12 +15,10 @@ from heedful.data.store import Sequences
 from heedful.evaluation.calibration import draw_reliability, judged_words, reliability, token_reliability
 from heedful.evaluation.predict import predict
 from heedful.evaluation.scores import text_scores
-from heedful.generation.translate import translate_ids
 from heedful.inspection.confidence import Confidence
 from heedful.objectives.language import Language
 from heedful.objectives.translation import Translation
 from heedful.text.special import END
-from heedful.text.words import cut_tokens, word_probabilities
 from heedful.trained import Trained
 
 BATCH_TOKENS = 4096
@@ -62,22 +60,17 @@ def judge_pairs(
     """
     sources, targets = (list(side) for side in zip(*pairs, strict=True))
     confidence = trained.confidence or Confidence()
+    plain = Trained(
+        trained.model,
+        trained.tokenizers,
+        trained.folder,
+        confidence=Confidence(unit=confidence.unit),
+        reading=trained.reading,
+    )
     with stages("translating", len(sources)) as watch:
-        found = translate_ids(
-            trained.model,
-            trained.tokenizers[0].encode(sources),
-            beam=beam,
-            length_penalty=length_penalty,
-            progress=watch,
-        )
-    outputs = trained.tokenizers[-1].decode([best.tokens for best, *_ in found])
-    scores = text_scores(outputs, targets).to_json()
-    words = [
-        word_probabilities(
-            cut_tokens(best.tokens, trained.tokenizers[-1], confidence.unit), best.token_log_probabilities
-        )
-        for best, *_ in found[fitted:]
-    ]
+        found = list(plain.translations(sources, beam=beam, length_penalty=length_penalty, progress=watch))
+    scores = text_scores([answer.text for answer in found], targets).to_json()
+    words = [[(word.text, word.probability) for word in answer.words] for answer in found[fitted:]]
     said, right = judged_words(words, targets[fitted:], confidence.unit)
     curves = {"raw": reliability(said, right)}
     calibration = {"word_calibration_error": curves["raw"].error}
