@@ -6,8 +6,11 @@ from heedful.cli.app import app
 from heedful.cli.demo import demo
 from heedful.cli.doctor import doctor
 from heedful.cli.evaluate import evaluate
+from heedful.cli.export import export
+from heedful.cli.import_ import import_
 from heedful.cli.plan import plan
 from heedful.cli.train import train
 
-for command in (demo, doctor, plan, train, evaluate):
+for command in (demo, doctor, plan, train, evaluate, export):
     app.command()(command)
+app.command("import")(import_)
