@@ -11,9 +11,9 @@ import torch
 
 from heedful.errors import UsageError
 from heedful.folder import load_model
-from heedful.generation.sampling import sample
+from heedful.generation.generate import generate_ids
+from heedful.generation.options import LENGTH, for_prompts
 from heedful.generation.translate import translate_texts
-from heedful.text.special import END
 from heedful.text.tokenizer import Tokenizer
 
 TOKENIZER, TARGET_TOKENIZER = "tokenizer.json", "target_tokenizer.json"
@@ -52,14 +52,15 @@ class Trained:
         )
         return found[0] if isinstance(texts, str) else found
 
-    def generate(self, prompt: str = "", *, tokens: int = 100, temperature: float = 0.8, seed: int = 0) -> str:
+    def generate(self, prompt: str = "", **options: Any) -> str:
         """Go on from a prompt; gives back prompt and continuation."""
         self.check("generate")
-        ids = self.tokenizers[0].encode([prompt])[0] or [END]  # a new document begins where one ended
-        start = torch.tensor([ids], device=self.device)
-        state = self.model.start(1, room=len(ids) + tokens)
-        found = sample(self.model, state, start, limit=tokens, temperature=temperature, seed=seed)
-        return prompt + self.tokenizers[0].decode([found])[0]
+        decoding = for_prompts(options)
+        ids = self.tokenizers[0].encode([prompt])[0]
+        ((found, *_),) = generate_ids(
+            self.model, [ids], limit=decoding.max_length or LENGTH, draw=decoding.draw, beam=decoding.width(1)
+        )
+        return prompt + self.tokenizers[0].decode([found.tokens])[0]
 
     def check(self, wanted: str) -> None:
         """Refuse what this model was not made for, naming what it was."""

@@ -66,7 +66,7 @@ def describe_data(recipe: Recipe, data: Prepared) -> dict[str, str]:
 def samples(best: Trained, data: Prepared, number: int = 5) -> list[tuple[str, ...]]:
     """What the model makes of validation text."""
     if best.task == "generate":
-        return [(best.generate("", tokens=120, seed=seed),) for seed in range(2)]
+        return [(best.generate("", max_length=120, seed=seed),) for seed in range(2)]
     shown = data.valid.texts[:number]
     outputs = best.translate([source for source, _ in shown])
     return [(source, output, target) for (source, target), output in zip(shown, outputs, strict=True)]

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from heedful.data.batches import Batches
 from heedful.data.prepare import Prepared
-from heedful.generation.sampling import sample
+from heedful.generation.generate import generate_ids
+from heedful.generation.sampling import Draw
 from heedful.generation.translate import translate_ids
 from heedful.models.build import build
 from heedful.models.config import ModelConfig
@@ -140,9 +141,8 @@ def write(model: Any, data: Prepared, texts: int, at_most: int | None = None) ->
 
 def time_sample(model: Any, recipe: Recipe) -> float:
     """Seconds to write one text."""
-    prompt = torch.full((1, 8), END, device=model.table.weight.device)
-    length = min(SAMPLE_TOKENS, recipe.training.context - 8)
-    return _clock(lambda: sample(model, model.start(1, room=length + 8), prompt, limit=length))
+    length = min(SAMPLE_TOKENS, recipe.training.context)
+    return _clock(lambda: generate_ids(model, [[END] * 8], limit=length, draw=Draw()))
 
 
 def _clock(work: Callable[..., object], *given: Any) -> float:

@@ -13,7 +13,8 @@ from heedful.data.batches import Batches, PairBatches, TextBatches
 from heedful.data.prepare import Prepared
 from heedful.evaluation.predict import predict
 from heedful.evaluation.scores import sample_bleu
-from heedful.generation.sampling import sample
+from heedful.generation.generate import generate_ids
+from heedful.generation.sampling import Draw
 from heedful.generation.translate import translate_texts
 from heedful.objectives.language import Language
 from heedful.objectives.objective import Objective
@@ -90,10 +91,10 @@ def language(recipe: Recipe, data: Prepared, device: torch.device) -> Task:
 
     def evaluate(model: Any) -> Evaluation:
         scores = predict(model, objective, valid, data.valid, device, limit=VALID_TOKENS)
-        prompt = torch.from_numpy(data.valid.sides[0].ids[:8].astype("int64"))[None].to(device)
-        length = min(SAMPLE_TOKENS, training.context - 8)
-        found = sample(model, model.start(1, room=length + 8), prompt, limit=length)
-        text = data.tokenizers[0].decode([[*prompt[0].tolist(), *found]])[0]
+        prompt = data.valid.sides[0].ids[:8].tolist()
+        length = min(SAMPLE_TOKENS, training.context)
+        ((found,),) = generate_ids(model, [prompt], limit=length, draw=Draw())
+        text = data.tokenizers[0].decode([[*prompt, *found.tokens]])[0]
         return Evaluation(
             -scores.bits_per_byte,
             {"valid_loss": scores.loss, "perplexity": scores.perplexity, "bits_per_byte": scores.bits_per_byte},
