@@ -64,7 +64,7 @@ def names(cell: Cell) -> list[list[str]]:
 
 
 def by_torch(cell: Cell, folder: Path, device: str) -> Decode:
-    from heedful.generation.search import log_softmax
+    from heedful.generation.draft import log_softmax
     from heedful.generation.translate import translate_ids
 
     model, texts = cell.model().to(device), cell.texts()
@@ -95,14 +95,14 @@ def by_engine(quantisation: str) -> Callable[[Cell, Path, str], Decode]:
     def make(cell: Cell, folder: Path, device: str) -> Decode:
         from heedful.generation.ctranslate2 import CTranslate2
 
-        engine, texts = CTranslate2(folder / quantisation, names(cell), cell.width), cell.texts()
+        engine, texts = CTranslate2(folder / quantisation, names(cell), cell.model().config), cell.texts()
         options: dict[str, Any] = {"beam": cell.beam}
         if cell.family == "pairs":
             options |= {"at_most": [cell.wrote] * cell.rows, "tokens": 10**9, "each_token": False}
             ask: Any = engine.translate_ids
         else:
             options |= {"limit": cell.wrote}
-            ask = engine.continue_ids
+            ask = engine.generate_ids
         return lambda: sum(len(each[0].tokens) for each in ask(texts, **options))
 
     return make
@@ -158,7 +158,7 @@ def ctranslate2_itself(quantisation: str) -> Callable[[Cell, Path, str], Decode]
 
 def without_cache(cell: Cell, folder: Path, device: str) -> Decode:
     """Every step reads everything written so far again."""
-    from heedful.generation.search import log_softmax
+    from heedful.generation.draft import log_softmax
 
     model = cell.model().to(device)
     if device == "cuda":

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import rmtree
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from heedful.errors import CheckpointError, HeedfulError, UsageError, nearest
 from heedful.folder import load_model, save
 from heedful.interop.ctranslate2 import Quantisation, export_ctranslate2
 from heedful.interop.huggingface import choose_layout, export_model
 from heedful.interop.onnx import export_onnx
+from heedful.interop.renumber import our_order, renumbered, renumbered_tokenizer, their_roles
 from heedful.interop.tokenizers import export_tokenizer, import_tokenizer
-from heedful.text.special import END, NEVER_WRITTEN, PAD, START
+from heedful.text.special import END, NEVER_WRITTEN, PAD, SPECIAL_TOKENS, START
 from heedful.trained import TARGET_TOKENIZER, TOKENIZER, Trained, load
 
 Format = Literal["huggingface", "ctranslate2", "onnx"]
@@ -40,43 +42,52 @@ def export(
     if quantisation != "float32" and to != "ctranslate2":
         raise UsageError(f"{quantisation} weights are for ctranslate2; {to} gets float32")
     trained = model if isinstance(model, Trained) else load(model)
-    try:
-        with _new(Path(folder)) as aside:
-            if to == "ctranslate2":
-                _to_ctranslate2(trained, aside, quantisation)
-            elif to == "onnx":
-                export_onnx(trained.model, aside)
-                _copy_tokenizers(trained, aside)
-            else:
-                _to_huggingface(trained, aside)
-    except UsageError as error:
-        others = {"huggingface": "ctranslate2 or onnx", "ctranslate2": "onnx"}.get(to)
-        raise UsageError(f"{error}; export to {others} instead" if others and "express" in str(error) else str(error)) from None
+    with _new(Path(folder)) as aside:
+        if to == "ctranslate2":
+            _to_ctranslate2(trained, aside, quantisation)
+        elif to == "onnx":
+            export_onnx(trained.model, aside)
+            _copy_tokenizers(trained, aside)
+        else:
+            _to_huggingface(trained, aside)
     return Path(folder)
 
 
 def import_folder(theirs: str | os.PathLike[str], folder: str | os.PathLike[str]) -> Trained:
-    """A model folder of ours from one in a Hugging Face layout."""
+    """A model folder of ours from one in a Hugging Face layout.
+
+    A model that writes gets our ids for its special tokens, since every search here knows them by these.
+    """
     source = Path(theirs)
     model = load_model(source)
-    files = {source / TOKENIZER: TOKENIZER, source / TARGET / TOKENIZER: TARGET_TOKENIZER}
-    tokenizers = {name: import_tokenizer(file) for file, name in files.items() if file.is_file()}
+    places = [file for file in (source / TOKENIZER, source / TARGET / TOKENIZER) if file.is_file()]
+    tokenizers = [import_tokenizer(file) for file in places]
+    if tokenizers and model.config.family != "encoder":
+        roles = their_roles(source, tokenizers[0])
+        if roles != list(range(len(SPECIAL_TOKENS))):
+            if len(tokenizers) > 1 or model.config.target_vocabulary:
+                raise CheckpointError(f"{source}: two vocabularies with special tokens of their own cannot be imported")
+            order = our_order(roles, model.config.vocabulary)
+            model = renumbered(model, order, roles[START])
+            tokenizers = [renumbered_tokenizer(tokenizers[0], order)]
+    trained = Trained(model, tuple(tokenizers), Path(folder))
     with _new(Path(folder)) as aside:
         save(model, aside)
-        for name, tokenizer in tokenizers.items():
-            tokenizer.save(aside / name)
-    return load(folder)
+        _copy_tokenizers(trained, aside)
+    return trained
 
 
 def _to_huggingface(trained: Trained, folder: Path) -> None:
-    config = trained.model.config
-    layout = choose_layout(trained.model)
-    special = {"pad_token_id": PAD, "bos_token_id": START, "eos_token_id": END}
+    model, config = trained.model, trained.model.config
+    layout = choose_layout(model)
+    special: dict[str, Any] = {"pad_token_id": PAD, "bos_token_id": START, "eos_token_id": END}
     if config.family == "encoder_decoder":
-        special |= {"decoder_start_token_id": START}
-    export_model(trained.model, folder, layout, **special)
-    places = (folder, folder / TARGET)
-    for tokenizer, place in zip(trained.tokenizers, places, strict=False):
+        special |= {"decoder_start_token_id": START, "forced_eos_token_id": None}
+    export_model(model, folder, layout, **special)
+    if config.family != "encoder":
+        how = {**special, "suppress_tokens": NEVER_WRITTEN, "max_length": config.max_length}
+        (folder / "generation_config.json").write_text(json.dumps(how, indent=2) + "\n", encoding="utf-8")
+    for tokenizer, place in zip(trained.tokenizers, (folder, folder / TARGET), strict=False):
         export_tokenizer(tokenizer, place, config)
 
 

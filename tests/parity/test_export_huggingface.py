@@ -20,8 +20,8 @@ pytestmark = pytest.mark.usefixtures("quiet_transformers")
 
 def best(trained: Trained, texts: list[str]) -> list[list[int]]:
     """Our greedy translations."""
-    found: list[Any] = translate_ids(trained.model, trained.tokenizers[0].encode(texts), beam=1)
-    return [(each[0] if isinstance(each, list) else each).tokens for each in found]
+    found = translate_ids(trained.model, trained.tokenizers[0].encode(texts), beam=1)
+    return [each[0].tokens for each in found]
 
 
 def cut(ids: Any) -> list[int]:
@@ -57,7 +57,7 @@ def test_transformers_continues_fifty_prompts_as_ours_does(
     batch = tokenizer(prompts, padding=True, return_tensors="pt")
     found = model.generate(**batch, max_new_tokens=20)
     texts = tokenizer.batch_decode(found, skip_special_tokens=True)
-    assert texts == [writer.generate(prompt, tokens=20, temperature=0.0) for prompt in prompts]
+    assert texts == [writer.generate(prompt, max_length=20, temperature=0.0) for prompt in prompts]
 
 
 SMALL: dict[str, Any] = {"vocabulary": 40, "width": 16, "heads": 2, "layers": 2, "max_length": 24}

@@ -19,7 +19,7 @@ import torch
 
 from heedful.errors import HeedfulError
 from heedful.generation.ctranslate2 import CTranslate2, unfit
-from heedful.generation.search import log_softmax
+from heedful.generation.draft import log_softmax
 from heedful.interop.ctranslate2 import Quantisation, export_ctranslate2, library
 from heedful.text.special import END, NEVER_WRITTEN, SPECIAL_TOKENS, START
 
@@ -50,7 +50,7 @@ def ctranslate2_engine(
                 continue  # nothing can be written here
         if record["problem"]:
             raise HeedfulError(f"{place}: {record['problem']}; torch is used instead")
-        return CTranslate2(place, vocabularies, model.config.width)
+        return CTranslate2(place, vocabularies, model.config)
     raise HeedfulError("nowhere to write the converted model: neither its folder nor the cache; torch is used instead")
 
 
@@ -86,7 +86,7 @@ def _convert(
     try:
         aside.mkdir(parents=True)
         export_ctranslate2(model, aside, vocabularies, quantisation=quantisation, never=NEVER_WRITTEN)
-        problem = difference(model, CTranslate2(aside, vocabularies, model.config.width), quantisation)
+        problem = difference(model, CTranslate2(aside, vocabularies, model.config), quantisation)
         record = {"weights": digest, "ctranslate2": library().__version__, "sample": TEXTS, "problem": problem}
         (aside / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
         rmtree(place, ignore_errors=True)
@@ -109,7 +109,7 @@ def difference(model: Any, engine: CTranslate2, quantisation: Quantisation) -> s
     if model.config.family == "encoder_decoder":
         found = engine.translate_ids(drawn, beam=1, at_most=[limit] * TEXTS, each_token=False)
     else:
-        found = engine.continue_ids(drawn, limit=limit)
+        found = engine.generate_ids(drawn, limit=limit)
     gaps, strays = [], 0
     for source, (text,) in zip(drawn, found, strict=True):
         wrote = [*text.tokens, END][:limit]

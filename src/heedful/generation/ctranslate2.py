@@ -6,6 +6,7 @@ ended, ours goes on while a living one can still win. Greedy texts are the same.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,32 +14,48 @@ from typing import Any, NamedTuple
 import torch
 
 from heedful.errors import HeedfulError
+from heedful.generation.rules import FREE, Rules
+from heedful.generation.sampling import Draw
 from heedful.generation.search import Hypothesis
-from heedful.generation.translate import length_limit
+from heedful.generation.translate import batches, length_limit
 from heedful.interop.ctranslate2 import library, obstacle, position_rows
 from heedful.layers.taps import Tapped
-from heedful.text.special import END, SPECIAL_TOKENS
+from heedful.models.config import TransformerConfig
+from heedful.text.special import END
 
 Ids = Sequence[int]
+Progress = Callable[[int], object]
 WIDE = 384
 """From this width on, the matrices of a single text are worth a second thread (measured: docs/export.md)."""
 
 
-def unfit(model: Any, *, longest: int = 0) -> str | None:
-    """Why CTranslate2 cannot serve this model as it is now, for texts up to `longest` tokens; None: it can."""
+def unfit(
+    model: Any, *, longest: int = 0, draw: Draw | None = None, rules: Rules = FREE, exact: bool = False
+) -> str | None:
+    """Why CTranslate2 cannot serve this model or request, whose longest text has so many tokens; None: it can."""
     try:
         library()
     except HeedfulError as error:
         return str(error)
-    if problem := obstacle(model.config):
+    config, device = model.config, model.table.weight.device
+    if problem := obstacle(config):
         return f"ctranslate2 cannot express {problem}"
-    if (device := model.table.weight.device).type != "cpu":
-        return f"the model is on {device}; ctranslate2 serves the CPU here"
+    if device.type != "cpu":
+        return f"ctranslate2 serves the CPU here, and the model is on {device}"
     if any(part.listeners for part in model.modules() if isinstance(part, Tapped)):
-        return "taps are listening, and only torch has them"
-    rows = position_rows(model.config)
-    if rows is not None and longest > rows:
-        return f"{longest} tokens are more than the {rows} positions ctranslate2 was given"
+        return "ctranslate2 has no taps, and some are listening"
+    wishes = {
+        "draw words by chance repeatably": draw is not None,
+        "give every bit the same in any company": exact,
+        "watch for stop texts and forbidden texts": rules.patterns is not None,
+        "hold repetitions against a text": rules.repetition_penalty != 1.0,
+    }
+    for wish, asked in wishes.items():
+        if asked:
+            return f"ctranslate2 cannot {wish}"
+    reach = config.max_length if config.family == "decoder" else position_rows(config)
+    if reach is not None and longest > reach:
+        return f"ctranslate2 has {reach} positions, and a text of {longest} tokens needs more"
     return None
 
 
@@ -49,21 +66,26 @@ class Found(NamedTuple):
     ended: bool
     score: float
 
-    def scored(self, length_penalty: float, steps: Sequence[float] = (), *, again: bool = False) -> Hypothesis:
-        share = (len(self.tokens) + self.ended) ** length_penalty
-        each = [*steps[: len(self.tokens) + self.ended]]
-        total = sum(each) if again else self.score * share
-        return Hypothesis(self.tokens, total, total / share, each)
+    @property
+    def length(self) -> int:
+        return len(self.tokens) + self.ended
+
+    def scored(self, length_penalty: float) -> Hypothesis:
+        return Hypothesis(self.tokens, self.score * self.length**length_penalty, self.score, [math.nan] * self.length)
+
+    def told(self, length_penalty: float, steps: Sequence[float]) -> Hypothesis:
+        each = [*steps[: self.length]]
+        return Hypothesis(self.tokens, sum(each), sum(each) / self.length**length_penalty, each)
 
 
 class CTranslate2:
     """A converted model, ready to search. `names` are its vocabularies: source and target, or one for both."""
 
-    def __init__(self, folder: Path, names: Sequence[Sequence[str]], width: int) -> None:
-        self.folder, self.width = folder, width
+    def __init__(self, folder: Path, names: Sequence[Sequence[str]], config: TransformerConfig) -> None:
+        self.folder, self.config = folder, config
         self.source, self.target = names[0], names[-1]
         self.ids = {name: token for token, name in enumerate(self.target)}
-        self.end = SPECIAL_TOKENS[END]
+        self.end = self.target[END]
         self._running: dict[tuple[str, int, int], Any] = {}
 
     def translate_ids(
@@ -72,36 +94,29 @@ class CTranslate2:
         *,
         beam: int = 4,
         length_penalty: float = 1.0,
+        n_best: int = 1,
         prefixes: Sequence[Ids] | None = None,
         at_most: Sequence[int] | None = None,
-        at_least: int = 0,
-        forbidden: Sequence[Ids] = (),
+        rules: Rules = FREE,
         tokens: int = 8192,
         each_token: bool = True,
-        progress: Callable[[int], object] = lambda _: None,
+        progress: Progress = lambda _: None,
     ) -> list[list[Hypothesis]]:
-        """The n-best targets of each source, in the given order: `generation.translate.translate_ids` by this engine.
+        """`generation.translate.translate_ids` by this engine, for what `unfit` has nothing against.
 
-        `at_least` tokens before the end; `forbidden` sequences of tokens never appear. Without `each_token` the
-        probability of single tokens is left out, which saves a pass.
+        Without `each_token` the probabilities of single tokens are not worked out (they read NaN), which saves a pass.
         """
         if not sources:
             return []
-        lengths = torch.tensor([len(source) + 1 for source in sources], dtype=torch.long)
-        limits: list[int] = length_limit(lengths).tolist()
-        if at_most is not None:
-            limits = [min(pair) for pair in zip(limits, at_most, strict=True)]
-        order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
-        chunks, start = [], 0
-        while start < len(order):
-            size = max(1, tokens // (beam * (len(sources[order[start]]) + 1)))
-            chunks.append(order[start : start + size])
-            start += size
+        lengths = [len(source) for source in sources]
+        reach = position_rows(self.config) or math.inf
+        limits = [int(min(limit, reach)) for limit in at_most or length_limit(torch.tensor(lengths) + 1).tolist()]
+        chunks = list(batches(lengths, tokens // beam))
         engine = self._engine("Translator", len(sources), len(chunks))
-        options: dict[str, Any] = {"beam_size": beam, "num_hypotheses": beam, "length_penalty": length_penalty}
-        options |= {"min_decoding_length": at_least, "suppress_sequences": self._spelt(forbidden) or None}
-        options |= {"return_scores": True, "return_end_token": True, "max_input_length": 0, "asynchronous": True}
-        results: dict[int, list[Found]] = {}
+        options: dict[str, Any] = {"beam_size": beam, "num_hypotheses": n_best, "length_penalty": length_penalty}
+        options |= {"min_decoding_length": rules.min_length, "max_input_length": 0}
+        options |= {"return_scores": True, "return_end_token": True, "asynchronous": True}
+        found: dict[int, list[Found]] = {}
 
         def ask(rows: list[int]) -> list[Any]:
             texts = [[self.source[token] for token in sources[i]] for i in rows]
@@ -116,33 +131,33 @@ class CTranslate2:
                 answer = one.result()
                 if any(len(text) > limits[i] for text in answer.hypotheses):  # it was given a longer neighbour's limit
                     answer = ask([i])[0].result()
-                results[i] = self._read(answer.hypotheses, answer.scores)
+                found[i] = self._read(answer.hypotheses, answer.scores)
             progress(len(rows))
-        found = [results[i] for i in range(len(sources))]
+        texts = [found[i] for i in range(len(sources))]
         if each_token or prefixes is not None:
-            return self._with_tokens(engine, sources, found, length_penalty, tokens, again=prefixes is not None)
-        return [[text.scored(length_penalty) for text in texts] for texts in found]
+            return self._with_tokens(engine, sources, texts, length_penalty, tokens)
+        return [[text.scored(length_penalty) for text in each] for each in texts]
 
-    def continue_ids(
+    def generate_ids(
         self,
         prompts: Sequence[Ids],
         *,
         limit: int,
         beam: int = 1,
         length_penalty: float = 1.0,
-        at_least: int = 0,
-        forbidden: Sequence[Ids] = (),
+        n_best: int = 1,
+        rules: Rules = FREE,
     ) -> list[list[Hypothesis]]:
-        """The likeliest continuations of each prompt, up to `limit` tokens (a language model)."""
-        engine = self._engine("Generator", len(prompts), 1)
-        found = engine.generate_batch(
-            self._spelt(prompts),
+        """`generation.generate.generate_ids` by this engine: the likeliest continuations of each prompt."""
+        if not prompts:
+            return []
+        found = self._engine("Generator", len(prompts), 1).generate_batch(
+            self._spelt([list(prompt) or [END] for prompt in prompts]),
             beam_size=beam,
-            num_hypotheses=beam,
+            num_hypotheses=n_best,
             length_penalty=length_penalty,
-            min_length=at_least,
+            min_length=rules.min_length,
             max_length=limit,
-            suppress_sequences=self._spelt(forbidden) or None,
             include_prompt_in_result=False,
             return_scores=True,
             return_end_token=True,
@@ -150,23 +165,20 @@ class CTranslate2:
         texts = [self._read(one.sequences, one.scores) for one in found]
         return [[text.scored(length_penalty) for text in each] for each in texts]
 
-    def stream_ids(self, prompt: Ids, *, limit: int, forbidden: Sequence[Ids] = ()) -> Iterator[tuple[int, float]]:
-        """The likeliest next token and its log-probability, one after the other, until END or the limit."""
+    def generate_tokens(self, prompt: Ids, *, limit: int) -> Iterator[int]:
+        """The likeliest token after a prompt, then the next, each as soon as it is chosen."""
         engine = self._engine("Generator", 1, 1)
-        (spelt,) = self._spelt([prompt])
-        steps = engine.generate_tokens(
-            spelt, max_length=limit, return_log_prob=True, suppress_sequences=self._spelt(forbidden) or None
-        )
-        for step in steps:
+        (spelt,) = self._spelt([list(prompt) or [END]])
+        for step in engine.generate_tokens(spelt, max_length=limit):
             if step.token_id == END:
                 return
-            yield step.token_id, step.log_prob
+            yield step.token_id
 
     def _engine(self, kind: str, texts: int, batches: int) -> Any:
         """Several batches: a worker for each thread. One batch: all threads on it, unless it is too small to share."""
         threads = torch.get_num_threads()
         workers = min(batches, threads)
-        share = threads // workers if self.width >= WIDE or texts > workers else 1
+        share = threads // workers if self.config.width >= WIDE or texts > workers else 1
         key = (kind, workers, share)
         if key not in self._running:
             make = getattr(library(), kind)
@@ -184,18 +196,11 @@ class CTranslate2:
         return read
 
     def _with_tokens(
-        self,
-        engine: Any,
-        sources: Sequence[Ids],
-        found: Sequence[list[Found]],
-        length_penalty: float,
-        tokens: int,
-        *,
-        again: bool,
+        self, engine: Any, sources: Sequence[Ids], found: Sequence[list[Found]], length_penalty: float, tokens: int
     ) -> list[list[Hypothesis]]:
         """With the log-probability of every token, from a pass that reads the texts instead of searching.
 
-        `again`: rank by these, since the engine leaves a forced prefix out of its own scores.
+        They are ranked by these: the engine leaves a forced prefix out of its own scores.
         """
         spelt = [[self.source[token] for token in source] for source in sources]
         scored = engine.score_batch(
@@ -206,8 +211,5 @@ class CTranslate2:
             max_input_length=0,
         )
         steps = iter(one.log_probs for one in scored)
-        told = []
-        for texts in found:
-            each = [text.scored(length_penalty, next(steps), again=again) for text in texts]
-            told.append(sorted(each, key=lambda text: -text.score))
-        return told
+        told = [[text.told(length_penalty, next(steps)) for text in texts] for texts in found]
+        return [sorted(texts, key=lambda text: -text.score) for texts in told]

@@ -17,7 +17,7 @@ from torch import Tensor
 from heedful.errors import UsageError
 from heedful.interop.equivalent import sinusoid
 from heedful.models.config import ModelConfig, TransformerConfig
-from heedful.text.special import END, SPECIAL_TOKENS, START, UNKNOWN
+from heedful.text.special import END, START, UNKNOWN
 
 Quantisation = Literal["float32", "int8"]
 NEVER = -6e4
@@ -84,23 +84,24 @@ def export_ctranslate2(
     """
     specs, config = library().specs, model.config
     if problem := obstacle(config):
-        raise UsageError(f"ctranslate2 cannot express {problem}")
+        instead = "; export to onnx instead" if isinstance(config, TransformerConfig) else ""
+        raise UsageError(f"ctranslate2 cannot express {problem}{instead}")
     # Copies: quantising works in place.
     weights = {name: weight.detach().float().cpu().clone() for name, weight in model.state_dict().items()}
-    target = [*_named(vocabularies[-1], config.target_vocabulary or config.vocabulary)]
-    decoder = _stack(specs, config, weights, "decoder", len(target))
+    target = _named(vocabularies[-1], config.target_vocabulary or config.vocabulary)
+    decoder = _stack(specs, config, weights, "decoder")
     _output(decoder.projection, config, weights, never)
     if config.family == "encoder_decoder":
-        spec = specs.TransformerSpec(_stack(specs, config, weights, "encoder", config.vocabulary), decoder)
-        spec.register_source_vocabulary([*_named(vocabularies[0], config.vocabulary)])
+        spec = specs.TransformerSpec(_stack(specs, config, weights, "encoder"), decoder)
+        spec.register_source_vocabulary(_named(vocabularies[0], config.vocabulary))
         spec.register_target_vocabulary(target)
-        spec.config.decoder_start_token = SPECIAL_TOKENS[START]
+        spec.config.decoder_start_token = target[START]
         spec.config.add_source_eos = True
     else:
         spec = specs.TransformerDecoderModelSpec(decoder)
         spec.register_vocabulary(target)
     spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = (
-        SPECIAL_TOKENS[token] for token in (START, END, UNKNOWN)
+        target[token] for token in (START, END, UNKNOWN)
     )
     spec.config.layer_norm_epsilon = config.norm_epsilon
     spec.validate()
@@ -114,7 +115,7 @@ def _named(tokens: Sequence[str], size: int) -> list[str]:
     return [*tokens, *(f"<{token}>" for token in range(len(tokens), size))]
 
 
-def _stack(specs: Any, config: TransformerConfig, weights: dict[str, Tensor], side: str, vocabulary: int) -> Any:
+def _stack(specs: Any, config: TransformerConfig, weights: dict[str, Tensor], side: str) -> Any:
     ours, translator = config.resolved(), config.family == "encoder_decoder"
     options: dict[str, Any] = {
         "pre_norm": config.norm_order == "pre",

@@ -85,7 +85,9 @@ def choose_layout(model: Any) -> str:
     lacking = {layout.model_type: obstacles(_as_in(layout, model).config, layout) for layout in mine}
     nearest = min(lacking, key=lambda name: len(lacking[name]))
     if lacking[nearest]:
-        raise UsageError(f"the {nearest} layout of Hugging Face cannot express {lacking[nearest][0]}")
+        instead = "ctranslate2 or onnx" if family != "encoder" else "onnx"
+        problem = f"the {nearest} layout of Hugging Face cannot express {lacking[nearest][0]}"
+        raise UsageError(f"{problem}; export to {instead} instead")
     return nearest
 
 
