@@ -13,15 +13,14 @@ import torch
 from heedful.errors import UsageError
 from heedful.folder import load_model
 from heedful.generation.answers import Continuation, Translation
-from heedful.generation.engine import FIRST_WINDOW, WINDOW, Progress, Search, make_rules, unwatched, windows
-from heedful.generation.generate import generate_ids, generate_tokens, reach
+from heedful.generation.engine import FIRST_WINDOW, WINDOW, Progress, make_rules, unwatched, windows
+from heedful.generation.engines import Engines, Searching
+from heedful.generation.generate import reach
 from heedful.generation.glossary import Glossary
-from heedful.generation.options import LENGTH, Decoding, for_prompts
+from heedful.generation.options import Decoding, for_prompts
 from heedful.generation.reading import Reading, read_reading, usual_reading
 from heedful.generation.required import Answer, translate_required
-from heedful.generation.sampling import Draw
 from heedful.generation.spelling import spelt, until
-from heedful.generation.translate import translate_ids
 from heedful.generation.translator import Links, Translator
 from heedful.generation.writer import Writer, prompt_warnings
 from heedful.inspection.alignment import Alignment, align, read_alignment, usual_alignment
@@ -48,6 +47,7 @@ class Trained:
     ) -> None:
         self.model, self.tokenizers, self.folder = model, tokenizers, folder
         self.alignment, self.confidence, self.reading = alignment, confidence, reading
+        self.engines = Engines(model, tokenizers, folder)
 
     @property
     def device(self) -> torch.device:
@@ -87,21 +87,17 @@ class Trained:
         self, prompts: Iterable[str | None], *, progress: Progress = unwatched, **options: Any
     ) -> Iterator[Continuation]:
         """One continuation a prompt, in order, as soon as a few are done; see `translations`."""
-        decoding = self._for_prompts(options)
-        writer = Writer(self._generate(decoding), self.tokenizers[0], decoding, reach(self.model))
+        searching = self._for_prompts(options)
+        writer = Writer(searching.generate, self.tokenizers[0], searching.decoding, reach(self.model))
         return (answer for window in windows(prompts) for answer in writer.continuations(window, progress))
 
     def stream(self, prompt: str = "", **options: Any) -> Iterator[str]:
         """What `generate` writes after the prompt, piece by piece, each as soon as it is sure."""
-        decoding = self._for_prompts(options)
-        if decoding.width(1) > 1 or decoding.n_best > 1:
+        searching = self._for_prompts(options)
+        if searching.beam > 1 or searching.decoding.n_best > 1:
             raise UsageError("a beam decides at the end, and several answers would be mixed: one text streams, no more")
-        tokenizer = self.tokenizers[0]
-        (ids,) = tokenizer.encode([prompt])
-        rules = make_rules(decoding, tokenizer, self.model.config.vocabulary)
-        draw = decoding.draw or Draw(temperature=0.0)
-        found = generate_tokens(self.model, ids, limit=decoding.max_length or LENGTH, draw=draw, rules=rules)
-        return until(spelt(found, tokenizer, after=prompt), decoding.stop)
+        tokens = searching.stream(self.tokenizers[0].encode([prompt])[0])
+        return until(spelt(tokens, self.tokenizers[0], after=prompt), searching.decoding.stop)
 
     def warnings(self, prompt: str) -> tuple[str, ...]:
         """What the model will not see, or not understand, of a prompt."""
@@ -117,13 +113,13 @@ class Trained:
 
     def _translator(self, options: dict[str, Any]) -> Translator:
         self.check("translate")
-        decoding, config = Decoding(**options), self.model.config
+        config, decoding = self.model.config, Decoding(**options)
         searching = self._searching(decoding, decoding.width(), config.target_vocabulary or config.vocabulary)
-        searching["at_most"] = decoding.max_length
+        with_required = partial(translate_required, self.model, self.tokenizers, **searching.torch())
         confidence = self.confidence or Confidence()
         return Translator(
-            partial(translate_ids, self.model, **searching),
-            partial(translate_required, self.model, self.tokenizers, **searching),
+            searching.translate,
+            partial(with_required, at_most=decoding.max_length),
             self.tokenizers,
             decoding,
             self.reading or usual_reading(config),
@@ -149,26 +145,16 @@ class Trained:
         readings = align(self.model, alignment, cuts)
         return [Links(len(a.words), len(b.words), found.links) for (a, b), found in zip(cuts, readings, strict=True)]
 
-    def _generate(self, decoding: Decoding) -> Search:
-        searching = self._searching(decoding, decoding.width(1), self.model.config.vocabulary)
-        return partial(generate_ids, self.model, limit=decoding.max_length or LENGTH, **searching)
-
-    def _searching(self, decoding: Decoding, beam: int, vocabulary: int) -> dict[str, Any]:
-        return {
-            "beam": beam,
-            "length_penalty": decoding.length_penalty,
-            "n_best": decoding.n_best,
-            "draw": decoding.draw,
-            "rules": make_rules(decoding, self.tokenizers[-1], vocabulary),
-            "exact": decoding.exact,
-        }
-
-    def _for_prompts(self, options: dict[str, Any]) -> Decoding:
+    def _for_prompts(self, options: dict[str, Any]) -> Searching:
         self.check("generate")
         decoding = for_prompts(options)
         if decoding.prefix:
             raise UsageError("a prefix is for translations; after a prompt, put it at the prompt's end")
-        return decoding
+        return self._searching(decoding, decoding.width(1), self.model.config.vocabulary)
+
+    def _searching(self, decoding: Decoding, beam: int, vocabulary: int) -> Searching:
+        rules = make_rules(decoding, self.tokenizers[-1], vocabulary)
+        return Searching(self.model, decoding, rules, beam, self.engines.choose(decoding, rules))
 
 
 def load(folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") -> Trained:

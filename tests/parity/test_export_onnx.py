@@ -83,9 +83,7 @@ def test_onnxruntime_translates_fifty_held_out_sentences_as_ours_does(
     assert heedful.text.tokenizer.Tokenizer.load(exported / "translator" / "tokenizer.json") == translator.tokenizers[0]
 
 
-def test_onnxruntime_continues_fifty_prompts_as_ours_does(
-    writer: Trained, held_out: list[str], exported: Path
-) -> None:
+def test_onnxruntime_continues_fifty_prompts_as_ours_does(writer: Trained, held_out: list[str], exported: Path) -> None:
     model = session(exported / "writer" / "model.onnx")
     prompts = [text[:6] for text in held_out]
     tokens = np.array(writer.tokenizers[0].encode(prompts))

@@ -31,6 +31,11 @@ MaxLength = Annotated[int | None, typer.Option(help="Tokens at most.")]
 Stop = Annotated[list[str] | None, typer.Option(help="End before this text; repeat it for more.")]
 Forbidden = Annotated[list[str] | None, typer.Option("--forbid", help="Never write this text; repeat it for more.")]
 Exact = Annotated[bool, typer.Option("--exact", help="Every bit the same in any company; slower.")]
+Engine = Annotated[
+    Literal["auto", "torch", "ctranslate2"],
+    typer.Option(help="auto: ctranslate2 where it is there and can serve this."),
+]
+Int8 = Annotated[bool, typer.Option("--int8", help="Weights in eight bits: faster on a CPU, nearly the same texts.")]
 
 
 def given(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -43,7 +48,7 @@ def given(arguments: dict[str, Any]) -> dict[str, Any]:
     chance = {"temperature", "top_k", "top_p", "min_p", "seed"}
     said = {name: value for name, value in arguments.items() if name in searching | chance and value is not None}
     texts = {"stop": tuple(arguments["stop"] or ()), "forbidden": tuple(arguments["forbid"] or ())}
-    return said | texts | {"exact": arguments["exact"]}
+    return said | texts | {name: arguments[name] for name in ("exact", "engine", "int8")}
 
 
 def ready(model: Path, task: str, device: str) -> Trained:

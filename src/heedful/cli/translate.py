@@ -45,6 +45,8 @@ def translate(
         bool, typer.Option("--alignments", help="Add which source word made which word: ||| 0-0 1-2, from 0.")
     ] = False,
     exact: about.Exact = False,
+    engine: about.Engine = "auto",
+    int8: about.Int8 = False,
     on_bad_line: about.SkipBad = "fail",
     device: Device = "auto",
 ) -> None:
