@@ -88,5 +88,5 @@ def test_every_kind_of_token_serves_languages_without_spaces(kind: str, tmp_path
     writer = trained(tmp_path / "writer", "generate", tmp_path / "a.ja", settings=settings[:1])
     translator = trained(tmp_path / "translator", "translate", tmp_path / "a.ja", tmp_path / "a.iso", settings=settings)
     assert writer.tokenizers[0].decode(writer.tokenizers[0].encode([JAPANESE[3]])) == [JAPANESE[3]]
-    assert writer.generate("今日は", tokens=3).startswith("今日は")
+    assert writer.generate("今日は", max_length=3).startswith("今日は")
     assert isinstance(translator.translate(JAPANESE[0]), str)

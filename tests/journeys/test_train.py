@@ -127,7 +127,7 @@ def test_recurrent_models_and_language_models_go_through_the_same_door(dates: Pa
             "generate", book, kind=kind, steps=30, out=str(tmp_path / kind), device="cpu",
             settings=(*sized, "training.context=32"),
         )  # fmt: skip
-        assert trained.generate("The cat", tokens=5, seed=1) == trained.generate("The cat", tokens=5, seed=1)
+        assert trained.generate("The cat", max_length=5, seed=1) == trained.generate("The cat", max_length=5, seed=1)
         assert "bits_per_byte" in (tmp_path / kind / "card.md").read_text()
 
 

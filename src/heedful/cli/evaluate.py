@@ -32,6 +32,7 @@ def evaluate(
     if as_json:
         typer.echo(json.dumps(scores, indent=2))
         return
-    wide = max(len(name) for name in scores)
-    for name, value in scores.items():
+    plain = {name: value for name, value in scores.items() if not isinstance(value, dict)}
+    wide = max(map(len, plain))
+    for name, value in plain.items():
         typer.echo(f"{name.replace('_', ' '):<{wide}}  {f'{value:.4f}' if isinstance(value, float) else value}")

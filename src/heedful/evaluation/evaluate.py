@@ -9,8 +9,10 @@ from heedful.data.batches import PairBatches, TextBatches
 from heedful.data.prepare import Split
 from heedful.data.stages import Stages, unseen
 from heedful.data.store import Sequences
+from heedful.evaluation.calibration import judged_words, reliability, token_reliability
 from heedful.evaluation.predict import predict
 from heedful.evaluation.scores import text_scores
+from heedful.inspection.confidence import Confidence
 from heedful.objectives.language import Language
 from heedful.objectives.translation import Translation
 from heedful.text.special import END
@@ -26,13 +28,38 @@ def judge_pairs(
     beam: int = 4,
     length_penalty: float = 1.0,
     stages: Stages = unseen,
+    fitted: int = 0,
 ) -> dict[str, Any]:
-    """What the model writes, and how well it predicts the references."""
+    """What the model writes, whether it knows when it is right, and how well it predicts the references.
+
+    The first pairs, if the model's confidence was `fitted` on them, have no say in how well it fits.
+    """
     sources, targets = (list(side) for side in zip(*pairs, strict=True))
+    confidence = trained.confidence or Confidence()
+    plain = Trained(
+        trained.model,
+        trained.tokenizers,
+        trained.folder,
+        confidence=Confidence(unit=confidence.unit),
+        reading=trained.reading,
+    )
+    how: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty, "engine": "torch"}
     with stages("translating", len(sources)) as watch:
-        outputs = trained.translate(sources, beam=beam, length_penalty=length_penalty, progress=watch)
-    scores = text_scores(outputs, targets).to_json()
-    return {**scores, "beam": beam, "length_penalty": length_penalty, **surprise_of_pairs(trained, pairs)}
+        found = list(plain.translations(sources, progress=watch, **how))
+    scores = text_scores([answer.text for answer in found], targets).to_json()
+    words = [[(word.text, word.probability) for word in answer.words] for answer in found[fitted:]]
+    said, right = judged_words(words, targets[fitted:], confidence.unit)
+    curves = {"raw": reliability(said, right)}
+    calibration: dict[str, Any] = {"word_calibration_error": curves["raw"].error}
+    if trained.confidence is not None:
+        curves["corrected"] = reliability([confidence(probability) for probability in said], right)
+        calibration = {
+            "word_calibration_error": curves["corrected"].error,
+            "word_calibration_error_raw": curves["raw"].error,
+        }
+    calibration["reliability"] = {name: curve.to_json() for name, curve in curves.items()}
+    decoding = {"beam": beam, "length_penalty": length_penalty}
+    return {**scores, **decoding, **calibration, **surprise_of_pairs(trained, pairs)}
 
 
 def surprise_of_pairs(trained: Trained, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
@@ -44,7 +71,8 @@ def surprise_of_pairs(trained: Trained, pairs: Sequence[tuple[str, str]]) -> dic
     )
     split = Split(sides, len(pairs), *_size(targets))
     batches = PairBatches(*sides, tokens=BATCH_TOKENS, seed=0, shuffle=False)
-    return predict(trained.model, Translation(), batches, split, trained.device).to_json()
+    calibration = {"token_calibration_error": token_reliability(trained.model, batches).error}
+    return {**predict(trained.model, Translation(), batches, split, trained.device).to_json(), **calibration}
 
 
 def surprise_of_text(trained: Trained, pieces: Iterable[tuple[str, bool]]) -> dict[str, Any]:

@@ -1,13 +1,17 @@
-"""From texts to texts with an encoder-decoder: encode in batches, search, decode, restore the order (G1)."""
+"""From token ids to token ids with an encoder-decoder: encode in batches, search, restore the order (G1)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from heedful.generation.rules import FREE, Rules
+from heedful.generation.sampling import Draw, sample
 from heedful.generation.search import Hypothesis, beam_search
+from heedful.shapes import Int
 from heedful.text.special import END, PAD
 from heedful.text.tokenizer import Tokenizer
 
@@ -18,44 +22,80 @@ def translate_ids(
     *,
     beam: int = 4,
     length_penalty: float = 1.0,
+    n_best: int = 1,
+    draw: Draw | None = None,
+    prefixes: Sequence[Sequence[int]] | None = None,
+    at_most: Sequence[int] | int | None = None,
+    rules: Rules = FREE,
+    exact: bool = False,
     tokens: int = 8192,
-    at_most: Sequence[int] | None = None,
     progress: Callable[[int], object] = lambda _: None,
-) -> list[Hypothesis]:
-    """The best target found for each source, in the given order.
+) -> list[list[Hypothesis]]:
+    """The `n_best` targets found for each source, in the given order: by beam search, or drawn by chance (`draw`).
 
-    Sources of like length share a batch, as many as fit `tokens` with their beams. `at_most` says where to stop each,
-    whatever the model would still write.
+    Sources of like length share a batch, as many as fit `tokens` with their beams. `exact` gives each a batch of its
+    own: matrix products round differently in other company, so only then is every bit of a result the same whatever
+    else was asked for. `at_most` says where to stop each, or all, instead of well past any sensible length.
     """
-    device = model.table.weight.device
-    order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
-    results: dict[int, Hypothesis] = {}
-    start = 0
-    while start < len(order):
-        longest = len(sources[order[start]]) + 1
-        size = max(1, tokens // (beam * longest))
-        rows = order[start : start + size]
-        lengths = torch.tensor([len(sources[i]) + 1 for i in rows])
-        batch = torch.full((len(rows), longest), PAD)
-        for row, i in enumerate(rows):
-            batch[row, : lengths[row]] = torch.tensor([*sources[i], END])
+    results: dict[int, list[Hypothesis]] = {}
+    rows_each = beam if draw is None else n_best
+    for chosen in batches([len(source) for source in sources], 0 if exact else tokens // rows_each):
+        source, lengths = padded([[*sources[i], END] for i in chosen], model.table.weight.device)
+        limits = within_positions(model, _limits(at_most, chosen, lengths))
+        prefix = None if prefixes is None else [prefixes[i] for i in chosen]
         with torch.inference_mode():
-            limits = length_limit(lengths)
-            state = model.start(batch.to(device), lengths.to(device), room=int(limits.max()))
-            if at_most is not None:
-                limits = limits.clamp(max=torch.tensor([at_most[i] for i in rows]))
-            found = beam_search(model, state, limits.to(device), beam=beam, length_penalty=length_penalty)
-        results |= {i: texts[0] for i, texts in zip(rows, found, strict=True)}
-        progress(len(rows))
-        start += size
+            state = model.start(source, lengths, room=int(limits.max()))
+        if draw is None:
+            how: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty, "n_best": n_best}
+            found = beam_search(model, state, limits, prefixes=prefix, rules=rules, **how)
+        else:
+            found = sample(model, state, limits, draw, samples=n_best, prefixes=prefix, rules=rules)
+        results |= dict(zip(chosen, found, strict=True))
+        progress(len(chosen))
     return [results[i] for i in range(len(sources))]
 
 
-def length_limit(lengths: torch.Tensor) -> torch.Tensor:
+def batches(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
+    """Texts of like length together, the longest first, as many as fit `tokens`; at least one."""
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    start = 0
+    while start < len(order):
+        size = max(1, tokens // (lengths[order[start]] + 1))
+        yield order[start : start + size]
+        start += size
+
+
+def padded(
+    texts: Sequence[Sequence[int]], device: torch.device
+) -> tuple[Int[Tensor, "batch n"], Int[Tensor, " batch"]]:
+    """Texts as one tensor, and their lengths."""
+    longest = max(len(text) for text in texts)
+    ids = torch.tensor([[*text, *[PAD] * (longest - len(text))] for text in texts])
+    return ids.to(device), torch.tensor([len(text) for text in texts]).to(device)
+
+
+def _limits(at_most: Sequence[int] | int | None, chosen: Sequence[int], lengths: Tensor) -> Tensor:
+    if at_most is None:
+        return length_limit(lengths)
+    return lengths.new_tensor([at_most if isinstance(at_most, int) else at_most[i] for i in chosen])
+
+
+def length_limit(lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
     """No translation is that much longer than its source; a model that will not stop must."""
     return lengths * 2 + 20
 
 
+def within_positions(model: Any, limits: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
+    """A text must end where the positions do."""
+    return limits.clamp(max=model.config.max_length) if has_end_of_positions(model) else limits
+
+
+def has_end_of_positions(model: Any) -> bool:
+    """Whether the model has a table of positions, which ends somewhere (P2)."""
+    return getattr(model.config, "positions", None) == "learned"
+
+
 def translate_texts(model: Any, tokenizers: tuple[Tokenizer, ...], texts: Sequence[str], **options: Any) -> list[str]:
+    """The best translation of each text."""
     found = translate_ids(model, tokenizers[0].encode(list(texts)), **options)
-    return tokenizers[-1].decode([hypothesis.tokens for hypothesis in found])
+    return tokenizers[-1].decode([best.tokens for best, *_ in found])

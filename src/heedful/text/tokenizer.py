@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,6 +76,26 @@ class Tokenizer:
             return [_spelt(token) for token in tokens]
         return [token.replace("▁", " ") for token in tokens]
 
+    def spellings(self, ids: Sequence[int], *, opening: bool = False) -> list[bytes]:
+        """The bytes that each token adds to a text, a leading space included.
+
+        `opening`: to a text without any, where the space that some vocabularies put before every word is left out.
+        """
+        self._check(ids)
+        if isinstance(self._rust.decoder, decoders.ByteLevel):
+            tokens = ["" if token in self._special else self._rust.id_to_token(token) or "" for token in ids]
+            return [bytes(BYTES[char] for char in token) if BYTES.keys() >= {*token} else b"" for token in tokens]
+        if opening:
+            return [text.encode() for text in self.decode([[token] for token in ids])]
+        before = len(self) - 1  # any token will do
+        (alone,), pairs = self.decode([[before]]), self.decode([[before, token] for token in ids])
+        return [pair[len(alone) :].encode() for pair in pairs]
+
+    @cached_property
+    def _special(self) -> frozenset[int]:
+        added = self._rust.get_added_tokens_decoder()
+        return frozenset(token for token, how in added.items() if how.special)
+
     def spans(self, text: str) -> list[Span]:
         """The tokens of one text, each with the characters it covers; together they cover the text.
 
@@ -120,6 +141,11 @@ class Tokenizer:
     def config(self) -> TokenizerConfig:
         """What it was made as: kind, size and how it changes text."""
         return recognise(json.loads(self.to_json()), len(self))
+
+    @property
+    def tokens(self) -> list[str]:
+        """The vocabulary as it is spelt in tokenizer.json, by id; `pieces` are for people."""
+        return [self._rust.id_to_token(token) or f"<{token}>" for token in range(len(self))]
 
     def to_json(self) -> str:
         """The whole tokenizer as text, the same for equal tokenizers: it can be stored and hashed."""

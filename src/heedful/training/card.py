@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -23,6 +23,10 @@ class Report:
     recipe: str
     scores: dict[str, Any]
     scored_on: str
+    findings: str
+    """What else was found out about the model, in the words of its task."""
+    pictures: Mapping[str, Path]
+    """By what they show."""
     samples: Sequence[tuple[str, ...]]
     history: Sequence[dict[str, int | float]]
     machine: str
@@ -45,10 +49,10 @@ heedful.load("{folder.name}").{report.task.name}("…")
 
 On {report.scored_on}. {report.task.note}
 
-{table(("score", "value"), [(name, _cell(_number(value))) for name, value in report.scores.items()])}
+{table(("score", "value"), plain(report.scores))}
 
 ![loss]({CURVE})
-
+{report.findings}{pictures(report)}
 ## Forecast against fact
 
 {table(("what", "forecast", "fact"), report.forecast)}
@@ -72,6 +76,15 @@ On {report.scored_on}. {report.task.note}
     file = folder / "card.md"
     file.write_text(text, encoding="utf-8")
     return file
+
+
+def plain(scores: dict[str, Any]) -> list[tuple[str, str]]:
+    """The scores that are one number or word each; what else there is, is drawn."""
+    return [(name, _cell(_number(value))) for name, value in scores.items() if not isinstance(value, dict | list)]
+
+
+def pictures(report: Report) -> str:
+    return "".join(f"\n![{what}]({file.name})\n" for what, file in report.pictures.items())
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

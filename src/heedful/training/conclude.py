@@ -19,9 +19,10 @@ from heedful.training.tasks import evaluate, find
 
 
 def conclude(ready: Ready, progress: Progress, compared: Sequence[Row], folder: Path, events: Events) -> Trained:
-    """Score the best model on the test files, or else on what was held out, and write the card."""
+    """Look into the best model, score it on the test files, or else on what was held out, and write the card."""
     recipe, data, task = ready.recipe, ready.data, find(ready.recipe.task)
     best = load(folder, device=ready.device)
+    task.find_out(best, data, events.stage)
     scored_on = f"{len(recipe.data.test)} test file(s)" if recipe.data.test else "the validation text"
     scores = (
         evaluate(best, recipe.data.test, on_bad_line=recipe.data.on_bad_line, stages=events.stage)
@@ -35,6 +36,8 @@ def conclude(ready: Ready, progress: Progress, compared: Sequence[Row], folder: 
         recipe=to_toml(recipe),
         scores=scores,
         scored_on=scored_on,
+        findings=task.findings(best, scores),
+        pictures=task.pictures(scores, folder),
         samples=task.samples(best, data.valid),
         history=progress.history,
         machine=describe_machine(ready.device),

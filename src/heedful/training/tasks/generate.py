@@ -15,7 +15,8 @@ from heedful.data.sources import read_documents
 from heedful.data.stages import Stages
 from heedful.evaluation.evaluate import judge_text, surprise_of_text
 from heedful.evaluation.predict import predict
-from heedful.generation.sampling import sample
+from heedful.generation.generate import generate_ids
+from heedful.generation.sampling import Draw
 from heedful.objectives.language import Language
 from heedful.text.tokenizer import Tokenizer
 from heedful.trained import Trained
@@ -86,15 +87,15 @@ class Generate(Task):
         train = TextBatches(data.train.sides[0], context=training.context, rows=rows, seed=recipe.seed)
         valid = TextBatches(data.valid.sides[0], context=training.context, rows=rows, seed=recipe.seed, shuffle=False)
         objective = Language(training.label_smoothing)
-        prompt = torch.from_numpy(data.valid.sides[0].ids[:8].astype("int64"))[None].to(device)
+        prompt = data.valid.sides[0].ids[:8].tolist()
 
         def write(model: Any, texts: int, at_most: int | None) -> list[int]:
-            length = at_most or min(SAMPLE_TOKENS, training.context - 8)
-            return sample(model, model.start(1, room=length + 8), prompt, limit=length)
+            ((found,),) = generate_ids(model, [prompt], limit=at_most or SAMPLE_TOKENS, draw=Draw())
+            return found.tokens
 
         def evaluate(model: Any) -> Evaluation:
             scores = predict(model, objective, valid, data.valid, device, limit=VALID_TOKENS)
-            text = data.tokenizers[0].decode([[*prompt[0].tolist(), *write(model, 1, None)]])[0]
+            text = data.tokenizers[0].decode([[*prompt, *write(model, 1, None)]])[0]
             return Evaluation(
                 -scores.bits_per_byte,
                 {"valid_loss": scores.loss, "perplexity": scores.perplexity, "bits_per_byte": scores.bits_per_byte},
@@ -113,7 +114,7 @@ class Generate(Task):
         return f"{scores['bits_per_byte']:.3f} bits per byte, perplexity {scores['perplexity']:.2f} per token"
 
     def samples(self, best: Trained, split: Split) -> list[tuple[str, ...]]:
-        return [(best.generate("", tokens=120, seed=seed),) for seed in range(2)]
+        return [(best.generate("", max_length=120, seed=seed),) for seed in range(2)]
 
 
 TASK = Generate()

@@ -101,6 +101,18 @@ class Task(ABC):
     def judge(self, trained: Trained, split: Split, stages: Stages) -> dict[str, Any]:
         """The same for text already prepared: validation, where there is no test."""
 
+    def find_out(self, best: Trained, data: Prepared, stages: Stages) -> None:
+        """What is worth knowing of the model that training ended with: measured, told to it, kept in its folder."""
+        return
+
+    def findings(self, best: Trained, scores: dict[str, Any]) -> str:
+        """The same as a part of the card."""
+        return ""
+
+    def pictures(self, scores: dict[str, Any], folder: Path) -> dict[str, Path]:
+        """What is drawn of the scores, by what it shows."""
+        return {}
+
     @abstractmethod
     def headline(self, scores: dict[str, Any]) -> str:
         """The scores a person asks for first."""

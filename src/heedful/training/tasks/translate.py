@@ -14,6 +14,7 @@ from heedful.data.prepare import Prepared, Split, learn_from_pairs, prepare_pair
 from heedful.data.report import Report
 from heedful.data.sources import read_pairs
 from heedful.data.stages import Stages
+from heedful.evaluation.calibration import Reliability, draw_reliability
 from heedful.evaluation.evaluate import judge_pairs
 from heedful.evaluation.predict import predict
 from heedful.evaluation.scores import sample_bleu
@@ -23,6 +24,7 @@ from heedful.text.subwords import SplitTable
 from heedful.text.tokenizer import Tokenizer
 from heedful.trained import Trained
 from heedful.training.choose import Appetite, Situation, grown_vocabulary, largest
+from heedful.training.findings import find_out, judged_lengths, judged_texts
 from heedful.training.loop import Evaluation
 from heedful.training.recipe import Recipe
 from heedful.training.tasks.task import VALID_TOKENS, Lesson, Task, learning, reading, set_aside
@@ -85,8 +87,8 @@ class Translate(Task):
         )
         valid = PairBatches(*data.valid.sides, tokens=training.batch_tokens, seed=recipe.seed, shuffle=False)
         objective = Translation(training.label_smoothing, training.r_drop)
-        shown = data.valid.texts[: 1000 if device.type == "cuda" else 300]
-        limits = length_limits(data.valid, len(shown))
+        shown = judged_texts(data, device)
+        limits = judged_lengths(data, len(shown))
 
         def evaluate(model: nn.Module) -> Evaluation:
             scores = predict(model, objective, valid, data.valid, device, limit=VALID_TOKENS)
@@ -110,7 +112,27 @@ class Translate(Task):
         return judge_pairs(trained, pairs, **options)
 
     def judge(self, trained: Trained, split: Split, stages: Stages) -> dict[str, Any]:
-        return judge_pairs(trained, split.texts, stages=stages)
+        fitted = trained.confidence.texts if trained.confidence else 0
+        return judge_pairs(trained, split.texts, stages=stages, fitted=fitted)
+
+    def find_out(self, best: Trained, data: Prepared, stages: Stages) -> None:
+        find_out(best, data, stages)
+
+    def findings(self, best: Trained, scores: dict[str, Any]) -> str:
+        found = "none: this model does not attend to its source" if best.alignment is None else str(best.alignment)
+        return f"""
+## Alignment and confidence
+
+Words are aligned by {found}.
+
+A word's probability is off by {scores["word_calibration_error"]:.3f} on average
+({scores["word_calibration_error_raw"]:.3f} before correction) from the share of such words that are right: that the
+reference has, too, in the same order.
+"""
+
+    def pictures(self, scores: dict[str, Any], folder: Path) -> dict[str, Path]:
+        curves = {name: Reliability.from_json(parts) for name, parts in scores["reliability"].items()}
+        return {"reliability": draw_reliability(curves, folder / "reliability.png")}
 
     def headline(self, scores: dict[str, Any]) -> str:
         return (
@@ -120,15 +142,8 @@ class Translate(Task):
 
     def samples(self, best: Trained, split: Split) -> list[tuple[str, ...]]:
         shown = split.texts[:5]
-        outputs = best.translate([source for source, _ in shown])
+        outputs = best.translate([source for source, _ in shown], engine="torch")
         return [(source, output, target) for (source, target), output in zip(shown, outputs, strict=True)]
-
-
-def length_limits(split: Split, texts: int) -> list[int]:
-    """Tokens after which a judged text is cut off: a model that has learned little would ramble on, and what runs that
-    far past its reference is wrong anyway."""
-    target = split.sides[1]
-    return [len(target[i]) * 5 // 4 + 5 for i in range(texts)]
 
 
 TASK = Translate()

@@ -1,0 +1,148 @@
+"""Texts being written side by side: what stands there, what the model has read of it, and what may come next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from heedful.generation.patterns import BEGIN
+from heedful.generation.rules import Rules
+from heedful.layers.state import State
+from heedful.shapes import Bool, Float, Int
+from heedful.text.special import END, NEVER_WRITTEN, START
+
+FREELY = -1
+"""In place of a forced token: whatever the search likes."""
+UNLIKELY = -1e4
+"""A forced token costs at most this, even where the model thinks it impossible."""
+
+
+@runtime_checkable
+class Extending(Protocol):
+    """Any model that decodes."""
+
+    def extend(self, tokens: Tensor, state: State, lengths: Tensor | None = None) -> Tensor: ...
+
+
+class Scores(NamedTuple):
+    """Of every token that may come next: what the model says, and what that is worth under the rules."""
+
+    own: Float[Tensor, "rows vocabulary"]
+    ranked: Float[Tensor, "rows vocabulary"]
+
+
+class Draft:
+    """Rows of text of one length. A search asks for `scores`, chooses, and says how to `go_on`.
+
+    `opening` is what each row begins with (START, or a prompt); it is read, not written. `prefixes` are tokens each row
+    is then made to write. A text that outgrows `window` is read afresh from the second half of what the window held:
+    the model never sees a position it was not made for, and reads each token about twice.
+    """
+
+    @torch.inference_mode()
+    def __init__(
+        self,
+        model: Any,
+        state: State,
+        *,
+        opening: Int[Tensor, "rows tokens"] | None = None,
+        prefixes: Sequence[Sequence[int]] | None = None,
+        rules: Rules,
+        window: int | None = None,
+    ) -> None:
+        self.model, self.state, self.rules, self.window = model, state, rules, window
+        rows, device = len(state.lengths), state.lengths.device
+        self.texts = torch.full((rows, 1), START, device=device) if opening is None else opening
+        self.opening = self.texts.shape[1]
+        self.first, self.read = 0, 0
+        self.where = rules.begin(rows, device)
+        self.log_probabilities = torch.zeros(rows, 0, device=device)
+        self.forced = _forced(prefixes or [()] * rows, device)
+        self._take_over(min(len(prefix) for prefix in prefixes) if prefixes else 0)
+
+    @property
+    def written(self) -> int:
+        """Tokens of each row, its opening not counted."""
+        return self.texts.shape[1] - self.opening
+
+    @torch.inference_mode()
+    def scores(self) -> Scores:
+        """Read what is new; the log-probabilities of what may follow."""
+        own = log_softmax(self._read()[:, -1])
+        ranked = self.rules(own, self.texts, self.written, self.where)
+        if self.written < self.forced.shape[1]:
+            ranked = _only(self.forced[:, self.written], ranked, own)
+        return Scores(own, ranked)
+
+    def ends(self, rows: Int[Tensor, "*some"], tokens: Int[Tensor, "*some"]) -> Bool[Tensor, "*some"]:
+        """Whether these rows would end with these tokens."""
+        if self.rules.patterns is None:
+            return tokens == END
+        return (tokens == END) | self.rules.stopped(self.rules.after(self.where[rows], tokens))
+
+    @torch.inference_mode()
+    def go_on(
+        self,
+        rows: Int[Tensor, " kept"] | None,
+        tokens: Int[Tensor, " kept"],
+        log_probabilities: Float[Tensor, " kept"],
+    ) -> None:
+        """Keep these rows, in this order (None: all, as they are), each with one more token."""
+        if rows is not None:
+            self.state.reorder(rows)
+            self.texts, self.log_probabilities = self.texts[rows], self.log_probabilities[rows]
+            self.where, self.forced = self.where[rows], self.forced[rows]
+        self.where = self._place(self.where, tokens)
+        self.texts = torch.cat([self.texts, tokens[:, None]], dim=1)
+        self.log_probabilities = torch.cat([self.log_probabilities, log_probabilities[:, None]], dim=1)
+
+    def _read(self, keep_back: int = 0) -> Float[Tensor, "rows tokens vocabulary"]:
+        """Logits after each token not read before."""
+        end = self.texts.shape[1] - keep_back
+        if self.window is not None and end - self.first > self.window:
+            self.state = self.model.start(len(self.texts), room=self.window)
+            self.first = self.read = end - max(1, self.window // 2)
+        logits: Tensor = self.model.extend(self.texts[:, self.read : end], self.state)
+        self.read = end
+        return logits
+
+    def _place(self, where: Int[Tensor, " rows"], tokens: Int[Tensor, " rows"]) -> Int[Tensor, " rows"]:
+        """Where rows stand among the patterns after these tokens; what is forced neither stops nor breaks anything."""
+        where = self.rules.after(where, tokens)
+        if self.rules.patterns is None or self.written >= self.forced.shape[1]:
+            return where
+        return where.masked_fill(self.rules.over(where) & (self.forced[:, self.written] != FREELY), BEGIN)
+
+    def _take_over(self, common: int) -> None:
+        """The first tokens that every row is made to write are read in one go, but for the last of them all."""
+        if not common:
+            return
+        taken = self.forced[:, :common]
+        for tokens in taken.unbind(1):
+            self.where = self._place(self.where, tokens)
+            self.texts = torch.cat([self.texts, tokens[:, None]], dim=1)
+        own = log_softmax(self._read(keep_back=1)[:, self.opening - 1 :])
+        self.log_probabilities = own.gather(2, taken[:, :, None])[:, :, 0].clamp(min=UNLIKELY)
+
+
+def log_softmax(logits: Float[Tensor, "*axes vocabulary"]) -> Float[Tensor, "*axes vocabulary"]:
+    """In float32 whatever the model's type, and never a token that cannot be text."""
+    logits = logits.float()
+    logits[..., list(NEVER_WRITTEN)] = -torch.inf
+    return torch.log_softmax(logits, dim=-1)
+
+
+def _forced(prefixes: Sequence[Sequence[int]], device: torch.device) -> Int[Tensor, "rows tokens"]:
+    longest = max((len(prefix) for prefix in prefixes), default=0)
+    return torch.tensor([[*prefix, *[FREELY] * (longest - len(prefix))] for prefix in prefixes], device=device).long()
+
+
+def _only(forced: Int[Tensor, " rows"], ranked: Tensor, own: Tensor) -> Tensor:
+    """Where a token is forced, no other is allowed."""
+    made = (forced != FREELY)[:, None]
+    token = forced.clamp(min=0)[:, None]
+    alone = torch.full_like(own, -torch.inf).scatter(1, token, own.gather(1, token).clamp(min=UNLIKELY))
+    return torch.where(made, alone, ranked)

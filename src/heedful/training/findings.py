@@ -1,0 +1,87 @@
+"""What is found out about a translator once it is trained: which head aligns, and what its probabilities mean."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from heedful.data.prepare import Prepared
+from heedful.data.stages import Stages
+from heedful.evaluation.calibration import judged_words
+from heedful.folder import replace_file
+from heedful.generation.translate import translate_ids
+from heedful.inspection import alignment, confidence
+from heedful.inspection.aligner import align_words
+from heedful.inspection.alignment import Alignment, has_attention
+from heedful.inspection.choice import choose_head, choose_unit
+from heedful.inspection.confidence import Confidence, fit_confidence
+from heedful.text.words import Unit, cut_text, cut_tokens, word_probabilities, words_of
+from heedful.trained import Trained
+
+PAIRS = 1000
+"""Validation pairs that heads are judged by, at most."""
+CELLS = 4_000_000
+"""Words against words that the statistical aligner learns from: this bounds its seconds and its memory."""
+
+
+def find_out(best: Trained, data: Prepared, stages: Stages) -> None:
+    """Measure, tell `best`, and write alignment.json and confidence.json into its folder."""
+    assert best.folder is not None, "a trained model has a folder"
+    best.alignment, best.confidence = find_head(best, data, stages), find_confidence(best, data, stages)
+    for name, found in ((alignment.FILE, best.alignment), (confidence.FILE, best.confidence)):
+        if found is not None:
+            replace_file(best.folder / name, found.model_dump_json(indent=2) + "\n")
+
+
+def find_head(best: Trained, data: Prepared, stages: Stages) -> Alignment | None:
+    """The head whose links agree most with a statistical aligner's on validation pairs; None where there are none."""
+    if not has_attention(best.model):
+        return None
+    texts = data.valid.texts[:PAIRS]
+    source, target = (choose_unit([pair[side] for pair in texts]) for side in (0, 1))
+    ends = best.tokenizers[0], best.tokenizers[-1]
+    pairs = [(cut_text(one, ends[0], source), cut_text(other, ends[1], target)) for one, other in texts]
+    learnt = training_words(data, (source, target), sum(len(a.words) * len(b.words) for a, b in pairs) / len(pairs))
+    with stages("aligning words", len(pairs) + len(learnt)) as watch:
+        links = align_words([*((one.words, other.words) for one, other in pairs), *learnt], progress=watch)
+    with stages("comparing heads", len(pairs)) as watch:
+        aligner = f"an HMM aligner that learnt from {len(pairs) + len(learnt):,} pairs"
+        return choose_head(best.model, pairs, links, units=(source, target), aligner=aligner, progress=watch)
+
+
+def training_words(data: Prepared, units: tuple[Unit, Unit], cells: float) -> list[tuple[list[str], list[str]]]:
+    """Training pairs in words, from all over the corpus, as many as `CELLS` allows at so many cells a pair."""
+    there = len(data.train.sides[0])
+    chosen = np.linspace(0, there - 1, min(there, int(CELLS / max(1.0, cells)))).astype(int).tolist()
+    sides = []
+    for side, tokenizer, unit in zip(data.train.sides, (data.tokenizers[0], data.tokenizers[-1]), units, strict=True):
+        texts = tokenizer.decode([side[index].tolist() for index in chosen])
+        sides.append([words_of(text, unit) for text in texts])
+    return list(zip(*sides, strict=True))
+
+
+def find_confidence(best: Trained, data: Prepared, stages: Stages) -> Confidence:
+    """How often words of a given probability are right, on the first half of the validation text, or less of it."""
+    texts = data.valid.texts[: max(1, min(len(judged_texts(data, best.device)), len(data.valid.texts) // 2))]
+    unit = choose_unit([target for _, target in texts])
+    sources = best.tokenizers[0].encode([source for source, _ in texts])
+    with stages("checking probabilities", len(texts)) as watch:
+        found = translate_ids(best.model, sources, at_most=judged_lengths(data, len(texts)), progress=watch)
+    words = [
+        word_probabilities(cut_tokens(first.tokens, best.tokenizers[-1], unit), first.token_log_probabilities)
+        for first, *_ in found
+    ]
+    said, right = judged_words(words, [target for _, target in texts], unit)
+    return fit_confidence(said, right, unit=unit, texts=len(texts))
+
+
+def judged_texts(data: Prepared, device: torch.device) -> tuple[tuple[str, str], ...]:
+    """The validation pairs translated at each evaluation."""
+    return data.valid.texts[: 1000 if device.type == "cuda" else 300]
+
+
+def judged_lengths(data: Prepared, texts: int) -> list[int]:
+    """Tokens after which a judged text is cut off: a model that has learned little would ramble on, and what runs that
+    far past its reference is wrong anyway."""
+    target = data.valid.sides[1]
+    return [len(target[i]) * 5 // 4 + 5 for i in range(texts)]
