@@ -102,7 +102,7 @@ def linked(weights: Weights) -> tuple[tuple[int, int], ...]:
 
 @torch.inference_mode()
 def cross_weights(
-    model: Any, pairs: Sequence[tuple[Cut, Cut]], taps: str = WEIGHTS, *, tokens: int = 8192
+    model: Any, pairs: Sequence[tuple[Cut, Cut]], taps: str = WEIGHTS, *, tokens: int = 4096
 ) -> Iterator[tuple[int, Mapping[str, Weights]]]:
     """Each pair's number and, for every tap, its weights: heads × (target, END) × (source, END).
 
