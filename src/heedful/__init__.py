@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         StoppedError,
         UsageError,
     )
+    from heedful.exchange import export
     from heedful.folder import save
     from heedful.layers.attention import attention, attention_weights, fused_attention
     from heedful.layers.masks import Mask
@@ -40,6 +41,7 @@ _HOMES = {
         "StoppedError",
         "UsageError",
     ),
+    "exchange": ("export",),
     "folder": ("save",),
     "layers.attention": ("attention", "attention_weights", "fused_attention"),
     "layers.masks": ("Mask",),
@@ -79,6 +81,7 @@ __all__ = [
     "attention_weights",
     "build",
     "count",
+    "export",
     "fused_attention",
     "load",
     "plan",

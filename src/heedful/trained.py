@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +13,23 @@ import torch
 from heedful.errors import UsageError
 from heedful.folder import load_model
 from heedful.generation.answers import Continuation, Translation
-from heedful.generation.engine import Progress, Translator, Writer, make_rules, prompt_warnings, windows
-from heedful.generation.generate import generate_ids, generate_tokens, reach
-from heedful.generation.options import LENGTH, Decoding, for_prompts
-from heedful.generation.sampling import Draw
-from heedful.generation.search import Hypothesis
+from heedful.generation.engine import FIRST_WINDOW, WINDOW, Progress, make_rules, unwatched, windows
+from heedful.generation.engines import Engines, Searching
+from heedful.generation.generate import reach
+from heedful.generation.glossary import Glossary
+from heedful.generation.options import Decoding, for_prompts
+from heedful.generation.reading import Reading, read_reading, usual_reading
+from heedful.generation.required import Answer, translate_required
 from heedful.generation.spelling import spelt, until
-from heedful.generation.translate import translate_ids
-from heedful.inspection.alignment import Alignment, read_alignment
+from heedful.generation.translator import Links, Translator
+from heedful.generation.writer import Writer, prompt_warnings
+from heedful.inspection.alignment import Alignment, align, read_alignment, usual_alignment
 from heedful.inspection.confidence import Confidence, read_confidence
 from heedful.text.tokenizer import Tokenizer
+from heedful.text.words import cut_text, cut_tokens
 
 TOKENIZER, TARGET_TOKENIZER = "tokenizer.json", "target_tokenizer.json"
-RECURRENT_REACH = 256
-"""A recurrent translator has no table that ends, but it was trained on texts no longer than this."""
 KINDS = {"translate": "a translator", "generate": "a language model", "encode": "an encoder"}
-
-
-def unwatched(done: int) -> None:
-    """Nobody wants to know how far it is."""
 
 
 class Trained:
@@ -44,9 +43,11 @@ class Trained:
         *,
         alignment: Alignment | None = None,
         confidence: Confidence | None = None,
+        reading: Reading | None = None,
     ) -> None:
         self.model, self.tokenizers, self.folder = model, tokenizers, folder
-        self.alignment, self.confidence = alignment, confidence
+        self.alignment, self.confidence, self.reading = alignment, confidence, reading
+        self.engines = Engines(model, tokenizers, folder)
 
     @property
     def device(self) -> torch.device:
@@ -74,7 +75,8 @@ class Trained:
         A stream may say None where no more texts are waiting: those it gave before are then translated at once.
         """
         translator = self._translator(options)
-        return (answer for window in windows(texts) for answer in translator.translations(window, progress))
+        first = WINDOW if isinstance(texts, Sequence) else FIRST_WINDOW  # of a stream, the first answers come soon
+        return (answer for window in windows(texts, first) for answer in translator.translations(window, progress))
 
     def generate(self, prompt: str = "", **options: Any) -> str:
         """Go on from a prompt; gives back prompt and continuation. Options are those of `Decoding`."""
@@ -85,21 +87,17 @@ class Trained:
         self, prompts: Iterable[str | None], *, progress: Progress = unwatched, **options: Any
     ) -> Iterator[Continuation]:
         """One continuation a prompt, in order, as soon as a few are done; see `translations`."""
-        decoding = self._for_prompts(options)
-        writer = Writer(self._generate(decoding), self.tokenizers[0], decoding, reach(self.model))
+        searching = self._for_prompts(options)
+        writer = Writer(searching.generate, self.tokenizers[0], searching.decoding, reach(self.model))
         return (answer for window in windows(prompts) for answer in writer.continuations(window, progress))
 
     def stream(self, prompt: str = "", **options: Any) -> Iterator[str]:
         """What `generate` writes after the prompt, piece by piece, each as soon as it is sure."""
-        decoding = self._for_prompts(options)
-        if decoding.width(1) > 1 or decoding.n_best > 1:
+        searching = self._for_prompts(options)
+        if searching.beam > 1 or searching.decoding.n_best > 1:
             raise UsageError("a beam decides at the end, and several answers would be mixed: one text streams, no more")
-        tokenizer = self.tokenizers[0]
-        (ids,) = tokenizer.encode([prompt])
-        rules = make_rules(decoding, tokenizer, self.model.config.vocabulary)
-        draw = decoding.draw or Draw(temperature=0.0)
-        found = generate_tokens(self.model, ids, limit=decoding.max_length or LENGTH, draw=draw, rules=rules)
-        return until(spelt(found, tokenizer, after=prompt), decoding.stop)
+        tokens = searching.stream(self.tokenizers[0].encode([prompt])[0])
+        return until(spelt(tokens, self.tokenizers[0], after=prompt), searching.decoding.stop)
 
     def warnings(self, prompt: str) -> tuple[str, ...]:
         """What the model will not see, or not understand, of a prompt."""
@@ -115,45 +113,48 @@ class Trained:
 
     def _translator(self, options: dict[str, Any]) -> Translator:
         self.check("translate")
-        decoding = Decoding(**options)
-        length = getattr(self.model.config, "max_length", RECURRENT_REACH)
-        trust = self.confidence or Confidence()
-        return Translator(self._translate(decoding), self.tokenizers, decoding, length, trust.unit, trust)
+        config, decoding = self.model.config, Decoding(**options)
+        searching = self._searching(decoding, decoding.width(), config.target_vocabulary or config.vocabulary)
+        with_required = partial(translate_required, self.model, self.tokenizers, **searching.torch())
+        confidence = self.confidence or Confidence()
+        return Translator(
+            searching.translate,
+            partial(with_required, at_most=decoding.max_length),
+            self.tokenizers,
+            decoding,
+            self.reading or usual_reading(config),
+            Glossary.of(decoding.glossary),
+            confidence,
+            confidence.unit,
+            self._align if decoding.alignments else None,
+        )
 
-    def _translate(self, decoding: Decoding) -> Callable[..., list[list[Hypothesis]]]:
-        config = self.model.config
-        options = self._searching(decoding, decoding.width(), config.target_vocabulary or config.vocabulary)
+    def _align(self, pairs: Sequence[tuple[str, Answer]]) -> list[Links]:
+        """By the head that was found to align best; or, of a model that came without, by the usual one."""
+        alignment = self.alignment or usual_alignment(self.model)
+        source, target = self.tokenizers[0], self.tokenizers[-1]
+        cuts = [
+            (
+                cut_text(text, source, alignment.units[0]),
+                cut_tokens(answer.hypothesis.tokens, target, alignment.units[1])
+                if answer.text == target.decode([answer.hypothesis.tokens])[0]
+                else cut_text(answer.text, target, alignment.units[1]),  # it holds what the model did not write
+            )
+            for text, answer in pairs
+        ]
+        readings = align(self.model, alignment, cuts)
+        return [Links(len(a.words), len(b.words), found.links) for (a, b), found in zip(cuts, readings, strict=True)]
 
-        def search(sources: Sequence[Sequence[int]], **own: Any) -> list[list[Hypothesis]]:
-            most = None if decoding.max_length is None else [decoding.max_length] * len(sources)
-            return translate_ids(self.model, sources, at_most=most, **options, **own)
-
-        return search
-
-    def _generate(self, decoding: Decoding) -> Callable[..., list[list[Hypothesis]]]:
-        options = self._searching(decoding, decoding.width(1), self.model.config.vocabulary)
-
-        def search(prompts: Sequence[Sequence[int]], **own: Any) -> list[list[Hypothesis]]:
-            return generate_ids(self.model, prompts, limit=decoding.max_length or LENGTH, **options, **own)
-
-        return search
-
-    def _searching(self, decoding: Decoding, beam: int, vocabulary: int) -> dict[str, Any]:
-        return {
-            "beam": beam,
-            "length_penalty": decoding.length_penalty,
-            "n_best": decoding.n_best,
-            "draw": decoding.draw,
-            "rules": make_rules(decoding, self.tokenizers[-1], vocabulary),
-            "exact": decoding.exact,
-        }
-
-    def _for_prompts(self, options: dict[str, Any]) -> Decoding:
+    def _for_prompts(self, options: dict[str, Any]) -> Searching:
         self.check("generate")
         decoding = for_prompts(options)
         if decoding.prefix:
             raise UsageError("a prefix is for translations; after a prompt, put it at the prompt's end")
-        return decoding
+        return self._searching(decoding, decoding.width(1), self.model.config.vocabulary)
+
+    def _searching(self, decoding: Decoding, beam: int, vocabulary: int) -> Searching:
+        rules = make_rules(decoding, self.tokenizers[-1], vocabulary)
+        return Searching(self.model, decoding, rules, beam, self.engines.choose(decoding, rules))
 
 
 def load(folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") -> Trained:
@@ -162,4 +163,5 @@ def load(folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") 
     model = load_model(path, device=device)
     files = [path / name for name in (TOKENIZER, TARGET_TOKENIZER)]
     tokenizers = tuple(Tokenizer.load(file) for file in files if file.is_file())
-    return Trained(model, tokenizers, path, alignment=read_alignment(path), confidence=read_confidence(path))
+    found = {"alignment": read_alignment(path), "confidence": read_confidence(path), "reading": read_reading(path)}
+    return Trained(model, tokenizers, path, **found)  # type: ignore[arg-type]

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+import heedful
+from heedful.data.dates import Dates, dates_corpus
+from heedful.text.special import END, PAD, START
+from heedful.text.tokenizer import Tokenizer, TokenizerConfig
+from heedful.trained import Trained
 
 
 @pytest.fixture(scope="session")
@@ -12,3 +23,70 @@ def quiet_transformers() -> None:
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+
+
+@pytest.fixture(scope="session")
+def dates() -> Dates:
+    return dates_corpus(train=3000, valid=20, test=60, languages=("en", "de", "fr"))
+
+
+@pytest.fixture(scope="session")
+def held_out(dates: Dates) -> list[str]:
+    """Fifty sentences that no model here was taught."""
+    return [pair.source for pair in dates.test[:50]]
+
+
+SMALL: dict[str, Any] = {"width": 48, "heads": 4, "layers": 2, "feed_forward": 96, "dropout": 0.0, "max_length": 64}
+
+
+@pytest.fixture(scope="session")
+def translator(dates: Dates) -> Trained:
+    """Dates to ISO 8601, pre-norm and sinusoidal: a design every format can express. Taught until it has opinions."""
+    tokenizer = character_tokenizer(dates)
+    torch.manual_seed(0)
+    model = heedful.build("laptop-translator", **SMALL, decoder_layers=1, vocabulary=len(tokenizer))
+    sources = tokenizer.encode([pair.source for pair in dates.train])
+    targets = tokenizer.encode([pair.target for pair in dates.train])
+
+    def loss(rows: list[int]) -> Tensor:
+        source = padded([[*sources[row], END] for row in rows])
+        target = padded([[START, *targets[row], END] for row in rows])
+        logits = model(source, target[:, :-1], (source != PAD).sum(1))
+        return cross_entropy(logits.transpose(1, 2), target[:, 1:], ignore_index=PAD)
+
+    return Trained(taught(model, loss, len(sources), steps=150), (tokenizer,))
+
+
+@pytest.fixture(scope="session")
+def writer(dates: Dates) -> Trained:
+    """A language model of dates, with rotary positions, RMSNorm and gates."""
+    tokenizer = character_tokenizer(dates)
+    torch.manual_seed(0)
+    model = heedful.build("llama-135m", **{**SMALL, "key_value_heads": 2}, vocabulary=len(tokenizer))
+    texts = tokenizer.encode([f"{pair.source} = {pair.target}" for pair in dates.train])
+
+    def loss(rows: list[int]) -> Tensor:
+        text = padded([[END, *texts[row], END] for row in rows])
+        return cross_entropy(model(text[:, :-1]).transpose(1, 2), text[:, 1:], ignore_index=PAD)
+
+    return Trained(taught(model, loss, len(texts), steps=80), (tokenizer,))
+
+
+def character_tokenizer(dates: Dates) -> Tokenizer:
+    texts = [f"{pair.source} = {pair.target}" for pair in dates.train]
+    return Tokenizer.train(texts, TokenizerConfig(kind="characters", vocabulary=150))
+
+
+def padded(rows: list[list[int]]) -> Tensor:
+    longest = max(len(row) for row in rows)
+    return torch.tensor([row + [PAD] * (longest - len(row)) for row in rows])
+
+
+def taught(model: Any, loss: Any, size: int, steps: int) -> Any:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss(torch.randint(size, (48,), generator=generator).tolist()).backward()
+        optimizer.step()
+    return model.eval()

@@ -70,6 +70,7 @@ THEIRS: dict[str, tuple[str, dict[str, Any]]] = {
     "marian scaled swish": ("MarianMTModel", {**SEQ2SEQ, "scale_embedding": True, "activation_function": "swish"}),
     "marian two vocabularies": ("MarianMTModel", {**SEQ2SEQ, **OWN_TARGET}),
     "marian three tables": ("MarianMTModel", {**SEQ2SEQ, **OWN_TARGET, "tie_word_embeddings": False}),
+    "pegasus": ("PegasusForConditionalGeneration", SEQ2SEQ),
     "bart": ("BartForConditionalGeneration", SEQ2SEQ),
     "bart scaled relu": (
         "BartForConditionalGeneration",
@@ -77,7 +78,7 @@ THEIRS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 each_of_theirs = pytest.mark.parametrize("name", THEIRS)
-one_of_each = pytest.mark.parametrize("name", ["bert pretraining", "gpt2", "llama", "marian", "bart"])
+one_of_each = pytest.mark.parametrize("name", ["bert pretraining", "gpt2", "llama", "marian", "pegasus", "bart"])
 
 FIELDS = {
     "BertModel": {"states": "last_hidden_state", "pooled": "pooler_output"},

@@ -37,6 +37,8 @@ def generate(
     length_penalty: about.LengthPenalty = None,
     n_best: about.NBest = None,
     exact: about.Exact = False,
+    engine: about.Engine = "auto",
+    int8: about.Int8 = False,
     on_bad_line: about.SkipBad = "fail",
     device: Device = "auto",
 ) -> None:

@@ -60,7 +60,13 @@ def judge_pairs(
     """
     sources, targets = (list(side) for side in zip(*pairs, strict=True))
     confidence = trained.confidence or Confidence()
-    plain = Trained(trained.model, trained.tokenizers, trained.folder, confidence=Confidence(unit=confidence.unit))
+    plain = Trained(
+        trained.model,
+        trained.tokenizers,
+        trained.folder,
+        confidence=Confidence(unit=confidence.unit),
+        reading=trained.reading,
+    )
     with stages("translating", len(sources)) as watch:
         found = list(plain.translations(sources, beam=beam, length_penalty=length_penalty, progress=watch))
     scores = text_scores([answer.text for answer in found], targets).to_json()

@@ -21,6 +21,11 @@ class Glossary:
     terms: Mapping[str, str]
 
     @classmethod
+    def of(cls, wish: str | Mapping[str, str] | None) -> Glossary | None:
+        """From a file's name, or from the terms themselves; None stays None."""
+        return wish if wish is None else cls.read(wish) if isinstance(wish, str) else cls(dict(wish))
+
+    @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Glossary:
         """A glossary file; blank lines, and lines that begin with #, say nothing."""
         terms: dict[str, str] = {}

@@ -25,7 +25,7 @@ def translate_ids(
     n_best: int = 1,
     draw: Draw | None = None,
     prefixes: Sequence[Sequence[int]] | None = None,
-    at_most: Sequence[int] | None = None,
+    at_most: Sequence[int] | int | None = None,
     rules: Rules = FREE,
     exact: bool = False,
     tokens: int = 8192,
@@ -35,14 +35,13 @@ def translate_ids(
 
     Sources of like length share a batch, as many as fit `tokens` with their beams. `exact` gives each a batch of its
     own: matrix products round differently in other company, so only then is every bit of a result the same whatever
-    else was asked for. `at_most` says where to stop each, instead of well past any sensible length.
+    else was asked for. `at_most` says where to stop each, or all, instead of well past any sensible length.
     """
     results: dict[int, list[Hypothesis]] = {}
     rows_each = beam if draw is None else n_best
     for chosen in batches([len(source) for source in sources], 0 if exact else tokens // rows_each):
         source, lengths = padded([[*sources[i], END] for i in chosen], model.table.weight.device)
-        limits = length_limit(lengths) if at_most is None else lengths.new_tensor([at_most[i] for i in chosen])
-        limits = within_positions(model, limits)
+        limits = within_positions(model, _limits(at_most, chosen, lengths))
         prefix = None if prefixes is None else [prefixes[i] for i in chosen]
         with torch.inference_mode():
             state = model.start(source, lengths, room=int(limits.max()))
@@ -73,6 +72,12 @@ def padded(
     longest = max(len(text) for text in texts)
     ids = torch.tensor([[*text, *[PAD] * (longest - len(text))] for text in texts])
     return ids.to(device), torch.tensor([len(text) for text in texts]).to(device)
+
+
+def _limits(at_most: Sequence[int] | int | None, chosen: Sequence[int], lengths: Tensor) -> Tensor:
+    if at_most is None:
+        return length_limit(lengths)
+    return lengths.new_tensor([at_most if isinstance(at_most, int) else at_most[i] for i in chosen])
 
 
 def length_limit(lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:

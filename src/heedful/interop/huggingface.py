@@ -1,4 +1,4 @@
-"""Models in Hugging Face's layouts, in and out: BERT, GPT-2, Llama, Marian, BART.
+"""Models in Hugging Face's layouts, in and out: BERT, GPT-2, Llama, Marian, Pegasus, BART.
 
 The parity tests load random models of theirs through here and compare logits: a second opinion on
 every layer of ours.
@@ -17,10 +17,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from heedful.errors import CheckpointError, HeedfulError, UsageError
+from heedful.interop.equivalent import Written, rewritten, sinusoid
 from heedful.interop.layouts import ACTIVATIONS, LAYOUTS, Form, Layout
 from heedful.layers.positions import Sinusoidal
 from heedful.models.build import build
-from heedful.models.config import TransformerConfig
+from heedful.models.config import ModelConfig, TransformerConfig
 from heedful.models.presets import make_config
 
 PLAIN = Form(lambda theirs: theirs, lambda ours: ours)
@@ -61,25 +62,55 @@ def export_model(model: Any, folder: Path, model_type: str, **settings: Any) -> 
     """
     if model_type not in LAYOUTS:
         raise UsageError(f"unknown layout '{model_type}'; known: {', '.join(sorted(LAYOUTS))}")
-    layout, config = LAYOUTS[model_type], model.config
-    if not isinstance(config, TransformerConfig):
-        raise UsageError(f"the {model_type} layout cannot express family='{config.family}'")
+    layout = LAYOUTS[model_type]
     absent = [key for key in layout.needs if key not in settings]
+    written = _as_in(layout, model)
+    if found := obstacles(written.config, layout):
+        raise UsageError(f"the {model_type} layout cannot express {found[0]}")
     if absent:
         raise UsageError(f"the {model_type} layout needs {', '.join(absent)}: pass the ids your tokenizer gives them")
-    described = {**_their_config(config, layout), **settings}
+    described = {**_their_config(written.config, layout), **settings}
     prefix = "" if described["architectures"] == ["BertModel"] else layout.prefix
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(_their_weights(written, layout, prefix), folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+
+
+def choose_layout(model: Any) -> str:
+    """The layout that says what this model computes, or an error naming what the nearest one cannot say."""
+    family = model.config.family
+    mine = [layout for layout in LAYOUTS.values() if layout.fixed["family"] == family]
+    if not mine:
+        raise UsageError(f"no layout of Hugging Face expresses family='{family}'")
+    lacking = {layout.model_type: obstacles(_as_in(layout, model).config, layout) for layout in mine}
+    nearest = min(lacking, key=lambda name: len(lacking[name]))
+    if lacking[nearest]:
+        instead = "ctranslate2 or onnx" if family != "encoder" else "onnx"
+        problem = f"the {nearest} layout of Hugging Face cannot express {lacking[nearest][0]}"
+        raise UsageError(f"{problem}; export to {instead} instead")
+    return nearest
+
+
+def _as_in(layout: Layout, model: Any) -> Written:
+    """The model, written as far as it can be in the layout's own terms."""
+    config = model.config
+    written = Written(config, {name: weight.detach().cpu() for name, weight in model.state_dict().items()})
+    if config.family != layout.fixed["family"]:
+        return written
+    return rewritten(written, _always(config, layout), layout.settings)
+
+
+def _their_weights(written: Written, layout: Layout, prefix: str) -> dict[str, Tensor]:
+    config, weights = written
     theirs: dict[str, Tensor] = {}
-    for name, weight in model.state_dict().items():
+    for name, weight in weights.items():
         theirs |= _outward(name, weight, config, layout, prefix)
     if layout.fixed.get("output_bias") and not config.output_bias:
-        theirs["final_logits_bias"] = model.output_table.new_zeros(1, len(model.output_table))
+        theirs["final_logits_bias"] = torch.zeros(1, config.target_vocabulary or config.vocabulary)
     if not config.tie_output:
-        copies = {prefix + copy: model.table.weight.detach().clone() for copy in layout.copies}
+        copies = {prefix + copy: weights["table.weight"].clone() for copy in layout.copies}
         theirs = {**copies, **theirs}
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file(theirs, folder / "model.safetensors", metadata={"format": "pt"})
-    (folder / "config.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+    return theirs | {prefix + name: sinusoid(config, config.max_length) for name in layout.sinusoids}
 
 
 def _read_weights(folder: Path, layout: Layout) -> dict[str, Tensor]:
@@ -135,23 +166,35 @@ def _tasks(weights: dict[str, Tensor], layout: Layout) -> tuple[str, ...]:
     return tuple(sorted({task for (_, task, *_), theirs in rows if f"{theirs}.weight" in weights} - {"next_token"}))
 
 
-def _their_config(config: TransformerConfig, layout: Layout) -> dict[str, Any]:
-    ours, always = config.resolved(), TransformerConfig(**{**_varying(config, layout), **layout.fixed}).resolved()
-    tasks = frozenset(config.tasks)
-    if tasks & {"next_sentence", "sequence_class"}:
-        tasks |= {"pooled"}
+def obstacles(config: ModelConfig, layout: Layout) -> list[str]:
+    """What the layout has no words for, each as `setting=value`."""
+    if not isinstance(config, TransformerConfig) or config.family != layout.fixed["family"]:
+        return [f"family='{config.family}'"]
+    ours, always, tasks = config.resolved(), _always(config, layout), _all_tasks(config)
     free = {*layout.settings, "tasks", "classes", "output_bias"}
     if "pooled" not in tasks:
         free.add("pooling")
-    for name in ours:
-        if name not in free and ours[name] != always[name]:
-            raise UsageError(f"the {layout.model_type} layout cannot express {name}={ours[name]!r}")
-    if "segments" in layout.settings and not config.segments:
-        raise UsageError(f"the {layout.model_type} layout cannot express segments=0")
+    found = [f"{name}={ours[name]!r}" for name in ours if name not in free and ours[name] != always[name]]
     if config.output_bias and not layout.fixed.get("output_bias"):
-        raise UsageError(f"the {layout.model_type} layout cannot express output_bias=True")
+        found.append("output_bias=True")
     if tasks not in layout.architectures:
-        raise UsageError(f"the {layout.model_type} layout cannot express the heads {', '.join(sorted(tasks))}")
+        found.append(f"the heads {', '.join(sorted(tasks))}")
+    return found
+
+
+def _all_tasks(config: TransformerConfig) -> frozenset[str]:
+    tasks = frozenset[str](config.tasks)
+    return tasks | {"pooled"} if tasks & {"next_sentence", "sequence_class"} else tasks
+
+
+def _always(config: TransformerConfig, layout: Layout) -> dict[str, Any]:
+    """The settings that every model of the layout has, beside those of this one that it can vary."""
+    varying = {name: getattr(config, name) for name in layout.settings}
+    return TransformerConfig(**{**varying, **layout.fixed}).resolved()
+
+
+def _their_config(config: TransformerConfig, layout: Layout) -> dict[str, Any]:
+    ours, tasks = config.resolved(), _all_tasks(config)
     described: dict[str, Any] = {theirs: ours[name] for name, theirs in layout.settings.items()}
     names = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
     described[layout.settings["activation"]] = names[config.activation]
@@ -162,10 +205,6 @@ def _their_config(config: TransformerConfig, layout: Layout) -> dict[str, Any]:
     if "sequence_class" in tasks:
         described["num_labels"] = config.classes
     return {**described, "model_type": layout.model_type, "architectures": [layout.architectures[tasks]]}
-
-
-def _varying(config: TransformerConfig, layout: Layout) -> dict[str, Any]:
-    return {name: getattr(config, name) for name in layout.settings}
 
 
 def _their_names(name: str, config: TransformerConfig, layout: Layout) -> tuple[tuple[str, ...], Form]:

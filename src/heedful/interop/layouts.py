@@ -347,6 +347,7 @@ _SEQ2SEQ_WEIGHTS = {
     "heads.next_token.weight": ("lm_head.weight",),
     "heads.next_token.bias": ("final_logits_bias",),
 }
+_SEQ2SEQ_SINUSOIDS = ("encoder.embed_positions.weight", "decoder.embed_positions.weight")
 _SEQ2SEQ_COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 
 
@@ -385,7 +386,7 @@ MARIAN = Layout(
     forms={"final_logits_bias": ONE_ROW},
     architectures={frozenset(): "MarianMTModel"},
     needs=_SEQ2SEQ_NEEDS,
-    sinusoids=("encoder.embed_positions.weight", "decoder.embed_positions.weight"),
+    sinusoids=_SEQ2SEQ_SINUSOIDS,
     copies=_SEQ2SEQ_COPIES,
 )
 
@@ -411,4 +412,32 @@ BART = Layout(
     copies=_SEQ2SEQ_COPIES,
 )
 
-LAYOUTS = {layout.model_type: layout for layout in (BERT, GPT2, LLAMA, MARIAN, BART)}
+PEGASUS = Layout(
+    model_type="pegasus",
+    settings=_SEQ2SEQ_SETTINGS,
+    fixed={
+        **_SEQ2SEQ_FIXED,
+        "norm_order": "pre",
+        "positions": "sinusoidal",
+        "position_layout": "halves",
+        "embedding_norm": False,
+        "target_vocabulary": None,
+    },
+    implied=_SEQ2SEQ_IMPLIED,
+    same=_SEQ2SEQ_SAME,
+    weights={
+        **_SEQ2SEQ_WEIGHTS,
+        "table": ("shared",),
+        "encoder.norm": ("encoder.layer_norm",),
+        "decoder.norm": ("decoder.layer_norm",),
+    },
+    prefix="model.",
+    heads=("lm_head.", "final_logits_bias"),
+    forms={"final_logits_bias": ONE_ROW},
+    architectures={frozenset(): "PegasusForConditionalGeneration"},
+    needs=_SEQ2SEQ_NEEDS,
+    sinusoids=_SEQ2SEQ_SINUSOIDS,
+    copies=_SEQ2SEQ_COPIES,
+)
+
+LAYOUTS = {layout.model_type: layout for layout in (BERT, GPT2, LLAMA, MARIAN, PEGASUS, BART)}

@@ -142,6 +142,11 @@ class Tokenizer:
         """What it was made as: kind, size and how it changes text."""
         return recognise(json.loads(self.to_json()), len(self))
 
+    @property
+    def tokens(self) -> list[str]:
+        """The vocabulary as it is spelt in tokenizer.json, by id; `pieces` are for people."""
+        return [self._rust.id_to_token(token) or f"<{token}>" for token in range(len(self))]
+
     def to_json(self) -> str:
         """The whole tokenizer as text, the same for equal tokenizers: it can be stored and hashed."""
         return self._rust.to_str()

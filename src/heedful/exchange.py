@@ -1,0 +1,120 @@
+"""Models in other people's formats, and back: what `heedful export` and `heedful import` do."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import rmtree
+from typing import Any, Literal, get_args
+
+from heedful.errors import CheckpointError, HeedfulError, UsageError, nearest
+from heedful.folder import load_model, save
+from heedful.interop.ctranslate2 import Quantisation, export_ctranslate2
+from heedful.interop.huggingface import choose_layout, export_model
+from heedful.interop.onnx import export_onnx
+from heedful.interop.renumber import our_order, renumbered, renumbered_tokenizer, their_roles
+from heedful.interop.tokenizers import export_tokenizer, import_tokenizer
+from heedful.text.special import END, NEVER_WRITTEN, PAD, SPECIAL_TOKENS, START
+from heedful.trained import TARGET_TOKENIZER, TOKENIZER, Trained, load
+
+Format = Literal["huggingface", "ctranslate2", "onnx"]
+TARGET = "target"
+"""The folder, within one of Hugging Face's, of the target's own tokenizer."""
+
+
+def export(
+    model: Trained | str | os.PathLike[str],
+    to: Format,
+    folder: str | os.PathLike[str],
+    *,
+    quantisation: Quantisation = "float32",
+) -> Path:
+    """Write a trained model, or the one in a folder, for another library: huggingface, ctranslate2 or onnx.
+
+    The tokenizer goes along. What the format cannot express is refused by name, and nothing is written. `quantisation`
+    "int8" is for ctranslate2.
+    """
+    if to not in get_args(Format):
+        raise UsageError(f"unknown format '{to}'; {nearest(to, get_args(Format))}")
+    if quantisation != "float32" and to != "ctranslate2":
+        raise UsageError(f"{quantisation} weights are for ctranslate2; {to} gets float32")
+    trained = model if isinstance(model, Trained) else load(model)
+    with _new(Path(folder)) as aside:
+        if to == "ctranslate2":
+            _to_ctranslate2(trained, aside, quantisation)
+        elif to == "onnx":
+            export_onnx(trained.model, aside)
+            _copy_tokenizers(trained, aside)
+        else:
+            _to_huggingface(trained, aside)
+    return Path(folder)
+
+
+def import_folder(theirs: str | os.PathLike[str], folder: str | os.PathLike[str]) -> Trained:
+    """A model folder of ours from one in a Hugging Face layout.
+
+    A model that writes gets our ids for its special tokens, since every search here knows them by these.
+    """
+    source = Path(theirs)
+    model = load_model(source)
+    places = [file for file in (source / TOKENIZER, source / TARGET / TOKENIZER) if file.is_file()]
+    tokenizers = [import_tokenizer(file) for file in places]
+    if tokenizers and model.config.family != "encoder":
+        roles = their_roles(source, tokenizers[0])
+        if roles != list(range(len(SPECIAL_TOKENS))):
+            if len(tokenizers) > 1 or model.config.target_vocabulary:
+                raise CheckpointError(f"{source}: two vocabularies with special tokens of their own cannot be imported")
+            order = our_order(roles, model.config.vocabulary)
+            model = renumbered(model, order, roles[START])
+            tokenizers = [renumbered_tokenizer(tokenizers[0], order)]
+    trained = Trained(model, tuple(tokenizers), Path(folder))
+    with _new(Path(folder)) as aside:
+        save(model, aside)
+        _copy_tokenizers(trained, aside)
+    return trained
+
+
+def _to_huggingface(trained: Trained, folder: Path) -> None:
+    model, config = trained.model, trained.model.config
+    layout = choose_layout(model)
+    special: dict[str, Any] = {"pad_token_id": PAD, "bos_token_id": START, "eos_token_id": END}
+    if config.family == "encoder_decoder":
+        special |= {"decoder_start_token_id": START, "forced_eos_token_id": None}
+    export_model(model, folder, layout, **special)
+    if config.family != "encoder":
+        how = {**special, "suppress_tokens": NEVER_WRITTEN, "max_length": config.max_length}
+        (folder / "generation_config.json").write_text(json.dumps(how, indent=2) + "\n", encoding="utf-8")
+    for tokenizer, place in zip(trained.tokenizers, (folder, folder / TARGET), strict=False):
+        export_tokenizer(tokenizer, place, config)
+
+
+def _to_ctranslate2(trained: Trained, folder: Path, quantisation: Quantisation) -> None:
+    if not trained.tokenizers:
+        raise UsageError(f"{trained.folder or 'this model'} has no {TOKENIZER}; ctranslate2 needs a vocabulary")
+    names = [tokenizer.tokens for tokenizer in trained.tokenizers]
+    export_ctranslate2(trained.model, folder, names, quantisation=quantisation, never=NEVER_WRITTEN)
+    _copy_tokenizers(trained, folder)
+
+
+def _copy_tokenizers(trained: Trained, folder: Path) -> None:
+    for tokenizer, name in zip(trained.tokenizers, (TOKENIZER, TARGET_TOKENIZER), strict=False):
+        tokenizer.save(folder / name)
+
+
+@contextmanager
+def _new(folder: Path) -> Iterator[Path]:
+    """A folder written aside and renamed when whole; what is there already is not touched."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder} exists and is not empty; choose another folder")
+    aside = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
+    try:
+        aside.mkdir(parents=True)
+        yield aside
+        aside.replace(folder)
+    except OSError as error:
+        raise HeedfulError(f"{folder} could not be written: {error}") from None
+    finally:
+        rmtree(aside, ignore_errors=True)

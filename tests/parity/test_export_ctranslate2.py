@@ -1,0 +1,163 @@
+"""What `heedful export --to ctranslate2` writes, `ctranslate2` loads, and it answers as ours does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import heedful
+from heedful import UsageError
+from heedful.generation.ctranslate2 import CTranslate2
+from heedful.generation.translate import translate_ids
+from heedful.interop.ctranslate2 import export_ctranslate2
+from heedful.text.special import NEVER_WRITTEN
+from heedful.trained import Trained
+
+ctranslate2 = pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: no engine here")
+
+
+def best(trained: Trained, texts: list[str]) -> list[list[int]]:
+    """Our greedy translations."""
+    found = translate_ids(trained.model, trained.tokenizers[0].encode(texts), beam=1)
+    return [each[0].tokens for each in found]
+
+
+def test_ctranslate2_translates_fifty_held_out_sentences_as_ours_does(
+    translator: Trained, held_out: list[str], tmp_path: Path
+) -> None:
+    heedful.export(translator, "ctranslate2", tmp_path / "there")
+    engine = ctranslate2.Translator(str(tmp_path / "there"))
+    names = translator.tokenizers[0].tokens
+    sources = [[names[token] for token in ids] for ids in translator.tokenizers[0].encode(held_out)]
+    found = engine.translate_batch(sources, beam_size=1, min_decoding_length=0)
+    assert [one.hypotheses[0] for one in found] == [
+        [names[token] for token in text] for text in best(translator, held_out)
+    ]
+
+
+def test_of_int8_nearly_all_of_fifty_sentences_are_translated_alike(
+    translator: Trained, held_out: list[str], tmp_path: Path
+) -> None:
+    heedful.export(translator, "ctranslate2", tmp_path / "there", quantisation="int8")
+    heedful.export(translator, "ctranslate2", tmp_path / "whole")
+    sizes = [(tmp_path / name / "model.bin").stat().st_size for name in ("there", "whole")]
+    assert sizes[0] < 0.5 * sizes[1]
+    engine = CTranslate2(tmp_path / "there", [translator.tokenizers[0].tokens], translator.model.config)
+    found = engine.translate_ids(translator.tokenizers[0].encode(held_out), beam=1)
+    same = sum(a[0].tokens == b for a, b in zip(found, best(translator, held_out), strict=True))
+    assert same >= 45
+
+
+@pytest.mark.parametrize("quantisation", ["float32", "int8"])
+def test_ctranslate2_continues_fifty_prompts_as_ours_does(
+    writer: Trained, held_out: list[str], tmp_path: Path, quantisation: Any
+) -> None:
+    heedful.export(writer, "ctranslate2", tmp_path / "there", quantisation=quantisation)
+    engine = ctranslate2.Generator(str(tmp_path / "there"))
+    names, prompts = writer.tokenizers[0].tokens, [text[:6] for text in held_out]
+    spelt = [[names[token] for token in ids] for ids in writer.tokenizers[0].encode(prompts)]
+    found = engine.generate_batch(spelt, max_length=20, include_prompt_in_result=False)
+    texts = [writer.tokenizers[0].decode([one.sequences_ids[0]])[0] for one in found]
+    same = sum(
+        prompt + text == writer.generate(prompt, max_length=20, temperature=0.0)
+        for prompt, text in zip(prompts, texts, strict=True)
+    )
+    assert same == 50 if quantisation == "float32" else same >= 45
+
+
+SMALL: dict[str, Any] = {"vocabulary": 40, "width": 16, "heads": 2, "layers": 2, "max_length": 32}
+DESIGNS: dict[str, tuple[str, dict[str, Any]]] = {
+    "the paper's": ("paper-base", {}),
+    "sines before cosines": ("paper-base", {"position_layout": "halves"}),
+    "the default translator": ("laptop-translator", {"positions": "rotary"}),
+    "another rotary base, no biases": (
+        "laptop-translator",
+        {"positions": "rotary", "rotary_base": 50.0, "bias": False},
+    ),
+    "no positions": ("laptop-translator", {"positions": "none"}),
+    "learned, norm after them": ("paper-base", {"positions": "learned", "embedding_norm": True}),
+    "unscaled dot": ("paper-base", {"score": "dot"}),
+    "gated silu, RMSNorm": ("laptop-translator", {"gated": True, "activation": "silu", "norm": "rms"}),
+    "gelu, another epsilon": ("paper-base", {"activation": "gelu", "norm_epsilon": 0.1}),
+    "gelu by tanh, no last norm": ("laptop-translator", {"activation": "gelu_tanh", "final_norm": False}),
+    "two vocabularies": ("paper-base", {"target_vocabulary": 30}),
+    "an output of its own": ("paper-base", {"tie_output": False, "output_bias": True, "embedding_scale": False}),
+    "gpt-2": ("gpt2", {}),
+    "sinusoidal writer": ("laptop-writer", {}),
+    "alibi writer": ("laptop-writer", {"positions": "alibi"}),
+    "llama, shared heads": ("llama-135m", {"key_value_heads": 1}),
+    "llama, wide heads": ("llama-135m", {"key_value_heads": 2, "head_width": 12}),
+}
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_every_design_that_fits_gives_each_token_the_same_probability(design: str, tmp_path: Path) -> None:
+    preset, settings = DESIGNS[design]
+    model = shaken(heedful.build(preset, **{**SMALL, **settings}))
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    names = [[f"s{i}" for i in range(40)], [f"t{i}" for i in range(model.config.target_vocabulary or 40)]]
+    names = [
+        [*special_names(), *part[6:]] for part in (names if model.config.family == "encoder_decoder" else names[1:])
+    ]
+    if model.config.target_vocabulary is None:
+        names = names[-1:]
+    export_ctranslate2(model, tmp_path / "there", names, never=NEVER_WRITTEN)
+    source, target = torch.randint(6, 30, (3, 9)), torch.randint(6, 30, (3, 7))
+    spelt = [[names[0][token] for token in row] for row in source.tolist()]
+    with torch.no_grad():
+        if model.config.family == "encoder_decoder":
+            engine = ctranslate2.Translator(str(tmp_path / "there"))
+            wrote = [[names[-1][token] for token in row] for row in target.tolist()]
+            found = [one.log_probs for one in engine.score_batch(spelt, wrote)]
+            read = torch.cat([source, torch.full((3, 1), 3)], 1)
+            logits = model(read, torch.cat([torch.full((3, 1), 2), target], 1))
+            chosen = torch.cat([target, torch.full((3, 1), 3)], 1)
+        else:
+            found = [one.log_probs for one in ctranslate2.Generator(str(tmp_path / "there")).score_batch(spelt)]
+            logits, chosen = model(source[:, :-1]), source[:, 1:]
+    logits[..., list(NEVER_WRITTEN)] = -torch.inf
+    ours = logits.log_softmax(-1).gather(2, chosen[..., None])[..., 0]
+    torch.testing.assert_close(torch.tensor(found), ours, rtol=1e-4, atol=2e-4)
+    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)  # quantising works in place, elsewhere
+
+
+def special_names() -> list[str]:
+    return ["<pad>", "<unk>", "<s>", "</s>", "<mask>", "<sep>"]
+
+
+@torch.no_grad()
+def shaken(model: Any) -> Any:
+    """With every weight moved: fresh biases are 0 and gains 1, which would hide a mistake."""
+    for weight in model.parameters():
+        weight.add_(torch.randn_like(weight), alpha=0.2)
+    return model.eval()
+
+
+@pytest.mark.parametrize(
+    ("preset", "settings", "refused"),
+    [
+        ("paper-base", {"positions": "alibi"}, "positions='alibi'"),
+        ("paper-base", {"score": "bilinear"}, "score='bilinear'"),
+        ("paper-base", {"softmax": False}, "softmax=False"),
+        ("paper-base", {"window": 3}, "window=3"),
+        ("paper-base", {"skip": False}, "skip=False"),
+        ("paper-base", {"key_value_heads": 1}, "key_value_heads=1"),
+        ("paper-base", {"head_width": 4}, "head_width=4"),
+        ("paper-base", {"value_width": 4}, "value_width=4"),
+        ("paper-base", {"final_norm": True}, "final_norm=True"),
+        ("bert-tiny", {}, "family='encoder'"),
+        ("recurrent-writer", {}, "family='recurrent_decoder'"),
+    ],
+)
+def test_what_ctranslate2_cannot_express_is_named_and_nothing_is_written(
+    preset: str, settings: dict[str, Any], refused: str, translator: Trained, tmp_path: Path
+) -> None:
+    small = {"vocabulary": 150, "width": 16} if preset.startswith("recurrent") else {**SMALL, "vocabulary": 150}
+    model = heedful.build(preset, **{**small, **settings})
+    instead = "" if preset.startswith("recurrent") else "; export to onnx instead"
+    with pytest.raises(UsageError, match=f"^ctranslate2 cannot express {refused}{instead}$"):
+        heedful.export(Trained(model, translator.tokenizers), "ctranslate2", tmp_path / "there")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,130 @@
+"""What `heedful export --to huggingface` writes, `transformers` loads, and it answers as ours does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import heedful
+from heedful.exchange import import_folder
+from heedful.generation.translate import translate_ids
+from heedful.text.special import END
+from heedful.trained import Trained
+
+pytestmark = pytest.mark.usefixtures("quiet_transformers")
+
+
+def best(trained: Trained, texts: list[str]) -> list[list[int]]:
+    """Our greedy translations."""
+    found = translate_ids(trained.model, trained.tokenizers[0].encode(texts), beam=1)
+    return [each[0].tokens for each in found]
+
+
+def cut(ids: Any) -> list[int]:
+    """Up to the first END."""
+    tokens = list(map(int, ids))
+    return tokens[: tokens.index(END)] if END in tokens else tokens
+
+
+def test_transformers_translates_fifty_held_out_sentences_as_ours_does(
+    translator: Trained, held_out: list[str], tmp_path: Path
+) -> None:
+    heedful.export(translator, "huggingface", tmp_path / "there")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "there")
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "there")
+    assert type(model).__name__ == "PegasusForConditionalGeneration"
+    batch = tokenizer(held_out, padding=True, return_tensors="pt")
+    found = model.generate(input_ids=batch.input_ids, attention_mask=batch.attention_mask, max_new_tokens=60)
+    ours = best(translator, held_out)
+    assert [cut(ids[1:]) for ids in found] == ours
+    assert len({tuple(ids) for ids in ours}) > 40  # it has learnt to answer differently
+    texts = translator.tokenizers[0].decode(ours)
+    assert tokenizer.batch_decode(found, skip_special_tokens=True) == texts
+
+
+def test_transformers_continues_fifty_prompts_as_ours_does(
+    writer: Trained, held_out: list[str], tmp_path: Path
+) -> None:
+    heedful.export(writer, "huggingface", tmp_path / "there")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "there")
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "there")
+    assert type(model).__name__ == "LlamaForCausalLM"
+    prompts = [text[:6] for text in held_out]
+    batch = tokenizer(prompts, padding=True, return_tensors="pt")
+    found = model.generate(**batch, max_new_tokens=20)
+    texts = tokenizer.batch_decode(found, skip_special_tokens=True)
+    assert texts == [writer.generate(prompt, max_length=20, temperature=0.0) for prompt in prompts]
+
+
+SMALL: dict[str, Any] = {"vocabulary": 40, "width": 16, "heads": 2, "layers": 2, "max_length": 24}
+DESIGNS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "the paper's, sines and cosines interleaved": ("paper-base", {}, "marian"),
+    "no biases anywhere": ("paper-base", {"bias": False}, "marian"),
+    "two vocabularies": ("paper-base", {"target_vocabulary": 30}, "marian"),
+    "pre-norm, sinusoidal": ("laptop-translator", {}, "pegasus"),
+    "pre-norm, an output of its own": ("laptop-translator", {"tie_output": False, "output_bias": True}, "pegasus"),
+    "learned positions, norm after them": ("paper-base", {"positions": "learned", "embedding_norm": True}, "bart"),
+    "gpt-2": ("gpt2", {}, "gpt2"),
+    "sinusoidal writer, scaled and tied": ("laptop-writer", {}, "gpt2"),
+    "writer without positions or biases": ("laptop-writer", {"positions": "none", "bias": False}, "gpt2"),
+    "llama with dropout": ("llama-135m", {"key_value_heads": 1, "dropout": 0.2}, "llama"),
+    "bert without segments": ("bert-tiny", {"segments": 0, "tasks": ("masked_token",)}, "bert"),
+}
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_every_design_that_fits_keeps_its_logits_there_and_back(design: str, tmp_path: Path) -> None:
+    preset, settings, layout = DESIGNS[design]
+    model = shaken(heedful.build(preset, **{**SMALL, **settings}))
+    heedful.export(Trained(model), "huggingface", tmp_path / "there")
+    config = transformers.AutoConfig.from_pretrained(tmp_path / "there")
+    assert config.model_type == layout
+    theirs = getattr(transformers, config.architectures[0]).from_pretrained(tmp_path / "there")
+    back = import_folder(tmp_path / "there", tmp_path / "back").model
+    source, target = torch.randint(6, 30, (2, 9)), torch.randint(6, 30, (2, 7))
+    with torch.no_grad():
+        if model.config.family == "encoder_decoder":
+            found = theirs.eval()(input_ids=source, decoder_input_ids=target).logits
+            mine, again = model(source, target), back(source, target)
+        else:
+            found = theirs.eval()(input_ids=source).logits
+            mine, again = (logits(one, source) for one in (model, back))
+    torch.testing.assert_close(found, mine, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(again, mine, rtol=1e-4, atol=1e-4)
+
+
+def logits(model: Any, tokens: torch.Tensor) -> torch.Tensor:
+    if model.config.family == "decoder":
+        found: torch.Tensor = model(tokens)
+        return found
+    scored: torch.Tensor = model.read_out("masked_token", model(tokens))
+    return scored
+
+
+@torch.no_grad()
+def shaken(model: Any) -> Any:
+    """With every weight moved: fresh biases are 0 and gains 1, which would hide a mistake."""
+    for weight in model.parameters():
+        weight.add_(torch.randn_like(weight), alpha=0.2)
+    return model.eval()
+
+
+def test_text_that_spells_a_special_token_stays_text(translator: Trained, tmp_path: Path) -> None:
+    heedful.export(translator, "huggingface", tmp_path / "there")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "there")
+    text = "1 May <s> 1999"
+    assert tokenizer(text).input_ids == [*translator.tokenizers[0].encode([text])[0], END]
+    assert (tokenizer.pad_token_id, tokenizer.eos_token_id) == (0, END)
+
+
+def test_a_model_comes_back_from_there_with_its_tokenizer_and_its_answers(
+    translator: Trained, held_out: list[str], tmp_path: Path
+) -> None:
+    heedful.export(translator, "huggingface", tmp_path / "there")
+    back = import_folder(tmp_path / "there", tmp_path / "back")
+    assert back.tokenizers == translator.tokenizers
+    assert back.translate(held_out) == translator.translate(held_out)

@@ -1,0 +1,123 @@
+"""What `heedful export --to onnx` writes, onnxruntime runs, and it answers as ours does.
+
+The export runs in a process of its own, as the command: recording a graph and checking shapes do not go together.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import heedful
+from heedful.generation.translate import translate_ids
+from heedful.text.special import END, NEVER_WRITTEN, PAD, START
+from heedful.trained import Trained
+
+onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: nothing to run a graph with")
+
+SMALL: dict[str, Any] = {"vocabulary": 40, "width": 16, "heads": 2, "layers": 1, "max_length": 32}
+DESIGNS: dict[str, tuple[str, dict[str, Any]]] = {
+    "rotary": ("laptop-translator", {"positions": "rotary", "key_value_heads": 1}),
+    "alibi": ("laptop-writer", {"positions": "alibi", "window": 4}),
+    "reader": ("bert-tiny", {"tasks": ("answer_span", "masked_token", "sequence_class")}),
+}
+
+
+@pytest.fixture(scope="module")
+def exported(translator: Trained, writer: Trained, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All the models of this file, exported by one process."""
+    folder = tmp_path_factory.mktemp("onnx")
+    for name, trained in (("translator", translator), ("writer", writer)):
+        heedful.save(trained.model, folder / f"{name}.ours")
+        trained.tokenizers[0].save(folder / f"{name}.ours" / "tokenizer.json")
+    for name, (preset, settings) in DESIGNS.items():
+        torch.manual_seed(0)
+        heedful.save(heedful.build(preset, **{**SMALL, **settings}), folder / f"{name}.ours")
+    script = f"""
+import heedful, pathlib
+for ours in pathlib.Path({str(folder)!r}).glob("*.ours"):
+    heedful.export(ours, "onnx", ours.with_suffix(""))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    return folder
+
+
+def session(file: Path) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(file, options)
+
+
+def likeliest(logits: Any) -> Any:
+    logits[..., list(NEVER_WRITTEN)] = -np.inf
+    return logits[:, -1].argmax(-1)[:, None]
+
+
+def until_end(rows: Any) -> list[list[int]]:
+    return [row[: row.index(END)] if END in row else row for row in rows.tolist()]
+
+
+def test_onnxruntime_translates_fifty_held_out_sentences_as_ours_does(
+    translator: Trained, held_out: list[str], exported: Path
+) -> None:
+    encoder, decoder = (session(exported / "translator" / f"{part}.onnx") for part in ("encoder", "decoder"))
+    ids = [[*text, END] for text in translator.tokenizers[0].encode(held_out)]
+    lengths = np.array([len(text) for text in ids])
+    tokens = np.array([text + [PAD] * (lengths.max() - len(text)) for text in ids])
+    (states,) = encoder.run(None, {"tokens": tokens, "lengths": lengths})
+    wrote = np.full((50, 1), START)
+    for _ in range(14):
+        (logits,) = decoder.run(None, {"tokens": wrote, "states": states, "lengths": lengths})
+        wrote = np.concatenate([wrote, likeliest(logits)], 1)
+    ours = translate_ids(translator.model, [text[:-1] for text in ids], beam=1, at_most=[14] * 50)
+    assert until_end(wrote[:, 1:]) == [each[0].tokens for each in ours]
+    assert "`decoder.onnx`" in (exported / "translator" / "README.md").read_text()
+    assert heedful.text.tokenizer.Tokenizer.load(exported / "translator" / "tokenizer.json") == translator.tokenizers[0]
+
+
+def test_onnxruntime_continues_fifty_prompts_as_ours_does(writer: Trained, held_out: list[str], exported: Path) -> None:
+    model = session(exported / "writer" / "model.onnx")
+    prompts = [text[:6] for text in held_out]
+    tokens = np.array(writer.tokenizers[0].encode(prompts))
+    for _ in range(20):
+        (logits,) = model.run(None, {"tokens": tokens})
+        tokens = np.concatenate([tokens, likeliest(logits)], 1)
+    texts = writer.tokenizers[0].decode(until_end(tokens))
+    assert texts == [writer.generate(prompt, max_length=20, temperature=0.0) for prompt in prompts]
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 9), (3, 7)])
+def test_every_design_gives_the_same_numbers_at_any_size(size: tuple[int, int], exported: Path) -> None:
+    tokens = torch.randint(6, 40, size)
+    lengths = torch.randint(1, size[1] + 1, (size[0],))
+    lengths[0] = size[1]
+    given = {"tokens": tokens.numpy(), "lengths": lengths.numpy()}
+    models = {name: heedful.load(exported / f"{name}.ours").model for name in DESIGNS}
+    with torch.no_grad():
+        (found,) = session(exported / "alibi" / "model.onnx").run(None, {"tokens": given["tokens"]})
+        close(found, models["alibi"](tokens))
+        (states,) = session(exported / "rotary" / "encoder.onnx").run(None, given)
+        (found,) = session(exported / "rotary" / "decoder.onnx").run(
+            None, {"tokens": given["tokens"], "states": states, "lengths": given["lengths"]}
+        )
+        close(found, models["rotary"](tokens, tokens, lengths))
+        reader = session(exported / "reader" / "model.onnx")
+        names = [output.name for output in reader.get_outputs()]
+        assert {*names} == {"states", "answer_start", "answer_end", "masked_token", "sequence_class", "pooled"}
+        answers = dict(zip(names, reader.run(None, given), strict=True))
+        states = models["reader"](tokens, lengths)
+        close(answers["masked_token"], models["reader"].read_out("masked_token", states))
+        close(answers["answer_end"], models["reader"].read_out("answer_span", states)[1])
+        close(answers["sequence_class"], models["reader"].read_out("sequence_class", states, lengths))
+
+
+def close(found: Any, ours: torch.Tensor) -> None:
+    torch.testing.assert_close(torch.from_numpy(found), ours, rtol=1e-4, atol=1e-4)
