@@ -115,7 +115,7 @@ class Direction:
         self.alone[0] = 1.0
         self.seen_alone, self.seen_steps = np.zeros(self.words), np.zeros(len(self.step))
 
-    def learn(self, counts: Table, *, steps: bool) -> None:
+    def learn(self, counts: Table | Numbers, *, steps: bool) -> None:
         """Expected counts become probabilities: the M in EM."""
         counts = counts * (self.written > 0)
         of_given = np.bincount(self.given, counts)
