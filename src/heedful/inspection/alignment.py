@@ -63,7 +63,7 @@ class Alignment(Config):
         if self.error_rate is None:
             return f"{self.place}: never measured"
         return (
-            f"{self.place}: {self.error_rate:.1%} alignment error against {self.aligner} on {self.pairs:,} pairs "
+            f"{self.place}: {self.error_rate:.1%} alignment error on {self.pairs:,} pairs, against {self.aligner} "
             f"(a head on average {self.mean_error_rate:.1%}, the worst {self.worst_error_rate:.1%})"
         )
 
