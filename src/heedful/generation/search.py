@@ -51,7 +51,6 @@ class Step(NamedTuple):
     log_probabilities: Float[Tensor, " going"]
 
 
-@torch.inference_mode()
 def walk(
     model: Extending,
     state: State,
