@@ -29,16 +29,8 @@ DESIGNS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def exported(translator: Trained, writer: Trained, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All the models of this file, exported by one process."""
-    folder = tmp_path_factory.mktemp("onnx")
-    for name, trained in (("translator", translator), ("writer", writer)):
-        heedful.save(trained.model, folder / f"{name}.ours")
-        trained.tokenizers[0].save(folder / f"{name}.ours" / "tokenizer.json")
-    for name, (preset, settings) in DESIGNS.items():
-        torch.manual_seed(0)
-        heedful.save(heedful.build(preset, **{**SMALL, **settings}), folder / f"{name}.ours")
+def written(folder: Path) -> Path:
+    """Every model of ours in the folder, exported by one process; recording a graph takes seconds."""
     script = f"""
 import heedful, pathlib
 for ours in pathlib.Path({str(folder)!r}).glob("*.ours"):
@@ -48,6 +40,24 @@ for ours in pathlib.Path({str(folder)!r}).glob("*.ours"):
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
     return folder
+
+
+@pytest.fixture(scope="module")
+def exported(translator: Trained, writer: Trained, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("onnx")
+    for name, trained in (("translator", translator), ("writer", writer)):
+        heedful.save(trained.model, folder / f"{name}.ours")
+        trained.tokenizers[0].save(folder / f"{name}.ours" / "tokenizer.json")
+    return written(folder)
+
+
+@pytest.fixture(scope="module")
+def designs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("designs")
+    for name, (preset, settings) in DESIGNS.items():
+        torch.manual_seed(0)
+        heedful.save(heedful.build(preset, **{**SMALL, **settings}), folder / f"{name}.ours")
+    return written(folder)
 
 
 def session(file: Path) -> Any:
@@ -92,22 +102,23 @@ def test_onnxruntime_continues_fifty_prompts_as_ours_does(
     assert until_end(tokens[:, len(prompts[0]) :]) == continuations
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(1, 1), (1, 9), (3, 7)])
-def test_every_design_gives_the_same_numbers_at_any_size(size: tuple[int, int], exported: Path) -> None:
+def test_every_design_gives_the_same_numbers_at_any_size(size: tuple[int, int], designs: Path) -> None:
     tokens = torch.randint(6, 40, size)
     lengths = torch.randint(1, size[1] + 1, (size[0],))
     lengths[0] = size[1]
     given = {"tokens": tokens.numpy(), "lengths": lengths.numpy()}
-    models = {name: heedful.load(exported / f"{name}.ours").model for name in DESIGNS}
+    models = {name: heedful.load(designs / f"{name}.ours").model for name in DESIGNS}
     with torch.no_grad():
-        (found,) = session(exported / "alibi" / "model.onnx").run(None, {"tokens": given["tokens"]})
+        (found,) = session(designs / "alibi" / "model.onnx").run(None, {"tokens": given["tokens"]})
         close(found, models["alibi"](tokens))
-        (states,) = session(exported / "rotary" / "encoder.onnx").run(None, given)
-        (found,) = session(exported / "rotary" / "decoder.onnx").run(
+        (states,) = session(designs / "rotary" / "encoder.onnx").run(None, given)
+        (found,) = session(designs / "rotary" / "decoder.onnx").run(
             None, {"tokens": given["tokens"], "states": states, "lengths": given["lengths"]}
         )
         close(found, models["rotary"](tokens, tokens, lengths))
-        reader = session(exported / "reader" / "model.onnx")
+        reader = session(designs / "reader" / "model.onnx")
         names = [output.name for output in reader.get_outputs()]
         assert {*names} == {"states", "answer_start", "answer_end", "masked_token", "sequence_class", "pooled"}
         answers = dict(zip(names, reader.run(None, given), strict=True))
