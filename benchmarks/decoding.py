@@ -166,7 +166,9 @@ def main() -> None:
             continue
         if args.quick:
             cell = cell._replace(rows=min(4, cell.rows), read=8, wrote=8, width=64, heads=4, layers=2, vocabulary=500)
-        rows.append(measure(cell, args.device, args.threads, 2 if args.quick else args.rounds, 0.05 if args.quick else 1.0))
+        rows.append(
+            measure(cell, args.device, args.threads, 2 if args.quick else args.rounds, 0.05 if args.quick else 1.0)
+        )
         print(f"{rows[-1]['section']} ({rows[-1]['unit']})")
         for name, one in rows[-1]["contenders"].items():
             low, high = one["ratio_quartiles"]

@@ -74,7 +74,10 @@ DESIGNS: dict[str, tuple[str, dict[str, Any]]] = {
     "the paper's": ("paper-base", {}),
     "sines before cosines": ("paper-base", {"position_layout": "halves"}),
     "the default translator": ("laptop-translator", {"positions": "rotary"}),
-    "another rotary base, no biases": ("laptop-translator", {"positions": "rotary", "rotary_base": 50.0, "bias": False}),
+    "another rotary base, no biases": (
+        "laptop-translator",
+        {"positions": "rotary", "rotary_base": 50.0, "bias": False},
+    ),
     "no positions": ("laptop-translator", {"positions": "none"}),
     "learned, norm after them": ("paper-base", {"positions": "learned", "embedding_norm": True}),
     "unscaled dot": ("paper-base", {"score": "dot"}),
@@ -97,7 +100,9 @@ def test_every_design_that_fits_gives_each_token_the_same_probability(design: st
     model = shaken(heedful.build(preset, **{**SMALL, **settings}))
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     names = [[f"s{i}" for i in range(40)], [f"t{i}" for i in range(model.config.target_vocabulary or 40)]]
-    names = [[*special_names(), *part[6:]] for part in (names if model.config.family == "encoder_decoder" else names[1:])]
+    names = [
+        [*special_names(), *part[6:]] for part in (names if model.config.family == "encoder_decoder" else names[1:])
+    ]
     if model.config.target_vocabulary is None:
         names = names[-1:]
     export_ctranslate2(model, tmp_path / "there", names, never=NEVER_WRITTEN)

@@ -32,7 +32,7 @@ def their_roles(folder: Path, tokenizer: Tokenizer) -> Order:
     places = {name: token for token, name in enumerate(tokenizer.tokens)}
 
     def named(role: str) -> int | None:
-        name = spelt.get(f"{role}_token")
+        name = spelt.get(f"{role}_token", "")
         return places.get(name["content"] if isinstance(name, dict) else name)
 
     def said(role: str) -> int | None:

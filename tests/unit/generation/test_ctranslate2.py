@@ -167,7 +167,7 @@ def test_an_engine_that_answers_otherwise_is_refused_then_and_later(
     with monkeypatch.context() as patched:
         write = converted.export_ctranslate2
         patched.setattr(converted, "export_ctranslate2", lambda _, *rest, **options: write(wrong, *rest, **options))
-        with pytest.raises(HeedfulError, match="torch is used instead$"):
+        with pytest.raises(HeedfulError, match=r"torch is used instead$"):
             ctranslate2_engine(model, NAMES, tmp_path)
     with pytest.raises(HeedfulError, match="torch is used instead"):
         ctranslate2_engine(model, NAMES, tmp_path)
