@@ -6,7 +6,7 @@ import gzip
 import lzma
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -110,8 +110,8 @@ def _kept(aside: Path, done: int) -> str:
 
 
 def _opened(path: Path) -> Any:
-    packed = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix.lower(), open)
-    return packed(path, "wb")
+    packed: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+    return packed.get(path.suffix.lower(), open)(path, "wb")
 
 
 def _write(stream: Any, text: str, *, flush: bool = True, end: str = "\n") -> None:
