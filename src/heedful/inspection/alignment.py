@@ -63,7 +63,7 @@ class Alignment(Config):
         if self.error_rate is None:
             return f"{self.place}: never measured"
         return (
-            f"{self.place}: {self.error_rate:.1%} alignment error against {self.aligner} on {self.pairs:,} pairs "
+            f"{self.place}: {self.error_rate:.1%} alignment error on {self.pairs:,} pairs, against {self.aligner} "
             f"(a head on average {self.mean_error_rate:.1%}, the worst {self.worst_error_rate:.1%})"
         )
 
@@ -100,9 +100,8 @@ def linked(weights: Weights) -> tuple[tuple[int, int], ...]:
     return tuple(sorted((source, target) for target, source in best if source != nowhere))
 
 
-@torch.inference_mode()
 def cross_weights(
-    model: Any, pairs: Sequence[tuple[Cut, Cut]], taps: str = WEIGHTS, *, tokens: int = 8192
+    model: Any, pairs: Sequence[tuple[Cut, Cut]], taps: str = WEIGHTS, *, tokens: int = 4096
 ) -> Iterator[tuple[int, Mapping[str, Weights]]]:
     """Each pair's number and, for every tap, its weights: heads × (target, END) × (source, END).
 
@@ -114,7 +113,7 @@ def cross_weights(
     batches = PairBatches(sides[0], sides[1], tokens=tokens, seed=0, shuffle=False)
     for indices in batches.plan(0):
         batch = to_device(batches.batch(0, indices), model.table.weight.device)
-        with record(model, taps) as seen:
+        with torch.inference_mode(), record(model, taps) as seen:
             model.forced_states(batch.source, batch.target, batch.source_lengths)
         tables = {name: weights.float().cpu().numpy() for name, weights in seen.items()}
         for row, index in enumerate(indices.tolist()):
@@ -133,8 +132,7 @@ def word_weights(weights: Weights, source: Cut, target: Cut, row: Row = "writes"
     read = np.zeros((len(source.tokens) + 1, len(source.words) + 1), np.float32)
     read[:-1, :-1] = _share(source)
     read[-1, -1] = 1.0
-    found: Weights = reading.T @ rows @ read
-    return found
+    return np.asarray(reading.T @ rows @ read, np.float32)
 
 
 def _share(cut: Cut) -> Weights:

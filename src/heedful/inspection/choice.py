@@ -54,18 +54,20 @@ def error_rates(
 
     A: the links the head gives, S: those held to be true. A layer's mean over its heads stands as a candidate, too.
     """
-    found: tuple[dict[Head, Counts], dict[Head, Counts]] = ({}, {})
+    places: list[Head] = []
+    counts: list[list[Counts]] = [[], []]
     for index, seen in cross_weights(model, pairs):
+        every = np.concatenate([np.concatenate([heads, heads.mean(0, keepdims=True)]) for heads in seen.values()])
         true = _table(links[index], *pairs[index])
-        for tap, heads in seen.items():
-            every = np.concatenate([heads, heads.mean(0, keepdims=True)])
-            for row in ROWS:
-                counts = _counts(word_weights(every, *pairs[index], row), true)
-                for number, count in enumerate(counts):
-                    place = Head(tap, None if number == len(heads) else number, row)
-                    found[index % 2][place] = found[index % 2].get(place, 0) + count
+        counts[index % 2].append(
+            np.concatenate([_counts(word_weights(every, *pairs[index], row), true) for row in ROWS])
+        )
+        places = places or [
+            Head(tap, head, row) for row in ROWS for tap, heads in seen.items() for head in (*range(len(heads)), None)
+        ]
         progress(1)
-    return _rates(found[0]), _rates(found[1] or found[0])
+    even, odd = counts
+    return _rates(places, even), _rates(places, odd or even)
 
 
 def _table(links: Links, source: Cut, target: Cut) -> npt.NDArray[np.bool_]:
@@ -83,8 +85,10 @@ def _counts(weights: Weights, true: npt.NDArray[np.bool_]) -> Counts:
     return np.stack([right, given, np.full_like(right, true.sum())], axis=-1)
 
 
-def _rates(found: dict[Head, Counts]) -> dict[Head, float]:
-    return {head: float(1 - 2 * right / max(1, given + there)) for head, (right, given, there) in found.items()}
+def _rates(places: Sequence[Head], counts: Sequence[Counts]) -> dict[Head, float]:
+    right, given, there = np.sum(counts, axis=0).T
+    rates = 1 - 2 * right / np.maximum(1, given + there)
+    return dict(zip(places, rates.tolist(), strict=True))
 
 
 def choose_unit(texts: Sequence[str]) -> Unit:

@@ -58,14 +58,12 @@ def fit_confidence(
 
 
 def _newton(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> tuple[float, float]:
-    weights = np.array([1.0, 0.0])
+    weights = np.array([0.0, logit(y.mean(keepdims=True))[0]])  # all words alike, from where the way down is short
     for _ in range(50):
         p = sigmoid(x @ weights)
-        # A faint pull towards no change keeps the equations solvable when all words are equally likely.
-        slope = x.T @ (y - p) - EDGE * (weights - [1.0, 0.0])
-        curve = (x * (p * (1 - p))[:, None]).T @ x + EDGE * np.eye(2)
-        change = np.linalg.solve(curve, slope)
-        weights = weights + change * min(1.0, 2.0 / max(EDGE, float(np.abs(change).max())))
+        curve = (x * (p * (1 - p))[:, None]).T @ x + EDGE * np.eye(2)  # solvable even if all words are equally likely
+        change = np.linalg.solve(curve, x.T @ (y - p))
+        weights = weights + change
         if np.abs(change).max() < 1e-8:
             break
     return float(weights[0]), float(weights[1])
