@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +12,42 @@ import torch
 
 from heedful.errors import UsageError
 from heedful.folder import load_model
-from heedful.generation.generate import generate_ids
-from heedful.generation.options import LENGTH, for_prompts
-from heedful.generation.translate import translate_texts
+from heedful.generation.answers import Continuation, Translation
+from heedful.generation.engine import FIRST_WINDOW, WINDOW, Progress, make_rules, unwatched, windows
+from heedful.generation.engines import Engines, Searching
+from heedful.generation.generate import reach
+from heedful.generation.glossary import Glossary
+from heedful.generation.options import Decoding, for_prompts
+from heedful.generation.reading import Reading, read_reading, usual_reading
+from heedful.generation.required import Answer, translate_required
+from heedful.generation.spelling import spelt, until
+from heedful.generation.translator import Links, Translator
+from heedful.generation.writer import Writer, prompt_warnings
+from heedful.inspection.alignment import Alignment, align, read_alignment, usual_alignment
+from heedful.inspection.confidence import Confidence, read_confidence
 from heedful.text.tokenizer import Tokenizer
+from heedful.text.words import cut_text, cut_tokens
 
 TOKENIZER, TARGET_TOKENIZER = "tokenizer.json", "target_tokenizer.json"
+KINDS = {"translate": "a translator", "generate": "a language model", "encode": "an encoder"}
 
 
 class Trained:
-    """A model, its tokenizers and the folder they came from."""
+    """A model, its tokenizers, the folder they came from, and what was found out about it there."""
 
-    def __init__(self, model: Any, tokenizers: tuple[Tokenizer, ...] = (), folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        tokenizers: tuple[Tokenizer, ...] = (),
+        folder: Path | None = None,
+        *,
+        alignment: Alignment | None = None,
+        confidence: Confidence | None = None,
+        reading: Reading | None = None,
+    ) -> None:
         self.model, self.tokenizers, self.folder = model, tokenizers, folder
+        self.alignment, self.confidence, self.reading = alignment, confidence, reading
+        self.engines = Engines(model, tokenizers, folder)
 
     @property
     def device(self) -> torch.device:
@@ -36,38 +60,101 @@ class Trained:
         family: str = self.model.config.family
         return {"encoder": "encode"}.get(family, "translate" if family.endswith("encoder_decoder") else "generate")
 
-    def translate(
-        self,
-        texts: str | Sequence[str],
-        *,
-        beam: int = 4,
-        length_penalty: float = 1.0,
-        progress: Callable[[int], object] = lambda _: None,
-    ) -> Any:
-        """A text for a text, a list for a list, by beam search (beam=1: greedy)."""
-        self.check("translate")
-        many = [texts] if isinstance(texts, str) else list(texts)
-        found = translate_texts(
-            self.model, self.tokenizers, many, beam=beam, length_penalty=length_penalty, progress=progress
-        )
-        return found[0] if isinstance(texts, str) else found
+    def translate(self, texts: str | Sequence[str], *, progress: Progress = unwatched, **options: Any) -> Any:
+        """A text for a text, a list for a list. Options are those of `Decoding`: beam, length_penalty, …"""
+        translator = self._translator(options)
+        if isinstance(texts, str):
+            return translator.texts([texts])[0]
+        return translator.texts(list(texts), progress)
+
+    def translations(
+        self, texts: Iterable[str | None], *, progress: Progress = unwatched, **options: Any
+    ) -> Iterator[Translation]:
+        """One translation a text, in order, with its words, rivals and warnings, as soon as a few are done.
+
+        A stream may say None where no more texts are waiting: those it gave before are then translated at once.
+        """
+        translator = self._translator(options)
+        first = WINDOW if isinstance(texts, Sequence) else FIRST_WINDOW  # of a stream, the first answers come soon
+        return (answer for window in windows(texts, first) for answer in translator.translations(window, progress))
 
     def generate(self, prompt: str = "", **options: Any) -> str:
-        """Go on from a prompt; gives back prompt and continuation."""
-        self.check("generate")
-        decoding = for_prompts(options)
-        ids = self.tokenizers[0].encode([prompt])[0]
-        ((found, *_),) = generate_ids(
-            self.model, [ids], limit=decoding.max_length or LENGTH, draw=decoding.draw, beam=decoding.width(1)
-        )
-        return prompt + self.tokenizers[0].decode([found.tokens])[0]
+        """Go on from a prompt; gives back prompt and continuation. Options are those of `Decoding`."""
+        (answer,) = self.continuations([prompt], **options)
+        return prompt + answer.text
+
+    def continuations(
+        self, prompts: Iterable[str | None], *, progress: Progress = unwatched, **options: Any
+    ) -> Iterator[Continuation]:
+        """One continuation a prompt, in order, as soon as a few are done; see `translations`."""
+        searching = self._for_prompts(options)
+        writer = Writer(searching.generate, self.tokenizers[0], searching.decoding, reach(self.model))
+        return (answer for window in windows(prompts) for answer in writer.continuations(window, progress))
+
+    def stream(self, prompt: str = "", **options: Any) -> Iterator[str]:
+        """What `generate` writes after the prompt, piece by piece, each as soon as it is sure."""
+        searching = self._for_prompts(options)
+        if searching.beam > 1 or searching.decoding.n_best > 1:
+            raise UsageError("a beam decides at the end, and several answers would be mixed: one text streams, no more")
+        tokens = searching.stream(self.tokenizers[0].encode([prompt])[0])
+        return until(spelt(tokens, self.tokenizers[0], after=prompt), searching.decoding.stop)
+
+    def warnings(self, prompt: str) -> tuple[str, ...]:
+        """What the model will not see, or not understand, of a prompt."""
+        return tuple(prompt_warnings(self.tokenizers[0].encode([prompt])[0], reach(self.model)))
 
     def check(self, wanted: str) -> None:
         """Refuse what this model was not made for, naming what it was."""
         if self.task != wanted:
-            raise UsageError(f"this model does not {wanted}: it is a {self.model.config.family}; use {self.task}")
+            use = f"use `{self.task}`" if self.task != "encode" else f"it does not {wanted}"
+            raise UsageError(f"{self.folder or 'this'} is {KINDS[self.task]}; {use}")
         if not self.tokenizers:
             raise UsageError(f"{self.folder or 'this model'} has no {TOKENIZER}: give ids to its model instead")
+
+    def _translator(self, options: dict[str, Any]) -> Translator:
+        self.check("translate")
+        config, decoding = self.model.config, Decoding(**options)
+        searching = self._searching(decoding, decoding.width(), config.target_vocabulary or config.vocabulary)
+        with_required = partial(translate_required, self.model, self.tokenizers, **searching.torch())
+        confidence = self.confidence or Confidence()
+        return Translator(
+            searching.translate,
+            partial(with_required, at_most=decoding.max_length),
+            self.tokenizers,
+            decoding,
+            self.reading or usual_reading(config),
+            Glossary.of(decoding.glossary),
+            confidence,
+            confidence.unit,
+            self._align if decoding.alignments else None,
+        )
+
+    def _align(self, pairs: Sequence[tuple[str, Answer]]) -> list[Links]:
+        """By the head that was found to align best; or, of a model that came without, by the usual one."""
+        alignment = self.alignment or usual_alignment(self.model)
+        source, target = self.tokenizers[0], self.tokenizers[-1]
+        cuts = [
+            (
+                cut_text(text, source, alignment.units[0]),
+                cut_tokens(answer.hypothesis.tokens, target, alignment.units[1])
+                if answer.text == target.decode([answer.hypothesis.tokens])[0]
+                else cut_text(answer.text, target, alignment.units[1]),  # it holds what the model did not write
+            )
+            for text, answer in pairs
+        ]
+        readings = align(self.model, alignment, cuts)
+        return [Links(len(a.words), len(b.words), found.links) for (a, b), found in zip(cuts, readings, strict=True)]
+
+    def _for_prompts(self, options: dict[str, Any]) -> Searching:
+        self.check("generate")
+        decoding = for_prompts(options)
+        if decoding.prefix:
+            raise UsageError("a prefix is for translations; after a prompt, put it at the prompt's end")
+        return self._searching(decoding, decoding.width(1), self.model.config.vocabulary)
+
+    def _searching(self, decoding: Decoding, beam: int, vocabulary: int) -> Searching:
+        rules = make_rules(decoding, self.tokenizers[-1], vocabulary)
+        return Searching(self.model, decoding, rules, beam, self.engines.choose(decoding, rules))
 
 
 def load(folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") -> Trained:
@@ -75,4 +162,6 @@ def load(folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") 
     path = Path(folder)
     model = load_model(path, device=device)
     files = [path / name for name in (TOKENIZER, TARGET_TOKENIZER)]
-    return Trained(model, tuple(Tokenizer.load(file) for file in files if file.is_file()), path)
+    tokenizers = tuple(Tokenizer.load(file) for file in files if file.is_file())
+    found = {"alignment": read_alignment(path), "confidence": read_confidence(path), "reading": read_reading(path)}
+    return Trained(model, tokenizers, path, **found)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,8 +39,11 @@ class Running:
 
     def until(self, words: str, seconds: float = 60) -> None:
         """Wait until it has said this."""
+        self.until_true(lambda: words in self.said(), seconds)
+
+    def until_true(self, condition: Callable[[], bool], seconds: float = 60) -> None:
         end = time.monotonic() + seconds
-        while words not in self.said():
+        while not condition():
             assert time.monotonic() < end, self.said()
             time.sleep(0.005)
 

@@ -24,7 +24,7 @@ def demo(
     typer.echo("\nOn days it has never seen:")
     for shown in found["shown"]:
         typer.echo(f"  {shown.source:<36} → {shown.output}    {shown.picture}")
-    typer.echo(f"\nThe pictures show {found['head']}: of all heads the one that looks most where the answer is")
-    typer.echo(f"({found['weight']:.0%} of its weight falls on the right part of the date, measured on held-out days).")
+    typer.echo(f"\nThe pictures show {found['head']}: of all heads the one that aligns best")
+    typer.echo(f"({found['wrong']:.1%} of the digits it links to a wrong part of the date, on days never seen).")
     typer.echo(f"\nThe report:  {out / 'model' / 'card.md'}")
     typer.echo("\nNow your own text:\n  heedful train translate train.en train.de\n  heedful train generate book.txt")

@@ -130,11 +130,12 @@ def _decoded(path: Path, chunk: bytes, number: int, offset: int) -> Iterator[str
         except UnicodeDecodeError:
             pass
     for line in io.BytesIO(chunk):
-        yield _decoded_line(path, line, number, offset)
+        yield decode_line(path, line, number, offset)
         number, offset = number + 1, offset + len(line)
 
 
-def _decoded_line(path: Path, line: bytes, number: int, offset: int) -> str | Fault:
+def decode_line(path: Path, line: bytes, number: int, offset: int) -> str | Fault:
+    """One line, which begins at this offset, as text or as what is wrong with it."""
     hint = "(--on-bad-line skip leaves such lines out)"
     if (at := line.find(b"\0")) >= 0:
         return Fault("nul", path, number, f"byte offset {offset + at}: a NUL byte {hint}")

@@ -12,8 +12,10 @@ from heedful.data.prepare import Split
 from heedful.data.sources import read_documents, read_pairs
 from heedful.data.stages import Stages, unseen
 from heedful.data.store import Sequences
+from heedful.evaluation.calibration import draw_reliability, judged_words, reliability, token_reliability
 from heedful.evaluation.predict import predict
 from heedful.evaluation.scores import text_scores
+from heedful.inspection.confidence import Confidence
 from heedful.objectives.language import Language
 from heedful.objectives.translation import Translation
 from heedful.text.special import END
@@ -30,12 +32,14 @@ def evaluate(
     length_penalty: float = 1.0,
     on_bad_line: OnBadLine = "fail",
     stages: Stages = unseen,
+    picture: Path | None = None,
 ) -> dict[str, Any]:
-    """BLEU, chrF, exact match and perplexity of a translator; perplexity and bits per byte of a language model."""
+    """BLEU, chrF, exact match, perplexity and calibration of a translator; perplexity and bits per byte of a language
+    model. A `picture` is of the calibration."""
     paths = [Path(file) for file in files]
     if trained.task == "translate":
         pairs = [(pair.source, pair.target) for pair in read_pairs(paths, on_bad_line=on_bad_line)]
-        return judge_pairs(trained, pairs, beam=beam, length_penalty=length_penalty, stages=stages)
+        return judge_pairs(trained, pairs, beam=beam, length_penalty=length_penalty, stages=stages, picture=picture)
     trained.check("generate")
     return surprise_of_text(trained, read_documents(paths, on_bad_line=on_bad_line))
 
@@ -47,19 +51,49 @@ def judge_pairs(
     beam: int = 4,
     length_penalty: float = 1.0,
     stages: Stages = unseen,
+    fitted: int = 0,
+    picture: Path | None = None,
 ) -> dict[str, Any]:
-    """What the model writes, and how well it predicts the references."""
+    """What the model writes, whether it knows when it is right, and how well it predicts the references.
+
+    The first pairs, if the model's confidence was `fitted` on them, have no say in how well it fits.
+    """
     sources, targets = (list(side) for side in zip(*pairs, strict=True))
+    confidence = trained.confidence or Confidence()
+    plain = Trained(
+        trained.model,
+        trained.tokenizers,
+        trained.folder,
+        confidence=Confidence(unit=confidence.unit),
+        reading=trained.reading,
+    )
+    how: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty, "engine": "torch"}
     with stages("translating", len(sources)) as watch:
-        outputs = trained.translate(sources, beam=beam, length_penalty=length_penalty, progress=watch)
-    scores = text_scores(outputs, targets).to_json()
-    return {**scores, "beam": beam, "length_penalty": length_penalty, **surprise_of_pairs(trained, pairs)}
+        found = list(plain.translations(sources, progress=watch, **how))
+    scores = text_scores([answer.text for answer in found], targets).to_json()
+    words = [[(word.text, word.probability) for word in answer.words] for answer in found[fitted:]]
+    said, right = judged_words(words, targets[fitted:], confidence.unit)
+    curves = {"raw": reliability(said, right)}
+    calibration = {"word_calibration_error": curves["raw"].error}
+    if trained.confidence is not None:
+        curves["corrected"] = reliability([confidence(probability) for probability in said], right)
+        calibration = {
+            "word_calibration_error": curves["corrected"].error,
+            "word_calibration_error_raw": curves["raw"].error,
+        }
+    if picture is not None:
+        draw_reliability(curves, picture)
+    decoding = {"beam": beam, "length_penalty": length_penalty}
+    return {**scores, **decoding, **calibration, **surprise_of_pairs(trained, pairs)}
 
 
-def judge_split(trained: Trained, split: Split, *, stages: Stages = unseen) -> dict[str, Any]:
+def judge_split(
+    trained: Trained, split: Split, *, stages: Stages = unseen, picture: Path | None = None
+) -> dict[str, Any]:
     """The same for text already prepared: validation, where there is no test."""
     if trained.task == "translate":
-        return judge_pairs(trained, split.texts, stages=stages)
+        fitted = trained.confidence.texts if trained.confidence else 0
+        return judge_pairs(trained, split.texts, stages=stages, fitted=fitted, picture=picture)
     return _surprise(trained, split)
 
 
@@ -72,7 +106,8 @@ def surprise_of_pairs(trained: Trained, pairs: Sequence[tuple[str, str]]) -> dic
     )
     split = Split(sides, len(pairs), *_size(targets))
     batches = PairBatches(*sides, tokens=BATCH_TOKENS, seed=0, shuffle=False)
-    return predict(trained.model, Translation(), batches, split, trained.device).to_json()
+    calibration = {"token_calibration_error": token_reliability(trained.model, batches).error}
+    return {**predict(trained.model, Translation(), batches, split, trained.device).to_json(), **calibration}
 
 
 def surprise_of_text(trained: Trained, pieces: Iterable[tuple[str, bool]]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,18 +35,46 @@ class Translation:
 
     def to_json(self) -> dict[str, Any]:
         """As plain values, without what is not there."""
-        found: dict[str, Any] = {
-            "source": self.source,
-            "text": self.text,
-            "log_probability": round(self.log_probability, 4),
-            "score": round(self.score, 4),
-            "words": [{"text": word.text, "probability": round(word.probability, 4)} for word in self.words],
-        }
+        found = {"source": self.source, **_common(self)}
         if self.alignment is not None:
             found["alignment"] = [list(pair) for pair in self.alignment]
-        if self.rivals:
-            rivals = [rival.to_json() for rival in self.rivals]
-            found["rivals"] = [{key: value for key, value in rival.items() if key != "source"} for rival in rivals]
-        if self.warnings:
-            found["warnings"] = list(self.warnings)
-        return found
+        return {**found, **_around(self.rivals, self.warnings)}
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """A prompt and how the model went on from it."""
+
+    prompt: str
+    text: str
+    """What follows the prompt, without it."""
+    log_probability: float
+    score: float
+    words: tuple[Word, ...] = ()
+    rivals: tuple[Continuation, ...] = ()
+    """Other samples, or the next best."""
+    warnings: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values, without what is not there."""
+        return {"prompt": self.prompt, **_common(self), **_around(self.rivals, self.warnings)}
+
+
+def _common(answer: Translation | Continuation) -> dict[str, Any]:
+    return {
+        "text": answer.text,
+        "log_probability": round(answer.log_probability, 4),
+        "score": round(answer.score, 4),
+        "words": [{"text": word.text, "probability": round(word.probability, 4)} for word in answer.words],
+    }
+
+
+def _around(rivals: Sequence[Translation | Continuation], warnings: Sequence[str]) -> dict[str, Any]:
+    parts: dict[str, Any] = {}
+    if rivals:
+        parts["rivals"] = [
+            {k: v for k, v in each.to_json().items() if k not in ("source", "prompt")} for each in rivals
+        ]
+    if warnings:
+        parts["warnings"] = list(warnings)
+    return parts

@@ -25,7 +25,12 @@ class Patterns:
     """Stop texts and forbidden texts, over a vocabulary whose tokens are spelt with these bytes."""
 
     def __init__(
-        self, spellings: Sequence[bytes], *, stop: Sequence[str] = (), forbidden: Sequence[str] = (), vocabulary: int = 0
+        self,
+        spellings: Sequence[bytes],
+        *,
+        stop: Sequence[str] = (),
+        forbidden: Sequence[str] = (),
+        vocabulary: int = 0,
     ) -> None:
         self.stop, self.forbidden = tuple(stop), tuple(forbidden)
         self.forbidding = bool(forbidden)
@@ -56,8 +61,8 @@ class Patterns:
 
 
 def automaton(stop: Sequence[bytes], forbidden: Sequence[bytes]) -> NDArray[np.int64]:
-    """The next state for every state and byte. A state is the longest beginning of a text that what was written ends in;
-    STOPPED and BROKEN are never left."""
+    """The next state for every state and byte. A state is the longest beginning of any text that what was written
+    ends in; STOPPED and BROKEN are never left."""
     steps = [np.full(256, -1) for _ in range(3)]
     meant: dict[int, int] = {}
     for outcome, texts in ((STOPPED, stop), (BROKEN, forbidden)):

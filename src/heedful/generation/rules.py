@@ -77,4 +77,3 @@ def penalised(
     The paper scales logits, whose sign depends on an offset that means nothing; log-probabilities have none.
     """
     return scores.scatter(1, texts, scores.gather(1, texts) * penalty)
-

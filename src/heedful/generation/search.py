@@ -51,7 +51,6 @@ class Step(NamedTuple):
     log_probabilities: Float[Tensor, " going"]
 
 
-@torch.inference_mode()
 def walk(
     model: Extending,
     state: State,
@@ -118,7 +117,7 @@ def beam_search(
     rules: Rules = FREE,
     window: int | None = None,
 ) -> list[list[Hypothesis]]:
-    """The `n_best` (all `beam`) best texts found for each row, best first, by log P / length^α   Wu 2016, 7 (simplified)
+    """The `n_best` (all `beam`) texts found for a row, best first, by log P / length^α        Wu 2016, 7 (simplified)
 
     A row stops when no living text can still be among its best: living texts only lose probability, and the most
     a longer one can gain is the penalty at its limit, so this is safe for α ≥ 0.

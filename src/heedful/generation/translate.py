@@ -25,7 +25,7 @@ def translate_ids(
     n_best: int = 1,
     draw: Draw | None = None,
     prefixes: Sequence[Sequence[int]] | None = None,
-    at_most: Sequence[int] | None = None,
+    at_most: Sequence[int] | int | None = None,
     rules: Rules = FREE,
     exact: bool = False,
     tokens: int = 8192,
@@ -35,14 +35,13 @@ def translate_ids(
 
     Sources of like length share a batch, as many as fit `tokens` with their beams. `exact` gives each a batch of its
     own: matrix products round differently in other company, so only then is every bit of a result the same whatever
-    else was asked for. `at_most` says where to stop each, instead of well past any sensible length.
+    else was asked for. `at_most` says where to stop each, or all, instead of well past any sensible length.
     """
     results: dict[int, list[Hypothesis]] = {}
     rows_each = beam if draw is None else n_best
     for chosen in batches([len(source) for source in sources], 0 if exact else tokens // rows_each):
         source, lengths = padded([[*sources[i], END] for i in chosen], model.table.weight.device)
-        limits = length_limit(lengths) if at_most is None else lengths.new_tensor([at_most[i] for i in chosen])
-        limits = within_positions(model, limits)
+        limits = within_positions(model, _limits(at_most, chosen, lengths))
         prefix = None if prefixes is None else [prefixes[i] for i in chosen]
         with torch.inference_mode():
             state = model.start(source, lengths, room=int(limits.max()))
@@ -66,11 +65,19 @@ def batches(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
         start += size
 
 
-def padded(texts: Sequence[Sequence[int]], device: torch.device) -> tuple[Int[Tensor, "batch n"], Int[Tensor, " batch"]]:
+def padded(
+    texts: Sequence[Sequence[int]], device: torch.device
+) -> tuple[Int[Tensor, "batch n"], Int[Tensor, " batch"]]:
     """Texts as one tensor, and their lengths."""
     longest = max(len(text) for text in texts)
     ids = torch.tensor([[*text, *[PAD] * (longest - len(text))] for text in texts])
     return ids.to(device), torch.tensor([len(text) for text in texts]).to(device)
+
+
+def _limits(at_most: Sequence[int] | int | None, chosen: Sequence[int], lengths: Tensor) -> Tensor:
+    if at_most is None:
+        return length_limit(lengths)
+    return lengths.new_tensor([at_most if isinstance(at_most, int) else at_most[i] for i in chosen])
 
 
 def length_limit(lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
@@ -79,9 +86,13 @@ def length_limit(lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
 
 
 def within_positions(model: Any, limits: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
-    """A learned table of positions ends somewhere, and so must a text (P2)."""
-    ends = getattr(model.config, "positions", None) == "learned"
-    return limits.clamp(max=model.config.max_length) if ends else limits
+    """A text must end where the positions do."""
+    return limits.clamp(max=model.config.max_length) if has_end_of_positions(model) else limits
+
+
+def has_end_of_positions(model: Any) -> bool:
+    """Whether the model has a table of positions, which ends somewhere (P2)."""
+    return getattr(model.config, "positions", None) == "learned"
 
 
 def translate_texts(model: Any, tokenizers: tuple[Tokenizer, ...], texts: Sequence[str], **options: Any) -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 CURVE = "loss.png"
+RELIABILITY = "reliability.png"
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,8 @@ class Report:
     recipe: str
     scores: dict[str, Any]
     scored_on: str
+    alignment: str
+    """Which head aligns; "" for a model that has none."""
     samples: Sequence[tuple[str, ...]]
     history: Sequence[dict[str, int | float]]
     machine: str
@@ -46,7 +49,7 @@ On {report.scored_on}. {NOTES[report.task]}
 {table(("score", "value"), [(name, _cell(_number(value))) for name, value in report.scores.items()])}
 
 ![loss]({CURVE})
-
+{inside(report)}
 ## Forecast against fact
 
 {table(("what", "forecast", "fact"), report.forecast)}
@@ -70,6 +73,24 @@ On {report.scored_on}. {NOTES[report.task]}
     file = folder / "card.md"
     file.write_text(text, encoding="utf-8")
     return file
+
+
+def inside(report: Report) -> str:
+    """Which head aligns, and whether probabilities mean what they say: for translators."""
+    if not report.alignment:
+        return ""
+    scores = report.scores
+    return f"""
+## Alignment and confidence
+
+{report.alignment}
+
+A word's probability is off by {scores["word_calibration_error"]:.3f} on average
+({scores["word_calibration_error_raw"]:.3f} before correction) from the share of such words that are right: that the
+reference has, too, in the same order.
+
+![reliability]({RELIABILITY})
+"""
 
 
 VERBS = {"translate": "translates", "generate": "writes"}

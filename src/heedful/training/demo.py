@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from heedful.data.dates import TARGET, DatePair, Dates, dates_corpus, write_dates
-from heedful.inspection.alignment import Head, best_head, cross_weights, weight_on_spans
+from heedful.inspection.alignment import Alignment, align
 from heedful.inspection.pictures import draw_attention
+from heedful.text.words import cut_text
 from heedful.trained import Trained
 from heedful.training.events import Listener
 from heedful.training.run import train
@@ -62,24 +65,33 @@ def demo(
         device="cpu",
         listeners=listeners,
     )
-    head, weight = find_head(trained, corpus.valid[:100])
+    assert trained.alignment is not None, "the demo's model attends"
+    head = trained.alignment.with_changes(units=("characters", "characters"))
     shown = [
         draw(trained, pair, head, out / f"alignment-{n}.png") for n, pair in enumerate(varied(corpus, pictures), 1)
     ]
-    return trained, {"head": f"{head.tap}, head {head.head}", "weight": weight, "shown": shown}
+    return trained, {"head": str(head.place), "wrong": wrong_parts(trained, head, corpus.test[:200]), "shown": shown}
 
 
-def find_head(trained: Trained, pairs: Sequence[DatePair]) -> tuple[Head, float]:
-    """The head whose weight falls most on the characters that a part of the date really came from."""
-    links = [
+def wrong_parts(trained: Trained, head: Alignment, pairs: Sequence[DatePair]) -> float:
+    """The head's error rate against the truth: the share of digits that it links to none, or to another part of the
+    date than they came from."""
+    cuts = [
         (
-            trained.tokenizers[0].encode([pair.source])[0],
-            trained.tokenizers[-1].encode([pair.target])[0],
-            [(range(*target), range(*source)) for target, source in zip(TARGET, pair.links, strict=True)],
+            cut_text(pair.source, trained.tokenizers[0], "characters"),
+            cut_text(pair.target, trained.tokenizers[-1], "characters"),
         )
         for pair in pairs
     ]
-    return best_head(weight_on_spans(trained.model, links))
+    wrong = digits = 0
+    for pair, reading in zip(pairs, align(trained.model, head, cuts), strict=True):
+        looked = {target: source for source, target in reading.links}
+        for target, source in zip(TARGET, pair.links, strict=True):
+            blanks = pair.source[: source[0]].count(" ")  # which are no characters of their own
+            inner = range(source[0] - blanks, source[1] - blanks - pair.source[slice(*source)].count(" "))
+            wrong += sum(looked.get(digit) not in inner for digit in range(*target))
+            digits += target[1] - target[0]
+    return wrong / digits
 
 
 def varied(corpus: Dates, number: int) -> list[DatePair]:
@@ -93,12 +105,13 @@ def varied(corpus: Dates, number: int) -> list[DatePair]:
     return list(chosen.values())[:number]
 
 
-def draw(trained: Trained, pair: DatePair, head: Head, file: Path) -> Shown:
-    output = trained.translate(pair.source)
+def draw(trained: Trained, pair: DatePair, head: Alignment, file: Path) -> Shown:
+    output = trained.translate(pair.source, engine="torch")
     source, target = (
-        tokenizer.encode([text])[0]
-        for tokenizer, text in zip((trained.tokenizers[0], trained.tokenizers[-1]), (pair.source, output), strict=True)
+        cut_text(text, tokenizer, "characters")
+        for text, tokenizer in ((pair.source, trained.tokenizers[0]), (output, trained.tokenizers[-1]))
     )
-    weights = cross_weights(trained.model, source, target)[head.tap][head.head, : len(target), : len(source)]
+    (reading,) = align(trained.model, head, [(source, target)])
+    weights = torch.from_numpy(reading.weights[:, :-1])
     title = f"{pair.source} → {output}"
-    return Shown(pair.source, output, draw_attention(weights, list(output), list(pair.source), file, title=title))
+    return Shown(pair.source, output, draw_attention(weights, target.words, source.words, file, title=title))

@@ -1,0 +1,106 @@
+"""Whether probabilities mean what they say: of the words given 80%, are 80% right?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from heedful.data.batches import PairBatches
+from heedful.objectives.objective import to_device
+from heedful.text.special import PAD
+from heedful.text.words import Unit, words_of
+
+BINS = 15
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Words in bins of equal width by the probability they were given."""
+
+    said: npt.NDArray[np.float64]
+    """The mean probability in each bin that holds any."""
+    true: npt.NDArray[np.float64]
+    """The share of its words that were right."""
+    count: npt.NDArray[np.int64]
+
+    @property
+    def error(self) -> float:
+        """Expected calibration error: Σ_b n_b / n · |true_b − said_b|        Guo 2017, eq. 3"""
+        return float((self.count * np.abs(self.true - self.said)).sum() / max(1, self.count.sum()))
+
+
+def reliability(probabilities: Sequence[float], right: Sequence[bool]) -> Reliability:
+    p, good = np.asarray(probabilities, np.float64), np.asarray(right, np.float64)
+    place = np.minimum((p * BINS).astype(np.int64), BINS - 1)
+    count = np.bincount(place, minlength=BINS)
+    full = count > 0
+    said, true = (np.bincount(place, values, minlength=BINS)[full] / count[full] for values in (p, good))
+    return Reliability(said, true, count[full])
+
+
+def right_words(written: Sequence[str], reference: Sequence[str]) -> list[bool]:
+    """For each word written, whether it is part of what the text and its reference have in common, in one order.
+
+    A good word that the reference does not use counts as wrong: so the share of right words is a lower bound.
+    """
+    right = [False] * len(written)
+    for start, _, size in SequenceMatcher(None, written, reference, autojunk=False).get_matching_blocks():
+        right[start : start + size] = [True] * size
+    return right
+
+
+def judged_words(
+    written: Sequence[Sequence[tuple[str, float]]], references: Sequence[str], unit: Unit
+) -> tuple[list[float], list[bool]]:
+    """The probability of every word of some texts, and whether it is right."""
+    said: list[float] = []
+    right: list[bool] = []
+    for words, reference in zip(written, references, strict=True):
+        said += [probability for _, probability in words]
+        right += right_words([word for word, _ in words], words_of(reference, unit))
+    return said, right
+
+
+@torch.inference_mode()
+def token_reliability(model: Any, batches: PairBatches) -> Reliability:
+    """Under teacher forcing: how often the likeliest next token is the reference's, against its probability."""
+    said: list[float] = []
+    right: list[bool] = []
+    for indices in batches.plan(0):
+        batch = to_device(batches.batch(0, indices), model.table.weight.device)
+        states = model.forced_states(batch.source, batch.target, batch.source_lengths)
+        real = batch.labels != PAD
+        for part, labels in zip(states[real].split(ROWS), batch.labels[real].split(ROWS), strict=True):
+            best, token = model.read_out("next_token", part[None])[0].float().softmax(-1).max(-1)
+            said += best.tolist()
+            right += (token == labels).tolist()
+    return reliability(said, right)
+
+
+ROWS = 1024
+"""Positions whose logits are held at one time."""
+
+
+def draw_reliability(curves: dict[str, Reliability], file: Path) -> None:
+    """Said against true; on the diagonal, probabilities mean what they say."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4, 4), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.plot([0, 1], [0, 1], ":", color="0.7", linewidth=1)
+    for name, curve in curves.items():
+        axes.plot(curve.said, curve.true, "o-", label=f"{name}, off by {curve.error:.3f}", markersize=4, linewidth=1.5)
+    axes.set_xlabel("probability given to a word")
+    axes.set_ylabel("share of such words that are right")
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(file)

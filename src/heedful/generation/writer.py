@@ -1,0 +1,48 @@
+"""From prompts to continuations: the text a language model writes, and how likely it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from heedful.generation.answers import Continuation
+from heedful.generation.engine import Progress, Search, likely_words, unwatched
+from heedful.generation.options import Decoding
+from heedful.generation.search import Hypothesis
+from heedful.generation.spelling import spelt, until
+from heedful.text.special import UNKNOWN
+from heedful.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Prompts to continuations, by any way to search."""
+
+    search: Search
+    tokenizer: Tokenizer
+    decoding: Decoding
+    reach: int | None
+
+    def continuations(self, window: Sequence[str], progress: Progress = unwatched) -> list[Continuation]:
+        """What follows each prompt, and how likely that was."""
+        read = self.tokenizer.encode(window)
+        found = self.search(read, progress=progress)
+        return [self._best(*parts) for parts in zip(window, read, found, strict=True)]
+
+    def _best(self, prompt: str, ids: list[int], found: list[Hypothesis]) -> Continuation:
+        best, *rivals = (self._alone(prompt, hypothesis) for hypothesis in found)
+        return replace(best, rivals=tuple(rivals), warnings=tuple(prompt_warnings(ids, self.reach)))
+
+    def _alone(self, prompt: str, found: Hypothesis) -> Continuation:
+        text = "".join(until(spelt(found.tokens, self.tokenizer, after=prompt), self.decoding.stop))
+        words = likely_words(found, self.tokenizer)[: len(text.split())]
+        return Continuation(prompt, text, found.log_probability, found.score, words)
+
+
+def prompt_warnings(ids: Sequence[int], reach: int | None) -> Iterator[str]:
+    """What the model will not see of a prompt."""
+    if reach is not None and len(ids) > reach:
+        seen = max(1, reach // 2)
+        yield f"the prompt has {len(ids):,} tokens and the model sees {reach:,}: it goes on from the last {seen:,}"
+    if unknown := ids.count(UNKNOWN):
+        yield f"{unknown:,} of the prompt's {len(ids):,} tokens are unknown to the model"

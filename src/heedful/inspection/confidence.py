@@ -1,0 +1,91 @@
+"""How far a word's probability can be trusted, and the correction that makes it so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from heedful.config import Config
+from heedful.errors import CheckpointError
+from heedful.text.words import Unit
+
+FILE = "confidence.json"
+EDGE = 1e-6
+"""Nothing is quite certain: a logit has to be finite."""
+
+
+class Confidence(Config):
+    """From the probability a model gives its word to how often such words are right: what confidence.json holds.
+
+    p′ = σ(a · logit p + b)        Platt 1999
+
+    Labels smoothed in training leave a model too modest, and choosing the likeliest text makes it look too sure; a
+    slope and a shift, fitted on held-out text, undo both and keep the order of words.
+    """
+
+    slope: float = 1.0
+    shift: float = 0.0
+    unit: Unit = "words"
+    words: int = 0
+    """How many it was fitted on."""
+    texts: int = 0
+    """And in how many texts: the first of the validation text."""
+
+    def __call__(self, probability: float) -> float:
+        return float(sigmoid(self.slope * logit(np.array([probability])) + self.shift)[0])
+
+
+def fit_confidence(
+    probabilities: Sequence[float], right: Sequence[bool], *, unit: Unit = "words", texts: int = 0
+) -> Confidence:
+    """The slope and shift under which the judgements `right` are likeliest, by Newton's method.
+
+    As in Platt 1999 the judgements are drawn in a little, (n₊ + 1) / (n₊ + 2) and 1 / (n₋ + 2), so that a model that is
+    always right, or never, still has a finite fit. Where probability says nothing of being right, all words are
+    given the same.
+    """
+    x, good = logit(np.asarray(probabilities, np.float64)), np.asarray(right, np.bool_)
+    if not len(x):
+        return Confidence(unit=unit, texts=texts)
+    y = np.where(good, (good.sum() + 1) / (good.sum() + 2), 1 / ((~good).sum() + 2))
+    slope, shift = _newton(np.stack([x, np.ones_like(x)], axis=1), y)
+    if slope <= 0:
+        slope, shift = 0.0, float(logit(np.array([y.mean()]))[0])
+    return Confidence(slope=slope, shift=shift, unit=unit, words=len(x), texts=texts)
+
+
+def _newton(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> tuple[float, float]:
+    weights = np.array([0.0, logit(y.mean(keepdims=True))[0]])  # all words alike, from where the way down is short
+    for _ in range(50):
+        p = sigmoid(x @ weights)
+        curve = (x * (p * (1 - p))[:, None]).T @ x + EDGE * np.eye(2)  # solvable even if all words are equally likely
+        change = np.linalg.solve(curve, x.T @ (y - p))
+        weights = weights + change
+        if np.abs(change).max() < 1e-8:
+            break
+    return float(weights[0]), float(weights[1])
+
+
+def logit(p: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    p = np.clip(p, EDGE, 1 - EDGE)
+    found: npt.NDArray[np.float64] = np.log(p / (1 - p))
+    return found
+
+
+def sigmoid(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    found: npt.NDArray[np.float64] = 1 / (1 + np.exp(-x))
+    return found
+
+
+def read_confidence(folder: Path) -> Confidence | None:
+    """What a model folder says of its probabilities; None if it says nothing."""
+    file = folder / FILE
+    try:
+        return Confidence.model_validate_json(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{file} is damaged: {error}".replace("\n", " ")) from None

@@ -1,0 +1,39 @@
+"""Where words begin and end, in any script, without a dictionary.
+
+A word is a run of letters, digits and their marks, or one sign. Scripts that set no blanks between words are taken
+letter by letter: only a dictionary could do better.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese, Khmer
+    "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U000323af"  # kana, Han
+)
+_MARKS = (
+    "\u0300-\u036f\u200c\u200d\u3099\u309a\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece"
+    "\u102b-\u103e\u17b4-\u17d3"
+)
+_SIGNS = "\\s!-/:-@\\[-`{-~\xa1-\xa9\xab-\xb1\xb4\xb6-\xb8\xbb\xbf\u2010-\u2bff\u3000-\u3004\u3008-\u303f\uff01-\uff0f"
+_LETTER = f"[^{_SIGNS}{_UNSPACED}]"
+WORD = re.compile(f"{_LETTER}+|[{_UNSPACED}][{_MARKS}]*|\\S[{_MARKS}]*")
+LETTERS = re.compile(f"{_LETTER}+")
+
+
+def words(text: str, whole: Sequence[tuple[int, int]] = ()) -> list[tuple[int, int]]:
+    """The words and signs of a text, from character to character; each stretch of `whole` is one word."""
+    found: list[tuple[int, int]] = []
+    start = 0
+    for first, last in [*whole, (len(text), len(text))]:
+        found += [match.span() for match in WORD.finditer(text, start, first)]
+        found += [(first, last)] if last > first else []
+        start = last
+    return found
+
+
+def inside_word(text: str, place: int) -> bool:
+    """Whether the characters around this place belong to one word."""
+    return place > 0 and LETTERS.fullmatch(text, place - 1, place + 1) is not None and place < len(text)

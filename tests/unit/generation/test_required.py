@@ -1,0 +1,126 @@
+"""What must come through comes through, whatever the model makes of the rest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import heedful
+from heedful.generation.glossary import Glossary
+from heedful.generation.required import find, translate_required
+from heedful.generation.settling import locate
+from heedful.text.keep import find_kept
+from heedful.text.tags import shape
+from heedful.text.tokenizer import Tokenizer, TokenizerConfig
+
+CORPUS = [
+    "the red dog runs, and a man in blue sees it",
+    "der rote Hund rennt, und ein Mann in Blau sieht ihn: 100 %",
+] * 3
+PLACEHOLDERS = [
+    "{name}", "{0}", "{{ x }}", "%s", "%(n)d", "$VAR", "${VAR}", "&amp;", "%%", "https://a.org/b?c=d_(e)", "me@a.org",
+    "{n, plural, one {#} other {# of {x}}}", "https://a.org/" + "very/long/" * 20,
+]  # fmt: skip
+TAGS = ["<br>", "<img src='a>b'/>", "<!-- c -->"]
+ELEMENTS = [("<b>", "</b>"), ('<a href="http://x.y/?q=1">', "</a>"), ("<x:y z>", "</x:y>")]
+KINDS = [
+    ("laptop-translator", "byte_bpe"),
+    ("recurrent-translator", "words"),
+    ("recurrent-bottleneck", "unigram"),
+    ("laptop-translator", "characters"),
+]
+
+
+@cache
+def translator(name: str, kind: str) -> tuple[Any, tuple[Tokenizer]]:
+    """An untrained model: it writes what it likes, from a vocabulary that may lack what is required."""
+    tokenizer = Tokenizer.train(CORPUS, TokenizerConfig(kind=kind, vocabulary=290, lowercase=kind == "words"))
+    torch.manual_seed(4)
+    size = {"width": 16} if name.startswith("recurrent") else {"width": 16, "heads": 2, "layers": 1}
+    model = heedful.build(name, vocabulary=len(tokenizer), **size).eval()
+    for weight in model.parameters():
+        weight.data *= 2.5  # sharper than a fresh model, so that texts differ and end
+    return model, (tokenizer,)
+
+
+def translate(name: str, kind: str, texts: list[str], glossary: Glossary | None = None, **options: Any) -> list[str]:
+    model, tokenizers = translator(name, kind)
+    required = [find(text, glossary) for text in texts]
+    found = translate_required(model, tokenizers, texts, required, **{"beam": 1, **options})
+    return [best.text for best, *_ in found]
+
+
+def of_kept(text: str) -> tuple[Counter[str], Any]:
+    kept = find_kept(text)
+    return Counter(found.text for found in kept), shape([found.text for found in kept if found.kind == "tag"])
+
+
+leaves = st.one_of(
+    st.sampled_from(PLACEHOLDERS),
+    st.sampled_from(TAGS),
+    st.sampled_from(["the", "red dog", "runs, and", "100 %", "{", "$", "<", "&", "http:", "@a.org", "%", ".", "<a "]),
+    st.text(max_size=4),
+)
+marked = st.recursive(
+    leaves,
+    lambda inner: st.tuples(st.sampled_from(ELEMENTS), st.lists(inner, max_size=3)).map(
+        lambda found: found[0][0] + " ".join(found[1]) + found[0][1]
+    ),
+    max_leaves=4,
+)
+source = st.tuples(st.lists(marked, max_size=4), st.sampled_from(["", " "])).map(lambda found: found[1].join(found[0]))
+
+
+@pytest.mark.parametrize(("name", "kind"), KINDS)
+@settings(deadline=None, max_examples=12, derandomize=True)
+@given(texts=st.lists(source, min_size=1, max_size=6))
+def test_placeholders_and_tags_come_through_an_untrained_model(name: str, kind: str, texts: list[str]) -> None:
+    for text, result in zip(texts, translate(name, kind, texts), strict=True):
+        assert of_kept(result) == of_kept(text)
+
+
+@pytest.mark.parametrize(("name", "kind"), KINDS)
+def test_every_term_of_a_glossary_is_there_as_a_whole_word(name: str, kind: str) -> None:
+    glossary = Glossary({"dog": "Köter", "red": "rot", "man": "ein Herr Ω"})
+    texts = ["the red dog runs", "Dog and {name} see a dog", "a <b>man</b>, a man & a red dog", "blue"]
+    for text, result in zip(texts, translate(name, kind, texts, glossary, beam=2), strict=True):
+        terms = [found for found in find(text, glossary) if found.kind == "term"]
+        assert len(locate(result, terms)) == len(terms)
+        assert of_kept(result) == of_kept(text)
+
+
+def test_without_keeping_only_terms_are_required() -> None:
+    text = "the dog {name} <b>runs</b>"
+    assert [found.kind for found in find(text, Glossary({"dog": "Hund"}), keep=False)] == ["term"]
+
+
+def test_no_term_is_sought_inside_what_is_kept() -> None:
+    found = find("dog <dog> {dog} http://dog.org", Glossary({"dog": "Hund"}))
+    assert [each.kind for each in found] == ["term", "tag", "placeholder", "placeholder"]
+
+
+def test_every_rival_holds_what_is_required() -> None:
+    model, tokenizers = translator("laptop-translator", "byte_bpe")
+    text = "the dog {name} runs"
+    rivals = translate_required(model, tokenizers, [text], [find(text)], beam=3, n_best=3)[0]
+    assert len(rivals) == 3
+    assert all(of_kept(rival.text) == of_kept(text) for rival in rivals)
+
+
+def test_a_forced_beginning_stays_the_beginning() -> None:
+    for name, kind in KINDS:
+        (result,) = translate(name, kind, ["the dog {name} runs"], prefix="Der Ωmega")
+        assert result.startswith("Der Ωmega")
+        assert "{name}" in result
+
+
+def test_a_text_gets_the_same_translation_in_any_company() -> None:
+    texts = ["the {name} runs", "a <b>red</b> dog", "%s, a man in blue", "https://a.org/b or %s"]
+    together = translate("laptop-translator", "byte_bpe", texts)
+    assert together == [translate("laptop-translator", "byte_bpe", [text])[0] for text in texts]
