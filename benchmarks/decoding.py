@@ -178,7 +178,7 @@ def main() -> None:
     if out is not None:
         words = ["python benchmarks/decoding.py", f"--device {args.device}", f"--threads {args.threads}"]
         words += ["--only", *args.only] if args.only else []
-    words += ["--quick"] * args.quick
+        words += ["--quick"] * args.quick
         facts = {**machine(args.device), "threads": args.threads, "ctranslate2": version("ctranslate2")}
         record = {"command": " ".join(words), "machine": facts, "rows": rows}
         out.parent.mkdir(parents=True, exist_ok=True)
