@@ -18,6 +18,11 @@ from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 from heedful.trained import Trained
 
 
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
 @pytest.fixture(scope="session")
 def quiet_transformers() -> None:
     """No progress bars, no advice: a test says what it has to say by passing or failing."""

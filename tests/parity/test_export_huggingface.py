@@ -120,4 +120,4 @@ def test_a_model_comes_back_from_there_with_its_tokenizer_and_its_answers(
     heedful.export(translator, "huggingface", tmp_path / "there")
     back = import_folder(tmp_path / "there", tmp_path / "back")
     assert back.tokenizers == translator.tokenizers
-    assert back.translate(held_out) == translator.translate(held_out)
+    assert back.translate(held_out, engine="torch") == translator.translate(held_out, engine="torch")

@@ -18,7 +18,7 @@ from heedful.generation.rules import FREE, Rules
 from heedful.generation.sampling import Draw
 from heedful.generation.search import Hypothesis
 from heedful.generation.translate import batches, length_limit
-from heedful.interop.ctranslate2 import library, obstacle, position_rows
+from heedful.interop.ctranslate2 import library, named, obstacle, position_rows
 from heedful.layers.taps import Tapped
 from heedful.models.config import TransformerConfig
 from heedful.text.special import END
@@ -83,7 +83,8 @@ class CTranslate2:
 
     def __init__(self, folder: Path, names: Sequence[Sequence[str]], config: TransformerConfig) -> None:
         self.folder, self.config = folder, config
-        self.source, self.target = names[0], names[-1]
+        self.source = named(names[0], config.vocabulary)
+        self.target = named(names[-1], config.target_vocabulary or config.vocabulary)
         self.ids = {name: token for token, name in enumerate(self.target)}
         self.end = self.target[END]
         self._running: dict[tuple[str, int, int], Any] = {}

@@ -87,12 +87,12 @@ def export_ctranslate2(
         raise UsageError(f"ctranslate2 cannot express {problem}{instead}")
     # Copies: quantising works in place.
     weights = {name: weight.detach().float().cpu().clone() for name, weight in model.state_dict().items()}
-    target = _named(vocabularies[-1], config.target_vocabulary or config.vocabulary)
+    target = named(vocabularies[-1], config.target_vocabulary or config.vocabulary)
     decoder = _stack(specs, config, weights, "decoder")
     _output(decoder.projection, config, weights, never)
     if config.family == "encoder_decoder":
         spec = specs.TransformerSpec(_stack(specs, config, weights, "encoder"), decoder)
-        spec.register_source_vocabulary(_named(vocabularies[0], config.vocabulary))
+        spec.register_source_vocabulary(named(vocabularies[0], config.vocabulary))
         spec.register_target_vocabulary(target)
         spec.config.decoder_start_token = target[START]
         spec.config.add_source_eos = True
@@ -109,7 +109,7 @@ def export_ctranslate2(
     spec.save(str(folder))
 
 
-def _named(tokens: Sequence[str], size: int) -> list[str]:
+def named(tokens: Sequence[str], size: int) -> list[str]:
     """A name for every row of a table; a table can be longer than its vocabulary."""
     return [*tokens, *(f"<{token}>" for token in range(len(tokens), size))]
 
