@@ -58,94 +58,76 @@ class Placing:
         return self.target[words[0]][0], self.target[words[-1]][1]
 
 
+class Place(NamedTuple):
+    """Where an element goes: target words (none, for one that stands between two), and characters."""
+
+    words: range
+    start: int
+    end: int
+
+
 def place_tags(tags: Sequence[Tag], placing: Placing, length: int) -> list[Tag]:
     """The same tags with their places in a target of this length, in the order they have there."""
     found = tree([tag.text for tag in tags])
-    all_words = range(len(placing.source)), range(len(placing.target))
+    source, everywhere = range(len(placing.source)), Place(range(len(placing.target)), 0, length)
     if found.whole:
-        return list(_nested(found.elements, tags, placing, *all_words, (0, length)))
-    # A tag without its partner is broken markup, or a part of a longer text: only the order in the source is sure.
+        return list(_nested(found.elements, tags, placing, source, everywhere))
+    # A tag without its partner is broken markup, or half of a longer text's: only the order in the source is sure.
     places: dict[int, int] = {}
     for element in (element for top in found.elements for element in top.all()):
-        words = _words(element, tags, placing)
-        stretch = placing.stretch(words, all_words[1])[1] if words else range(0)
-        start, end = placing.characters(stretch) if stretch else _point(words, placing, *all_words, (0, length))[1]
-        places |= {
-            element.closing: end,
-            element.opening: end if role(tags[element.opening].text) == "closes" else start,
-        }
+        place = _place(_words(element, tags, placing), placing, source, everywhere, [])
+        closes = role(tags[element.opening].text) == "closes"
+        places |= {element.closing: place.end, element.opening: place.end if closes else place.start}
     order = accumulate((places[i] for i in range(len(tags))), max)
     return [Tag(place, tag.text) for place, tag in zip(order, tags, strict=True)]
 
 
 def _nested(
-    elements: Sequence[Element],
-    tags: Sequence[Tag],
-    placing: Placing,
-    words: range,
-    room: range,
-    characters: tuple[int, int],
+    elements: Sequence[Element], tags: Sequence[Tag], placing: Placing, source: range, room: Place
 ) -> Iterator[Tag]:
-    """The tags of elements that lie in these source words, placed in the target words of `room`."""
+    """The tags of elements that lie in these source words, placed in a part of the target."""
     own = [_words(element, tags, placing) for element in elements]
-    taken: list[tuple[range, tuple[int, int], int]] = []
+    places: dict[int, Place] = {}
     for i in sorted(range(len(elements)), key=lambda i: -len(own[i])):  # those with most words choose first
-        gaps = [gap for gap in _free(room, [stretch for stretch, _, _ in taken]) if gap]
-        if own[i] and gaps:
-            best = (
-                room if own[i] == words else max((placing.stretch(own[i], gap) for gap in gaps), key=itemgetter(0))[1]
-            )
-            taken.append((best, placing.characters(best), i))
-        else:
-            taken.append((*_point(own[i], placing, words, room, characters, [stretch for stretch, _, _ in taken]), i))
-    for stretch, (start, end), i in sorted(taken, key=lambda place: (place[0].start, place[0].stop, place[2])):
-        yield Tag(start, tags[elements[i].opening].text)
-        yield from _nested(elements[i].inside, tags, placing, own[i], stretch, (start, end))
+        places[i] = _place(own[i], placing, source, room, [place.words for place in places.values() if place.words])
+    for i in sorted(places, key=lambda i: (places[i].words.start, places[i].words.stop, i)):
+        yield Tag(places[i].start, tags[elements[i].opening].text)
+        yield from _nested(elements[i].inside, tags, placing, own[i], places[i])
         if elements[i].closing > elements[i].opening:
-            yield Tag(end, tags[elements[i].closing].text)
+            yield Tag(places[i].end, tags[elements[i].closing].text)
 
 
-def _point(
-    words: range,
-    placing: Placing,
-    around: range,
-    room: range,
-    characters: tuple[int, int],
-    taken: Sequence[range] = (),
-) -> tuple[range, tuple[int, int]]:
-    """Where an element without words goes: before what came from the next source word, but into no other element."""
-    if words.start <= around.start or not room:
-        return room[:0], (characters[0], characters[0])
-    if words.start >= around.stop:
-        return room[len(room) :], (characters[1], characters[1])
-    place = placing.stretch(range(words.start, words.start + 1), room)[1].start
-    place = next((other.stop for other in taken if other.start < place < other.stop), place)
-    if place == room.stop:
-        return room[len(room) :], (characters[1], characters[1])
-    return range(place, place), (placing.target[place][0], placing.target[place][0])
+def _place(words: range, placing: Placing, source: range, room: Place, taken: Sequence[range]) -> Place:
+    """The best place in the room for an element around these of the source words there, apart from what is taken."""
+    free = _left(room.words, taken)
+    if words and words == source and free == [room.words]:
+        return Place(room.words, *placing.characters(room.words))
+    if words and free:
+        _, best = max((placing.stretch(words, gap) for gap in free), key=itemgetter(0))
+        return Place(best, *placing.characters(best))
+    # It has no words, or there are none left for it: before what came from the source word after it.
+    if words.start <= source.start or not room.words:
+        return Place(room.words[:0], room.start, room.start)
+    at = room.words.stop
+    if words.start < source.stop:
+        at = placing.stretch(range(words.start, words.start + 1), room.words)[1].start
+        at = next((other.stop for other in taken if other.start < at < other.stop), at)
+    character = room.end if at == room.words.stop else placing.target[at][0]
+    return Place(range(at, at), character, character)
 
 
 def _words(element: Element, tags: Sequence[Tag], placing: Placing) -> range:
-    """The source words that an element is around; one half of a pair is around all on its side."""
+    """The source words that an element is around; half of a pair is around all on its side."""
     opening, closing = tags[element.opening], tags[element.closing]
     first = sum(end <= opening.place for _, end in placing.source)
     last = sum(start < closing.place for start, _ in placing.source)
     if element.opening == element.closing:
-        match role(opening.text):
-            case "opens":
-                last = len(placing.source)
-            case "closes":
-                first = 0
-            case "alone":
-                last = first
+        alone = {"opens": (first, len(placing.source)), "closes": (0, last), "alone": (first, first)}
+        first, last = alone[role(opening.text)]
     return range(first, max(first, last))
 
 
-def _free(room: range, taken: Sequence[range]) -> list[range]:
+def _left(room: range, taken: Sequence[range]) -> list[range]:
     """What others have left of the room."""
-    edges = [
-        room.start,
-        *(edge for stretch in sorted(taken, key=lambda s: s.start) for edge in (stretch.start, stretch.stop)),
-        room.stop,
-    ]
-    return [range(start, stop) for start, stop in zip(edges[::2], edges[1::2], strict=True)]
+    edges = [room.start, *sorted(edge for words in taken for edge in (words.start, words.stop)), room.stop]
+    return [range(*gap) for gap in zip(edges[::2], edges[1::2], strict=True) if gap[0] < gap[1]]

@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from heedful.generation.translate import has_end_of_positions, padded
+from heedful.generation.reading import most_tokens
+from heedful.generation.translate import padded
 from heedful.text.special import END, START
 from heedful.text.tokenizer import Span, Tokenizer
 
@@ -34,7 +35,7 @@ def debts(
     model: Any, tokenizers: tuple[Tokenizer, ...], pairs: Sequence[tuple[InWords, InWords]], *, tokens: int = 1024
 ) -> list[Debts]:
     """For each source and target what every target word owes to every source word."""
-    room = model.config.max_length - 1 if has_end_of_positions(model) else None
+    room = most_tokens(model.config)  # words further on owe nothing
     rows: list[tuple[list[int], list[int]]] = []
     for source, target in pairs:
         read = tokenizers[0].spans(source.text)

@@ -7,6 +7,7 @@ came without this (an imported one), only what exceeds its positions is cut.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,15 +33,19 @@ class Reading(Config):
     """What the sources were like that a model was trained on."""
 
     longest: PositiveInt
-    """Tokens that only one source in a thousand exceeded."""
+    """Tokens it reads well at once: half as many again as all but one source in a thousand had."""
     several: float = Field(ge=0.0, le=1.0)
     """The share of sources with more than one sentence."""
 
     @classmethod
-    def measured(cls, lengths: NDArray[Any], texts: Sequence[str]) -> Reading:
-        """From the tokens of every source, and some of the sources themselves."""
+    def measured(cls, lengths: NDArray[Any], texts: Sequence[str], config: Any) -> Reading:
+        """From the tokens of every source, some of the sources themselves, and the model's configuration.
+
+        Beyond what it was trained on a model grows worse by degrees, but a sentence cut in two is worse at once.
+        """
         several = sum(len(split(text)) > 1 for text in texts) / max(1, len(texts))
-        return cls(longest=max(1, int(np.quantile(lengths, 0.999, method="higher"))), several=round(several, 4))
+        usual = math.ceil(1.5 * float(np.quantile(lengths, 0.999, method="higher")))
+        return cls(longest=max(1, min(usual, most_tokens(config))), several=round(several, 4))
 
     def pieces(self, text: str, tokenizer: Tokenizer) -> list[Piece]:
         """The text in parts to be translated one by one; placeholders and tags stay whole."""
@@ -65,5 +70,10 @@ def read_reading(folder: Path) -> Reading | None:
 
 
 def usual_reading(config: Any) -> Reading:
-    """For a model that came without: whole texts, as long as its positions go (one of them is END's)."""
-    return Reading(longest=max(1, getattr(config, "max_length", UNKNOWN_LENGTH + 1) - 1), several=1.0)
+    """For a model that came without: whole texts, as long as its positions go."""
+    return Reading(longest=most_tokens(config), several=1.0)
+
+
+def most_tokens(config: Any) -> int:
+    """What a model can be trusted with, END not counted; a recurrent one names no length."""
+    return max(1, getattr(config, "max_length", UNKNOWN_LENGTH + 1) - 1)

@@ -39,24 +39,23 @@ def obstacle(config: ModelConfig) -> str | None:
     if not isinstance(config, TransformerConfig) or config.family == "encoder":
         return f"family='{config.family}'"
     ours = config.resolved()
-    always: dict[str, Any] = {
-        "softmax": True,
-        "window": None,
-        "skip": True,
-        "position_combine": "add",
-        "segments": 0,
-        "value_width": ours["head_width"],
+    allowed: dict[str, tuple[Any, ...]] = {
+        "score": ("dot", "scaled_dot"),
+        "softmax": (True,),
+        "window": (None,),
+        "skip": (True,),
+        "position_combine": ("add",),
+        "segments": (0,),
+        "value_width": (ours["head_width"],),
     }
     if config.norm_order == "post":
-        always["final_norm"] = False
+        allowed["final_norm"] = (False,)
     if config.family == "encoder_decoder":
-        always |= {"key_value_heads": config.heads, "head_width": config.width // config.heads}
-    limits = {"score": ("dot", "scaled_dot")}
-    if config.family == "encoder_decoder":
-        limits["positions"] = ("none", "sinusoidal", "learned", "rotary")
-    for name in ours:
-        if ours[name] != always.get(name, ours[name]) or ours[name] not in limits.get(name, (ours[name],)):
-            return f"{name}={ours[name]!r}"
+        allowed["positions"] = ("none", "sinusoidal", "learned", "rotary")
+        allowed |= {"key_value_heads": (config.heads,), "head_width": (config.width // config.heads,)}
+    for name, value in ours.items():
+        if value not in allowed.get(name, (value,)):
+            return f"{name}={value!r}"
     return None
 
 

@@ -35,21 +35,22 @@ closing quote they do, since there the sentence goes on more often than not: 「
 LINE = re.compile(r"[\n\r\v\f\x85\u2028\u2029]")
 OPENING = re.compile(r"[\s\"'“”„‘’‚«»‹›(\[{¿¡「『（【《*_–—-]*")
 LAST_WORD = re.compile(r"[^\s\"'“”„‘’‚«»‹›()\[\]{}¿¡/]*\Z")
-UNFINISHED = re.compile(r"\w|\d\d|[IVXLC]+|.*\..*")
+UNFINISHED = re.compile(r"\w|\d\d|[IVXLC]+|.*[^\W\d]\..*")
 """Before a full stop: an initial, a short or Roman ordinal, or what has stops inside (U.S., e.g.)."""
 CLAUSE = re.compile(r"[,;:،؛)\]][\"'”’»]*\s|\s[—–-]\s|[—、，；：]")
 BLANK = re.compile(r"\s")
 
 _ABBREVIATED = """
-mr mrs ms messrs dr prof rev hon gen col lt sgt capt maj st sr jr vs etc no nos vol fig figs eq ed eds pp approx
-dept est ave blvd jan feb mar apr jun jul aug sep sept oct nov dec
-nr abs art bd bzw ca evtl ggf inkl exkl usw vgl zzgl str tel hr fr frl ing dipl mio mrd tsd sog geb gest jh jhd
-mme mlle mm mgr av env cf éd chap tél sig sigg sra srta dña ud uds vd vds pág núm avda dott ecc cfr pag
+mr mrs ms messrs dr prof rev hon gen col lt sgt capt maj st sr jr vs etc vol fig figs eq eds pp approx dept blvd jan feb
+apr jun jul aug sept oct nov dec nr abs bd bzw ca evtl ggf inkl exkl usw vgl zzgl str tel hr fr frl ing dipl mio mrd tsd
+sog geb gest jh jhd mme mlle mgr env cf chap tél sig sigg sra srta dña ud uds vd vds pág núm avda dott ecc cfr pag
 dhr mevr bijv enz blz dvs osv kl ang np tzw tj godz čl tzv např apod atd
 гг ул им стр рис табл тыс млн млрд руб коп проф акад др пр см напр
 """
 ABBREVIATIONS = frozenset(_ABBREVIATED.split())
 """Words that keep a full stop inside a sentence."""
+BEFORE_NUMBERS = frozenset({"no", "nos", "art", "est", "mar", "sep", "av", "ed"})
+"""Words that do so before a number only."""
 
 
 def split(
@@ -109,6 +110,8 @@ def _ends_sentence(text: str, stop: re.Match[str], end: int) -> bool:
     if text[stop.start()] != "." or text.startswith("..", stop.start()):
         return True
     word = LAST_WORD.search(text, max(0, stop.start() - 40), stop.start()).group()  # type: ignore[union-attr]
+    if word.lower() in BEFORE_NUMBERS and text[following : following + 1].isdigit():
+        return False
     return word.lower() not in ABBREVIATIONS and not UNFINISHED.fullmatch(word)
 
 

@@ -1,4 +1,5 @@
-"""What is found out about a translator once it is trained: which head aligns, and what its probabilities mean."""
+"""What is found out about a translator once it is trained: which head aligns, what its probabilities mean, and what it
+was made to read."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ from heedful.data.prepare import Prepared
 from heedful.data.stages import Stages
 from heedful.evaluation.calibration import judged_words
 from heedful.folder import replace_file
+from heedful.generation import reading
+from heedful.generation.reading import Reading
 from heedful.generation.translate import translate_ids
 from heedful.inspection import alignment, confidence
 from heedful.inspection.aligner import Links, align_words
@@ -28,10 +31,13 @@ CELLS = 4_000_000
 
 
 def find_out(best: Trained, data: Prepared, stages: Stages) -> None:
-    """Measure, tell `best`, and write alignment.json and confidence.json into its folder."""
+    """Measure, tell `best`, and write alignment.json, confidence.json and reading.json into its folder."""
     assert best.folder is not None, "a trained model has a folder"
     best.alignment, best.confidence = find_head(best, data, stages), find_confidence(best, data, stages)
-    for name, found in ((alignment.FILE, best.alignment), (confidence.FILE, best.confidence)):
+    sources = [source for source, _ in data.valid.texts]
+    best.reading = Reading.measured(data.train.sides[0].lengths, sources, best.model.config)
+    files = {alignment.FILE: best.alignment, confidence.FILE: best.confidence, reading.FILE: best.reading}
+    for name, found in files.items():
         if found is not None:
             replace_file(best.folder / name, found.model_dump_json(indent=2) + "\n")
 

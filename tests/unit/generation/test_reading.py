@@ -21,8 +21,9 @@ def tokenizer() -> Tokenizer:
 
 
 def test_a_model_of_single_sentences_reads_single_sentences(tokenizer: Tokenizer) -> None:
-    reading = Reading.measured(np.array([5] * 99 + [40]), ["One sentence."] * 20 + ["Two. Sentences."])
-    assert reading == Reading(longest=40, several=0.0476)
+    texts = ["One sentence."] * 20 + ["Two. Sentences."]
+    reading = Reading.measured(np.array([5] * 99 + [40]), texts, preset("laptop-translator"))
+    assert reading == Reading(longest=60, several=0.0476)
     assert [piece.text for piece in reading.pieces(TEXT, tokenizer)] == [
         "One two.",
         "Three <a title='A. B'>four</a> five.",
@@ -31,7 +32,8 @@ def test_a_model_of_single_sentences_reads_single_sentences(tokenizer: Tokenizer
 
 
 def test_a_model_of_paragraphs_reads_as_much_as_it_can(tokenizer: Tokenizer) -> None:
-    reading = Reading.measured(np.array([50] * 9), ["Two. Sentences."])
+    reading = Reading.measured(np.array([50] * 9), ["Two. Sentences."], preset("laptop-translator", max_length=51))
+    assert reading.longest == 50
     assert len(reading.pieces(TEXT, tokenizer)) == 1
     for piece in reading.pieces(TEXT * 20, tokenizer):
         assert len(tokenizer.encode([piece.text])[0]) <= 50
