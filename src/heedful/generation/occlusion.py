@@ -21,7 +21,11 @@ from heedful.text.special import END, START
 from heedful.text.tokenizer import Span, Tokenizer
 
 Debts = NDArray[np.float64]
-"""Source words × target words."""
+"""Source words × target words, in nats."""
+Shares = NDArray[np.float64]
+"""Source words × target words: how much of a target word came from each source word, at most 1 together."""
+WEAK = 0.2
+"""Nats that a word owes or is owed by chance."""
 
 
 class InWords(NamedTuple):
@@ -53,6 +57,19 @@ def _debts(scored: Iterator[NDArray[np.float64]], tokenizer: Tokenizer, source: 
     belongs = belongs.reshape(len(spans), len(target.words))
     lost = np.array([full - next(scored) for _ in source.words]).reshape(len(source.words), len(spans))
     return np.maximum(lost @ belongs, 0.0)
+
+
+def shares(owed: Debts) -> Shares:
+    """Debts settled between rivals: a source word pays for few target words, and a target word for few source words.
+
+    Leaving out "man" makes "ein Mann" less likely, both words; but "ein" also owes a little to "a", which nobody else
+    does. Rows and columns are made to sum to (almost) 1 in turn        Sinkhorn & Knopp 1967, with a remainder
+    """
+    found = owed
+    for _ in range(10):
+        found = found / (found.sum(1, keepdims=True) + WEAK)
+        found = found / (found.sum(0, keepdims=True) + WEAK / 10)
+    return found
 
 
 @torch.inference_mode()
