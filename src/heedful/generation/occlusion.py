@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn.functional import cross_entropy
 
 from heedful.generation.reading import most_tokens
 from heedful.generation.translate import padded
@@ -85,8 +86,9 @@ def forced(
         rows, order = order[:size], order[size:]
         source, lengths = padded([[*pairs[i][0], END] for i in rows], device)
         target, _ = padded([[START, *pairs[i][1]] for i in rows], device)
-        scores = model.extend(target, model.start(source, lengths)).float().log_softmax(-1)
-        found = scores[:, :-1].gather(2, target[:, 1:, None])[:, :, 0].double().cpu().numpy()
+        logits = model.extend(target, model.start(source, lengths))[:, :-1].float()
+        surprise = cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten(), reduction="none")
+        found = -surprise.view(len(rows), -1).double().cpu().numpy()
         results |= {i: found[row, : len(pairs[i][1])] for row, i in enumerate(rows)}
     return [results[i] for i in range(len(pairs))]
 

@@ -22,6 +22,8 @@ from heedful.generation.wanted import Required, View
 from heedful.text.borders import inside_word, words
 
 Span = tuple[int, int]
+REPLACED = -0.4
+"""How well words must fit (−1 to 1 each) to be replaced: about a third of such a word came from this source word."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,11 @@ class Cell:
     shares: Shares
     fixed: bool = False
     """Required, or part of a beginning that must stay."""
+
+    @property
+    def is_word(self) -> bool:
+        """Rather than a sign."""
+        return self.text[0].isalnum()
 
 
 def target_words(view: View, text: str) -> InWords:
@@ -102,7 +109,7 @@ def _with(cells: Sequence[Cell], wanted: Required, source: Sequence[Span]) -> li
         key=itemgetter(0),
         default=(0.0, range(len(cells), len(cells))),
     )
-    best = best if score > 0 else best[:0]
+    best = best if score > REPLACED and any(cell.is_word for cell in cells[best.start : best.stop]) else best[:0]
     before, after = list(cells[: best.start]), list(cells[best.stop :])
     gap = cells[best.start].gap if best else " " if before else ""
     so_far = _joined(before)[0] + gap
@@ -110,7 +117,7 @@ def _with(cells: Sequence[Cell], wanted: Required, source: Sequence[Span]) -> li
     text = _capital(wanted.text) if opens else wanted.text
     gap = gap or _between(so_far, text)
     if after:
-        blank = " " if not best and after[0].text[0].isalnum() else _between(text, after[0].text)
+        blank = " " if not best and after[0].is_word else _between(text, after[0].text)
         after[0] = replace(after[0], gap=after[0].gap or blank)
     return [*before, Cell(gap, text, row, True), *after]
 
