@@ -26,7 +26,7 @@ from heedful.text.special import END
 Ids = Sequence[int]
 Progress = Callable[[int], object]
 WIDE = 384
-"""From this width on, the matrices of a single text are worth a second thread (measured: docs/export.md)."""
+"""A narrower model writes a single text on one thread: another takes longer to wake up than it saves."""
 
 
 def unfit(

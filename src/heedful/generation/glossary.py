@@ -11,6 +11,7 @@ from pathlib import Path
 from heedful.data.lines import read_lines
 from heedful.errors import DataError
 from heedful.text.borders import inside_word, words
+from heedful.text.keep import find_kept
 from heedful.text.sentences import split
 
 
@@ -72,7 +73,10 @@ class Glossary:
 
 
 def sentence_starts(text: str) -> Iterator[int]:
-    """Where the first word of each sentence begins; quotes and brackets before it are no words."""
+    """Where the first word of each sentence begins; tags, quotes and brackets before it are no words."""
+    for kept in find_kept(text):
+        if kept.kind == "tag":
+            text = text[: kept.start] + " " * len(kept.text) + text[kept.end :]
     place = 0
     for piece, gap in split(text):
         yield from [place + start for start, _ in words(piece) if piece[start].isalnum()][:1]

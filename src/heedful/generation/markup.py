@@ -1,7 +1,7 @@
 """Tags put back into a translation: around the words that came from the words they were around.
 
-The model never sees them. Each element goes to the stretch of the target that owes more to the words inside it than
-to those outside (`occlusion`); elements stay inside one another as they were, whatever order they come in.
+Each element goes to the stretch of the target that came from the words inside it rather than from others
+(`occlusion`). Elements stay inside one another as they were, whatever order they come in.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from itertools import accumulate
 from operator import itemgetter
 from typing import NamedTuple
 
-from heedful.generation.occlusion import Debts
+from heedful.generation.occlusion import Shares
 from heedful.text.tags import Element, role, tree
 
 WEAK = 0.1
-"""Nats below which a debt says little."""
+"""A share that says little."""
 SLOPE = 0.05
 """How much being far from the same place in the sentence speaks against a word: just enough to settle what is even."""
 
@@ -31,19 +31,19 @@ class Tag(NamedTuple):
 
 @dataclass(frozen=True)
 class Placing:
-    """The words of two texts, from character to character, and what those of the target owe to those of the source."""
+    """The words of two texts, from character to character, and the shares of those of the source in the target's."""
 
     source: Sequence[tuple[int, int]]
     target: Sequence[tuple[int, int]]
-    debts: Debts
+    shares: Shares
 
     def stretch(self, words: range, room: range) -> tuple[float, range]:
         """The target words in `room` that best fit these source words, after how well they fit.
 
-        They are the stretch with the largest sum of (debt to these − debt to others) / debt to all.
+        They are the stretch with the largest sum of (share of these − share of others) / share of all.
         """
-        these = self.debts[words.start : words.stop].sum(0)
-        others = self.debts.sum(0) - these
+        these = self.shares[words.start : words.stop].sum(0)
+        others = self.shares.sum(0) - these
         middle = (words.start + words.stop) / 2 / max(1, len(self.source))
         best, total, start = (-math.inf, room[:0]), 0.0, room.start
         for j in room:

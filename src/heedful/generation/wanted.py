@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -13,8 +14,8 @@ from heedful.text.borders import words
 from heedful.text.keep import find_kept
 from heedful.text.tags import role
 
-SHOWN = 60
-"""Characters of a placeholder that the model gets to see: the rest of a long address could only confuse it."""
+STAND_IN = "X"
+"""Read in place of a placeholder. Hardly any text has placeholders in it, and every language has an X."""
 
 
 class Required(NamedTuple):
@@ -38,14 +39,13 @@ def find(text: str, glossary: Glossary | None = None, *, keep: bool = True) -> l
 
 @dataclass(frozen=True)
 class View:
-    """What the model reads of a source: no tags, and of a placeholder no more than it takes to know it by."""
+    """What the model reads of a source: no tags, and words it may know instead of placeholders."""
 
     text: str
     wanted: Sequence[Required]
     """Terms and placeholders, with their places in this text."""
-    originals: Sequence[str]
-    """What each of them stands for at full length."""
     tags: Sequence[Tag]
+    """Tags, and blanks written as &nbsp;, with their places in this text."""
 
     @classmethod
     def of(cls, source: str, required: Sequence[Required]) -> View:
@@ -55,22 +55,28 @@ class View:
         for found in required:
             text = _joined(text, source[reached : found.start])
             reached = found.end
-            if found.kind == "tag":
+            shown = source[found.start : found.end] if found.kind == "term" else stand_in(found)
+            if not shown.strip():
                 tags.append(Tag(len(text), found.text))
-                blank = role(found.text) == "alone" and text[-1:].strip() and source[found.end : found.end + 1].strip()
-                text += " " if blank else ""  # "one<br>two" is two words
-                continue
-            shown = source[found.start : found.end][:SHOWN]
-            target = found.text if found.kind == "term" else shown
-            wanted.append(Required(len(text), len(text) + len(shown), target, found.kind))
-            text += shown
-        originals = [found.text for found in required if found.kind != "tag"]
-        return cls(_joined(text, source[reached:]), wanted, originals, tags)
+                apart = role(found.text) == "alone" and text[-1:].strip() and source[reached : reached + 1].strip()
+                text += " " if apart else ""  # "one<br>two" is two words
+            else:
+                wanted.append(Required(len(text), len(text) + len(shown), found.text, found.kind))
+                text += shown
+        return cls(_joined(text, source[reached:]), wanted, tags)
 
     @property
     def in_words(self) -> InWords:
         """Its words, each of the wanted being one."""
         return InWords(self.text, words(self.text, [(found.start, found.end) for found in self.wanted]))
+
+
+def stand_in(found: Required) -> str:
+    """What the model reads instead: nothing for a tag, the character that an entity stands for, or an X."""
+    if found.kind == "tag":
+        return ""
+    plain = "%" if found.text == "%%" else html.unescape(found.text) if found.text[0] == "&" else STAND_IN
+    return plain if len(plain) == 1 else STAND_IN
 
 
 def _joined(before: str, after: str) -> str:

@@ -49,7 +49,7 @@ class Alignment(Config):
     error_rate: float | None = None
     """1 − F1 of its links, on pairs it was not chosen by; None: it was never measured."""
     mean_error_rate: float | None = None
-    """The same for the average head, and for the worst: what choosing was worth."""
+    """The same for the average head read by that row, and for the worst: what choosing was worth."""
     worst_error_rate: float | None = None
     pairs: int = 0
     aligner: str = ""
@@ -82,7 +82,7 @@ class Reading(NamedTuple):
 def align(model: Any, alignment: Alignment, pairs: Sequence[tuple[Cut, Cut]]) -> list[Reading]:
     """Where the words of each target came from, by one teacher-forced pass over each batch of pairs.
 
-    A word is linked to the source word its tokens give most weight to; to none, if that is where the source ends.
+    Every target word is linked to the source word it takes (see `taken`), or to none.
     """
     readings: dict[int, Reading] = {}
     for index, seen in cross_weights(model, pairs, alignment.tap):
@@ -95,9 +95,19 @@ def align(model: Any, alignment: Alignment, pairs: Sequence[tuple[Cut, Cut]]) ->
 
 def linked(weights: Weights) -> tuple[tuple[int, int], ...]:
     """The links of one table of weights, in the source's order."""
-    nowhere = weights.shape[-1] - 1
-    best = enumerate(weights.argmax(-1).tolist())
-    return tuple(sorted((source, target) for target, source in best if source != nowhere))
+    none = weights.shape[-1] - 1
+    return tuple(sorted((source, target) for target, source in enumerate(taken(weights).tolist()) if source != none))
+
+
+def taken(weights: Weights) -> npt.NDArray[np.int64]:
+    """For each target word t the source word s with the largest √(P(s | t) · P(t | s)); the last of them is none.
+
+    P(s | t) is the weight, what t reads; P(t | s) is the share t has in all that s is read by. A full stop that every
+    word glances at, or the end of the source, would often win by the first alone, and is nobody's origin.
+    """
+    read_by = weights.sum(-2, keepdims=True)
+    found: npt.NDArray[np.int64] = (weights**2 / np.maximum(read_by, 1e-9)).argmax(-1)
+    return found
 
 
 def cross_weights(

@@ -34,6 +34,10 @@ def test_case_counts_but_for_the_first_word_of_a_sentence() -> None:
     ]
 
 
+def test_a_sentence_begins_after_the_tags_before_it() -> None:
+    assert found("<b>Dog</b> <i>(Dog)</i>. <p>Dog") == [("Dog", "Köter"), ("Dog", "Köter")]
+
+
 def test_a_file_may_have_comments_blank_lines_and_a_repeated_term(tmp_path: Path) -> None:
     file = tmp_path / "terms.tsv"
     file.write_text("\ufeff# animals\n\ndog\tHund\r\ncat \t Katze\ndog\tHund\n", encoding="utf-8")

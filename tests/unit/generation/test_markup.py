@@ -19,11 +19,11 @@ examples = settings(deadline=None, max_examples=80, derandomize=True)
 def marked(source: str, target: str, origins: list[int | None]) -> str:
     """The target with the source's tags; `origins` says which source word each target word came from."""
     view = View.of(source, find(source))
-    debts = np.full((len(view.in_words.words), len(words(target))), 0.05)
+    shares = np.zeros((len(view.in_words.words), len(words(target))))
     for column, row in enumerate(origins):
         if row is not None:
-            debts[row, column] = 2.0
-    placed = place_tags(view.tags, Placing(view.in_words.words, words(target), debts), len(target))
+            shares[row, column] = 1.0
+    placed = place_tags(view.tags, Placing(view.in_words.words, words(target), shares), len(target))
     for place, tag in reversed(placed):
         target = target[:place] + tag + target[place:]
     return target

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import heedful
 from heedful.generation.glossary import Glossary
 from heedful.generation.required import find, translate_required
-from heedful.generation.settling import locate
+from heedful.generation.weaving import locate
 from heedful.text.keep import find_kept
 from heedful.text.tags import shape
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
@@ -52,7 +52,7 @@ def translator(name: str, kind: str) -> tuple[Any, tuple[Tokenizer]]:
 def translate(name: str, kind: str, texts: list[str], glossary: Glossary | None = None, **options: Any) -> list[str]:
     model, tokenizers = translator(name, kind)
     required = [find(text, glossary) for text in texts]
-    found = translate_required(model, tokenizers, texts, required, **{"beam": 1, **options})
+    found = translate_required(model, tokenizers, texts, required, **{"beam": 1, "at_most": 16, **options})
     return [best.text for best, *_ in found]
 
 
@@ -78,7 +78,7 @@ source = st.tuples(st.lists(marked, max_size=4), st.sampled_from(["", " "])).map
 
 
 @pytest.mark.parametrize(("name", "kind"), KINDS)
-@settings(deadline=None, max_examples=12, derandomize=True)
+@settings(deadline=None, max_examples=10, derandomize=True)
 @given(texts=st.lists(source, min_size=1, max_size=6))
 def test_placeholders_and_tags_come_through_an_untrained_model(name: str, kind: str, texts: list[str]) -> None:
     for text, result in zip(texts, translate(name, kind, texts), strict=True):
@@ -115,8 +115,8 @@ def test_every_rival_holds_what_is_required() -> None:
 
 def test_a_forced_beginning_stays_the_beginning() -> None:
     for name, kind in KINDS:
-        (result,) = translate(name, kind, ["the dog {name} runs"], prefix="Der Ωmega")
-        assert result.startswith("Der Ωmega")
+        (result,) = translate(name, kind, ["the dog {name} runs"], prefix="der")
+        assert result.startswith("der")
         assert "{name}" in result
 
 
