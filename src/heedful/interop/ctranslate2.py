@@ -1,4 +1,4 @@
-"""Models written for CTranslate2, an engine that reads weights, not graphs (pip install 'heedful[export]').
+"""Models written for CTranslate2, an engine that reads weights, not graphs.
 
 Its specification is filled in directly. Positions are always written out as a table: left to itself the engine would
 compute a sinusoid of another layout. What it cannot express is refused by name.
@@ -30,7 +30,7 @@ def library() -> Any:
     try:
         import ctranslate2
     except ImportError:
-        raise UsageError("ctranslate2 is not installed; pip install 'heedful[export]'") from None
+        raise UsageError("ctranslate2 is not installed; pip install ctranslate2") from None
     return ctranslate2
 
 
