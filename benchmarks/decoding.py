@@ -173,6 +173,8 @@ def main() -> None:
             low, high = one["ratio_quartiles"]
             print(f"  {name:<26}{rounded(one['speed']):>10}   ours / theirs {one['ratio']:.3f} ({low:.3f}–{high:.3f})")
         sys.stdout.flush()
+    for pipe in pipes.values():
+        pipe.send(0)
     name = f"decoding-{'gpu' if args.device == 'cuda' else 'cpu'}.json"
     out = args.out or (None if args.quick or args.only else HERE / "results" / name)
     if out is not None:
