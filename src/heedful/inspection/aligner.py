@@ -40,8 +40,8 @@ def align_words(
 ) -> list[Links]:
     """The links of every pair of texts, given in words: `rounds` of model 1, then as many with learnt steps.
 
-    Directions that agree link words one to one, mostly. Where many come from one, as the digits of a date from its
-    words, only what is written from what is asked: `agree=False`. `progress` is told of pairs, a share of them each round.
+    Directions that agree link words one to one, mostly. Where many come from one, as the digits of a date from a word,
+    only the direction that writes them from it is asked: `agree=False`. `progress` is told of pairs, some each round.
     """
     corpus = Corpus(pairs)
     there, back = Direction(corpus.sources, corpus.targets), Direction(corpus.targets, corpus.sources)
