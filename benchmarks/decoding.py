@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import sys
 import tempfile
 import time
 from importlib.metadata import version
@@ -47,47 +48,44 @@ CELLS = {
 OURS = "heedful torch"
 
 
-def serve(pipe: Any, contender: str, cell: Cell, folder: Path, device: str, threads: int) -> None:
-    """One contender's process: decodes as often as it is asked to and tells the seconds of one time."""
+def serve(pipe: Any, contender: str, device: str, threads: int) -> None:
+    """One contender's process: makes itself ready for a cell, or decodes as often as asked and tells the seconds."""
     torch.set_num_threads(threads)
-    decode = CONTENDERS[contender](cell, folder, device)
-
-    def timed(times: int) -> float:
+    while asked := pipe.recv():
+        if isinstance(asked, tuple):
+            cell, folder = asked
+            decode = None  # the last cell's weights go first
+            decode = CONTENDERS[contender](cell, folder, device)
+            asked = 2
         start = time.perf_counter()
-        for _ in range(times):
+        for _ in range(asked):
             wrote = decode()
             assert wrote == cell.tokens, f"{contender} wrote {wrote} tokens instead of {cell.tokens}"
-        return (time.perf_counter() - start) / times  # counting what was written waits for a GPU
-
-    timed(2)
-    pipe.send(timed(1))
-    while times := pipe.recv():
-        pipe.send(timed(times))
+        pipe.send((time.perf_counter() - start) / asked)  # counting what was written waits for a GPU
 
 
-def measure(cell: Cell, device: str, threads: int, rounds: int, seconds: float) -> dict[str, Any]:
-    field = contenders(cell, device)
+def start(contender: str, device: str, threads: int) -> Any:
     context = multiprocessing.get_context("spawn")
-    pipes, processes, first = {}, [], {}
+    pipe, end = context.Pipe()
+    context.Process(target=serve, args=(end, contender, device, threads), daemon=True).start()
+    end.close()
+    return pipe
+
+
+def measure(cell: Cell, pipes: dict[str, Any], device: str, rounds: int, seconds: float) -> dict[str, Any]:
+    field = contenders(cell, device)
+
+    def ask(contender: str, question: Any) -> float:
+        pipes[contender].send(question)
+        return float(pipes[contender].recv())
+
     with tempfile.TemporaryDirectory() as name:
         export(cell, Path(name))
         for contender in field:
-            pipes[contender], end = context.Pipe()
-            args = (end, contender, cell, Path(name), device, threads)
-            processes.append(context.Process(target=serve, args=args, daemon=True))
-            processes[-1].start()
-            end.close()
-            first[contender] = float(pipes[contender].recv())
-
-        def once(contender: str, _: int) -> float:
-            pipes[contender].send(max(1, round(seconds / first[contender])))
-            return float(pipes[contender].recv())
-
-        found = take_turns(field, rounds, once)
-        for pipe, process in zip(pipes.values(), processes, strict=True):
-            pipe.send(0)
-            process.join()
-    speeds = {contender: [cell.tokens / each for each in times] for contender, times in found.items()}
+            ask(contender, (cell, Path(name)))
+        times = {contender: max(1, round(seconds / ask(contender, 1))) for contender in field}
+        found = take_turns(field, rounds, lambda contender, _: ask(contender, times[contender]))
+    speeds = {contender: [cell.tokens / each for each in spent] for contender, spent in found.items()}
     title = f"{cell.name}, batch {cell.rows}" + (f", beam {cell.beam}" if cell.beam > 1 else "")
     row: dict[str, Any] = {"section": title, "unit": "tokens/s", "shape": cell._asdict(), "rounds": rounds}
     row["contenders"] = {contender: compared(speeds[contender], speeds[OURS]) for contender in field}
@@ -160,24 +158,27 @@ def main() -> None:
         if args.out:
             args.out.write_text(json.dumps(found, indent=2) + "\n")
         return
+    cells = [cell for cell in CELLS[args.device] if not args.only or cell.name in args.only]
+    if args.quick:
+        tiny = {"read": 8, "wrote": 8, "width": 64, "heads": 4, "layers": 2, "vocabulary": 500}
+        cells = [cell._replace(rows=min(4, cell.rows), **tiny) for cell in cells]
+    rounds, seconds = (2, 0.05) if args.quick else (args.rounds, 1.0)
+    field = dict.fromkeys(contender for cell in cells for contender in contenders(cell, args.device))
+    pipes = {contender: start(contender, args.device, args.threads) for contender in field}
     rows = []
-    for cell in CELLS[args.device]:
-        if args.only and cell.name not in args.only:
-            continue
-        if args.quick:
-            cell = cell._replace(rows=min(4, cell.rows), read=8, wrote=8, width=64, heads=4, layers=2, vocabulary=500)
-        rows.append(
-            measure(cell, args.device, args.threads, 2 if args.quick else args.rounds, 0.05 if args.quick else 1.0)
-        )
+    for cell in cells:
+        rows.append(measure(cell, pipes, args.device, rounds, seconds))
         print(f"{rows[-1]['section']} ({rows[-1]['unit']})")
         for name, one in rows[-1]["contenders"].items():
             low, high = one["ratio_quartiles"]
             print(f"  {name:<26}{rounded(one['speed']):>10}   ours / theirs {one['ratio']:.3f} ({low:.3f}–{high:.3f})")
+        sys.stdout.flush()
     name = f"decoding-{'gpu' if args.device == 'cuda' else 'cpu'}.json"
     out = args.out or (None if args.quick or args.only else HERE / "results" / name)
     if out is not None:
         words = ["python benchmarks/decoding.py", f"--device {args.device}", f"--threads {args.threads}"]
-        words += [f"--only {' '.join(args.only)}"] * bool(args.only) + ["--quick"] * args.quick
+        words += ["--only", *args.only] if args.only else []
+        words += ["--quick"] * args.quick
         facts = {**machine(args.device), "threads": args.threads, "ctranslate2": version("ctranslate2")}
         record = {"command": " ".join(words), "machine": facts, "rows": rows}
         out.parent.mkdir(parents=True, exist_ok=True)

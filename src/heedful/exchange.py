@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, Literal, get_args
+from typing import Any
 
 from heedful.errors import CheckpointError, HeedfulError, UsageError, nearest
 from heedful.folder import load_model, save
@@ -20,14 +20,14 @@ from heedful.interop.tokenizers import export_tokenizer, import_tokenizer
 from heedful.text.special import END, NEVER_WRITTEN, PAD, SPECIAL_TOKENS, START
 from heedful.trained import TARGET_TOKENIZER, TOKENIZER, Trained, load
 
-Format = Literal["huggingface", "ctranslate2", "onnx"]
+FORMATS = ("huggingface", "ctranslate2", "onnx")
 TARGET = "target"
 """The folder, within one of Hugging Face's, of the target's own tokenizer."""
 
 
 def export(
     model: Trained | str | os.PathLike[str],
-    to: Format,
+    to: str,
     folder: str | os.PathLike[str],
     *,
     quantisation: Quantisation = "float32",
@@ -37,8 +37,8 @@ def export(
     The tokenizer goes along. What the format cannot express is refused by name, and nothing is written. `quantisation`
     "int8" is for ctranslate2.
     """
-    if to not in get_args(Format):
-        raise UsageError(f"unknown format '{to}'; {nearest(to, get_args(Format))}")
+    if to not in FORMATS:
+        raise UsageError(f"unknown format '{to}'; {nearest(to, FORMATS)}")
     if quantisation != "float32" and to != "ctranslate2":
         raise UsageError(f"{quantisation} weights are for ctranslate2; {to} gets float32")
     trained = model if isinstance(model, Trained) else load(model)

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch.overrides import TorchFunctionMode
 
 from heedful.errors import CheckpointError, HeedfulError, UsageError
 from heedful.interop.huggingface import import_model
@@ -68,12 +69,23 @@ def load_model(folder: str | os.PathLike[str], *, device: str | torch.device = "
     read_manifest(path, (CONFIG, WEIGHTS))
     try:
         config = make_config({key: value for key, value in described.items() if key != "format"})
-        with torch.device("meta"):
+        with torch.device("meta"), Undrawn():
             model = build(config)
         model.load_state_dict(load_file(path / WEIGHTS), assign=True)
     except (SafetensorError, RuntimeError, HeedfulError) as error:
         raise CheckpointError(f"{path}: weights and configuration do not fit: {error}".replace("\n", " ")) from None
     return model.to(device).eval()
+
+
+class Undrawn(TorchFunctionMode):
+    """Weights that are about to be read need be neither drawn nor scaled first.
+
+    That costs nothing where there is no memory, but there it imports torch's compiler: more seconds than all the rest.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        drawing = getattr(func, "__name__", "") in ("normal_", "uniform_", "kaiming_uniform_", "div_")
+        return (*args, *(kwargs or {}).values())[0] if drawing else func(*args, **(kwargs or {}))
 
 
 def _read_config(path: Path) -> dict[str, Any]:

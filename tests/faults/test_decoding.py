@@ -105,17 +105,17 @@ def test_bad_bytes_on_standard_input_stop_after_the_lines_before_them(command: C
     given = b"3 May 1990\n4 May 1990\n5 \xff May\n6 May 1990\n"
     code, out, said = command.run("translate", models / "translator", given=given)
     assert (code, len(out)) == (3, 2)
-    assert said.startswith("heedful: standard input:3: byte offset 24: 0xff is not UTF-8")
+    assert "heedful: standard input:3: byte offset 24: 0xff is not UTF-8" in said
     code, out, said = command.run("translate", models / "translator", "--on-bad-line", "skip", given=given)
     assert (code, len(out), out[2]) == (0, 4, "")
-    assert said.startswith("heedful: line 3: left empty: byte offset 24: 0xff is not UTF-8")
+    assert "heedful: line 3: left empty: byte offset 24: 0xff is not UTF-8" in said
 
 
 def test_a_line_of_a_megabyte_is_named_and_the_others_are_not_lost(command: Command, models: Path) -> None:
     given = b"3 May 1990\n" + b"x" * (1 << 20) + b"\n4 May 1990\n"
     code, out, said = command.run("translate", models / "translator", given=given)
     assert (code, len(out)) == (3, 1)
-    assert said == "heedful: standard input:2: the line is longer than 1,000,000 bytes: break it up (fold -s)\n"
+    assert "heedful: standard input:2: the line is longer than 1,000,000 bytes: break it up (fold -s)\n" in said
     code, out, _ = command.run("translate", models / "translator", "--on-bad-line", "skip", given=given)
     assert (code, len(out), out[1]) == (0, 3, "")
 

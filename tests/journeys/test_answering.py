@@ -8,74 +8,97 @@ import lzma
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+import torch
 
 import heedful
-from heedful.data.dates import write_dates
+from heedful.cli.app import main
+from heedful.data.dates import dates_corpus
+from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
-SETTINGS = ("tokenizer.kind=characters", "model.width=32", "model.heads=2", "model.layers=1", "training.warmup=5")
+PAIRS = dates_corpus(train=1, valid=300, test=1).valid
+TEXTS = [pair.source for pair in PAIRS]
+Command = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A translator of dates and a writer of them, trained for a moment."""
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A translator and a writer that have learned nothing, but write something."""
     folder = tmp_path_factory.mktemp("answering")
-    dates = write_dates(folder / "data", train=600, valid=40, test=40)
-    sides = [str(dates / f"train.{side}") for side in ("source", "target")]
-    valid = tuple(str(dates / f"valid.{side}") for side in ("source", "target"))
-    common: dict[str, Any] = {"settings": SETTINGS, "steps": 40, "device": "cpu"}
-    heedful.train("translate", *sides, valid=valid, out=str(folder / "translator"), **common)
-    heedful.train("generate", sides[0], valid=valid[:1], out=str(folder / "writer"), **common)
+    tokenizer = Tokenizer.train(TEXTS, TokenizerConfig(kind="unigram", vocabulary=300))
+    torch.manual_seed(4)
+    for name in ("translator", "writer"):
+        size: dict[str, Any] = {"vocabulary": len(tokenizer), "width": 16, "heads": 2, "layers": 1}
+        model = heedful.build(f"laptop-{name}", **size, tie_output=False)
+        model.heads.next_token.weight.data *= 3
+        tokenizer.save(heedful.save(model, folder / name) / "tokenizer.json")
     return folder
 
 
-def command(*words: str | Path, given: str = "", cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", "from heedful.cli.app import main; main()", *map(str, words)],
-        cwd=cwd, input=given, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+class Done(NamedTuple):
+    code: int
+    out: str
+    said: str
 
 
-def test_a_translator_answers_arguments_lines_and_files_alike(trained: Path, tmp_path: Path) -> None:
-    texts = (trained / "data" / "test.source").read_text().splitlines()[:5]
-    expected = heedful.load(trained / "translator").translate(texts)
-    spoken = command("translate", trained / "translator", *texts, cwd=tmp_path)
-    assert (spoken.returncode, spoken.stdout.splitlines()) == (0, expected)
-    piped = command("translate", trained / "translator", given="\n".join(texts), cwd=tmp_path)
-    assert piped.stdout.splitlines() == expected
-    (tmp_path / "in.xz").write_bytes(lzma.compress("\n".join(texts).encode()))
-    filed = command("translate", trained / "translator", "--input", "in.xz", "--output", "out.gz", cwd=tmp_path)
-    assert filed.returncode == 0, filed.stderr
-    assert gzip.decompress((tmp_path / "out.gz").read_bytes()).decode().splitlines() == expected
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
+    """The command, in a folder of its own, with what is given on standard input."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str | Path, given: str = "") -> Done:
+        Path("given").write_text(given, encoding="utf-8")
+        with Path("given").open(encoding="utf-8") as stream:
+            monkeypatch.setattr(sys, "stdin", stream)
+            monkeypatch.setattr(sys, "argv", ["heedful", *map(str, words)])
+            with pytest.raises(SystemExit) as end:
+                main()
+        return Done(int(end.value.code or 0), *capfd.readouterr())
+
+    return run
 
 
-def test_json_lines_tell_scores_words_and_rivals(trained: Path, tmp_path: Path) -> None:
-    done = command("translate", trained / "translator", "--json", "--n-best", "3", given="3 May 1990\n\n", cwd=tmp_path)
-    first, blank = (json.loads(line) for line in done.stdout.splitlines())
+def test_a_translator_answers_arguments_lines_and_files_alike(models: Path, command: Command) -> None:
+    texts = TEXTS[:5]
+    expected = heedful.load(models / "translator").translate(texts)
+    spoken = command("translate", models / "translator", *texts)
+    assert (spoken.code, spoken.out.splitlines()) == (0, expected)
+    piped = command("translate", models / "translator", given="\n".join(texts))
+    assert piped.out.splitlines() == expected
+    Path("in.xz").write_bytes(lzma.compress("\n".join(texts).encode()))
+    filed = command("translate", models / "translator", "--input", "in.xz", "--output", "out.gz")
+    assert filed.code == 0, filed.said
+    assert gzip.decompress(Path("out.gz").read_bytes()).decode().splitlines() == expected
+
+
+def test_json_lines_tell_scores_words_and_rivals(models: Path, command: Command) -> None:
+    done = command("translate", models / "translator", "--json", "--n-best", "3", given="3 May 1990\n\n")
+    first, blank = (json.loads(line) for line in done.out.splitlines())
     assert first["source"] == "3 May 1990"
     assert [word["text"] for word in first["words"]] == first["text"].split()
     assert first["score"] >= first["rivals"][0]["score"] >= first["rivals"][1]["score"]
     assert (blank["text"], blank["words"]) == ("", [])
-    plain = command("translate", trained / "translator", "--n-best", "3", "3 May 1990", cwd=tmp_path)
-    assert plain.stdout == "\t".join(each["text"] for each in (first, *first["rivals"])) + "\n"
+    plain = command("translate", models / "translator", "--n-best", "3", "3 May 1990")
+    assert plain.out == "\t".join(each["text"] for each in (first, *first["rivals"])) + "\n"
 
 
-def test_a_writer_goes_on_from_a_prompt_and_from_lines(trained: Path, tmp_path: Path) -> None:
+def test_a_writer_goes_on_from_a_prompt_and_from_lines(models: Path, command: Command) -> None:
     options = ["--seed", "7", "--max-length", "30"]
-    spoken = command("generate", trained / "writer", "3 M", *options, cwd=tmp_path)
-    assert spoken.stdout == heedful.load(trained / "writer").generate("3 M", seed=7, max_length=30) + "\n"
-    lines = command("generate", trained / "writer", *options, given="3 M\nMon\n\n", cwd=tmp_path)
-    assert len(lines.stdout.splitlines()) == 3
-    assert lines.stdout.splitlines()[0] == spoken.stdout.splitlines()[0]
-    whole = command("generate", trained / "writer", "--json", *options, given="3 M\n", cwd=tmp_path)
-    assert "3 M" + json.loads(whole.stdout)["text"] + "\n" == spoken.stdout
+    spoken = command("generate", models / "writer", "3 M", *options)
+    assert spoken.out == heedful.load(models / "writer").generate("3 M", seed=7, max_length=30) + "\n"
+    lines = command("generate", models / "writer", *options, given="3 M\nMon\n\n")
+    assert len(lines.out.splitlines()) == 3
+    assert lines.out.splitlines()[0] == spoken.out.splitlines()[0]
+    whole = command("generate", models / "writer", "--json", *options, given="3 M\n")
+    assert "3 M" + json.loads(whole.out)["text"] + "\n" == spoken.out
 
 
-def test_a_pipe_is_answered_line_by_line_while_it_stays_open(trained: Path, tmp_path: Path) -> None:
-    words = [sys.executable, "-c", "from heedful.cli.app import main; main()", "translate", trained / "translator"]
+def test_a_pipe_is_answered_line_by_line_while_it_stays_open(models: Path, tmp_path: Path) -> None:
+    words = [sys.executable, "-c", "from heedful.cli.app import main; main()", "translate", models / "translator"]
     with subprocess.Popen(words, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -88,7 +111,7 @@ def test_a_pipe_is_answered_line_by_line_while_it_stays_open(trained: Path, tmp_
         assert process.wait(timeout=30) == 0
 
 
-def test_help_comes_at_once_and_a_translation_waits_for_little_but_torch(trained: Path, tmp_path: Path) -> None:
+def test_help_comes_at_once_and_a_translation_waits_for_little_but_torch(models: Path, tmp_path: Path) -> None:
     """Nothing of torch's compiler is imported on the way to an answer: that alone would take two seconds."""
     script = (
         "import sys; from heedful.cli.app import main\n"
@@ -98,7 +121,7 @@ def test_help_comes_at_once_and_a_translation_waits_for_little_but_torch(trained
         "slow = {'sympy', 'torch._dynamo', 'torch._inductor', 'matplotlib', 'sacrebleu', 'babel'}\n"
         "print(sorted(slow & {*sys.modules}))"
     )
-    words = [sys.executable, "-c", script, str(trained / "translator")]
+    words = [sys.executable, "-c", script, str(models / "translator")]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
     script = "import sys; sys.argv = ['heedful', '--help']; from heedful.cli.app import main; main()"

@@ -70,12 +70,25 @@ def test_two_files_become_a_scored_model_and_the_recipe_makes_it_again(dates: Pa
         "card.md",
         "metrics.jsonl",
         "loss.png",
+        "alignment.json",
+        "confidence.json",
+        "reliability.png",
     }
 
     again = heedful_command("train", "translate", "--recipe", folder / "recipe.toml", "--out", "two", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     one, two = (heedful.load(tmp_path / name).model.state_dict() for name in ("one", "two"))
     assert all(torch.equal(one[name], two[name]) for name in one), "the same recipe gives the same model, bit for bit"
+    for name in ("alignment.json", "confidence.json"):
+        assert (folder / name).read_text() == (tmp_path / "two" / name).read_text(), (
+            "and the same is found out about it"
+        )
+    found = heedful.load(folder)
+    assert found.alignment is not None
+    assert found.alignment.units == ("words", "characters"), "2015-07-01 is but one word"
+    assert found.alignment.pairs == 30
+    assert found.confidence is not None
+    assert found.confidence.unit == "characters"
 
     events = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     losses = [event["loss"] for event in events if event["kind"] == "step"]
@@ -83,11 +96,15 @@ def test_two_files_become_a_scored_model_and_the_recipe_makes_it_again(dates: Pa
     card = (folder / "card.md").read_text()
     assert "nrefs:1" in card, "a BLEU never stands without its signature"
     assert "600 examples" in card.replace(",", "")
+    assert f"Words are aligned by {found.alignment}" in card
 
     scored = heedful_command("evaluate", "one", dates / "test.source", dates / "test.target", "--json", cwd=tmp_path)
     scores = json.loads(scored.stdout)
     assert scores["texts"] == 60
     assert scores["bleu_low"] <= scores["bleu"] <= scores["bleu_high"] + 1e-9
+    for name in ("word_calibration_error", "word_calibration_error_raw", "token_calibration_error"):
+        assert 0 <= scores[name] <= 1
+    assert f"| word_calibration_error | {scores['word_calibration_error']:.4g} |" in card
 
 
 def test_without_validation_files_no_source_stands_on_both_sides(dates: Path, tmp_path: Path) -> None:
@@ -121,6 +138,8 @@ def test_recurrent_models_and_language_models_go_through_the_same_door(dates: Pa
             settings=(*recurrent, f"model.attention={attention}"),
         )  # fmt: skip
         assert trained.model.config.attention == attention
+        assert (tmp_path / attention / "alignment.json").exists() == (attention != "none")
+        assert (tmp_path / attention / "confidence.json").exists()
     for kind in ("transformer", "recurrent"):
         sized = recurrent if kind == "recurrent" else SMALL
         trained = heedful.train(
@@ -129,6 +148,7 @@ def test_recurrent_models_and_language_models_go_through_the_same_door(dates: Pa
         )  # fmt: skip
         assert trained.generate("The cat", max_length=5, seed=1) == trained.generate("The cat", max_length=5, seed=1)
         assert "bits_per_byte" in (tmp_path / kind / "card.md").read_text()
+        assert not (tmp_path / kind / "confidence.json").exists(), "that is for translators"
 
 
 def test_the_vocabulary_does_not_know_what_is_held_out(tmp_path: Path) -> None:

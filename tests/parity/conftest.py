@@ -11,9 +11,16 @@ from torch.nn.functional import cross_entropy
 
 import heedful
 from heedful.data.dates import Dates, dates_corpus
+from heedful.generation.generate import generate_ids
+from heedful.generation.translate import translate_ids
 from heedful.text.special import END, PAD, START
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 from heedful.trained import Trained
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +34,7 @@ def quiet_transformers() -> None:
 
 @pytest.fixture(scope="session")
 def dates() -> Dates:
-    return dates_corpus(train=3000, valid=20, test=60, languages=("en", "de", "fr"))
+    return dates_corpus(train=2000, valid=20, test=60, languages=("en", "de", "fr"))
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +43,7 @@ def held_out(dates: Dates) -> list[str]:
     return [pair.source for pair in dates.test[:50]]
 
 
-SMALL: dict[str, Any] = {"width": 48, "heads": 4, "layers": 2, "feed_forward": 96, "dropout": 0.0, "max_length": 64}
+SMALL: dict[str, Any] = {"width": 32, "heads": 4, "layers": 2, "feed_forward": 64, "dropout": 0.0, "max_length": 64}
 
 
 @pytest.fixture(scope="session")
@@ -54,7 +61,7 @@ def translator(dates: Dates) -> Trained:
         logits = model(source, target[:, :-1], (source != PAD).sum(1))
         return cross_entropy(logits.transpose(1, 2), target[:, 1:], ignore_index=PAD)
 
-    return Trained(taught(model, loss, len(sources), steps=150), (tokenizer,))
+    return Trained(taught(model, loss, len(sources), steps=100), (tokenizer,))
 
 
 @pytest.fixture(scope="session")
@@ -69,7 +76,27 @@ def writer(dates: Dates) -> Trained:
         text = padded([[END, *texts[row], END] for row in rows])
         return cross_entropy(model(text[:, :-1]).transpose(1, 2), text[:, 1:], ignore_index=PAD)
 
-    return Trained(taught(model, loss, len(texts), steps=80), (tokenizer,))
+    return Trained(taught(model, loss, len(texts), steps=60), (tokenizer,))
+
+
+@pytest.fixture(scope="session")
+def translations(translator: Trained, held_out: list[str]) -> list[list[int]]:
+    """What our translator writes, greedily."""
+    found = translate_ids(translator.model, translator.tokenizers[0].encode(held_out), beam=1, at_most=[14] * 50)
+    texts = [each[0].tokens for each in found]
+    assert len({*map(tuple, texts)}) > 30  # it has learnt to answer differently
+    return texts
+
+
+@pytest.fixture(scope="session")
+def prompts(writer: Trained, held_out: list[str]) -> list[list[int]]:
+    return writer.tokenizers[0].encode([text[:6] for text in held_out])
+
+
+@pytest.fixture(scope="session")
+def continuations(writer: Trained, prompts: list[list[int]]) -> list[list[int]]:
+    """How our writer goes on, greedily, for up to 20 tokens."""
+    return [each[0].tokens for each in generate_ids(writer.model, prompts, limit=20)]
 
 
 def character_tokenizer(dates: Dates) -> Tokenizer:
@@ -87,6 +114,6 @@ def taught(model: Any, loss: Any, size: int, steps: int) -> Any:
     generator = torch.Generator().manual_seed(0)
     for _ in range(steps):
         optimizer.zero_grad()
-        loss(torch.randint(size, (48,), generator=generator).tolist()).backward()
+        loss(torch.randint(size, (32,), generator=generator).tolist()).backward()
         optimizer.step()
     return model.eval()

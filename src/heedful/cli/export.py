@@ -14,7 +14,7 @@ def export(
     to: Annotated[Literal["huggingface", "ctranslate2", "onnx"], typer.Option(help="For which library.")],
     int8: Annotated[bool, typer.Option("--int8", help="Weights of 8 bits (ctranslate2).")] = False,
 ) -> None:
-    """Write MODEL for transformers, CTranslate2 or onnxruntime, with its tokenizer; what cannot be said there is named."""
+    """Write MODEL for transformers, CTranslate2 or onnxruntime, with its tokenizer."""
     from heedful.exchange import export as write
 
     write(model, to, folder, quantisation="int8" if int8 else "float32")

@@ -69,9 +69,9 @@ def generate(
 
 
 def _stream(trained: Any, prompt: str, options: dict[str, Any]) -> None:
+    pieces = trained.stream(prompt, **options)
     for warning in trained.warnings(prompt):
         say(warning)
-    pieces = trained.stream(prompt, **options)
     with piped():
         try:
             for piece in chain([prompt], pieces):

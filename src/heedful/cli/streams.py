@@ -6,10 +6,10 @@ import gzip
 import lzma
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from heedful.errors import DataError, HeedfulError, UsageError
 
@@ -109,17 +109,12 @@ def _kept(aside: Path, done: int) -> str:
     return f"the {done:,} lines done are in {aside}"
 
 
-def _opened(path: Path) -> BinaryIO:
-    match path.suffix.lower():
-        case ".gz":
-            return gzip.open(path, "wb")  # type: ignore[return-value]
-        case ".xz":
-            return lzma.open(path, "wb")  # type: ignore[return-value]
-        case _:
-            return path.open("wb")
+def _opened(path: Path) -> Any:
+    packed: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+    return packed.get(path.suffix.lower(), open)(path, "wb")
 
 
-def _write(stream: BinaryIO, text: str, *, flush: bool = True, end: str = "\n") -> None:
+def _write(stream: Any, text: str, *, flush: bool = True, end: str = "\n") -> None:
     """One line: what is inside it must not break it."""
     stream.write((text.replace("\n", " ") + end).encode())
     if flush:

@@ -67,8 +67,9 @@ def judge_pairs(
         confidence=Confidence(unit=confidence.unit),
         reading=trained.reading,
     )
+    how: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty, "engine": "torch"}
     with stages("translating", len(sources)) as watch:
-        found = list(plain.translations(sources, beam=beam, length_penalty=length_penalty, progress=watch))
+        found = list(plain.translations(sources, progress=watch, **how))
     scores = text_scores([answer.text for answer in found], targets).to_json()
     words = [[(word.text, word.probability) for word in answer.words] for answer in found[fitted:]]
     said, right = judged_words(words, targets[fitted:], confidence.unit)

@@ -35,8 +35,8 @@ def ctranslate2_engine(
 ) -> CTranslate2:
     """The engine for this model, converted and checked if that has not been done before.
 
-    `vocabularies`: the tokens of the source's and the target's tokenizer, or of the one. Refuses, with the reason in one
-    line, what CTranslate2 cannot serve, and a conversion that does not give what torch gives.
+    `vocabularies`: the tokens of the source's and the target's tokenizer, or of the one. What CTranslate2 cannot
+    serve is refused, and a conversion that does not give what torch gives.
     """
     if reason := unfit(model):
         raise HeedfulError(reason)

@@ -18,7 +18,7 @@ from heedful.generation.rules import FREE, Rules
 from heedful.generation.sampling import Draw
 from heedful.generation.search import Hypothesis
 from heedful.generation.translate import batches, length_limit
-from heedful.interop.ctranslate2 import library, obstacle, position_rows
+from heedful.interop.ctranslate2 import library, named, obstacle, position_rows
 from heedful.layers.taps import Tapped
 from heedful.models.config import TransformerConfig
 from heedful.text.special import END
@@ -26,7 +26,7 @@ from heedful.text.special import END
 Ids = Sequence[int]
 Progress = Callable[[int], object]
 WIDE = 384
-"""From this width on, the matrices of a single text are worth a second thread (measured: docs/export.md)."""
+"""A narrower model writes a single text on one thread: another takes longer to wake up than it saves."""
 
 
 def unfit(
@@ -83,7 +83,8 @@ class CTranslate2:
 
     def __init__(self, folder: Path, names: Sequence[Sequence[str]], config: TransformerConfig) -> None:
         self.folder, self.config = folder, config
-        self.source, self.target = names[0], names[-1]
+        self.source = named(names[0], config.vocabulary)
+        self.target = named(names[-1], config.target_vocabulary or config.vocabulary)
         self.ids = {name: token for token, name in enumerate(self.target)}
         self.end = self.target[END]
         self._running: dict[tuple[str, int, int], Any] = {}
@@ -148,22 +149,23 @@ class CTranslate2:
         n_best: int = 1,
         rules: Rules = FREE,
     ) -> list[list[Hypothesis]]:
-        """`generation.generate.generate_ids` by this engine: the likeliest continuations of each prompt."""
-        if not prompts:
-            return []
-        found = self._engine("Generator", len(prompts), 1).generate_batch(
-            self._spelt([list(prompt) or [END] for prompt in prompts]),
-            beam_size=beam,
-            num_hypotheses=n_best,
-            length_penalty=length_penalty,
-            min_length=rules.min_length,
-            max_length=limit,
-            include_prompt_in_result=False,
-            return_scores=True,
-            return_end_token=True,
-        )
-        texts = [self._read(one.sequences, one.scores) for one in found]
-        return [[text.scored(length_penalty) for text in each] for each in texts]
+        """`generation.generate.generate_ids` by this engine: the likeliest continuations of each prompt.
+
+        Prompts of one length are asked for together: of mixed ones it would give back parts of the longer prompts.
+        """
+        begun = [list(prompt) or [END] for prompt in prompts]
+        alike = [[i for i, prompt in enumerate(begun) if len(prompt) == n] for n in sorted({*map(len, begun)})]
+        engine = self._engine("Generator", len(prompts), max(1, len(alike)))
+        options: dict[str, Any] = {"beam_size": beam, "num_hypotheses": n_best, "length_penalty": length_penalty}
+        options |= {"min_length": rules.min_length, "max_length": limit, "include_prompt_in_result": False}
+        options |= {"return_scores": True, "return_end_token": True, "asynchronous": True}
+        asked = [(rows, engine.generate_batch(self._spelt([begun[i] for i in rows]), **options)) for rows in alike]
+        found: dict[int, list[Found]] = {}
+        for rows, waiting in asked:
+            for i, one in zip(rows, waiting, strict=True):
+                answer = one.result()
+                found[i] = self._read(answer.sequences, answer.scores)
+        return [[text.scored(length_penalty) for text in found[i]] for i in range(len(begun))]
 
     def generate_tokens(self, prompt: Ids, *, limit: int) -> Iterator[int]:
         """The likeliest token after a prompt, then the next, each as soon as it is chosen."""

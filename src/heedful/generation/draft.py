@@ -42,6 +42,7 @@ class Draft:
     the model never sees a position it was not made for, and reads each token about twice.
     """
 
+    @torch.inference_mode()
     def __init__(
         self,
         model: Any,
@@ -67,6 +68,7 @@ class Draft:
         """Tokens of each row, its opening not counted."""
         return self.texts.shape[1] - self.opening
 
+    @torch.inference_mode()
     def scores(self) -> Scores:
         """Read what is new; the log-probabilities of what may follow."""
         own = log_softmax(self._read()[:, -1])
@@ -81,6 +83,7 @@ class Draft:
             return tokens == END
         return (tokens == END) | self.rules.stopped(self.rules.after(self.where[rows], tokens))
 
+    @torch.inference_mode()
     def go_on(
         self,
         rows: Int[Tensor, " kept"] | None,

@@ -33,8 +33,12 @@ class Engines:
     made: dict[Quantisation, CTranslate2] = field(default_factory=dict)
 
     def choose(self, decoding: Decoding, rules: Rules) -> CTranslate2 | None:
-        """CTranslate2 if it was asked for, or can serve this and nobody asked for torch; None: torch."""
-        if decoding.engine == "torch":
+        """CTranslate2 if it was asked for, or can serve this and nobody asked for torch; None: torch.
+
+        Nothing is converted unasked of a model that lies nowhere yet: one that is being trained, or made by hand.
+        """
+        demanded = decoding.int8 or decoding.engine == "ctranslate2"
+        if decoding.engine == "torch" or (self.folder is None and not demanded):
             return None
         reason = unfit(self.model, draw=decoding.draw, rules=rules, exact=decoding.exact)
         try:
@@ -42,7 +46,7 @@ class Engines:
                 return self._converted("int8" if decoding.int8 else "float32")
         except HeedfulError as error:
             reason = str(error)
-        if decoding.int8 or decoding.engine == "ctranslate2":
+        if demanded:
             raise UsageError(f"{reason}; --engine torch can")
         return None
 
@@ -67,7 +71,8 @@ class Searching:
         self, sources: Sequence[Ids], *, prefixes: Sequence[Ids] | None = None, progress: Progress = unwatched
     ) -> list[list[Hypothesis]]:
         """As `translate_ids`, by whichever engine."""
-        at_most, own = self.decoding.max_length, {"prefixes": prefixes, "progress": progress}
+        at_most = self.decoding.max_length
+        own: dict[str, Any] = {"prefixes": prefixes, "progress": progress}
         if self.engine is None or self._too_long(sources, 1):
             return translate_ids(self.model, sources, at_most=at_most, **self.torch(), **own)
         each = None if at_most is None else [at_most] * len(sources)

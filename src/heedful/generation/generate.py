@@ -56,12 +56,12 @@ def generate_ids(
     return [results[i] for i in range(len(prompts))]
 
 
-@torch.inference_mode()
 def generate_tokens(model: Any, prompt: Sequence[int], *, limit: int, draw: Draw, rules: Rules = FREE) -> Iterator[int]:
     """The tokens after one prompt, each as soon as it is chosen; the same ones that `generate_ids` gives."""
     opening = torch.tensor([list(prompt) or [END]], device=model.table.weight.device)
     window = reach(model)
-    state = model.start(1, room=room(opening.shape[1] + limit, window))
+    with torch.inference_mode():
+        state = model.start(1, room=room(opening.shape[1] + limit, window))
     limits = torch.tensor([limit], device=opening.device)
     choose = draw.chooser(1, 1, limit, opening.device)
     for step in walk(model, state, limits, choose, opening=opening, rules=rules, window=window):

@@ -15,6 +15,9 @@ from heedful.generation.search import Choose, Hypothesis, follow
 from heedful.layers.state import State
 from heedful.shapes import Float, Int
 
+SPREAD = 1_000_003
+"""Between the streams of one seed and those of the next."""
+
 
 @dataclass(frozen=True)
 class Draw:
@@ -57,7 +60,7 @@ class Draw:
         what is drawn for one text is the same in any company."""
         if self.temperature == 0:
             return lambda scores, rows, written: scores.argmax(-1)
-        streams = [torch.Generator().manual_seed(self.seed + (number << 32)) for number in range(samples)]
+        streams = [torch.Generator().manual_seed(SPREAD * self.seed + number) for number in range(samples)]
         chance = torch.stack([torch.rand(steps, generator=stream) for stream in streams]).repeat(texts, 1).to(device)
         return lambda scores, rows, written: draw(self.likely(scores), chance[rows, written])
 

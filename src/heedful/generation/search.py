@@ -39,7 +39,7 @@ class Hypothesis:
         return len(self.token_log_probabilities) > len(self.tokens)
 
 
-Choose = Callable[[Float[Tensor, "rows vocabulary"], Int[Tensor, " rows"], int], Int[Tensor, " rows"]]
+Choose = Callable[[Tensor, Tensor, int], Tensor]
 """One token a row, from scores; told which rows of the batch these are, and how many tokens they have written."""
 
 
@@ -51,7 +51,6 @@ class Step(NamedTuple):
     log_probabilities: Float[Tensor, " going"]
 
 
-@torch.inference_mode()
 def walk(
     model: Extending,
     state: State,

@@ -86,9 +86,13 @@ def length_limit(lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
 
 
 def within_positions(model: Any, limits: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
-    """A learned table of positions ends somewhere, and so must a text (P2)."""
-    ends = getattr(model.config, "positions", None) == "learned"
-    return limits.clamp(max=model.config.max_length) if ends else limits
+    """A text must end where the positions do."""
+    return limits.clamp(max=model.config.max_length) if has_end_of_positions(model) else limits
+
+
+def has_end_of_positions(model: Any) -> bool:
+    """Whether the model has a table of positions, which ends somewhere (P2)."""
+    return getattr(model.config, "positions", None) == "learned"
 
 
 def translate_texts(model: Any, tokenizers: tuple[Tokenizer, ...], texts: Sequence[str], **options: Any) -> list[str]:

@@ -140,7 +140,7 @@ class Translator:
         return Translation(
             found.source,
             found.text,
-            sum(part.log_probability for part in parts),
+            sum((part.log_probability for part in parts), 0.0),
             sum(part.score for part in parts) / max(1, len(parts)),
             tuple(word for part in parts for word in part.words),
             warnings=warnings,

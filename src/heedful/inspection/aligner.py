@@ -28,38 +28,41 @@ FARTHEST = 10
 """Steps of so many words, and longer ones, are one kind of step."""
 LEAST = 1e-7
 """No word is impossible."""
-BELIEVED = 0.5**2
-"""Both directions hold a link for likely, or one is that much surer of it."""
 EDGES = re.compile(r"^\W+|\W+$")
 
 
 def align_words(
     pairs: Sequence[tuple[Sequence[str], Sequence[str]]],
     *,
+    agree: bool = True,
     rounds: int = 5,
     progress: Callable[[int], object] = lambda _: None,
 ) -> list[Links]:
     """The links of every pair of texts, given in words: `rounds` of model 1, then as many with learnt steps.
 
-    `progress` is told of pairs as if each round did its share of them.
+    Directions that agree link words one to one, mostly. Where many come from one, as the digits of a date from its words,
+    only what is written from what is asked: `agree=False`. `progress` is told of pairs, a share of them each round.
     """
     corpus = Corpus(pairs)
     there, back = Direction(corpus.sources, corpus.targets), Direction(corpus.targets, corpus.sources)
+    asked = (there, back) if agree else (there,)
     for turn in range(2 * rounds):
-        counts = np.bincount(corpus.kinds, believe(corpus, there, back), minlength=len(corpus.sources))
-        for direction in (there, back):
+        counts = np.bincount(corpus.kinds, believe(corpus, *asked), minlength=len(corpus.sources))
+        for direction in asked:
             direction.learn(counts, steps=turn >= rounds)
         progress(len(pairs) // (2 * rounds))
-    return corpus.links(believe(corpus, there, back), len(pairs))
+    return corpus.links(believe(corpus, *asked) > 0.5 ** len(asked), len(pairs))
 
 
-def believe(corpus: Corpus, there: Direction, back: Direction) -> Table:
-    """For every cell of the corpus, how likely its two words belong together: P(there) · P(back)."""
+def believe(corpus: Corpus, there: Direction, back: Direction | None = None) -> Table:
+    """For every cell of the corpus, how likely its two words belong together: P(there), or P(there) · P(back)."""
     likely = np.empty(len(corpus.kinds), np.float32)
     for block in corpus.blocks:
         kinds = corpus.kinds[block.cells].reshape(*block.target.shape, block.source.shape[1])
-        one, other = there.walk(kinds, block.target), back.walk(kinds.swapaxes(1, 2), block.source)
-        likely[block.cells] = (one * other.swapaxes(1, 2)).ravel()
+        one = there.walk(kinds, block.target)
+        if back is not None:
+            one *= back.walk(kinds.swapaxes(1, 2), block.source).swapaxes(1, 2)
+        likely[block.cells] = one.ravel()
     return likely
 
 
@@ -84,13 +87,12 @@ class Corpus:
         different, self.kinds = np.unique(np.concatenate([np.zeros(0, np.int64), *keys]), return_inverse=True)
         self.sources, self.targets = different // many, different % many
 
-    def links(self, likely: Table, pairs: int) -> list[Links]:
-        """The cells that both directions believe in."""
+    def links(self, believed: npt.NDArray[np.bool_], pairs: int) -> list[Links]:
+        """The cells believed in, pair by pair."""
         found: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for block in self.blocks:
             real = (block.target > 0)[:, :, None] & (block.source > 0)[:, None, :]
-            cells = likely[block.cells].reshape(real.shape)
-            for row, target, source in np.argwhere(real & (cells > BELIEVED)).tolist():
+            for row, target, source in np.argwhere(real & believed[block.cells].reshape(real.shape)).tolist():
                 found[block.pairs[row]].append((source, target))
         return [frozenset(found[pair]) for pair in range(pairs)]
 
@@ -113,7 +115,7 @@ class Direction:
         self.alone[0] = 1.0
         self.seen_alone, self.seen_steps = np.zeros(self.words), np.zeros(len(self.step))
 
-    def learn(self, counts: Table, *, steps: bool) -> None:
+    def learn(self, counts: Table | Numbers, *, steps: bool) -> None:
         """Expected counts become probabilities: the M in EM."""
         counts = counts * (self.written > 0)
         of_given = np.bincount(self.given, counts)
@@ -172,9 +174,9 @@ def _numbered(texts: Sequence[Sequence[str]]) -> list[list[int]]:
 def _blocks(sources: list[list[int]], targets: list[list[int]]) -> Iterator[Block]:
     """Pairs whose sides are as long; long sides are filled up by an eighth at most, to be fewer."""
     together: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for pair, (source, target) in enumerate(zip(sources, targets, strict=True)):
-        if source and target:
-            together[_filled(len(source)), _filled(len(target))].append(pair)
+    for pair, (given, written) in enumerate(zip(sources, targets, strict=True)):
+        if given and written:
+            together[_filled(len(given)), _filled(len(written))].append(pair)
     start = 0
     for (wide, high), pairs in sorted(together.items()):
         source, target = np.zeros((len(pairs), wide), np.int64), np.zeros((len(pairs), high), np.int64)

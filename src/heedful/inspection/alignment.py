@@ -49,7 +49,7 @@ class Alignment(Config):
     error_rate: float | None = None
     """1 − F1 of its links, on pairs it was not chosen by; None: it was never measured."""
     mean_error_rate: float | None = None
-    """The same for the average head, and for the worst: what choosing was worth."""
+    """The same for the average head read by that row, and for the worst: what choosing was worth."""
     worst_error_rate: float | None = None
     pairs: int = 0
     aligner: str = ""
@@ -63,7 +63,7 @@ class Alignment(Config):
         if self.error_rate is None:
             return f"{self.place}: never measured"
         return (
-            f"{self.place}: {self.error_rate:.1%} alignment error against {self.aligner} on {self.pairs:,} pairs "
+            f"{self.place}: {self.error_rate:.1%} alignment error on {self.pairs:,} pairs, against {self.aligner} "
             f"(a head on average {self.mean_error_rate:.1%}, the worst {self.worst_error_rate:.1%})"
         )
 
@@ -82,7 +82,7 @@ class Reading(NamedTuple):
 def align(model: Any, alignment: Alignment, pairs: Sequence[tuple[Cut, Cut]]) -> list[Reading]:
     """Where the words of each target came from, by one teacher-forced pass over each batch of pairs.
 
-    A word is linked to the source word its tokens give most weight to; to none, if that is where the source ends.
+    Every target word is linked to the source word it takes (see `taken`), or to none.
     """
     readings: dict[int, Reading] = {}
     for index, seen in cross_weights(model, pairs, alignment.tap):
@@ -95,14 +95,23 @@ def align(model: Any, alignment: Alignment, pairs: Sequence[tuple[Cut, Cut]]) ->
 
 def linked(weights: Weights) -> tuple[tuple[int, int], ...]:
     """The links of one table of weights, in the source's order."""
-    nowhere = weights.shape[-1] - 1
-    best = enumerate(weights.argmax(-1).tolist())
-    return tuple(sorted((source, target) for target, source in best if source != nowhere))
+    none = weights.shape[-1] - 1
+    return tuple(sorted((source, target) for target, source in enumerate(taken(weights).tolist()) if source != none))
 
 
-@torch.inference_mode()
+def taken(weights: Weights) -> npt.NDArray[np.int64]:
+    """For each target word t the source word s with the largest √(P(s | t) · P(t | s)); the last of them is none.
+
+    P(s | t) is the weight, what t reads; P(t | s) is the share t has in all that s is read by. A full stop that every
+    word glances at, or the end of the source, would often win by the first alone, and is nobody's origin.
+    """
+    read_by = weights.sum(-2, keepdims=True)
+    found: npt.NDArray[np.int64] = (weights**2 / np.maximum(read_by, 1e-9)).argmax(-1)
+    return found
+
+
 def cross_weights(
-    model: Any, pairs: Sequence[tuple[Cut, Cut]], taps: str = WEIGHTS, *, tokens: int = 8192
+    model: Any, pairs: Sequence[tuple[Cut, Cut]], taps: str = WEIGHTS, *, tokens: int = 4096
 ) -> Iterator[tuple[int, Mapping[str, Weights]]]:
     """Each pair's number and, for every tap, its weights: heads × (target, END) × (source, END).
 
@@ -114,7 +123,7 @@ def cross_weights(
     batches = PairBatches(sides[0], sides[1], tokens=tokens, seed=0, shuffle=False)
     for indices in batches.plan(0):
         batch = to_device(batches.batch(0, indices), model.table.weight.device)
-        with record(model, taps) as seen:
+        with torch.inference_mode(), record(model, taps) as seen:
             model.forced_states(batch.source, batch.target, batch.source_lengths)
         tables = {name: weights.float().cpu().numpy() for name, weights in seen.items()}
         for row, index in enumerate(indices.tolist()):
@@ -133,8 +142,7 @@ def word_weights(weights: Weights, source: Cut, target: Cut, row: Row = "writes"
     read = np.zeros((len(source.tokens) + 1, len(source.words) + 1), np.float32)
     read[:-1, :-1] = _share(source)
     read[-1, -1] = 1.0
-    found: Weights = reading.T @ rows @ read
-    return found
+    return np.asarray(reading.T @ rows @ read, np.float32)
 
 
 def _share(cut: Cut) -> Weights:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from heedful.data.scripts import SCRIPTS, scripts_of
 from heedful.inspection.aligner import Links
-from heedful.inspection.alignment import Alignment, Head, Row, Weights, cross_weights, word_weights
+from heedful.inspection.alignment import Alignment, Head, Row, Weights, cross_weights, taken, word_weights
 from heedful.text.words import Cut, Unit
 
 ROWS: tuple[Row, Row] = ("writes", "reads")
@@ -26,10 +26,10 @@ def choose_head(
     aligner: str,
     progress: Callable[[int], object] = lambda _: None,
 ) -> Alignment:
-    """The head that errs least on every other pair, with its error on the rest, which had no say in the choice."""
+    """The head that errs least on half of the pairs, with its error on the rest, which had no say in the choice."""
     choosing, judging = error_rates(model, pairs, links, progress=progress)
     best = min(choosing, key=lambda head: choosing[head])
-    single = [error for head, error in judging.items() if head.head is not None]
+    single = [error for head, error in judging.items() if head.head is not None and head.row == best.row]
     return Alignment(
         tap=best.tap,
         head=best.head,
@@ -50,22 +50,25 @@ def error_rates(
     *,
     progress: Callable[[int], object] = lambda _: None,
 ) -> tuple[dict[Head, float], dict[Head, float]]:
-    """Each head's alignment error rate, 1 − 2 |A ∩ S| / (|A| + |S|), on even and on odd pairs        Och & Ney 2003
+    """Each head's alignment error rate, 1 − 2 |A ∩ S| / (|A| + |S|), on either half of the pairs        Och & Ney 2003
 
     A: the links the head gives, S: those held to be true. A layer's mean over its heads stands as a candidate, too.
     """
-    found: tuple[dict[Head, Counts], dict[Head, Counts]] = ({}, {})
+    places: list[Head] = []
+    counts: list[list[Counts]] = [[], []]
+    half = np.random.default_rng(0).permutation(len(pairs)) % 2  # neighbours may be alike, and every other one, too
     for index, seen in cross_weights(model, pairs):
+        every = np.concatenate([np.concatenate([heads, heads.mean(0, keepdims=True)]) for heads in seen.values()])
         true = _table(links[index], *pairs[index])
-        for tap, heads in seen.items():
-            every = np.concatenate([heads, heads.mean(0, keepdims=True)])
-            for row in ROWS:
-                counts = _counts(word_weights(every, *pairs[index], row), true)
-                for number, count in enumerate(counts):
-                    place = Head(tap, None if number == len(heads) else number, row)
-                    found[index % 2][place] = found[index % 2].get(place, 0) + count
+        counts[half[index]].append(
+            np.concatenate([_counts(word_weights(every, *pairs[index], row), true) for row in ROWS])
+        )
+        places = places or [
+            Head(tap, head, row) for row in ROWS for tap, heads in seen.items() for head in (*range(len(heads)), None)
+        ]
         progress(1)
-    return _rates(found[0]), _rates(found[1] or found[0])
+    one, other = counts
+    return _rates(places, one), _rates(places, other or one)
 
 
 def _table(links: Links, source: Cut, target: Cut) -> npt.NDArray[np.bool_]:
@@ -77,14 +80,16 @@ def _table(links: Links, source: Cut, target: Cut) -> npt.NDArray[np.bool_]:
 
 def _counts(weights: Weights, true: npt.NDArray[np.bool_]) -> Counts:
     """For each head: links that are right, links given, links there are."""
-    chosen = weights.argmax(-1)
+    chosen = taken(weights)
     right = true[np.arange(len(true)), chosen].sum(-1)
     given = (chosen != true.shape[1] - 1).sum(-1)
     return np.stack([right, given, np.full_like(right, true.sum())], axis=-1)
 
 
-def _rates(found: dict[Head, Counts]) -> dict[Head, float]:
-    return {head: float(1 - 2 * right / max(1, given + there)) for head, (right, given, there) in found.items()}
+def _rates(places: Sequence[Head], counts: Sequence[Counts]) -> dict[Head, float]:
+    right, given, there = np.sum(counts, axis=0).T
+    rates = 1 - 2 * right / np.maximum(1, given + there)
+    return dict(zip(places, rates.tolist(), strict=True))
 
 
 def choose_unit(texts: Sequence[str]) -> Unit:

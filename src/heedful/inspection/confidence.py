@@ -58,15 +58,19 @@ def fit_confidence(
 
 
 def _newton(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> tuple[float, float]:
-    weights = np.array([1.0, 0.0])
+    def surprise(weights: npt.NDArray[np.float64]) -> float:
+        z = x @ weights
+        return float((np.logaddexp(0, z) - y * z).sum())
+
+    weights = np.array([0.0, logit(y.mean(keepdims=True))[0]])
     for _ in range(50):
         p = sigmoid(x @ weights)
-        # A faint pull towards no change keeps the equations solvable when all words are equally likely.
-        slope = x.T @ (y - p) - EDGE * (weights - [1.0, 0.0])
-        curve = (x * (p * (1 - p))[:, None]).T @ x + EDGE * np.eye(2)
-        change = np.linalg.solve(curve, slope)
-        weights = weights + change * min(1.0, 2.0 / max(EDGE, float(np.abs(change).max())))
-        if np.abs(change).max() < 1e-8:
+        curve = (x * (p * (1 - p))[:, None]).T @ x + EDGE * np.eye(2)  # solvable even if all words are equally likely
+        change = np.linalg.solve(curve, x.T @ (y - p))
+        while surprise(weights + change) > surprise(weights) and np.abs(change).max() > EDGE:
+            change /= 2  # a step too far
+        weights = weights + change
+        if np.abs(change).max() < EDGE:
             break
     return float(weights[0]), float(weights[1])
 
@@ -78,7 +82,7 @@ def logit(p: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def sigmoid(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    found: npt.NDArray[np.float64] = 1 / (1 + np.exp(-x))
+    found: npt.NDArray[np.float64] = (1 + np.tanh(x / 2)) / 2
     return found
 
 

@@ -39,24 +39,23 @@ def obstacle(config: ModelConfig) -> str | None:
     if not isinstance(config, TransformerConfig) or config.family == "encoder":
         return f"family='{config.family}'"
     ours = config.resolved()
-    always: dict[str, Any] = {
-        "softmax": True,
-        "window": None,
-        "skip": True,
-        "position_combine": "add",
-        "segments": 0,
-        "value_width": ours["head_width"],
+    allowed: dict[str, tuple[Any, ...]] = {
+        "score": ("dot", "scaled_dot"),
+        "softmax": (True,),
+        "window": (None,),
+        "skip": (True,),
+        "position_combine": ("add",),
+        "segments": (0,),
+        "value_width": (ours["head_width"],),
     }
     if config.norm_order == "post":
-        always["final_norm"] = False
+        allowed["final_norm"] = (False,)
     if config.family == "encoder_decoder":
-        always |= {"key_value_heads": config.heads, "head_width": config.width // config.heads}
-    limits = {"score": ("dot", "scaled_dot")}
-    if config.family == "encoder_decoder":
-        limits["positions"] = ("none", "sinusoidal", "learned", "rotary")
-    for name in ours:
-        if ours[name] != always.get(name, ours[name]) or ours[name] not in limits.get(name, (ours[name],)):
-            return f"{name}={ours[name]!r}"
+        allowed["positions"] = ("none", "sinusoidal", "learned", "rotary")
+        allowed |= {"key_value_heads": (config.heads,), "head_width": (config.width // config.heads,)}
+    for name, value in ours.items():
+        if value not in allowed.get(name, (value,)):
+            return f"{name}={value!r}"
     return None
 
 
@@ -88,12 +87,12 @@ def export_ctranslate2(
         raise UsageError(f"ctranslate2 cannot express {problem}{instead}")
     # Copies: quantising works in place.
     weights = {name: weight.detach().float().cpu().clone() for name, weight in model.state_dict().items()}
-    target = _named(vocabularies[-1], config.target_vocabulary or config.vocabulary)
+    target = named(vocabularies[-1], config.target_vocabulary or config.vocabulary)
     decoder = _stack(specs, config, weights, "decoder")
     _output(decoder.projection, config, weights, never)
     if config.family == "encoder_decoder":
         spec = specs.TransformerSpec(_stack(specs, config, weights, "encoder"), decoder)
-        spec.register_source_vocabulary(_named(vocabularies[0], config.vocabulary))
+        spec.register_source_vocabulary(named(vocabularies[0], config.vocabulary))
         spec.register_target_vocabulary(target)
         spec.config.decoder_start_token = target[START]
         spec.config.add_source_eos = True
@@ -110,7 +109,7 @@ def export_ctranslate2(
     spec.save(str(folder))
 
 
-def _named(tokens: Sequence[str], size: int) -> list[str]:
+def named(tokens: Sequence[str], size: int) -> list[str]:
     """A name for every row of a table; a table can be longer than its vocabulary."""
     return [*tokens, *(f"<{token}>" for token in range(len(tokens), size))]
 

@@ -1,7 +1,7 @@
 """Models as ONNX graphs, for onnxruntime and whatever else reads them (pip install 'heedful[export]').
 
-A graph is recorded from the model as it runs, so every transformer here can be written, whatever its design. Graphs keep
-no cache: a decoder is given the whole text so far at every step.
+A graph is recorded from the model as it runs, so every transformer here can be written, whatever its design. Graphs
+keep no cache: a decoder is given the whole text so far at every step.
 """
 
 from __future__ import annotations
@@ -146,13 +146,13 @@ def _readme(config: TransformerConfig, described: dict[str, Graph]) -> str:
 
 NOTES = {
     "encoder_decoder": (
-        "A source is its tokens (`tokenizer.json`) and then END, id 3; rows are padded at the end, and `lengths` says how "
-        "many tokens are real. The target begins with START, id 2. Greedy: run the encoder once; take the likeliest token "
-        "at the last position but for ids 0, 1 and 2, append it, run the decoder again; stop at END."
+        "A source is its tokens (`tokenizer.json`) and then END, id 3; rows are padded at the end, and `lengths` says "
+        "how many tokens are real. The target begins with START, id 2. Greedy: run the encoder once; take the "
+        "likeliest token at the last position but for ids 0, 1 and 2, append it, run the decoder again; stop at END."
     ),
     "decoder": (
-        "The text is the prompt's tokens (`tokenizer.json`), or END, id 3, to begin a new one. Greedy: take the likeliest "
-        "token at the last position but for ids 0, 1 and 2, append it, run again; stop at END."
+        "The text is the prompt's tokens (`tokenizer.json`), or END, id 3, to begin a new one. Greedy: take the "
+        "likeliest token at the last position but for ids 0, 1 and 2, append it, run again; stop at END."
     ),
     "encoder": "Rows are padded at the end, and `lengths` says how many tokens are real.",
 }

@@ -32,7 +32,7 @@ def their_roles(folder: Path, tokenizer: Tokenizer) -> Order:
     places = {name: token for token, name in enumerate(tokenizer.tokens)}
 
     def named(role: str) -> int | None:
-        name = spelt.get(f"{role}_token")
+        name = spelt.get(f"{role}_token", "")
         return places.get(name["content"] if isinstance(name, dict) else name)
 
     def said(role: str) -> int | None:
@@ -88,19 +88,22 @@ def renumbered_tokenizer(tokenizer: Tokenizer, order: Order) -> Tokenizer:
     """The same tokenizer with its ids in this order, and our names for the special tokens it did not have."""
     described = json.loads(tokenizer.to_json())
     model, names = described["model"], tokenizer.tokens
-    new = [name for name, theirs in zip(SPECIAL_TOKENS, order, strict=False) if theirs is None]
-    if taken := sorted({*names} & {*new}):
-        raise CheckpointError(f"the vocabulary holds {', '.join(taken)}, but nothing says what for")
+    new = {ours: _free(SPECIAL_TOKENS[ours], names) for ours, theirs in enumerate(order) if theirs is None}
     places = {names[theirs]: ours for ours, theirs in enumerate(order) if theirs is not None and theirs < len(names)}
-    if isinstance(model["vocab"], dict):
-        model["vocab"] = {name: places[name] for name in model["vocab"]}
+    whole = {name: token for token, name in sorted([*new.items(), *((ours, name) for name, ours in places.items())])}
+    if isinstance(model["vocab"], dict):  # special ones among them: the library numbers others as it likes
+        model["vocab"] = whole
     else:  # a list in the order of the ids, with a weight each
         weights = dict(map(tuple, model["vocab"]))
-        spelt = {ours: name for name, ours in places.items()} | {SPECIAL_TOKENS.index(name): name for name in new}
-        model["vocab"] = [[spelt[token], weights.get(spelt[token], 0.0)] for token in range(len(spelt))]
+        model["vocab"] = [[name, weights.get(name, 0.0)] for name in whole]
         model["unk_id"] = UNKNOWN
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     added = [{**token, "id": places[token["content"]]} for token in described["added_tokens"]]
-    added += [{"id": SPECIAL_TOKENS.index(name), "content": name, **plain} for name in new]
+    added += [{"id": ours, "content": name, **plain} for ours, name in new.items()]
     described["added_tokens"] = sorted(added, key=lambda token: token["id"])
     return Tokenizer.from_json(json.dumps(described))
+
+
+def _free(name: str, names: Sequence[str]) -> str:
+    """A name nothing else has: theirs may use ours for something else."""
+    return _free(f"<{name}>", names) if name in names else name

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer as RustTokenizer
 from tokenizers.processors import TemplateProcessing
 
 from heedful.models.config import TransformerConfig
-from heedful.text.special import END, SPECIAL_TOKENS
+from heedful.text.special import END
 from heedful.text.tokenizer import Tokenizer
 
 ROLES = ("pad_token", "unk_token", "bos_token", "eos_token", "mask_token", "sep_token")
@@ -20,7 +20,7 @@ def export_tokenizer(tokenizer: Tokenizer, folder: Path, config: TransformerConf
     """Write both files, for a model of this configuration: an encoder-decoder reads END after every text."""
     rust = RustTokenizer.from_str(tokenizer.to_json())
     if config.family == "encoder_decoder":
-        end = SPECIAL_TOKENS[END]
+        end = tokenizer.tokens[END]
         rust.post_processor = TemplateProcessing(single=f"$A {end}", special_tokens=[(end, END)])
     described = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -28,7 +28,7 @@ def export_tokenizer(tokenizer: Tokenizer, folder: Path, config: TransformerConf
         "clean_up_tokenization_spaces": False,
         "split_special_tokens": True,  # text that says "<s>" is three ordinary characters
         "padding_side": "left" if config.family == "decoder" else "right",  # what is continued stands last
-        **dict(zip(ROLES, SPECIAL_TOKENS, strict=True)),
+        **dict(zip(ROLES, tokenizer.tokens, strict=False)),
     }
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "tokenizer.json").write_text(rust.to_str(pretty=True) + "\n", encoding="utf-8")

@@ -41,7 +41,8 @@ def cut_tokens(tokens: Sequence[int], tokenizer: Tokenizer, unit: Unit = "words"
     for token, spelling in zip(tokens, _spellings(tokens, tokenizer), strict=True):
         start = len(text)
         text += decoder.decode(spelling)
-        spans.append(Span(token, start, max(start + 1, len(text))))  # half a character has a part in the whole one
+        begun = bool(decoder.getstate()[0])  # half a character has a part in the whole one
+        spans.append(Span(token, start, len(text) + begun))
     return _cut(text + decoder.decode(b"", final=True), spans, unit)
 
 

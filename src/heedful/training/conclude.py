@@ -81,5 +81,5 @@ def samples(best: Trained, data: Prepared, number: int = 5) -> list[tuple[str, .
     if best.task == "generate":
         return [(best.generate("", max_length=120, seed=seed),) for seed in range(2)]
     shown = data.valid.texts[:number]
-    outputs = best.translate([source for source, _ in shown])
+    outputs = best.translate([source for source, _ in shown], engine="torch")
     return [(source, output, target) for (source, target), output in zip(shown, outputs, strict=True)]

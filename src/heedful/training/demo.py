@@ -106,7 +106,7 @@ def varied(corpus: Dates, number: int) -> list[DatePair]:
 
 
 def draw(trained: Trained, pair: DatePair, head: Alignment, file: Path) -> Shown:
-    output = trained.translate(pair.source)
+    output = trained.translate(pair.source, engine="torch")
     source, target = (
         cut_text(text, tokenizer, "characters")
         for text, tokenizer in ((pair.source, trained.tokenizers[0]), (output, trained.tokenizers[-1]))

@@ -3,6 +3,9 @@ was made to read."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from heedful.data.prepare import Prepared
@@ -13,7 +16,7 @@ from heedful.generation import reading
 from heedful.generation.reading import Reading
 from heedful.generation.translate import translate_ids
 from heedful.inspection import alignment, confidence
-from heedful.inspection.aligner import align_words
+from heedful.inspection.aligner import Links, align_words
 from heedful.inspection.alignment import Alignment, has_attention
 from heedful.inspection.choice import choose_head, choose_unit
 from heedful.inspection.confidence import Confidence, fit_confidence
@@ -44,18 +47,30 @@ def find_head(best: Trained, data: Prepared, stages: Stages) -> Alignment | None
     if not has_attention(best.model):
         return None
     texts = data.valid.texts[:PAIRS]
-    source, target = (choose_unit([pair[side] for pair in texts]) for side in (0, 1))
+    units = choose_unit([source for source, _ in texts]), choose_unit([target for _, target in texts])
     ends = best.tokenizers[0], best.tokenizers[-1]
-    pairs = [(cut_text(one, ends[0], source), cut_text(other, ends[1], target)) for one, other in texts]
-    learnt = training_words(data, (source, target), sum(len(a.words) * len(b.words) for a, b in pairs) / len(pairs))
-    with stages("aligning words", len(pairs) + len(learnt)) as watch:
-        links = align_words([*((one.words, other.words) for one, other in pairs), *learnt], progress=watch)
+    pairs = [(cut_text(one, ends[0], units[0]), cut_text(other, ends[1], units[1])) for one, other in texts]
+    cells = sum(len(source.words) * len(target.words) for source, target in pairs) / len(pairs)
+    words = [*((source.words, target.words) for source, target in pairs), *training_words(data, units, cells)]
+    with stages("aligning words", len(words)) as watch:
+        links = links_between(words, units, progress=watch)
     with stages("comparing heads", len(pairs)) as watch:
-        aligner = f"an HMM aligner that learnt from {len(pairs) + len(learnt):,} pairs"
-        return choose_head(best.model, pairs, links, units=(source, target), aligner=aligner, progress=watch)
+        aligner = f"an HMM aligner that learnt from {len(words):,} pairs"
+        return choose_head(best.model, pairs, links, units=units, aligner=aligner, progress=watch)
 
 
-def training_words(data: Prepared, units: tuple[Unit, Unit], cells: float) -> list[tuple[list[str], list[str]]]:
+Words = tuple[Sequence[str], Sequence[str]]
+
+
+def links_between(pairs: Sequence[Words], units: tuple[Unit, Unit], **options: Any) -> list[Links]:
+    """A statistical aligner's. A word has many characters: then only what writes characters can be asked."""
+    if units == ("characters", "words"):
+        turned = align_words([(target, source) for source, target in pairs], agree=False, **options)
+        return [frozenset((source, target) for target, source in links) for links in turned]
+    return align_words(pairs, agree=units[0] == units[1], **options)
+
+
+def training_words(data: Prepared, units: tuple[Unit, Unit], cells: float) -> list[Words]:
     """Training pairs in words, from all over the corpus, as many as `CELLS` allows at so many cells a pair."""
     there = len(data.train.sides[0])
     chosen = np.linspace(0, there - 1, min(there, int(CELLS / max(1.0, cells)))).astype(int).tolist()

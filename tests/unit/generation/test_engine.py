@@ -33,12 +33,13 @@ def test_what_came_before_trouble_is_handed_over_first() -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_a_stream_gives_what_single_texts_give_in_order(name: str, make_trained: Make, texts: list[str]) -> None:
     trained = make_trained(name)
-    some = [texts[0], "", *texts[1:40], "   ", texts[40]]
-    answers = list(trained.translations(iter(some), beam=2))
+    some = [texts[0], "", *texts[1:20], "   ", texts[20]]
+    how = {"beam": 2, "max_length": 5}
+    answers = list(trained.translations(iter(some), **how))
     assert [answer.source for answer in answers] == some
-    assert [answer.text for answer in answers] == trained.translate(some, beam=2)
-    assert [answer.text for answer in answers] == [trained.translate(text, beam=2) for text in some]
-    assert answers[1].text == answers[42].text == ""
+    assert [answer.text for answer in answers] == trained.translate(some, **how)
+    assert [answer.text for answer in answers] == [trained.translate(text, **how) for text in some]
+    assert answers[1].text == answers[21].text == ""
     assert any(answer.text for answer in answers)
 
 
@@ -72,9 +73,9 @@ def test_words_spell_the_answer_and_their_probabilities_make_up_its_own(make_tra
 def test_a_long_text_is_read_in_parts_and_said_so(name: str, make_trained: Make) -> None:
     trained = make_trained(name, **({"max_length": 40} if name.startswith("laptop") else {}))
     text = "3 May 1990, then 4 May 1990. " * 20
-    (answer,) = trained.translations([text], beam=1)
-    assert any("more than the model can read at once" in warning for warning in answer.warnings)
-    (short,) = trained.translations(["3 May 1990"], beam=1)
+    (answer,) = trained.translations([text], beam=1, max_length=5)
+    assert any("more than the model reads at once" in warning for warning in answer.warnings)
+    (short,) = trained.translations(["3 May 1990"], beam=1, max_length=5)
     assert len(answer.text) > len(short.text)
 
 
@@ -92,7 +93,7 @@ def test_a_translation_that_does_not_end_says_where_it_was_cut(make_trained: Mak
 
 def test_symbols_never_seen_are_counted(make_trained: Make) -> None:
     trained = make_trained("laptop-translator")
-    (answer,) = trained.translations(["☃☃☃"], beam=1)
+    (answer,) = trained.translations(["☃☃☃"], beam=1, max_length=5)
     assert "3 of 3 tokens are unknown to the model" in answer.warnings
 
 
@@ -107,14 +108,13 @@ def test_stop_texts_are_no_part_of_the_answer(make_trained: Make) -> None:
     for name in ("laptop-translator", "laptop-writer"):
         trained = make_trained(name)
         ask = trained.translate if name.endswith("translator") else trained.generate
-        free = ask("3 May 1990", temperature=1.0, seed=1)
+        how = {"temperature": 1.0, "seed": 1, "min_length": 8}
+        free = ask("3 May 1990", **how)
         written = free.removeprefix("3 May 1990")
         stop = written[2:4]
         assert len(stop) == 2
-        assert (
-            ask("3 May 1990", temperature=1.0, seed=1, stop=(stop,))
-            == free[: free.index(stop, len(free) - len(written))]
-        )
+        before = free[: free.index(stop, len(free) - len(written))]
+        assert ask("3 May 1990", **how, stop=(stop,)) == before
 
 
 @pytest.mark.parametrize("kind", ["characters", "byte_bpe", "words"])

@@ -10,6 +10,7 @@ import torch
 
 from heedful.generation.draft import log_softmax
 from heedful.generation.generate import generate_ids, generate_tokens
+from heedful.generation.rules import Rules
 from heedful.generation.sampling import Draw
 from heedful.text.special import END
 
@@ -74,7 +75,7 @@ def test_the_first_token_streams_before_the_second_is_chosen(make_model: Make) -
         return extend(tokens, state, lengths)
 
     model.extend = counted
-    stream = generate_tokens(model, [7, 8], limit=30, draw=Draw(seed=1))
+    stream = generate_tokens(model, [7, 8], limit=30, draw=Draw(seed=1), rules=Rules(min_length=2))
     next(stream)
     assert read == [2]
 

@@ -61,7 +61,7 @@ def test_characters_of_several_bytes_are_met_when_their_last_byte_is_written() -
 @every_search
 @every_family
 def test_a_forbidden_text_is_never_written(name: str, how: str, make_model: Make, make_tokenizer: Make) -> None:
-    tokenizer = make_tokenizer("byte_bpe", 320)
+    tokenizer = make_tokenizer("unigram", 300)
     model = make_model(name, len(tokenizer), sharper=2.0)
     sources = tokenizer.encode(["3 May 1990", "12.7.2003", "Monday"])
     free = tokenizer.decode([text.tokens for found in translate_ids(model, sources, **HOW[how]) for text in found])
@@ -78,12 +78,13 @@ def test_a_forbidden_text_is_never_written(name: str, how: str, make_model: Make
 def test_a_stop_text_ends_the_writing_as_soon_as_it_is_there(
     name: str, how: str, make_model: Make, make_tokenizer: Make
 ) -> None:
-    tokenizer = make_tokenizer("byte_bpe", 320)
+    tokenizer = make_tokenizer("unigram", 300)
     model = make_model(name, len(tokenizer), sharper=2.0)
     sources = tokenizer.encode(["3 May 1990", "12.7.2003", "Monday"])
-    free = tokenizer.decode([text.tokens for found in translate_ids(model, sources, **HOW[how]) for text in found])
+    longer = {**HOW[how], "rules": Rules(min_length=8)}
+    free = tokenizer.decode([text.tokens for found in translate_ids(model, sources, **longer) for text in found])
     stop = next(text[2:5] for text in free if len(text) > 6)
-    rules = Rules(patterns=Patterns(tokenizer.spellings(range(len(tokenizer))), stop=[stop]))
+    rules = Rules(min_length=8, patterns=Patterns(tokenizer.spellings(range(len(tokenizer))), stop=[stop]))
     found = [text.tokens for texts in translate_ids(model, sources, rules=rules, **HOW[how]) for text in texts]
     before, whole = tokenizer.decode([text[:-1] for text in found]), tokenizer.decode(found)
     assert any(stop in text for text in whole)
@@ -97,12 +98,16 @@ def test_a_stop_text_in_the_prompt_stops_nothing(make_model: Make) -> None:
     assert found.tokens
 
 
+def _shortest(found: list[list[Any]]) -> int:
+    return min(len(text.tokens) for texts in found for text in texts)
+
+
 @every_search
 @every_family
 def test_no_text_ends_before_its_least_length(name: str, how: str, make_model: Make) -> None:
-    model = make_model(name)
     sources = [[6, 7, 8], [6], [8, 8]]
-    assert min(len(text.tokens) for texts in translate_ids(model, sources, **HOW[how]) for text in texts) < 7
+    models = (make_model(name, seed=seed) for seed in range(30))
+    model = next(model for model in models if _shortest(translate_ids(model, sources, **HOW[how])) < 7)
     for texts in translate_ids(model, sources, rules=Rules(min_length=7), **HOW[how]):
         assert all(len(text.tokens) >= 7 for text in texts)
 

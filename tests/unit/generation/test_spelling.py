@@ -26,7 +26,7 @@ def test_pieces_join_to_the_decoded_text(kind: str, make_tokenizer: Make, texts:
 def test_a_text_goes_on_as_if_it_had_never_been_cut(kind: str, make_tokenizer: Make, texts: list[str]) -> None:
     """The space between a prompt and the next word is there."""
     tokenizer = make_tokenizer(kind, 1000)
-    for text, ids in zip(texts, tokenizer.encode(texts), strict=True):
+    for text, ids in zip(texts[:40], tokenizer.encode(texts[:40]), strict=True):
         for cut in range(1, len(ids)):
             before = tokenizer.decode([ids[:cut]])[0]
             if "\ufffd" not in before:

@@ -97,5 +97,5 @@ def test_on_dates_digits_find_the_word_they_came_from(languages: tuple[str, ...]
     corpus = dates_corpus(train=3000, valid=300, test=1, languages=languages)
     known = [pair for pair in corpus.valid if spelt_out(pair)]
     pairs = [(words_of(pair.source), words_of(pair.target, "characters")) for pair in (*known, *corpus.train)]
-    found = align_words(pairs)[: len(known)]
-    assert error_rate(found, [true_links(pair) for pair in known]) < 0.2
+    found = align_words(pairs, agree=False)[: len(known)]
+    assert error_rate(found, [true_links(pair) for pair in known]) < 0.25

@@ -52,6 +52,16 @@ def test_a_model_that_is_always_or_never_right_has_a_finite_fit(said: list[float
     assert all(p > 0.95 if right else p < 0.05 for p in corrected)
 
 
+def test_no_words_are_too_far_apart_for_a_fit() -> None:
+    """Newton's method alone would be thrown off by a few words of hardly any probability."""
+    draw = np.random.default_rng(3)
+    said = np.concatenate([draw.random(200), np.full(20, 1e-12)])
+    right = [*(draw.random(200) < 0.1).tolist(), *[True] * 3, *[False] * 17]
+    found = fit_confidence(said.tolist(), right)
+    assert 0 <= found.slope < 2
+    assert abs(found.shift) < 5
+
+
 def test_where_probability_says_nothing_all_words_get_the_same() -> None:
     found = fit_confidence([0.1, 0.9] * 500, [True, False] * 500)
     assert found(0.1) == pytest.approx(found(0.9))

@@ -1,0 +1,137 @@
+"""heedful export and heedful import, as they are typed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import heedful
+from heedful.cli.app import main
+from heedful.text.tokenizer import Tokenizer, TokenizerConfig
+
+pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: nothing to export to")
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Exit code, standard output and standard error of `heedful …`."""
+
+    def run(*words: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["heedful", *map(str, words)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        told = capsys.readouterr()
+        return int(stopped.value.code or 0), told.out, told.err
+
+    return run
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Callable[..., Path]:
+    def make(preset: str = "laptop-translator", **settings: Any) -> Path:
+        folder = tmp_path / "model"
+        tokenizer = Tokenizer.train(["a small text"], TokenizerConfig(kind="characters", vocabulary=30))
+        small = {"vocabulary": len(tokenizer), "width": 16}
+        small |= {} if preset.startswith("recurrent") else {"heads": 2, "layers": 1, "max_length": 16}
+        heedful.save(heedful.build(preset, **{**small, **settings}), folder)
+        tokenizer.save(folder / "tokenizer.json")
+        return folder
+
+    return make
+
+
+def test_a_model_goes_out_and_comes_back(command: Command, model: Callable[..., Path], tmp_path: Path) -> None:
+    ours, there, back = model(), tmp_path / "there", tmp_path / "back"
+    code, out, err = command("export", ours, "--to", "huggingface", there)
+    names = "config.json, generation_config.json, model.safetensors, tokenizer.json, tokenizer_config.json"
+    assert (code, out, err) == (0, f"{there}: {names}\n", "")
+    code, out, err = command("import", there, back)
+    assert (code, err) == (0, "")
+    assert out == f"{back}: encoder-decoder, {heedful.count(heedful.load(back).model).total:,} parameters\n"
+    assert heedful.load(back).translate("a text") == heedful.load(ours).translate("a text")
+
+
+def test_int8_weighs_less(command: Command, model: Callable[..., Path], tmp_path: Path) -> None:
+    ours = model("laptop-writer", width=64)
+    for name, options in (("whole", []), ("less", ["--int8"])):
+        assert command("export", ours, "--to", "ctranslate2", tmp_path / name, *options)[0] == 0
+    sizes = [(tmp_path / name / "model.bin").stat().st_size for name in ("whole", "less")]
+    assert sizes[1] < 0.5 * sizes[0]
+    assert (tmp_path / "less" / "tokenizer.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("preset", "settings", "words", "code", "message"),
+    [
+        (
+            "laptop-translator",
+            {"positions": "rotary"},
+            ["--to", "huggingface"],
+            2,
+            "the pegasus layout of Hugging Face cannot express positions='rotary'; "
+            "export to ctranslate2 or onnx instead",
+        ),
+        (
+            "laptop-translator",
+            {"window": 3},
+            ["--to", "ctranslate2"],
+            2,
+            "ctranslate2 cannot express window=3; export to onnx instead",
+        ),
+        (
+            "recurrent-translator",
+            {},
+            ["--to", "onnx"],
+            2,
+            "onnx export cannot express family='recurrent_encoder_decoder'",
+        ),
+        (
+            "recurrent-writer",
+            {},
+            ["--to", "huggingface"],
+            2,
+            "no layout of Hugging Face expresses family='recurrent_decoder'",
+        ),
+        ("laptop-writer", {}, ["--to", "onnx", "--int8"], 2, "int8 weights are for ctranslate2; onnx gets float32"),
+    ],
+)
+def test_what_cannot_be_said_there_is_one_line_and_no_debris(
+    preset: str,
+    settings: dict[str, Any],
+    words: list[str],
+    code: int,
+    message: str,
+    command: Command,
+    model: Callable[..., Path],
+    tmp_path: Path,
+) -> None:
+    ours = model(preset, **settings)
+    assert command("export", ours, *words, tmp_path / "there") == (code, "", f"heedful: {message}\n")
+    assert [file.name for file in tmp_path.iterdir()] == ["model"]
+
+
+def test_mistakes_are_one_line(command: Command, model: Callable[..., Path], tmp_path: Path) -> None:
+    ours = model()
+    nowhere = tmp_path / "nowhere"
+    line = f"heedful: {nowhere} is not a model folder: it does not exist\n"
+    assert command("export", nowhere, "--to", "onnx", tmp_path / "there") == (4, "", line)
+    assert command("import", nowhere, tmp_path / "there") == (4, "", line)
+    line = f"heedful: {ours} exists and is not empty; choose another folder\n"
+    assert command("export", ours, "--to", "huggingface", ours) == (2, "", line)
+    code, _, err = command("export", ours, "--to", "tensorflow", tmp_path / "there")
+    assert code == 2
+    assert "tensorflow" in err
+    (ours / "tokenizer.json").unlink()
+    code, _, err = command("export", ours, "--to", "ctranslate2", tmp_path / "there")
+    assert (code, err) == (2, f"heedful: {ours} has no tokenizer.json; ctranslate2 needs a vocabulary\n")
+
+
+def test_python_refuses_an_unknown_format(tmp_path: Path) -> None:
+    with pytest.raises(heedful.UsageError, match="unknown format 'onx'; did you mean 'onnx'"):
+        heedful.export(tmp_path, "onx", tmp_path / "there")
