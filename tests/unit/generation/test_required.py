@@ -128,10 +128,8 @@ def test_a_text_gets_the_same_translation_in_any_company() -> None:
     assert together == [translate("laptop-translator", "byte_bpe", [text])[0] for text in texts]
 
 
-LEXICON = {
-    **{"a": "ein", "red": "roter", "big": "großer", "blue": "blauer"},
-    **{"dog": "Hund", "man": "Mann", "cat": "Katze", "sees": "sieht"},
-}
+READ, WRITTEN = "a red big blue dog man cat sees", "ein roter großer blauer Hund Mann Katze sieht"
+LEXICON = dict(zip(READ.split(), WRITTEN.split(), strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +138,7 @@ def trained() -> tuple[Any, tuple[Tokenizer, Tokenizer]]:
     torch.manual_seed(1)
     chance = random.Random(1)
     kinds = TokenizerConfig(kind="words", vocabulary=40)
-    reading, writing = (Tokenizer.train([" ".join(side)], kinds) for side in (LEXICON.keys(), LEXICON.values()))
+    reading, writing = (Tokenizer.train([text], kinds) for text in (READ, WRITTEN))
     sizes = {"vocabulary": len(reading), "target_vocabulary": len(writing), "width": 64, "dropout": 0.0}
     model = heedful.build("recurrent-translator", **sizes)
     steps = torch.optim.Adam(model.parameters(), lr=0.01)
