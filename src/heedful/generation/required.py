@@ -1,9 +1,10 @@
 """Translations that hold what they must: a glossary's terms, and placeholders and tags as they were.
 
-A model that was trained with placeholders and tags copies them, and is left alone. Otherwise it translates a text
-without tags, with an X for every placeholder, as well as it can; then what is required is put in place of the words
-that came from the same place in the source (`occlusion`, `weaving`), and tags around what came from what they were
-around (`markup`). Nothing of this trusts the model: an untrained one loses no placeholder either.
+The model translates the text without tags and with an X for every placeholder, as well as it can. Then what is
+required takes the place of the words that came from the same place in the source (`occlusion`, `weaving`), and tags go
+around what came from what they were around (`markup`). A model that was trained with placeholders and tags may copy
+them: what it makes of the text as it is counts too, if nothing is missing. Nothing of this trusts the model: an
+untrained one loses no placeholder either.
 """
 
 from __future__ import annotations
@@ -53,18 +54,19 @@ def translate_required(
         found = translate_ids(model, ids, prefixes=beginning * len(ids) if prefix else None, **options)
         return [[Answer(tokenizers[-1].decode([best.tokens])[0], best) for best in rivals] for rivals in found]
 
-    answers: list[list[Answer]] = [[] for _ in texts]
-    copied = [i for i, found in enumerate(required) if _could_be_copied(found)]
-    for i, rivals in zip(copied, translate([texts[i] for i in copied]), strict=True):
-        answers[i] = [rival for rival in rivals if _faithful(rival.text, texts[i], required[i])]
-
-    rest = [i for i, found in enumerate(answers) if not found]
-    views = [View.of(texts[i], required[i]) for i in rest]
-    found = zip(rest, views, translate([view.text for view in views]), strict=True)
-    drafts = [(i, view, rival) for i, view, rivals in found for rival in rivals]
-    pairs = [(view.in_words, target_words(view, rival.text)) for _, view, rival in drafts]
-    for (i, view, rival), owed in zip(drafts, debts(model, tokenizers, pairs), strict=True):
-        answers[i].append(Answer(weave(view, rival.text, shares(owed), prefix), rival.hypothesis))
+    views = [View.of(text, found) for text, found in zip(texts, required, strict=True)]
+    free = translate([view.text for view in views])
+    pairs = [(view, rival) for view, rivals in zip(views, free, strict=True) for rival in rivals]
+    owed = iter(debts(model, tokenizers, [(view.in_words, target_words(view, rival.text)) for view, rival in pairs]))
+    answers = [
+        [Answer(weave(view, rival.text, shares(next(owed)), prefix), rival.hypothesis) for rival in rivals]
+        for view, rivals in zip(views, free, strict=True)
+    ]
+    copying = [i for i, found in enumerate(required) if _could_be_copied(found)]
+    for i, rivals in zip(copying, translate([texts[i] for i in copying]), strict=True):
+        whole = [rival for rival in rivals if _faithful(rival.text, texts[i], required[i])]
+        best = sorted([*whole, *answers[i]], key=lambda answer: -answer.hypothesis.score)
+        answers[i] = best[: len(rivals)]
     return answers
 
 

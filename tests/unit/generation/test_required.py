@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from functools import cache
 from typing import Any
@@ -16,6 +17,7 @@ from heedful.generation.glossary import Glossary
 from heedful.generation.required import find, translate_required
 from heedful.generation.weaving import locate
 from heedful.text.keep import find_kept
+from heedful.text.special import END, START
 from heedful.text.tags import shape
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
@@ -124,3 +126,50 @@ def test_a_text_gets_the_same_translation_in_any_company() -> None:
     texts = ["the {name} runs", "a <b>red</b> dog", "%s, a man in blue", "https://a.org/b or %s"]
     together = translate("laptop-translator", "byte_bpe", texts)
     assert together == [translate("laptop-translator", "byte_bpe", [text])[0] for text in texts]
+
+
+READ, WRITTEN = "a red big blue dog man cat sees", "ein roter großer blauer Hund Mann Katze sieht"
+LEXICON = dict(zip(READ.split(), WRITTEN.split(), strict=True))
+
+
+@pytest.fixture(scope="module")
+def trained() -> tuple[Any, tuple[Tokenizer, Tokenizer]]:
+    """A small translator that has learnt a language: word by word, in reverse order."""
+    torch.manual_seed(1)
+    chance = random.Random(1)
+    kinds = TokenizerConfig(kind="words", vocabulary=40)
+    reading, writing = (Tokenizer.train([text], kinds) for text in (READ, WRITTEN))
+    sizes = {"vocabulary": len(reading), "target_vocabulary": len(writing), "width": 64, "dropout": 0.0}
+    model = heedful.build("recurrent-translator", **sizes)
+    steps = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(200):
+        length = chance.randint(2, 6)
+        texts = [[chance.choice(list(LEXICON)) for _ in range(length)] for _ in range(32)]
+        source = reading.encode([" ".join(text) for text in texts])
+        target = writing.encode([" ".join(LEXICON[word] for word in reversed(text)) for text in texts])
+        ends, starts = ([[*ids, END] for ids in side] for side in (source, target)), [[START, *ids] for ids in target]
+        read, wanted = (torch.tensor(side) for side in ends)
+        logits = model(read, torch.tensor(starts))
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), wanted.flatten())
+        steps.zero_grad()
+        loss.backward()
+        steps.step()
+    return model.eval(), (reading, writing)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a <b>red</b> dog", "Hund <b>roter</b> ein"),
+        ("<i>a man</i> sees a <b>big dog</b>", "<b>Hund großer</b> ein sieht <i>Mann ein</i>"),
+        ("<p>a <b>blue</b> man</p>", "<p>Mann <b>blauer</b> ein</p>"),
+        ("a red man sees a cat", "Katze ein sieht Mann Purpur ein"),
+        ("big cat sees <b>red</b> dog", "Hund <b>Purpur</b> sieht Katze großer"),
+    ],
+)
+def test_in_a_trained_model_tags_and_terms_follow_their_words(
+    trained: tuple[Any, tuple[Tokenizer, Tokenizer]], text: str, expected: str
+) -> None:
+    wanted = find(text, Glossary({"red": "Purpur"} if "cat" in text else {}))
+    (answers,) = translate_required(*trained, [text], [wanted])
+    assert answers[0].text == expected
