@@ -77,11 +77,12 @@ class Draft:
             ranked = _only(self.forced[:, self.written], ranked, own)
         return Scores(own, ranked)
 
-    def ends(self, rows: Int[Tensor, "*some"], tokens: Int[Tensor, "*some"]) -> Bool[Tensor, "*some"]:
-        """Whether these rows would end with these tokens."""
+    def ends(self, tokens: Int[Tensor, "*some"], rows: Int[Tensor, "*some"] | None = None) -> Bool[Tensor, "*some"]:
+        """Whether these rows (None: all, one token each) would end with these tokens."""
         if self.rules.patterns is None:
             return tokens == END
-        return (tokens == END) | self.rules.stopped(self.rules.after(self.where[rows], tokens))
+        where = self.where if rows is None else self.where[rows]
+        return (tokens == END) | self.rules.stopped(self.rules.after(where, tokens))
 
     @torch.inference_mode()
     def go_on(
@@ -131,7 +132,7 @@ class Draft:
 def log_softmax(logits: Float[Tensor, "*axes vocabulary"]) -> Float[Tensor, "*axes vocabulary"]:
     """In float32 whatever the model's type, and never a token that cannot be text."""
     logits = logits.float()
-    logits[..., list(NEVER_WRITTEN)] = -torch.inf
+    logits[..., : len(NEVER_WRITTEN)] = -torch.inf  # they have the first ids
     return torch.log_softmax(logits, dim=-1)
 
 

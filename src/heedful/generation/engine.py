@@ -7,6 +7,7 @@ the first answers come soon, and later ones grow, so that the rest comes fast.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from math import isnan
 
 from heedful.generation.answers import Word
 from heedful.generation.options import Decoding
@@ -58,6 +59,8 @@ def make_rules(decoding: Decoding, tokenizer: Tokenizer, vocabulary: int) -> Rul
 
 
 def likely_words(found: Hypothesis, tokenizer: Tokenizer, unit: Unit = "words") -> tuple[Word, ...]:
-    """The words that were written, with their probabilities."""
+    """The words that were written, with their probabilities; none where the engine does not tell."""
+    if any(map(isnan, found.token_log_probabilities)):
+        return ()
     cut = cut_tokens(found.tokens, tokenizer, unit)
     return tuple(Word(*word) for word in word_probabilities(cut, found.token_log_probabilities))

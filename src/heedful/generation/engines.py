@@ -80,7 +80,7 @@ class Searching:
 
     def generate(self, prompts: Sequence[Ids], *, progress: Progress = unwatched) -> list[list[Hypothesis]]:
         """As `generate_ids`, by whichever engine."""
-        if self.engine is None or self._too_long(prompts, self.limit):
+        if self.engine is None or self.rules.min_length or self._too_long(prompts, self.limit):
             return generate_ids(self.model, prompts, limit=self.limit, **self.torch(), progress=progress)
         found = self.engine.generate_ids(prompts, limit=self.limit, **self._common())
         progress(len(found))

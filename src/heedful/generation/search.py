@@ -73,8 +73,7 @@ def walk(
         tokens = choose(ranked, rows, draft.written)
         likely = own.gather(1, tokens[:, None])[:, 0]
         yield Step(rows, tokens, likely)
-        everyone = torch.arange(len(rows), device=rows.device)
-        going = (~draft.ends(everyone, tokens) & (draft.written + 1 < limits[rows])).nonzero()[:, 0]
+        going = (~draft.ends(tokens) & (draft.written + 1 < limits[rows])).nonzero()[:, 0]
         draft.go_on(going if len(going) < len(rows) else None, tokens[going], likely[going])
         rows = rows[going]
 
@@ -133,7 +132,7 @@ def beam_search(
         own, ranked = draft.scores()
         best, rows, words = _candidates(ranked, totals, 2 * beam)  # at most `beam` of these end, so `beam` go on
         likely = own[rows, words]
-        ended = draft.ends(rows, words)
+        ended = draft.ends(words, rows)
         done = ended & (best > -torch.inf)
         done[:, beam:] = False
         _collect(living, draft, done, best, rows, words, likely)

@@ -34,6 +34,7 @@ def _model(name: str, vocabulary: int = 11, *, seed: int = 4, sharper: float = 3
     return model
 
 
+@cache
 def _tokenizer(kind: str = "characters", vocabulary: int = 300) -> Tokenizer:
     return Tokenizer.train(_texts(), TokenizerConfig(kind=kind, vocabulary=vocabulary))  # type: ignore[arg-type]
 

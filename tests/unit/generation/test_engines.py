@@ -1,0 +1,56 @@
+"""Which engine serves a request, and that it makes no difference to the texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import heedful
+from heedful.errors import UsageError
+from heedful.generation.options import Decoding
+from heedful.generation.rules import FREE
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: no second engine here")
+    monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path / "cache"))
+
+
+def _saved(trained: Any, folder: Path) -> Any:
+    trained.tokenizers[0].save(heedful.save(trained.model, folder) / "tokenizer.json")
+    return heedful.load(folder)
+
+
+def test_a_model_that_lies_nowhere_is_not_converted_unasked(make_trained: Make) -> None:
+    trained = make_trained("laptop-translator")
+    assert trained.engines.choose(Decoding(), FREE) is None
+    assert trained.engines.choose(Decoding(engine="ctranslate2"), FREE) is not None
+
+
+def test_what_only_torch_can_do_torch_does(make_trained: Make, tmp_path: Path) -> None:
+    trained = _saved(make_trained("laptop-translator"), tmp_path / "model")
+    assert trained.engines.choose(Decoding(), FREE) is not None
+    for options in ({"temperature": 1.0}, {"exact": True}, {"engine": "torch"}):
+        assert trained.engines.choose(Decoding(**options), FREE) is None
+    with pytest.raises(UsageError, match="--engine torch can"):
+        trained.translate("3 May", engine="ctranslate2", temperature=1.0)
+    with pytest.raises(UsageError, match="--engine torch can"):
+        make_trained("recurrent-translator").translate("3 May", int8=True)
+
+
+@pytest.mark.parametrize("name", ["laptop-translator", "laptop-writer"])
+def test_texts_are_the_same_by_either_engine(name: str, make_trained: Make, tmp_path: Path, texts: list[str]) -> None:
+    trained = _saved(make_trained(name), tmp_path / "model")
+    options: dict[str, Any] = {"beam": 1, "temperature": 0.0, "max_length": 12}
+    ask = trained.translations if name.endswith("translator") else trained.continuations
+    ours, theirs = (list(ask(texts[:10], engine=engine, **options)) for engine in ("torch", "ctranslate2"))
+    assert [answer.text for answer in ours] == [answer.text for answer in theirs]
+    assert [answer.log_probability for answer in ours] == pytest.approx(
+        [answer.log_probability for answer in theirs], abs=1e-2
+    )
