@@ -24,7 +24,9 @@ UNLIKELY = -1e4
 class Extending(Protocol):
     """Any model that decodes."""
 
-    def extend(self, tokens: Tensor, state: State, lengths: Tensor | None = None) -> Tensor: ...
+    def extend(
+        self, tokens: Tensor, state: State, lengths: Tensor | None = None, *, last: bool = False
+    ) -> Tensor: ...
 
 
 class Scores(NamedTuple):
@@ -71,7 +73,7 @@ class Draft:
     @torch.inference_mode()
     def scores(self) -> Scores:
         """Read what is new; the log-probabilities of what may follow."""
-        own = log_softmax(self._read()[:, -1])
+        own = log_softmax(self._read(last=True)[:, 0])
         ranked = self.rules(own, self.texts, self.written, self.where)
         if self.written < self.forced.shape[1]:
             ranked = _only(self.forced[:, self.written], ranked, own)
@@ -100,13 +102,13 @@ class Draft:
         self.texts = torch.cat([self.texts, tokens[:, None]], dim=1)
         self.log_probabilities = torch.cat([self.log_probabilities, log_probabilities[:, None]], dim=1)
 
-    def _read(self, keep_back: int = 0) -> Float[Tensor, "rows tokens vocabulary"]:
-        """Logits after each token not read before."""
+    def _read(self, keep_back: int = 0, last: bool = False) -> Float[Tensor, "rows tokens vocabulary"]:
+        """Logits after each token not read before, or after the last of them."""
         end = self.texts.shape[1] - keep_back
         if self.window is not None and end - self.first > self.window:
             self.state = self.model.start(len(self.texts), room=self.window)
             self.first = self.read = end - max(1, self.window // 2)
-        logits: Tensor = self.model.extend(self.texts[:, self.read : end], self.state)
+        logits: Tensor = self.model.extend(self.texts[:, self.read : end], self.state, last=last)
         self.read = end
         return logits
 

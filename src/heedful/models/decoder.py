@@ -69,12 +69,16 @@ class Decoder(Transformer):
         tokens: Int[Tensor, "batch tokens"],
         state: AttentionState,
         lengths: Int[Tensor, " batch"] | None = None,
-    ) -> Float[Tensor, "batch tokens vocabulary"]:
+        *,
+        last: bool = False,
+    ) -> Float[Tensor, "batch #tokens vocabulary"]:
         """Logits after each of the next tokens, which the state then remembers.
 
-        `lengths`: how many of the new tokens are real, row by row.
+        `lengths`: how many of the new tokens are real, row by row. `last`: only the logits after the last of them,
+        which is all that writing needs.
         """
-        logits: Tensor = self.read_out("next_token", self.states(tokens, state=state))
+        states = self.states(tokens, state=state)
+        logits: Tensor = self.read_out("next_token", states[:, -1:] if last else states)
         state.advance(tokens.shape[1], lengths)
         return logits
 

@@ -106,8 +106,11 @@ class EncoderDecoder(Transformer):
         tokens: Int[Tensor, "batch tokens"],
         state: AttentionState,
         lengths: Int[Tensor, " batch"] | None = None,
-    ) -> Float[Tensor, "batch tokens vocabulary"]:
-        """Logits after each of the next target tokens, which the state then remembers."""
-        logits: Tensor = self.read_out("next_token", self.states(tokens, state=state))
+        *,
+        last: bool = False,
+    ) -> Float[Tensor, "batch #tokens vocabulary"]:
+        """Logits after each of the next target tokens (or the last), which the state then remembers."""
+        states = self.states(tokens, state=state)
+        logits: Tensor = self.read_out("next_token", states[:, -1:] if last else states)
         state.advance(tokens.shape[1], lengths)
         return logits

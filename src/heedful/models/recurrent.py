@@ -173,10 +173,12 @@ class RecurrentDecoder(Recurrent):
         tokens: Int[Tensor, "batch tokens"],
         state: RecurrentState,
         lengths: Int[Tensor, " batch"] | None = None,
-    ) -> Float[Tensor, "batch tokens vocabulary"]:
+        *,
+        last: bool = False,
+    ) -> Float[Tensor, "batch #tokens vocabulary"]:
         states, state.hidden = self.decoder(self.dropout(look_up(self.table, tokens)), state.hidden, lengths)
         state.advance(tokens.shape[1], lengths)
-        return self.read_out("next_token", self.dropout(states))
+        return self.read_out("next_token", self.dropout(states[:, -1:] if last else states))
 
 
 class Context(Tapped):
@@ -269,9 +271,12 @@ class RecurrentEncoderDecoder(Recurrent):
         tokens: Int[Tensor, "batch tokens"],
         state: RecurrentState,
         lengths: Int[Tensor, " batch"] | None = None,
-    ) -> Float[Tensor, "batch tokens vocabulary"]:
-        """Logits after each of the next target tokens, which the state then remembers."""
-        return self.read_out("next_token", self.states(tokens, state, lengths))
+        *,
+        last: bool = False,
+    ) -> Float[Tensor, "batch #tokens vocabulary"]:
+        """Logits after each of the next target tokens (or the last), which the state then remembers."""
+        states = self.states(tokens, state, lengths)
+        return self.read_out("next_token", states[:, -1:] if last else states)
 
     def states(
         self,

@@ -70,9 +70,9 @@ def test_the_first_token_streams_before_the_second_is_chosen(make_model: Make) -
     read: list[int] = []
     extend = model.extend
 
-    def counted(tokens: Any, state: Any, lengths: Any = None) -> Any:
+    def counted(tokens: Any, state: Any, **options: Any) -> Any:
         read.append(tokens.shape[1])
-        return extend(tokens, state, lengths)
+        return extend(tokens, state, **options)
 
     model.extend = counted
     stream = generate_tokens(model, [7, 8], limit=30, draw=Draw(seed=1), rules=Rules(min_length=2))
