@@ -61,7 +61,7 @@ class Embedding(Tapped):
             raise UsageError("this model has no segment vectors; build it with segments=2")
         x = self._placed(x, positions)
         x = x if self.norm is None else self.norm(x)
-        return self.tap("", self.dropout(x))
+        return self.tap("", self.dropout(x) if self.training else x)
 
     def _placed(self, x: Tensor, positions: Tensor) -> Tensor:
         if self.positions is None:

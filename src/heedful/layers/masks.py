@@ -65,9 +65,9 @@ class Mask:
         `positions` says where each query stands among the keys when rows of a batch differ.
         A model settles its mask once, for all layers; settling again is free.
         """
-        self.check(queries, keys)
         if self.settled:
             return self
+        self.check(queries, keys)
         causal, window = self.causal, self.window
         if causal and queries == 1 and positions is None:
             causal = False  # the only query is the last position: every key precedes it

@@ -49,5 +49,5 @@ class Residual(Tapped):
         return self.tap("", self.norm(self._add(x, f(x))))
 
     def _add(self, x: Tensor, y: Tensor) -> Tensor:
-        y = self.dropout(y)
+        y = self.dropout(y) if self.training else y
         return self.tap("skip", x) + y if self.skip else y
