@@ -27,6 +27,8 @@ Shares = NDArray[np.float64]
 """Source words × target words: how much of a target word came from each source word, at most 1 together."""
 WEAK = 0.2
 """Nats that a word owes or is owed by chance."""
+MOST = 64
+"""Times that a source is read again; in one with more words, neighbours are left out together."""
 
 
 class InWords(NamedTuple):
@@ -46,7 +48,9 @@ def debts(
         read = tokenizers[0].spans(source.text)
         written = [span.token for span in tokenizers[-1].spans(target.text)][:room]
         rows.append(([span.token for span in read], written))
-        rows += [([span.token for span in read if not _overlap(span, word)], written) for word in source.words]
+        for group in _groups(source):
+            gone = source.words[group[0]][0], source.words[group[-1]][1]
+            rows.append(([span.token for span in read if not _overlap(span, gone)], written))
     scored = iter(forced(model, rows, tokens=tokens))
     return [_debts(scored, tokenizers[-1], source, target) for source, target in pairs]
 
@@ -56,8 +60,16 @@ def _debts(scored: Iterator[NDArray[np.float64]], tokenizer: Tokenizer, source: 
     spans = tokenizer.spans(target.text)[: len(full)]
     belongs = np.array([[_overlap(span, word) for word in target.words] for span in spans], np.float64)
     belongs = belongs.reshape(len(spans), len(target.words))
-    lost = np.array([full - next(scored) for _ in source.words]).reshape(len(source.words), len(spans))
-    return np.maximum(lost @ belongs, 0.0)
+    sizes = [len(group) for group in _groups(source)]
+    lost = [(full - next(scored)) / size for size in sizes]
+    rows = np.repeat(np.array(lost).reshape(len(sizes), len(spans)), sizes, axis=0)
+    return np.maximum(rows @ belongs, 0.0)
+
+
+def _groups(source: InWords) -> list[range]:
+    """Words left out together: each by itself, unless there are very many."""
+    size = max(1, -(-len(source.words) // MOST))
+    return [range(start, min(start + size, len(source.words))) for start in range(0, len(source.words), size)]
 
 
 def shares(owed: Debts) -> Shares:
@@ -93,5 +105,5 @@ def forced(
     return [results[i] for i in range(len(pairs))]
 
 
-def _overlap(span: Span, word: tuple[int, int]) -> bool:
-    return span.start < word[1] and span.end > word[0]
+def _overlap(span: Span, stretch: tuple[int, int]) -> bool:
+    return span.start < stretch[1] and span.end > stretch[0]

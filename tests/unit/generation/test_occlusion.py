@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import heedful
-from heedful.generation.occlusion import InWords, debts, forced
+from heedful.generation.occlusion import MOST, InWords, debts, forced, shares
 from heedful.text.borders import words
 from heedful.text.special import END, START
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
@@ -52,3 +52,19 @@ def test_a_debt_is_what_a_word_loses_when_another_is_left_out(name: str) -> None
     lost = sum(a - b for a, b, span in zip(full, without, spans, strict=True) if span.end > 4)
     assert found.shape == (3, 2)
     assert found[1, 1] == pytest.approx(max(0.0, lost), abs=1e-5)
+
+
+def test_a_very_long_source_is_not_read_again_for_every_word() -> None:
+    model, tokenizer = _translator("recurrent-translator")
+    source, target = "dog " * (2 * MOST - 1), "der Hund"
+    (found,) = debts(model, (tokenizer,), [(InWords(source, words(source)), InWords(target, words(target)))])
+    assert found.shape == (2 * MOST - 1, 2)
+    assert np.array_equal(found[0], found[1])
+    assert not np.array_equal(found[1], found[2])
+
+
+def test_rivals_settle_who_came_from_whom() -> None:
+    owed = np.array([[0.5, 0.1], [3.0, 8.0]])  # "a man" and "ein Mann": both words owe most to "man"
+    assert shares(owed).argmax(0).tolist() == [0, 1]
+    assert (shares(owed).sum(0) <= 1).all()
+    assert np.array_equal(shares(np.zeros((2, 0))), np.zeros((2, 0)))

@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 import heedful
 from heedful.generation.glossary import Glossary
+from heedful.generation.reading import Reading
 from heedful.generation.required import find, translate_required
 from heedful.generation.weaving import locate
 from heedful.text.keep import find_kept
+from heedful.text.sentences import rejoin
 from heedful.text.special import END, START
 from heedful.text.tags import shape
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
@@ -173,3 +175,18 @@ def test_in_a_trained_model_tags_and_terms_follow_their_words(
     wanted = find(text, Glossary({"red": "Purpur"} if "cat" in text else {}))
     (answers,) = translate_required(*trained, [text], [wanted])
     assert answers[0].text == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<p>The <b>dog {name} runs. A man</b> sees it! <br>See https://a.org/b. The <i>end</i>.</p>",
+        "<i>One <b>two. Three</b> four.</i> Five <u>six. <x>Seven</x> eight</u>.",
+        "Stray </b> here. And <b> there.\n\n<ul><li>One. Two.</li><li>{0}</li></ul>",
+    ],
+)
+@pytest.mark.parametrize(("name", "kind"), KINDS[:2])
+def test_tags_around_several_sentences_lie_inside_one_another_as_before(name: str, kind: str, text: str) -> None:
+    pieces = Reading(longest=100, several=0.0).pieces(text, translator(name, kind)[1][0])
+    assert len(pieces) > 2
+    assert of_kept(rejoin(pieces, translate(name, kind, [piece.text for piece in pieces]))) == of_kept(text)
