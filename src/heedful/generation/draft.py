@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -14,6 +15,8 @@ from heedful.layers.state import State
 from heedful.shapes import Bool, Float, Int
 from heedful.text.special import END, NEVER_WRITTEN, START
 
+SMALL = 512
+"""Tokens × width below which a step is small."""
 FREELY = -1
 """In place of a forced token: whatever the search likes."""
 UNLIKELY = -1e4
@@ -108,7 +111,8 @@ class Draft:
         if self.window is not None and end - self.first > self.window:
             self.state = self.model.start(len(self.texts), room=self.window)
             self.first = self.read = end - max(1, self.window // 2)
-        logits: Tensor = self.model.extend(self.texts[:, self.read : end], self.state, last=last)
+        with fitting_threads(self.model, len(self.texts) * (end - self.read)):
+            logits: Tensor = self.model.extend(self.texts[:, self.read : end], self.state, last=last)
         self.read = end
         return logits
 
@@ -129,6 +133,20 @@ class Draft:
             self.texts = torch.cat([self.texts, tokens[:, None]], dim=1)
         own = log_softmax(self._read(keep_back=1)[:, self.opening - 1 :])
         self.log_probabilities = own.gather(2, taken[:, :, None])[:, :, 0].clamp(min=UNLIKELY)
+
+
+@contextmanager
+def fitting_threads(model: Any, tokens: int) -> Iterator[None]:
+    """On a CPU, a step of a small model is over before a second thread has woken up."""
+    threads = torch.get_num_threads()
+    alone = threads > 1 and tokens * model.config.width < SMALL and not model.table.weight.is_cuda
+    if alone:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        if alone:
+            torch.set_num_threads(threads)
 
 
 def log_softmax(logits: Float[Tensor, "*axes vocabulary"]) -> Float[Tensor, "*axes vocabulary"]:

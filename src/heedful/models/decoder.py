@@ -71,7 +71,7 @@ class Decoder(Transformer):
         lengths: Int[Tensor, " batch"] | None = None,
         *,
         last: bool = False,
-    ) -> Float[Tensor, "batch #tokens vocabulary"]:
+    ) -> Float[Tensor, "batch asked vocabulary"]:
         """Logits after each of the next tokens, which the state then remembers.
 
         `lengths`: how many of the new tokens are real, row by row. `last`: only the logits after the last of them,

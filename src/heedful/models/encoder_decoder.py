@@ -108,7 +108,7 @@ class EncoderDecoder(Transformer):
         lengths: Int[Tensor, " batch"] | None = None,
         *,
         last: bool = False,
-    ) -> Float[Tensor, "batch #tokens vocabulary"]:
+    ) -> Float[Tensor, "batch asked vocabulary"]:
         """Logits after each of the next target tokens (or the last), which the state then remembers."""
         states = self.states(tokens, state=state)
         logits: Tensor = self.read_out("next_token", states[:, -1:] if last else states)

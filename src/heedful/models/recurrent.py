@@ -175,7 +175,7 @@ class RecurrentDecoder(Recurrent):
         lengths: Int[Tensor, " batch"] | None = None,
         *,
         last: bool = False,
-    ) -> Float[Tensor, "batch #tokens vocabulary"]:
+    ) -> Float[Tensor, "batch asked vocabulary"]:
         states, state.hidden = self.decoder(self.dropout(look_up(self.table, tokens)), state.hidden, lengths)
         state.advance(tokens.shape[1], lengths)
         return self.read_out("next_token", self.dropout(states[:, -1:] if last else states))
@@ -273,7 +273,7 @@ class RecurrentEncoderDecoder(Recurrent):
         lengths: Int[Tensor, " batch"] | None = None,
         *,
         last: bool = False,
-    ) -> Float[Tensor, "batch #tokens vocabulary"]:
+    ) -> Float[Tensor, "batch asked vocabulary"]:
         """Logits after each of the next target tokens (or the last), which the state then remembers."""
         states = self.states(tokens, state, lengths)
         return self.read_out("next_token", states[:, -1:] if last else states)
