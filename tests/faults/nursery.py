@@ -52,6 +52,7 @@ def die_at(number: int) -> None:
 
 def child(request: dict[str, Any]) -> None:
     os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are born deaf to it
     os.chdir(request["folder"])
     out = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(out, 1)
