@@ -19,7 +19,7 @@ demo: $(INSTALLED)
 test: lint types imports units
 
 test-all: lint types imports
-	$(BIN)/pytest -n 2 -m ''
+	$(BIN)/pytest -n 2 --dist worksteal -m ''
 
 # torch goes first and alone, so that no other package's wish decides which build of it arrives.
 $(INSTALLED): pyproject.toml constraints.txt
@@ -39,7 +39,7 @@ imports: $(INSTALLED)
 	$(BIN)/lint-imports
 
 units: $(INSTALLED)
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/layers.py
