@@ -27,9 +27,7 @@ UNLIKELY = -1e4
 class Extending(Protocol):
     """Any model that decodes."""
 
-    def extend(
-        self, tokens: Tensor, state: State, lengths: Tensor | None = None, *, last: bool = False
-    ) -> Tensor: ...
+    def extend(self, tokens: Tensor, state: State, lengths: Tensor | None = None, *, last: bool = False) -> Tensor: ...
 
 
 class Scores(NamedTuple):
