@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-
-import pytest
-from typer.testing import CliRunner
-
-from heedful.cli import commands
-from heedful.cli.app import app
+from typing import Any
 
 
-def test_the_demo_trains_tests_draws_and_says_what_to_type_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path / "cache"))
-    out = tmp_path / "demo"
-    done = CliRunner().invoke(app, ["demo", "--out", str(out), "--steps", "6"])
-    assert done.exit_code == 0, done.output
-    assert "heedful train translate" in done.output
-    assert (out / "model" / "card.md").is_file()
-    pictures = sorted(out.glob("alignment-*.png"))
+def test_the_demo_trains_tests_draws_and_says_what_to_type_next(heedful_command: Any, tmp_path: Path) -> None:
+    done = heedful_command("demo", "--out", "demo", "--steps", "40", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "heedful train translate" in done.stdout
+    assert (tmp_path / "demo" / "model" / "card.md").is_file()
+    pictures = sorted((tmp_path / "demo").glob("alignment-*.png"))
     assert len(pictures) == 4
     assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
-    again = CliRunner().invoke(app, ["demo", "--out", str(out), "--steps", "6"])
-    assert again.exit_code != 0, "nothing is overwritten"
-    assert commands.app is app
+    again = heedful_command("demo", "--out", "demo", "--steps", "40", cwd=tmp_path)
+    assert again.returncode == 2, "nothing is overwritten"

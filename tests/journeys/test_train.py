@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -25,18 +26,6 @@ SMALL = (
 PROSE = "The cat sat on the mat. The dog sat on the log.\nA cat and a dog sat and sat.\n" * 150
 
 
-def heedful_command(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own, without the test suite's shape checks."""
-    return subprocess.run(
-        [sys.executable, "-c", "from heedful.cli.app import main; main()", *map(str, arguments)],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
 def settings(*changes: str) -> list[str]:
     return [word for change in (*SMALL, *changes) for word in ("--set", change)]
 
@@ -52,7 +41,9 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
-def test_two_files_become_a_scored_model_and_the_recipe_makes_it_again(dates: Path, tmp_path: Path) -> None:
+def test_two_files_become_a_scored_model_and_the_recipe_makes_it_again(
+    heedful_command: Any, dates: Path, tmp_path: Path
+) -> None:
     files = [dates / "train.source", dates / "train.target"]
     valid = ["--valid", dates / "valid.source", dates / "valid.target"]
     test = ["--test", dates / "test.source", dates / "test.target"]
@@ -173,7 +164,7 @@ def test_training_goes_on_from_a_trained_model(dates: Path, tmp_path: Path) -> N
         torch.testing.assert_close(second.model.state_dict()[name], weight, atol=1e-5, rtol=0)
 
 
-def test_going_on_keeps_the_vocabulary_whatever_the_new_text(dates: Path, tmp_path: Path) -> None:
+def test_going_on_keeps_the_vocabulary_whatever_the_new_text(heedful_command: Any, dates: Path, tmp_path: Path) -> None:
     pair = (dates / "train.source", dates / "train.target")
     own = (*SMALL, "tokenizer.kind=byte_bpe", "tokenizer.vocabulary=400", "tokenizer.lowercase=true")
     first = heedful.train("translate", *pair, steps=2, out=str(tmp_path / "first"), settings=own, device="cpu")
@@ -195,7 +186,7 @@ def test_going_on_keeps_the_vocabulary_whatever_the_new_text(dates: Path, tmp_pa
     assert all(torch.equal(third[name], weight) for name, weight in second.model.state_dict().items())
 
 
-def test_going_on_from_what_does_not_fit_is_one_clear_line(dates: Path, tmp_path: Path) -> None:
+def test_going_on_from_what_does_not_fit_is_one_clear_line(heedful_command: Any, dates: Path, tmp_path: Path) -> None:
     pair = (dates / "train.source", dates / "train.target")
     heedful.train("translate", *pair, steps=1, out=str(tmp_path / "first"), settings=SMALL, device="cpu")
     book = tmp_path / "book.txt"
@@ -232,7 +223,7 @@ def test_going_on_from_what_does_not_fit_is_one_clear_line(dates: Path, tmp_path
     ],
 )
 def test_a_mistake_is_one_line_an_exit_code_and_no_debris(
-    arguments: list[str], code: int, words: str, tmp_path: Path
+    heedful_command: Any, arguments: list[str], code: int, words: str, tmp_path: Path
 ) -> None:
     (tmp_path / "book.txt").write_text(PROSE)
     (tmp_path / "bad.txt").write_bytes(b"fine\nbroken \xff\xfe\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,6 +41,7 @@ def _plain(error: Exception, training: dict[str, Any], folder: Path) -> HeedfulE
         return HeedfulError(f"{error.filename or folder}: nothing more can be written: {error.strerror}")
     # Who asks a process that was killed gets one of the first two; torch notices a moment later.
     if (isinstance(error, ConnectionError | EOFError) and training.get("workers")) or "DataLoader worker" in words:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # or torch says so once more, in the midst of whatever comes next
         first = (words.splitlines() or [type(error).__name__])[0].rstrip(".")
         return HeedfulError(
             f"a process that prepares batches is gone: {first} (training.workers={training['workers']}; "

@@ -84,7 +84,7 @@ def test_recurrent_models_are_rehearsed_too(cell: str) -> None:
 
 def test_a_model_far_larger_than_the_machine_can_be_rehearsed() -> None:
     config = make_config(
-        {"family": "decoder", "vocabulary": 32_000, "width": 8192, "layers": 4, "heads": 64, "norm_order": "pre"}
+        {"family": "decoder", "vocabulary": 320, "width": 8192, "layers": 4, "heads": 64, "norm_order": "pre"}
     )
     found = rehearse(config, TrainingRecipe(steps=1), Language(), TextBatch(*(torch.zeros(64, 2048).long(),) * 2), CPU)
     assert found.weights > 12 * 4 * 8192**2 * 4

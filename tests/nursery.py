@@ -1,7 +1,7 @@
 """Starts the real command in processes of its own, quickly: heedful is imported once, then forked.
 
 One request a line on standard input, one answer a line on standard output:
-    {"arguments", "folder", "log", "kill_at", "limits", "before"} → {"pid"};   {"wait": pid} → {"code"}
+    {"arguments", "folder", "log", "output", "kill_at", "limits", "before"} → {"pid"};   {"wait": pid} → {"code"}
 """
 
 from __future__ import annotations
@@ -54,9 +54,10 @@ def child(request: dict[str, Any]) -> None:
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are born deaf to it
     os.chdir(request["folder"])
-    out = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(out, 1)
-    os.dup2(out, 2)
+    log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(log, 2)
+    same = request["output"] == request["log"]
+    os.dup2(log if same else os.open(request["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for name, limit in request["limits"].items():
         resource.setrlimit(getattr(resource, name), (limit, limit))

@@ -1,0 +1,33 @@
+"""The command as a person types it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@dataclass(frozen=True)
+class Typed:
+    """How a command ended, and what it printed."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def heedful_command(nursery: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Typed]:
+    """Runs the command in a process of its own, without the test suite's shape checks, with a cache of this test's."""
+    home = tmp_path_factory.mktemp("typed")
+
+    def run(*words: str | Path, cwd: Path) -> Typed:
+        files = {"log": home / "stderr", "output": home / "stdout"}
+        cache = f"import os; os.environ['HEEDFUL_CACHE'] = {str(home / 'cache')!r}"
+        done = nursery.run(*words, folder=cwd, before=cache, **files)
+        return Typed(done.code, files["output"].read_text(), done.said)
+
+    return run
