@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from heedful.errors import UsageError, nearest
+from heedful.errors import CheckpointError, UsageError, nearest
 
 
 class Config(BaseModel):
@@ -20,6 +21,16 @@ class Config(BaseModel):
             super().__init__(**settings)
         except ValidationError as error:
             raise UsageError(explain(error, lambda _: type(self).model_fields)) from None
+
+    @classmethod
+    def stored(cls, file: Path) -> Any:
+        """What a file of a model folder says; None if it is not there."""
+        try:
+            return cls.model_validate_json(file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"{file} is damaged: {error}".replace("\n", " ")) from None
 
     def with_changes(self, **changes: Any) -> Any:
         """A checked copy with some settings replaced."""

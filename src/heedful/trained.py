@@ -12,19 +12,21 @@ import torch
 
 from heedful.errors import UsageError
 from heedful.folder import load_model
+from heedful.generation import reading
 from heedful.generation.answers import Continuation, Translation
 from heedful.generation.engine import FIRST_WINDOW, WINDOW, Progress, make_rules, unwatched, windows
 from heedful.generation.engines import Engines, Searching
 from heedful.generation.generate import reach
 from heedful.generation.glossary import Glossary
 from heedful.generation.options import Decoding, for_prompts
-from heedful.generation.reading import Reading, read_reading, usual_reading
+from heedful.generation.reading import Reading, usual_reading
 from heedful.generation.required import Answer, translate_required
 from heedful.generation.spelling import spelt, until
 from heedful.generation.translator import Links, Translator
 from heedful.generation.writer import Writer, prompt_warnings
-from heedful.inspection.alignment import Alignment, align, read_alignment, usual_alignment
-from heedful.inspection.confidence import Confidence, read_confidence
+from heedful.inspection import alignment, confidence
+from heedful.inspection.alignment import Alignment, align, usual_alignment
+from heedful.inspection.confidence import Confidence
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.words import cut_text, cut_tokens
 
@@ -163,5 +165,9 @@ def load(folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") 
     model = load_model(path, device=device)
     files = [path / name for name in (TOKENIZER, TARGET_TOKENIZER)]
     tokenizers = tuple(Tokenizer.load(file) for file in files if file.is_file())
-    found = {"alignment": read_alignment(path), "confidence": read_confidence(path), "reading": read_reading(path)}
-    return Trained(model, tokenizers, path, **found)  # type: ignore[arg-type]
+    found = {
+        "alignment": Alignment.stored(path / alignment.FILE),
+        "confidence": Confidence.stored(path / confidence.FILE),
+        "reading": Reading.stored(path / reading.FILE),
+    }
+    return Trained(model, tokenizers, path, **found)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from numpy.typing import NDArray
 from pydantic import Field, PositiveInt
 
 from heedful.config import Config
-from heedful.errors import CheckpointError
 from heedful.text.keep import find_kept
 from heedful.text.sentences import Piece, split
 from heedful.text.tokenizer import Tokenizer
@@ -56,17 +54,6 @@ class Reading(Config):
 
         whole = [(kept.start, kept.end) for kept in find_kept(text)]
         return split(text, limit=self.longest, length=length, singly=self.several < SINGLE, whole=whole)
-
-
-def read_reading(folder: Path) -> Reading | None:
-    """What a model folder says of it; None if it says nothing."""
-    file = folder / FILE
-    try:
-        return Reading.model_validate_json(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{file} is damaged: {error}".replace("\n", " ")) from None
 
 
 def usual_reading(config: Any) -> Reading:

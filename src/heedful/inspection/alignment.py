@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -13,7 +12,7 @@ import torch
 from heedful.config import Config
 from heedful.data.batches import PairBatches
 from heedful.data.store import Sequences
-from heedful.errors import CheckpointError, UsageError
+from heedful.errors import UsageError
 from heedful.layers.taps import record, tap_names
 from heedful.objectives.objective import to_device
 from heedful.text.words import Cut, Unit
@@ -162,14 +161,3 @@ def usual_alignment(model: Any) -> Alignment:
     """For a model of unknown origin: the mean of the last layer but one, which mostly aligns        Garg 2019"""
     taps = [name for name in tap_names(model) if name.endswith("cross.weights")]
     return Alignment(tap=taps[max(0, len(taps) - 2)], head=None, row="writes")
-
-
-def read_alignment(folder: Path) -> Alignment | None:
-    """What a model folder says of its heads; None if it says nothing."""
-    file = folder / FILE
-    try:
-        return Alignment.model_validate_json(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{file} is damaged: {error}".replace("\n", " ")) from None

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from heedful.config import Config
-from heedful.errors import CheckpointError
 from heedful.text.words import Unit
 
 FILE = "confidence.json"
@@ -84,14 +82,3 @@ def logit(p: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 def sigmoid(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     found: npt.NDArray[np.float64] = (1 + np.tanh(x / 2)) / 2
     return found
-
-
-def read_confidence(folder: Path) -> Confidence | None:
-    """What a model folder says of its probabilities; None if it says nothing."""
-    file = folder / FILE
-    try:
-        return Confidence.model_validate_json(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{file} is damaged: {error}".replace("\n", " ")) from None

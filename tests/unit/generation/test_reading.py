@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from heedful.errors import CheckpointError
-from heedful.generation.reading import FILE, Reading, read_reading, usual_reading
+from heedful.generation.reading import FILE, Reading, usual_reading
 from heedful.models.presets import preset
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
@@ -46,10 +46,10 @@ def test_of_a_model_nothing_is_known_of_only_what_does_not_fit_is_cut(tokenizer:
 
 
 def test_it_is_stored_beside_the_model(tmp_path: Path) -> None:
-    assert read_reading(tmp_path) is None
+    assert Reading.stored(tmp_path / FILE) is None
     reading = Reading(longest=7, several=0.5)
     (tmp_path / FILE).write_text(reading.model_dump_json())
-    assert read_reading(tmp_path) == reading
+    assert Reading.stored(tmp_path / FILE) == reading
     (tmp_path / FILE).write_text('{"longest": -1}')
     with pytest.raises(CheckpointError, match=r"reading\.json is damaged"):
-        read_reading(tmp_path)
+        Reading.stored(tmp_path / FILE)

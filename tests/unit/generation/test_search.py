@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from heedful.generation.draft import log_softmax
+from heedful.generation.draft import SMALL, fitting_threads, log_softmax
 from heedful.generation.search import Hypothesis, Pool, beam_search, greedy
 from heedful.generation.translate import translate_ids
 from heedful.text.special import END, NEVER_WRITTEN, START
@@ -187,3 +187,29 @@ def test_a_learned_table_of_positions_ends_a_translation_instead_of_breaking_it(
     model = make_model("laptop-translator", positions="learned", max_length=12)
     for texts in translate_ids(model, [[6, 7, 8] * 3, [6]], beam=2):
         assert all(len(text.tokens) <= 12 for text in texts)
+
+
+def test_a_small_step_takes_one_thread_and_gives_the_others_back(make_model: Make) -> None:
+    model = make_model("laptop-translator")
+    torch.set_num_threads(2)
+    try:
+        for tokens, threads in ((1, 1), (SMALL, 2)):
+            with fitting_threads(model, tokens):
+                assert torch.get_num_threads() == threads
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("name", [*FAMILIES, "laptop-writer", "recurrent-writer"])
+@torch.no_grad()
+def test_the_logits_after_the_last_token_are_the_last_of_all(make_model: Make, name: str) -> None:
+    model = make_model(name)
+
+    def state() -> Any:
+        return _start(model)[0] if "writer" not in name else model.start(5)
+
+    tokens = torch.randint(6, 9, (5, 4))
+    last = model.extend(tokens, state(), last=True)
+    assert last.shape[1] == 1
+    torch.testing.assert_close(last[:, 0], model.extend(tokens, state())[:, -1])

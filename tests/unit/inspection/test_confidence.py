@@ -9,7 +9,7 @@ import pytest
 
 from heedful.errors import CheckpointError
 from heedful.evaluation.calibration import reliability
-from heedful.inspection.confidence import FILE, Confidence, fit_confidence, logit, read_confidence, sigmoid
+from heedful.inspection.confidence import FILE, Confidence, fit_confidence, logit, sigmoid
 
 
 def modest(size: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -70,10 +70,10 @@ def test_where_probability_says_nothing_all_words_get_the_same() -> None:
 
 
 def test_what_was_fitted_comes_back_from_the_folder_and_damage_is_named(tmp_path: Path) -> None:
-    assert read_confidence(tmp_path) is None
+    assert Confidence.stored(tmp_path / FILE) is None
     found = Confidence(slope=1.5, shift=-0.5, words=10, texts=2)
     (tmp_path / FILE).write_text(found.model_dump_json())
-    assert read_confidence(tmp_path) == found
+    assert Confidence.stored(tmp_path / FILE) == found
     (tmp_path / FILE).write_text("no")
     with pytest.raises(CheckpointError, match=r"confidence\.json is damaged"):
-        read_confidence(tmp_path)
+        Confidence.stored(tmp_path / FILE)
