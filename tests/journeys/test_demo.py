@@ -1,9 +1,12 @@
-"""The demo in short: the whole way, with too few steps to learn much."""
+"""The demo: in short, the whole way with too few steps to learn much; and as it is."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 
 def test_the_demo_trains_tests_draws_and_says_what_to_type_next(heedful_command: Any, tmp_path: Path) -> None:
@@ -16,3 +19,12 @@ def test_the_demo_trains_tests_draws_and_says_what_to_type_next(heedful_command:
     assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
     again = heedful_command("demo", "--out", "demo", "--steps", "40", cwd=tmp_path)
     assert again.returncode == 2, "nothing is overwritten"
+
+
+@pytest.mark.slow
+def test_the_whole_demo_is_right_about_days_it_has_never_seen(heedful_command: Any, tmp_path: Path) -> None:
+    done = heedful_command("demo", "--out", "demo", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    events = (tmp_path / "demo" / "model" / "metrics.jsonl").read_text().splitlines()
+    (scores,) = (event["scores"] for event in map(json.loads, events) if event["kind"] == "done")
+    assert scores["exact_match"] >= 0.99

@@ -21,14 +21,20 @@ def tokenizer() -> Tokenizer:
 
 
 def test_a_model_of_single_sentences_reads_single_sentences(tokenizer: Tokenizer) -> None:
-    texts = ["One sentence."] * 20 + ["Two. Sentences."]
+    texts = ["One sentence."] * 199 + ["Two. Sentences."]
     reading = Reading.measured(np.array([5] * 99 + [40]), texts, preset("laptop-translator"))
-    assert reading == Reading(longest=60, several=0.0476)
+    assert reading == Reading(longest=60, several=0.005)
     assert [piece.text for piece in reading.pieces(TEXT, tokenizer)] == [
         "One two.",
         "Three <a title='A. B'>four</a> five.",
         "Six.",
     ]
+
+
+def test_what_was_seen_in_training_is_read_whole(tokenizer: Tokenizer) -> None:
+    texts = ["9 stycznia 1923"] * 29 + ["вт, 10 дек. 2013 г."]
+    reading = Reading.measured(np.array([30] * 30), texts, preset("laptop-translator"))
+    assert [piece.text for piece in reading.pieces(texts[-1], tokenizer)] == [texts[-1]]
 
 
 def test_a_model_of_paragraphs_reads_as_much_as_it_can(tokenizer: Tokenizer) -> None:
