@@ -68,10 +68,7 @@ def import_folder(theirs: str | os.PathLike[str], folder: str | os.PathLike[str]
 
 
 def load_ours(folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") -> Trained:
-    """What is in a model folder, with our special tokens wherever it comes from: what training and asking need.
-
-    `load` leaves a stranger's ids as they are.
-    """
+    """What is in a model folder, as `heedful import` would make it ours: what training and asking need."""
     path = Path(folder)
     if is_ours(path):
         return load(path, device=device)
@@ -81,13 +78,16 @@ def load_ours(folder: str | os.PathLike[str], *, device: str | torch.device = "c
 
 
 def _imported(source: Path) -> Trained:
-    """From a Hugging Face layout, with our ids for its special tokens: all that reads or writes here knows them by
-    these."""
+    """From a Hugging Face layout.
+
+    A model that writes gets our ids for its special tokens, since every search here knows them by these; an encoder's
+    are known by their names (`text.frame`).
+    """
     found = load(source)
     model = found.model
     places = [file for file in (source / TOKENIZER, source / TARGET / TOKENIZER) if file.is_file()]
     tokenizers = [import_tokenizer(file) for file in places]
-    if tokenizers:
+    if tokenizers and model.config.family != "encoder":
         roles = their_roles(source, tokenizers[0])
         if roles != list(range(len(SPECIAL_TOKENS))):
             if len(tokenizers) > 1 or model.config.target_vocabulary:

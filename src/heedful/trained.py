@@ -196,6 +196,13 @@ def task_of(config: ModelConfig) -> str:
     return "translate" if config.family.endswith("encoder_decoder") else "generate"
 
 
+def find_notes(folder: Path, config: ModelConfig) -> Config | None:
+    """What its task keeps beside a model; of one that came without, what is usual."""
+    kept = KEPT.get(task_of(config))
+    found: Config | None = None if kept is None else kept.stored(folder / NOTES)
+    return Classes.usual(folder, config) if kept is Classes and found is None else found
+
+
 def load(folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") -> Trained:
     """What is in a model folder, ours or in a Hugging Face layout, ready to use."""
     path = Path(folder)
@@ -206,6 +213,6 @@ def load(folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") 
         "alignment": Alignment.stored(path / alignment.FILE),
         "confidence": Confidence.stored(path / confidence.FILE),
         "reading": Reading.stored(path / reading.FILE),
-        "notes": KEPT[task].stored(path / NOTES) if (task := task_of(model.config)) in KEPT else None,
+        "notes": find_notes(path, model.config),
     }
     return Trained(model, tokenizers, path, **found)

@@ -83,7 +83,7 @@ class Tokenizer:
         """
         self._check(ids)
         if isinstance(self._rust.decoder, decoders.ByteLevel):
-            tokens = ["" if token in self.special else self._rust.id_to_token(token) or "" for token in ids]
+            tokens = ["" if token in self._special else self._rust.id_to_token(token) or "" for token in ids]
             return [bytes(BYTES[char] for char in token) if BYTES.keys() >= {*token} else b"" for token in tokens]
         if opening:
             return [text.encode() for text in self.decode([[token] for token in ids])]
@@ -92,8 +92,7 @@ class Tokenizer:
         return [pair[len(alone) :].encode() for pair in pairs]
 
     @cached_property
-    def special(self) -> frozenset[int]:
-        """The ids of special tokens."""
+    def _special(self) -> frozenset[int]:
         added = self._rust.get_added_tokens_decoder()
         return frozenset(token for token, how in added.items() if how.special)
 

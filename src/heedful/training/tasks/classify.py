@@ -20,7 +20,7 @@ from heedful.evaluation.calibration import Reliability, draw_reliability
 from heedful.evaluation.classes import batch_scores, draw_confusion, judge_classes
 from heedful.models.config import ModelConfig
 from heedful.objectives.classification import Classification, balanced
-from heedful.text.frames import frame_for
+from heedful.text.frame import frame_for
 from heedful.text.tokenizer import Tokenizer
 from heedful.trained import Trained
 from heedful.training.choose import Appetite, Situation, grown_vocabulary, largest
@@ -127,7 +127,7 @@ class Classify(Task):
 
     def lesson(self, recipe: Recipe, data: Prepared, device: torch.device) -> Lesson:
         names, several = data.facts["names"], data.facts["several"]
-        frame, weights = frame_for(recipe.model["family"]), class_weights(recipe, data)
+        frame, weights = frame_for(recipe.model["family"], data.tokenizers[0]), class_weights(recipe, data)
         how: dict[str, Any] = {"several": several, "tokens": recipe.training.batch_tokens, "seed": recipe.seed}
         train = ClassBatches(data.train, frame, len(names), weights=weights, **how)
         valid = ClassBatches(data.valid, frame, len(names), shuffle=False, **how)
