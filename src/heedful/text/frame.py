@@ -1,0 +1,47 @@
+"""What stands around the texts that an encoder reads: START text END, or START one END other END.
+
+These are BERT's [CLS] and [SEP] (Devlin 2019): START's state can stand for the whole text, and END says where a text is
+over. A vocabulary of someone else's has tokens of its own for them, which are known by their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from heedful.errors import UsageError
+from heedful.text.special import END, MASK, SPECIAL_TOKENS, START
+from heedful.text.tokenizer import Tokenizer
+
+NAMES = (("[CLS]", "[SEP]", "[MASK]"), ("<s>", "</s>", "<mask>"))
+"""Start, end and mask, as BERT's vocabularies and RoBERTa's call them."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The ids that start, end and hide, in some vocabulary."""
+
+    start: int = START
+    end: int = END
+    mask: int = MASK
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> Frame:
+        """Those of this vocabulary: ours, or by their usual names."""
+        tokens = tokenizer.tokens
+        if tuple(tokens[: len(SPECIAL_TOKENS)]) == SPECIAL_TOKENS:
+            return cls()
+        places = {token: place for place, token in enumerate(tokens)}
+        for names in NAMES:
+            if all(name in places for name in names):
+                return cls(*(places[name] for name in names))
+        known = " or ".join(", ".join(names) for names in NAMES)
+        raise UsageError(f"this vocabulary has no tokens that start, end and mask a text ({known})")
+
+    def around(self, *texts: Sequence[int]) -> list[int]:
+        """START one END other END …"""
+        return [self.start, *(token for text in texts for token in (*text, self.end))]
+
+    def segments(self, *texts: Sequence[int]) -> list[int]:
+        """Which of the texts each of these tokens belongs to; START to the first, each END to the text it ends."""
+        return [0, *(number for number, text in enumerate(texts) for _ in range(len(text) + 1))]
