@@ -16,6 +16,7 @@ from heedful.generation import reading
 from heedful.generation.answers import Continuation, Translation
 from heedful.generation.engine import FIRST_WINDOW, WINDOW, Progress, make_rules, unwatched, windows
 from heedful.generation.engines import Engines, Searching
+from heedful.generation.filling import Filled, Filler
 from heedful.generation.generate import reach
 from heedful.generation.glossary import Glossary
 from heedful.generation.options import Decoding, for_prompts
@@ -104,6 +105,21 @@ class Trained:
     def warnings(self, prompt: str) -> tuple[str, ...]:
         """What the model will not see, or not understand, of a prompt."""
         return tuple(prompt_warnings(self.tokenizers[0].encode([prompt])[0], reach(self.model)))
+
+    def fill(self, texts: str | Sequence[str], *, top: int = 5) -> Any:
+        """The likeliest words for each [MASK]: a `Filled` for a text, a list for a list."""
+        found = self.filler(top=top).fill([texts] if isinstance(texts, str) else list(texts))
+        return found[0] if isinstance(texts, str) else found
+
+    def fillings(self, texts: Iterable[str | None], *, top: int = 5) -> Iterator[Filled]:
+        """One answer a text, in order, as soon as a few are done; see `translations`."""
+        filler = self.filler(top=top)
+        return (answer for window in windows(texts) for answer in filler.fill(window))
+
+    def filler(self, *, top: int = 5) -> Filler:
+        """What `fill` asks."""
+        self.check("fill")
+        return Filler(self.model, self.tokenizers[0], top=top)
 
     def check(self, wanted: str) -> None:
         """Refuse what this model was not made for, naming what it was."""

@@ -20,7 +20,8 @@ def evaluate(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Score MODEL on FILES: BLEU with its signature and interval, chrF, exact match, perplexity, bits per byte."""
+    """Score MODEL on FILES: BLEU with its signature and interval, chrF, exact match, perplexity, bits per byte; hidden
+    words found again."""
     from heedful.trained import load
     from heedful.training.events import Events, console
     from heedful.training.machine import pick_device
