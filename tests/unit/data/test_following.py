@@ -9,7 +9,7 @@ import torch
 from heedful.data.following import FollowingBatches, masked_batches
 from heedful.data.store import Sequences
 from heedful.errors import DataError
-from heedful.text.special import END, PAD, START
+from heedful.text.special import PAD, SEPARATOR, START
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
 TOKENIZER = Tokenizer.train(["abcdefghijklmnopqrstuvwxyzABCDEF"], TokenizerConfig(kind="characters", vocabulary=60))
@@ -22,7 +22,7 @@ def corpus() -> Sequences:
     for number in range(DOCUMENTS):
         lengths = draw.integers(3, 9, size=10)
         sentences += [[6 + number] * length for length in lengths]
-        sentences[-1] += [END]
+        sentences[-1] += [SEPARATOR]
     return Sequences.of(sentences)
 
 
@@ -36,7 +36,7 @@ def batches(text: Sequences | None = None, **settings: int) -> FollowingBatches:
 def parts(row: list[int], segments: list[int]) -> tuple[list[int], list[int]]:
     first = [token for token, segment in zip(row, segments, strict=True) if segment == 0]
     second = [token for token, segment in zip(row, segments, strict=True) if segment == 1]
-    assert (first[0], first[-1], second[-1]) == (START, END, END)
+    assert (first[0], first[-1], second[-1]) == (START, SEPARATOR, SEPARATOR)
     return first[1:-1], second[:-1]
 
 
@@ -55,7 +55,7 @@ def test_rows_are_full_and_half_of_the_second_texts_come_from_another_document()
                 whole.tolist(), batch.segments.tolist(), batch.follows.tolist(), strict=True
             ):
                 first, second = parts(row, segments)
-                same = [token for token in first if token != END][-1] == second[0]
+                same = [token for token in first if token != SEPARATOR][-1] == second[0]
                 assert same == (follows == 0)
                 elsewhere, rows = elsewhere + follows, rows + 1
     assert elsewhere / rows == pytest.approx(0.5, abs=0.05)
@@ -85,4 +85,4 @@ def test_batches_come_again_from_the_same_numbers() -> None:
 
 def test_one_document_is_not_enough() -> None:
     with pytest.raises(DataError, match=r"1 document\(s\) of 41 tokens.*blank line"):
-        batches(Sequences.of([[7] * 20, [8] * 20 + [END]]))
+        batches(Sequences.of([[7] * 20, [8] * 20 + [SEPARATOR]]))

@@ -11,11 +11,11 @@ from heedful.data.masked import MaskedBatches
 from heedful.data.masking import Masking
 from heedful.data.store import Sequences
 from heedful.text.frame import Frame
-from heedful.text.special import END, PAD, START
+from heedful.text.special import PAD, SEPARATOR, START
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
 TOKENIZER = Tokenizer.train(["abcdefghijklmnop"], TokenizerConfig(kind="characters", vocabulary=40))
-TEXT = Sequences.of([[6 + (i * j) % 16 for j in range(50 + i)] + [END] for i in range(12)])
+TEXT = Sequences.of([[6 + (i * j) % 16 for j in range(50 + i)] + [SEPARATOR] for i in range(12)])
 
 
 def batches(text: Sequences = TEXT, context: int = 20, rows: int = 4, **settings: bool | int) -> MaskedBatches:
@@ -37,7 +37,7 @@ def test_unshuffled_windows_are_the_text_from_end_to_end() -> None:
         rows = restored(batch.tokens, batch.places, batch.labels).tolist()
         lengths = [20] * len(rows) if batch.lengths is None else batch.lengths.tolist()
         for row, length in zip(rows, lengths, strict=True):
-            assert (row[0], row[length - 1]) == (START, END)
+            assert (row[0], row[length - 1]) == (START, SEPARATOR)
             assert set(row[length:]) <= {PAD}
             found += row[1 : length - 1]
     assert found == TEXT.ids.tolist()
@@ -70,7 +70,7 @@ def test_windows_and_masks_are_drawn_anew_each_epoch_and_again_from_the_same_num
 
 
 def test_a_text_shorter_than_a_window_is_one_window() -> None:
-    given = batches(Sequences.of([[7, 8, 9, 10, END]]))
+    given = batches(Sequences.of([[7, 8, 9, 10, SEPARATOR]]))
     (indices,) = given.plan(0)
     batch = given.batch(0, indices)
     assert batch.tokens.shape == (1, 7)

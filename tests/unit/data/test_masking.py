@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from heedful.data.masking import Masking
-from heedful.text.special import END, MASK, PAD, SPECIAL_TOKENS, START
+from heedful.text.special import MASK, PAD, SEPARATOR, SPECIAL_TOKENS, START
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
 TEXT = [
@@ -22,9 +22,9 @@ def tokenizer() -> Tokenizer:
 
 
 def rows_of(tokenizer: Tokenizer, width: int) -> NDArray[np.int64]:
-    ids = [token for text in tokenizer.encode(TEXT) for token in (*text, END)]
+    ids = [token for text in tokenizer.encode(TEXT) for token in (*text, SEPARATOR)]
     body = width - 2
-    return np.array([[START, *ids[at : at + body], END] for at in range(0, len(ids) - body, body)])
+    return np.array([[START, *ids[at : at + body], SEPARATOR] for at in range(0, len(ids) - body, body)])
 
 
 def test_every_row_hides_as_many_and_only_words(tokenizer: Tokenizer) -> None:

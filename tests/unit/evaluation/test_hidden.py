@@ -12,7 +12,7 @@ from heedful.data.following import masked_batches
 from heedful.data.passages import read_sentences
 from heedful.evaluation.hidden import as_sequences, find_hidden, judge_hidden
 from heedful.objectives.masked import Masked
-from heedful.text.special import END
+from heedful.text.special import SEPARATOR
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 from heedful.trained import Trained
 
@@ -47,7 +47,7 @@ def test_the_loss_is_the_objectives_and_a_model_that_knows_is_right(trained: Tra
 def test_a_file_is_judged_the_same_each_time_and_pairs_are_judged_too(trained: Trained, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("".join(LINES))
     text = as_sequences(trained, read_sentences([tmp_path / "a.txt"]))
-    assert (text.ids == END).sum() == 60, "a document after each blank line"
+    assert (text.ids == SEPARATOR).sum() == 60, "a document after each blank line"
     first, again = judge_hidden(trained, text), judge_hidden(trained, text)
     assert first == again
     assert first["pairs"] > 50

@@ -10,7 +10,7 @@ import torch
 import heedful
 from heedful.errors import UsageError
 from heedful.generation.filling import Filler
-from heedful.text.special import END, MASK, SPECIAL_TOKENS, START
+from heedful.text.special import MASK, SEPARATOR, SPECIAL_TOKENS, START
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
 TEXT = ["The grass was green, and the sky was blue. Red wine, white bread: all well."] * 3
@@ -30,7 +30,7 @@ def test_a_gap_stands_for_a_word_and_the_space_before_it(kind: str) -> None:
     (gone,) = found.tokenizer.encode([" green"], opening=False)[0][:1]
     at = whole.index(gone)
     if found.tokenizer.encode([" green"], opening=False)[0] == [gone]:
-        expected = [START, *whole[:at], MASK, *whole[at + 1 :], END]
+        expected = [START, *whole[:at], MASK, *whole[at + 1 :], SEPARATOR]
         assert found.ids("The grass was [MASK], and") == expected
         assert found.ids("The grass was <mask>, and") == expected
 

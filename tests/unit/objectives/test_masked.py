@@ -53,15 +53,15 @@ def test_gradients_reach_every_weight_as_they_do_through_all_logits(model: Any) 
         torch.testing.assert_close(gradient, theirs[name], atol=1e-5, rtol=1e-4)
 
 
-def test_next_sentences_add_a_mean_beside_the_mean_of_words(model: Any) -> None:
+def test_a_rows_answer_weighs_as_much_as_its_words_together(model: Any) -> None:
     given = batch()
     follows = torch.tensor([0, 1])
     segments = (torch.arange(7) > 3).long().expand(2, -1)
     paired = replace(given, segments=segments, follows=follows)
     states = model(given.tokens, segments=segments)
-    told = F.cross_entropy(model.read_out("next_sentence", states), follows)
-    words = Masked().loss(model, replace(paired, follows=None)) / 5
-    torch.testing.assert_close(Masked().loss(model, paired) / 5, words + told)
+    first, second = F.cross_entropy(model.read_out("next_sentence", states), follows, reduction="none")
+    words = Masked().loss(model, replace(paired, follows=None))
+    torch.testing.assert_close(Masked().loss(model, paired), words + 2 * first + 3 * second)
 
 
 def test_states_are_taken_from_their_own_rows() -> None:

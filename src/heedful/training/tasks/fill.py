@@ -44,6 +44,8 @@ class Fill(Task):
     )
     shown = ("text", "model", "what stood there")
     appetite = Appetite(per_layer=12, sides=1, epochs=4, most_epochs=100)
+    bodies = ("encoder",)
+    heads = ("heads.masked_token", "heads.next_sentence", "heads.pooled")
 
     def amount(self, found: Report) -> str:
         return f"{found.documents:,} document(s)"
