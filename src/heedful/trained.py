@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from heedful.answering.classify import Classes, Classified, Text, classify
+from heedful.answering.fill import Filled, Filler
 from heedful.config import Config
 from heedful.errors import UsageError
 from heedful.folder import load_model
@@ -18,7 +19,6 @@ from heedful.generation import reading
 from heedful.generation.answers import Continuation, Translation
 from heedful.generation.engine import FIRST_WINDOW, WINDOW, Progress, make_rules, unwatched, windows
 from heedful.generation.engines import Engines, Searching
-from heedful.generation.filling import Filled, Filler
 from heedful.generation.generate import reach
 from heedful.generation.glossary import Glossary
 from heedful.generation.options import Decoding, for_prompts

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import heedful
+from heedful.answering.fill import Filler
 from heedful.errors import UsageError
-from heedful.generation.filling import Filler
 from heedful.text.special import MASK, SEPARATOR, SPECIAL_TOKENS, START
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
