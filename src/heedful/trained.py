@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from heedful.answering.classify import Classes, Classified, Text, classify
+from heedful.answering.fill import Filled, Filler
 from heedful.config import Config
 from heedful.errors import UsageError
 from heedful.folder import load_model
@@ -131,6 +132,21 @@ class Trained:
     def warnings(self, prompt: str) -> tuple[str, ...]:
         """What the model will not see, or not understand, of a prompt."""
         return tuple(prompt_warnings(self.tokenizers[0].encode([prompt])[0], reach(self.model)))
+
+    def fill(self, texts: str | Sequence[str], *, top: int = 5) -> Any:
+        """The likeliest words for each [MASK]: a `Filled` for a text, a list for a list."""
+        found = self.filler(top=top).fill([texts] if isinstance(texts, str) else list(texts))
+        return found[0] if isinstance(texts, str) else found
+
+    def fillings(self, texts: Iterable[str | None], *, top: int = 5) -> Iterator[Filled]:
+        """One answer a text, in order, as soon as a few are done; see `translations`."""
+        filler = self.filler(top=top)
+        return (answer for window in windows(texts) for answer in filler.fill(window))
+
+    def filler(self, *, top: int = 5) -> Filler:
+        """What `fill` asks."""
+        self.check("fill")
+        return Filler(self.model, self.tokenizers[0], top=top)
 
     def check(self, wanted: str) -> None:
         """Refuse what this model was not made for, naming what it was."""

@@ -8,12 +8,13 @@ from heedful.cli.demo import demo
 from heedful.cli.doctor import doctor
 from heedful.cli.evaluate import evaluate
 from heedful.cli.export import export
+from heedful.cli.fill import fill
 from heedful.cli.generate import generate
 from heedful.cli.import_ import import_
 from heedful.cli.plan import plan
 from heedful.cli.train import train
 from heedful.cli.translate import translate
 
-for command in (demo, doctor, plan, train, evaluate, translate, generate, classify, export):
+for command in (demo, doctor, plan, train, evaluate, translate, generate, fill, classify, export):
     app.command()(command)
 app.command("import")(import_)

@@ -25,8 +25,8 @@ def evaluate(
 ) -> None:
     """Score MODEL on FILES, as its task is scored.
 
-    BLEU with its signature and interval, chrF, exact match; perplexity, bits per byte; accuracy with its interval, F1,
-    calibration error.
+    BLEU with its signature and interval, chrF, exact match; perplexity, bits per byte; hidden words found; accuracy
+    with its interval, F1, calibration error.
     """
     from heedful.exchange import load_ours
     from heedful.training.events import Events, console

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from heedful.data.lines import OnBadLine, Watch
 from heedful.data.parts import KEPT_TEXTS, Part, Prepared, Split, blocks, finish, named_store, new_parts, opened
+from heedful.data.passages import encode_sentences, read_sentences
 from heedful.data.sources import Pair, is_held_out, read_documents, read_pairs, size_on_disk
 from heedful.data.stages import Stages, unseen
 from heedful.data.store import new_store
@@ -136,16 +137,26 @@ def prepare_text(
     *,
     held_out: float,
     characters: int,
+    sentences: bool = False,
+    end: int = END,
     on_bad_line: OnBadLine = "fail",
     stages: Stages = unseen,
 ) -> Prepared:
-    """Stores of running text, END after each document. Without validation files, the last part is held out.
+    """Stores of running text, `end` after each document. Without validation files, the last part is held out.
 
-    `characters` is the length of the training text.
+    `characters` is the length of the training text. Sequences are documents; or `sentences`, and documents then end at
+    blank lines.
 
     The *last* part, not lines drawn at random: a line's neighbours would give it away.
     """
-    folder = named_store([*train, *valid], (tokenizer,), kind="text", split=[len(train), held_out])
+    kind = {"kind": "sentences"} if sentences else {"kind": "text"}
+    kind |= {} if end == END else {"end": end}
+    folder = named_store([*train, *valid], (tokenizer,), **kind, split=[len(train), held_out])
+    read_all = read_sentences if sentences else read_documents
+
+    def encode(pieces: Iterator[tuple[str, bool]], part_at: Callable[[int], Part]) -> None:
+        _encode_text(pieces, part_at, tokenizer, end, apart=sentences)
+
     if not folder.exists():
         with (
             new_store(folder) as aside,
@@ -153,12 +164,11 @@ def prepare_text(
             stages("encoding", size_on_disk([*train, *valid])) as watch,
         ):
             dropped: Counter[str] = Counter()
-            end = float("inf") if valid else characters * (1 - held_out)
-            read = read_documents(train, on_bad_line=on_bad_line, dropped=dropped, watch=watch)
-            _encode_text(read, lambda seen: parts["train" if seen < end else "valid"], tokenizer)
+            kept = float("inf") if valid else characters * (1 - held_out)
+            read = read_all(train, on_bad_line=on_bad_line, dropped=dropped, watch=watch)
+            encode(read, lambda seen: parts["train" if seen < kept else "valid"])
             if valid:
-                apart = read_documents(valid, on_bad_line=on_bad_line, watch=watch)
-                _encode_text(apart, lambda _: parts["valid"], tokenizer)
+                encode(read_all(valid, on_bad_line=on_bad_line, watch=watch), lambda _: parts["valid"])
             finish(aside, parts, dropped, {})
     return opened(folder, (tokenizer,), ("text",))
 
@@ -197,14 +207,24 @@ def _encode_pairs(
     return too_long
 
 
-def _encode_text(pieces: Iterator[tuple[str, bool]], part_at: Callable[[int], Part], tokenizer: Tokenizer) -> None:
+def _encode_text(
+    pieces: Iterator[tuple[str, bool]],
+    part_at: Callable[[int], Part],
+    tokenizer: Tokenizer,
+    end: int,
+    *,
+    apart: bool,
+) -> None:
+    """Pieces of documents one after another; or `apart`, each a sequence of its own."""
     seen = 0
     for block in blocks(pieces):
-        for (text, last), ids in zip(block, tokenizer.encode([text for text, _ in block]), strict=True):
+        texts = [text for text, _ in block]
+        encoded = encode_sentences(texts, tokenizer) if apart else tokenizer.encode(texts)
+        for (text, last), ids in zip(block, encoded, strict=True):
             part = part_at(seen)
             seen += len(text)
             part.measure(text)
-            part.sides[0].write([*ids, END] if last else ids)
-            if last:
+            part.sides[0].write([*ids, end] if last else ids)
+            if last or apart:
                 part.sides[0].end()
                 part.size["examples"] += 1

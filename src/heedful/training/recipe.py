@@ -44,6 +44,8 @@ class DataRecipe(Config):
     columns: tuple[str, ...] = ()
     """Of labelled texts, where their names are unusual: one or two of texts, then that of labels."""
     on_bad_line: Literal["fail", "skip"] = "fail"
+    next_sentence: bool = False
+    """Also learn whether one text follows another (fill); documents then end at blank lines."""
 
 
 class TextRecipe(TokenizerConfig):
@@ -66,7 +68,11 @@ class TrainingRecipe(Config):
     accumulate: PositiveInt = 1
     """Batches whose gradients are added up before each step."""
     context: PositiveInt = 256
-    """Tokens in a window of running text (language models)."""
+    """Tokens in a window of running text (generate, fill)."""
+    hidden: float = Field(default=0.15, gt=0.0, lt=0.9)
+    """Share of the tokens that are to be found again (fill)."""
+    whole_words: bool = False
+    """Hide all pieces of a word or none (fill)."""
     optimizer: Literal["adamw", "muon"] = "adamw"
     learning_rate: PositiveFloat = 1e-3
     betas: tuple[float, float] = (0.9, 0.98)
@@ -139,6 +145,8 @@ class Recipe(Config):
 
     @model_validator(mode="after")
     def _model_can_be_built(self) -> Recipe:
+        if self.data.next_sentence and self.task != "fill":
+            raise ValueError(f"data.next_sentence (--next-sentence) is for fill, not {self.task}")
         self.model_config_for(vocabulary=8)
         return self
 
