@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from heedful.answering.classify import Classes
 from heedful.errors import CheckpointError, HeedfulError, UsageError, nearest
 from heedful.folder import is_ours, save
 from heedful.interop.ctranslate2 import Quantisation, export_ctranslate2
@@ -102,6 +103,10 @@ def _to_huggingface(trained: Trained, folder: Path) -> None:
     model, config = trained.model, trained.model.config
     layout = choose_layout(model)
     special: dict[str, Any] = {"pad_token_id": PAD, "bos_token_id": START, "eos_token_id": END}
+    if isinstance(trained.notes, Classes):
+        names = dict(enumerate(trained.notes.names))
+        special |= {"id2label": names, "label2id": {name: number for number, name in names.items()}}
+        special |= {"problem_type": "multi_label_classification"} if trained.notes.several else {}
     if config.family == "encoder_decoder":
         special |= {"decoder_start_token_id": START, "forced_eos_token_id": None}
     export_model(model, folder, layout, **special)

@@ -183,7 +183,7 @@ def prepare_labelled(
             cut = {why: writer.cut} if writer.cut else {}
             facts = {
                 "names": list(names),
-                "counts": [writer.seen[name] for name in names],
+                "counts": [writer.given[id(parts["train"])][name] for name in names],
                 "several": found.several,
                 "columns": str(found),
                 "max_length": max_length,
@@ -215,12 +215,13 @@ def _order(name: str) -> tuple[int, float, str]:
 
 
 class _Writer:
-    """Encodes rows into parts, and keeps account of what was cut off and what was seen in training."""
+    """Encodes rows into parts, and keeps account of what was cut off."""
 
     def __init__(self, tokenizer: Tokenizer, numbers: dict[str, int], room: int) -> None:
         self.tokenizer, self.numbers, self.room = tokenizer, numbers, room
         self.cut = self.first_cut = 0
-        self.seen: Counter[str] = Counter()
+        self.given: dict[int, Counter[str]] = {}
+        """How often each label was given, by part."""
 
     def write(self, rows: Iterator[Labelled], part_of: Any) -> None:
         for block in blocks(rows, lambda row: sum(map(len, row.texts))):
@@ -237,7 +238,7 @@ class _Writer:
         part.size["examples"] += 1
         if len(part.texts) < KEPT_TEXTS:
             part.texts.append(("\t".join(row.texts), LIST.join(row.labels)))
-        self.seen.update(row.labels)
+        self.given.setdefault(id(part), Counter()).update(row.labels)
         *sides, labels = part.sides
         for side, ids, length in zip(sides, texts, kept, strict=True):
             side.write(ids[:length])
