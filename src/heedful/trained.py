@@ -126,7 +126,10 @@ class Trained:
         return self.classified(texts)
 
     def classified(self, texts: Sequence[Text]) -> list[Classified]:
+        """What `classify` gives for a list."""
         self.check("classify")
+        if self.notes is None:
+            raise UsageError(f"{self.folder or 'this model'} does not say what its classes are ({NOTES})")
         return classify(self.model, self.tokenizers[0], self.notes, list(texts))
 
     def warnings(self, prompt: str) -> tuple[str, ...]:

@@ -105,7 +105,7 @@ def test_plan_counts_examples(heedful_command: Any, home: Path) -> None:
 
 
 def test_long_texts_are_read_as_far_as_it_goes_and_say_so(heedful_command: Any, home: Path) -> None:
-    long = "a lovely film " * 200
+    long = " ".join(["a lovely film"] * 200)
     done = heedful_command("classify", "model", long, cwd=home)
     assert done.stdout.startswith("good\t")
     assert "line 1: the last 346 of 600 tokens were not read" in done.stderr

@@ -80,12 +80,15 @@ class Classify(Task):
 
     def training(self, situation: Situation, model: dict[str, Any]) -> dict[str, Any]:
         """From a model, small steps that do not wash away what it knows: 5e-5 at 768 wide, more for narrower ones."""
-        shared = {"schedule": "linear", "label_smoothing": 0.0, "weight_decay": 0.01, "betas": (0.9, 0.98)}
+        shared = {"schedule": "linear", "label_smoothing": 0.0, "weight_decay": 0.01, "patience": 5}
         if situation.pretrained:
             rate = min(5e-4, 5e-5 * 768 / model["width"])
             return {**shared, "batch_tokens": 2048 if situation.gpu else 1024, "learning_rate": rate, "average": "none"}
         rate = min(1e-3, 5e-4 * (256 / model["width"]) ** 0.5)
-        return {**shared, "batch_tokens": 4096 if situation.gpu else 2048, "learning_rate": rate, "patience": 5}
+        return {**shared, "batch_tokens": 4096 if situation.gpu else 2048, "learning_rate": rate}
+
+    def implied(self, settings: dict[str, Any], data: Prepared) -> dict[str, Any]:
+        return {"max_length": data.facts["max_length"]}
 
     def most_epochs(self, situation: Situation) -> int:
         """Few from a model (Devlin 2019, A.3: two to four); many from nothing, as long as they help."""
