@@ -49,10 +49,7 @@ def doctor(
     names = tuple(name.strip() for name in columns.split(",")) if columns else ()
     how: dict[str, Any] = {"against": against, "kind": kind, "on_bad_line": on_bad_line, "columns": names}
     how["stages"] = Events(console()).stage
-    if write is None:
-        report = examine(files, **how)
-    else:
-        report = clean(files, write, **how)
+    report = examine(files, **how) if write is None else clean(files, write, **how)
     if as_json:
         typer.echo(report.to_json())
     else:
