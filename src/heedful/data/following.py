@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from heedful.data.batches import Indices
 from heedful.data.masked import MaskedBatch, MaskedBatches, framed, hidden
 from heedful.data.masking import Masking
-from heedful.data.store import Sequences
+from heedful.data.store import Ids, Sequences
 from heedful.errors import DataError
 from heedful.text.frame import Frame
 from heedful.text.tokenizer import Tokenizer
@@ -35,8 +35,7 @@ class FollowingBatches(MaskedBatches):
     def __init__(self, text: Sequences, masking: Masking, frame: Frame, **settings: Any) -> None:
         super().__init__(text, masking, frame, **settings)
         self.body = min(self.body, len(text.ids) // 4)
-        starts = np.concatenate([[0], np.flatnonzero(text.ids == frame.end) + 1])
-        self.documents = starts[starts < len(text.ids)]
+        self.documents = after_each(text.ids, frame.end)
         """Where each begins."""
         self.borders = np.setdiff1d(text.starts[:-1], self.documents)
         """Where a sentence follows another of its document."""
@@ -95,6 +94,13 @@ class FollowingBatches(MaskedBatches):
 
     def _document(self, places: Places) -> Places:
         return np.searchsorted(self.documents, places, side="right")
+
+
+def after_each(ids: Ids, end: int, at_once: int = 1 << 24) -> Places:
+    """Where something begins that follows this token, and 0; a part of the ids in memory at a time."""
+    found = [np.flatnonzero(ids[start : start + at_once] == end) + start + 1 for start in range(0, len(ids), at_once)]
+    starts = np.concatenate([np.zeros(1, np.int64), *found])
+    return starts[starts < len(ids)]
 
 
 def masked_batches(

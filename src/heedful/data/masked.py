@@ -18,6 +18,7 @@ from torch import Tensor
 from heedful.data.batches import Indices
 from heedful.data.masking import Masking
 from heedful.data.store import Sequences
+from heedful.errors import UsageError
 from heedful.shapes import Int
 from heedful.text.frame import Frame
 from heedful.text.special import PAD
@@ -50,6 +51,8 @@ class MaskedBatches:
 
     one_shape = True
     unit = "tokens"
+    around = 2
+    """Tokens of a window that are not of the text."""
 
     def __init__(
         self,
@@ -65,9 +68,10 @@ class MaskedBatches:
         self.text, self.masking, self.frame = text, masking, frame
         self.rows, self.seed, self.shuffle = rows, seed, shuffle
         self.body = min(context - self.around, len(text.ids))
-
-    around = 2
-    """Tokens of a window that are not of the text."""
+        if self.body < 1:
+            raise UsageError(
+                f"training.context is {context}: of these tokens {self.around} are special; take 16 or more"
+            )
 
     @property
     def labels(self) -> int:
