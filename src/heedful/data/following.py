@@ -74,6 +74,7 @@ class FollowingBatches(MaskedBatches):
         found = np.searchsorted(self.borders, starts + self.body - quarter, side="right") - first
         luck = (draw.random(len(starts)) * found).astype(np.int64)
         middle = starts + self.body // 2
+        middle += 2 * (self._document(middle - 1) != self._document(middle + 1))  # not where one text ends
         if not len(self.borders):
             return middle
         return np.where(found > 0, self.borders[np.minimum(first + luck, len(self.borders) - 1)], middle)

@@ -17,7 +17,7 @@ TEXT = ["The grass was green, and the sky was blue. Red wine, white bread: all w
 
 
 def filler(kind: str = "byte_bpe", top: int = 5, **settings: Any) -> Filler:
-    tokenizer = Tokenizer.train(TEXT, TokenizerConfig(kind=kind, vocabulary=320))
+    tokenizer = Tokenizer.train(TEXT, TokenizerConfig(kind=kind, vocabulary=600))
     shape = {"width": 16, "layers": 1, "heads": 2, "max_length": 32, "vocabulary": len(tokenizer) + 2}
     model = heedful.build("laptop-reader", **shape, **settings).eval()
     return Filler(model, tokenizer, top=top)

@@ -62,7 +62,7 @@ def test_rows_are_full_and_half_of_the_second_texts_come_from_another_document()
 
 
 def test_texts_are_cut_between_sentences_and_both_kinds_begin_where_some_window_was_cut() -> None:
-    given = batches()
+    given = batches(context=60, tokens=60 * 8)
     borders = set(given.borders.tolist())
     assert borders == set(corpus().starts[:-1].tolist()) - set(given.documents.tolist())
     draw = np.random.default_rng(0)
