@@ -102,7 +102,7 @@ class Classify(Task):
         summary as the first, unless that one was trained to be it."""
         if body.family == "decoder":
             return {"pooling": "last"}
-        return {"pooling": "first" if "next_sentence" in body.tasks else "mean"}
+        return {"pooling": "first" if "next_sentence" in getattr(body, "tasks", ()) else "mean"}
 
     def afresh(self, start: Trained, data: Prepared) -> tuple[str, ...]:
         """A head for other classes, though there be as many."""
