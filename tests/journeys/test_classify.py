@@ -261,11 +261,12 @@ def test_a_few_texts_teach_a_trained_encoder_more_than_an_untrained_one(corpora:
     (tmp_path / "train.tsv").write_text("\n".join([lines[0], *lines[1::67][:1000]]) + "\n")
     dev = (str(corpora / "sst2" / "dev.tsv"),)
     accuracy = {}
-    for name, start in (("minilm", str(package.get_model_path())), ("scratch", None)):
+    for name, start, steps in (("minilm", str(package.get_model_path()), 60), ("scratch", None, 300)):
         model = heedful.train(
-            "classify", tmp_path / "train.tsv", valid=dev, out=str(tmp_path / name), start_from=start, seconds=120,
+            "classify", tmp_path / "train.tsv", valid=dev, out=str(tmp_path / name), start_from=start, steps=steps,
             device="cpu",
         )  # fmt: skip
         found = json.loads((Path(str(model.folder)) / "metrics.jsonl").read_text().splitlines()[-1])
         accuracy[name] = found["scores"]["accuracy"]
-    assert accuracy["minilm"] > 0.8 > accuracy["scratch"]
+    assert accuracy["minilm"] > 0.75
+    assert accuracy["minilm"] > accuracy["scratch"] + 0.1
