@@ -64,7 +64,7 @@ class Fill(Task):
 
     def vocabulary(self, characters: int) -> int:
         """More than a writer's: the output layer sees few tokens, and a gap is one token, best a whole word."""
-        return grown_vocabulary(16, characters)
+        return grown_vocabulary(12, characters)
 
     def model(self, situation: Situation) -> dict[str, Any]:
         if situation.recurrent:
