@@ -126,7 +126,10 @@ class Trained:
         return self.classified(texts)
 
     def classified(self, texts: Sequence[Text]) -> list[Classified]:
+        """What `classify` gives for a list."""
         self.check("classify")
+        if self.notes is None:
+            raise UsageError(f"{self.folder or 'this model'} does not say what its classes are ({NOTES})")
         return classify(self.model, self.tokenizers[0], self.notes, list(texts))
 
     def warnings(self, prompt: str) -> tuple[str, ...]:
@@ -212,6 +215,13 @@ def task_of(config: ModelConfig) -> str:
     return "translate" if config.family.endswith("encoder_decoder") else "generate"
 
 
+def find_notes(folder: Path, config: ModelConfig) -> Config | None:
+    """What its task keeps beside a model; of one that came without, what is usual."""
+    kept = KEPT.get(task_of(config))
+    found: Config | None = None if kept is None else kept.stored(folder / NOTES)
+    return Classes.usual(folder, config) if kept is Classes and found is None else found
+
+
 def load(folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") -> Trained:
     """What is in a model folder, ours or in a Hugging Face layout, ready to use."""
     path = Path(folder)
@@ -222,6 +232,6 @@ def load(folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") 
         "alignment": Alignment.stored(path / alignment.FILE),
         "confidence": Confidence.stored(path / confidence.FILE),
         "reading": Reading.stored(path / reading.FILE),
-        "notes": KEPT[task].stored(path / NOTES) if (task := task_of(model.config)) in KEPT else None,
+        "notes": find_notes(path, model.config),
     }
     return Trained(model, tokenizers, path, **found)
