@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from heedful.cli.app import app
+from heedful.cli.classify import classify
 from heedful.cli.demo import demo
 from heedful.cli.doctor import doctor
 from heedful.cli.evaluate import evaluate
 from heedful.cli.export import export
+from heedful.cli.fill import fill
 from heedful.cli.generate import generate
 from heedful.cli.import_ import import_
 from heedful.cli.plan import plan
 from heedful.cli.train import train
 from heedful.cli.translate import translate
 
-for command in (demo, doctor, plan, train, evaluate, translate, generate, export):
+for command in (demo, doctor, plan, train, evaluate, translate, generate, fill, classify, export):
     app.command()(command)
 app.command("import")(import_)

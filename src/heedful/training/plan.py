@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -27,6 +27,7 @@ from heedful.training.machine import (
 from heedful.training.pace import Pace, measure, numbers_in, spread
 from heedful.training.recipe import Recipe, TrainingRecipe
 from heedful.training.rehearsal import Rehearsal, rehearse
+from heedful.training.start import told
 from heedful.training.tasks import find
 from heedful.training.tasks.task import VALID_TOKENS
 
@@ -77,6 +78,10 @@ class Forecast:
     seconds_per_evaluation: float
     timing: str
     """measured: on a few real steps; estimated: from the operations and the machine's speed."""
+    unit: str = "tokens"
+    """What the labels are."""
+    start: dict[str, Any] | None = None
+    """What is taken over from another model, what is new, what is left over."""
 
     @property
     def peak_memory(self) -> int:
@@ -126,14 +131,17 @@ class Forecast:
         memory = ", ".join(f"{name} {size(number)}" for name, number in self.memory.items() if number)
         rows = {
             "parameters": f"{sum(self.parameters.values()):,}",
-            "a step": f"{self.labels:,.0f} tokens to predict, {operations(self.flops)}",
+            "a step": f"{self.labels:,.0f} {self.unit} to predict, {operations(self.flops)}",
             "memory": f"{size(self.peak_memory)} at most, of {size(self.available)} on {self.device}: {memory}",
             "time": f"{duration(self.seconds)}: {self.steps:,} steps of {self.seconds_per_step:.3g} s and "
             f"{self.evaluations} evaluations of {self.seconds_per_evaluation:.3g} s ({self.timing})",
             "disk": f"{size(self.checkpoint)} for the model, {size(self.disk)} with all that resuming needs",
         }
+        if self.start:
+            rows = {"start": told(self.start), **rows}
         lines = [f"{name:<12}{value}" for name, value in rows.items()]
-        lines[1:1] = [f"{'':<12}{line}" for line in str(Count(self.parameters)).splitlines()[:-1]]
+        at = 1 + list(rows).index("parameters")
+        lines[at:at] = [f"{'':<12}{line}" for line in str(Count(self.parameters)).splitlines()[:-1]]
         return "\n".join(lines if self.fits else [*lines, f"{'':<12}this will not fit: {REMEDY}"])
 
     def to_json(self) -> str:
@@ -181,6 +189,7 @@ def forecast(recipe: Recipe, data: Prepared, config: ModelConfig, device: torch.
         seconds_per_step=pace.step,
         seconds_per_evaluation=pace.evaluation + checkpoint / SAVED_PER_SECOND,
         timing="estimated" if pace.peak is None else "measured",
+        unit=lesson.train.unit,
     ).for_run(recipe.training)
 
 
@@ -250,7 +259,7 @@ def compare(forecast: Forecast, fact: Fact) -> list[Row]:
     pairs: dict[str, tuple[float, float]] = {
         "peak memory": (forecast.peak_memory, fact.peak_memory),
         "time": (seconds, fact.seconds),
-        "tokens per second": (forecast.labels * fact.steps / seconds, fact.labels / fact.seconds),
+        f"{forecast.unit} per second": (forecast.labels * fact.steps / seconds, fact.labels / fact.seconds),
     }
     return [Row(name, said, seen, seen / said) for name, (said, seen) in pairs.items()]
 
