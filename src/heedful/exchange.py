@@ -10,15 +10,17 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
+import torch
+
 from heedful.errors import CheckpointError, HeedfulError, UsageError, nearest
-from heedful.folder import load_model, save
+from heedful.folder import is_ours, save
 from heedful.interop.ctranslate2 import Quantisation, export_ctranslate2
 from heedful.interop.huggingface import choose_layout, export_model
 from heedful.interop.onnx import export_onnx
 from heedful.interop.renumber import our_order, renumbered, renumbered_tokenizer, their_roles
 from heedful.interop.tokenizers import export_tokenizer, import_tokenizer
 from heedful.text.special import END, NEVER_WRITTEN, PAD, SPECIAL_TOKENS, START
-from heedful.trained import TARGET_TOKENIZER, TOKENIZER, Trained, load
+from heedful.trained import NOTES, TARGET_TOKENIZER, TOKENIZER, Trained, load
 
 FORMATS = ("huggingface", "ctranslate2", "onnx")
 TARGET = "target"
@@ -54,15 +56,38 @@ def export(
 
 
 def import_folder(theirs: str | os.PathLike[str], folder: str | os.PathLike[str]) -> Trained:
-    """A model folder of ours from one in a Hugging Face layout.
+    """A model folder of ours from one in a Hugging Face layout."""
+    trained = _imported(Path(theirs))
+    trained.folder = Path(folder)
+    with _new(Path(folder)) as aside:
+        save(trained.model, aside)
+        _copy_tokenizers(trained, aside)
+        if trained.notes is not None:
+            (aside / NOTES).write_text(trained.notes.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    return trained
 
-    A model that writes gets our ids for its special tokens, since every search here knows them by these.
+
+def load_ours(folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") -> Trained:
+    """What is in a model folder, with our special tokens wherever it comes from: what training and asking need.
+
+    `load` leaves a stranger's ids as they are.
     """
-    source = Path(theirs)
-    model = load_model(source)
+    path = Path(folder)
+    if is_ours(path):
+        return load(path, device=device)
+    found = _imported(path)
+    found.model.to(device)
+    return found
+
+
+def _imported(source: Path) -> Trained:
+    """From a Hugging Face layout, with our ids for its special tokens: all that reads or writes here knows them by
+    these."""
+    found = load(source)
+    model = found.model
     places = [file for file in (source / TOKENIZER, source / TARGET / TOKENIZER) if file.is_file()]
     tokenizers = [import_tokenizer(file) for file in places]
-    if tokenizers and model.config.family != "encoder":
+    if tokenizers:
         roles = their_roles(source, tokenizers[0])
         if roles != list(range(len(SPECIAL_TOKENS))):
             if len(tokenizers) > 1 or model.config.target_vocabulary:
@@ -70,11 +95,7 @@ def import_folder(theirs: str | os.PathLike[str], folder: str | os.PathLike[str]
             order = our_order(roles, model.config.vocabulary)
             model = renumbered(model, order, roles[START])
             tokenizers = [renumbered_tokenizer(tokenizers[0], order)]
-    trained = Trained(model, tuple(tokenizers), Path(folder))
-    with _new(Path(folder)) as aside:
-        save(model, aside)
-        _copy_tokenizers(trained, aside)
-    return trained
+    return Trained(model, tuple(tokenizers), source, notes=found.notes)
 
 
 def _to_huggingface(trained: Trained, folder: Path) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from heedful.answering.classify import Classes, Classified, Text, classify
+from heedful.config import Config
 from heedful.errors import UsageError
 from heedful.folder import load_model
 from heedful.generation import reading
@@ -28,11 +30,24 @@ from heedful.generation.writer import Writer, prompt_warnings
 from heedful.inspection import alignment, confidence
 from heedful.inspection.alignment import Alignment, align, usual_alignment
 from heedful.inspection.confidence import Confidence
+from heedful.models.config import ModelConfig
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.words import cut_text, cut_tokens
 
 TOKENIZER, TARGET_TOKENIZER = "tokenizer.json", "target_tokenizer.json"
-KINDS = {"translate": "a translator", "generate": "a language model", "encode": "an encoder"}
+NOTES = "task.json"
+KINDS = {
+    "translate": "a translator",
+    "generate": "a language model",
+    "encode": "an encoder",
+    "fill": "a masked language model",
+    "classify": "a classifier",
+    "answer": "a model that answers questions",
+}
+HEADS = {"sequence_class": "classify", "answer_span": "answer", "masked_token": "fill"}
+"""The task of a model with this head; of several, the first here."""
+KEPT: dict[str, type[Config]] = {"classify": Classes}
+"""What a task keeps beside its model, in task.json: the names of classes, say."""
 
 
 class Trained:
@@ -47,9 +62,12 @@ class Trained:
         alignment: Alignment | None = None,
         confidence: Confidence | None = None,
         reading: Reading | None = None,
+        notes: Any = None,
     ) -> None:
         self.model, self.tokenizers, self.folder = model, tokenizers, folder
         self.alignment, self.confidence, self.reading = alignment, confidence, reading
+        self.notes = notes
+        """What its task keeps beside the model: see KEPT."""
         self.engines = Engines(model, tokenizers, folder)
 
     @property
@@ -59,9 +77,8 @@ class Trained:
 
     @property
     def task(self) -> str:
-        """What it was made for: translate, generate or (an encoder) neither yet."""
-        family: str = self.model.config.family
-        return {"encoder": "encode"}.get(family, "translate" if family.endswith("encoder_decoder") else "generate")
+        """What it was made for, by its heads or else its family; an encoder without heads can only encode."""
+        return task_of(self.model.config)
 
     def translate(self, texts: str | Sequence[str], *, progress: Progress = unwatched, **options: Any) -> Any:
         """A text for a text, a list for a list. Options are those of `Decoding`: beam, length_penalty, …"""
@@ -101,6 +118,16 @@ class Trained:
             raise UsageError("a beam decides at the end, and several answers would be mixed: one text streams, no more")
         tokens = searching.stream(self.tokenizers[0].encode([prompt])[0])
         return until(spelt(tokens, self.tokenizers[0], after=prompt), searching.decoding.stop)
+
+    def classify(self, texts: Text | Sequence[Text]) -> Any:
+        """What a text is, with the probability of each class; a list for a list. Two texts judged together: a tuple."""
+        if isinstance(texts, str | tuple):
+            return self.classified([texts])[0]
+        return self.classified(texts)
+
+    def classified(self, texts: Sequence[Text]) -> list[Classified]:
+        self.check("classify")
+        return classify(self.model, self.tokenizers[0], self.notes, list(texts))
 
     def warnings(self, prompt: str) -> tuple[str, ...]:
         """What the model will not see, or not understand, of a prompt."""
@@ -175,6 +202,16 @@ class Trained:
         return Searching(self.model, decoding, rules, beam, self.engines.choose(decoding, rules))
 
 
+def task_of(config: ModelConfig) -> str:
+    """What a model of this configuration is for."""
+    for head, task in HEADS.items():
+        if head in getattr(config, "tasks", ()):
+            return task
+    if config.family == "encoder":
+        return "encode"
+    return "translate" if config.family.endswith("encoder_decoder") else "generate"
+
+
 def load(folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") -> Trained:
     """What is in a model folder, ours or in a Hugging Face layout, ready to use."""
     path = Path(folder)
@@ -185,5 +222,6 @@ def load(folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") 
         "alignment": Alignment.stored(path / alignment.FILE),
         "confidence": Confidence.stored(path / confidence.FILE),
         "reading": Reading.stored(path / reading.FILE),
+        "notes": KEPT[task].stored(path / NOTES) if (task := task_of(model.config)) in KEPT else None,
     }
     return Trained(model, tokenizers, path, **found)

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 
 def evaluate(
     model: Annotated[Path, typer.Argument(help="A model folder.")],
-    files: Annotated[list[Path], typer.Argument(help="Held-out text: two aligned files or a table; or running text.")],
+    files: Annotated[list[Path], typer.Argument(help="Held-out text: as for training.")],
     beam: Annotated[int, typer.Option(min=1, help="Texts kept in mind while translating; 1: greedy.")] = 4,
     length_penalty: Annotated[float, typer.Option(min=0.0, help="0 favours short translations, 1 is neutral.")] = 1.0,
+    columns: Annotated[
+        str | None, typer.Option(help="Columns of texts and labels, as review,stars; default: the usual names.")
+    ] = None,
     on_bad_line: Annotated[
         Literal["fail", "skip"], typer.Option(help="Stop at a line that cannot be read, or leave it out.")
     ] = "fail",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Score MODEL on FILES: BLEU with its signature and interval, chrF, exact match, perplexity, bits per byte; hidden
-    words found again."""
+    """Score MODEL on FILES, as its task is scored.
+
+    BLEU with its signature and interval, chrF, exact match; perplexity, bits per byte; accuracy with its interval, F1,
+    calibration error; hidden words found again; exact match and F1 of answers.
+    """
     from heedful.trained import load
     from heedful.training.events import Events, console
     from heedful.training.machine import pick_device
@@ -29,11 +35,16 @@ def evaluate(
 
     trained = load(model, device=pick_device(device))
     shown = Events(console()).stage
-    scores = judge(trained, files, beam=beam, length_penalty=length_penalty, on_bad_line=on_bad_line, stages=shown)
+    how: dict[str, Any] = {"on_bad_line": on_bad_line, "stages": shown}
+    if trained.task == "translate":
+        how |= {"beam": beam, "length_penalty": length_penalty}
+    if columns:
+        how["columns"] = tuple(name.strip() for name in columns.split(","))
+    scores = judge(trained, files, **how)
     if as_json:
         typer.echo(json.dumps(scores, indent=2))
         return
-    plain = {name: value for name, value in scores.items() if not isinstance(value, dict)}
+    plain = {name: value for name, value in scores.items() if not isinstance(value, dict | list)}
     wide = max(map(len, plain))
     for name, value in plain.items():
         typer.echo(f"{name.replace('_', ' '):<{wide}}  {f'{value:.4f}' if isinstance(value, float) else value}")

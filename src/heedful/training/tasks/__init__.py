@@ -30,6 +30,8 @@ TASKS = {
     "translate": Door("two aligned files, or one table", by_twos=True),
     "generate": Door("running text"),
     "fill": Door("running text"),
+    "classify": Door("a table of texts and labels"),
+    "answer": Door("questions about passages: SQuAD .json, .jsonl, .csv"),
 }
 
 
