@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 
+from heedful.answering.answer import Answered, Answerer, Answering, named, usual_answering
 from heedful.answering.classify import Classes, Classified, Text, classify
 from heedful.config import Config
+from heedful.data.questions import Question
 from heedful.errors import UsageError
 from heedful.folder import load_model
 from heedful.generation import reading
@@ -46,7 +48,7 @@ KINDS = {
 }
 HEADS = {"sequence_class": "classify", "answer_span": "answer", "masked_token": "fill"}
 """The task of a model with this head; of several, the first here."""
-KEPT: dict[str, type[Config]] = {"classify": Classes}
+KEPT: dict[str, type[Config]] = {"classify": Classes, "answer": Answering}
 """What a task keeps beside its model, in task.json: the names of classes, say."""
 
 
@@ -128,6 +130,29 @@ class Trained:
     def classified(self, texts: Sequence[Text]) -> list[Classified]:
         self.check("classify")
         return classify(self.model, self.tokenizers[0], self.notes, list(texts))
+
+    def answer(self, question: str, passage: str, **options: Any) -> Answered:
+        """The stretch of a passage that answers a question. Options: top, threshold, stride."""
+        (found,) = self.answers([(question, passage)], **options)
+        return found
+
+    def answers(self, pairs: Sequence[tuple[str, str]], **options: Any) -> list[Answered]:
+        """The same for many questions, each with its passage."""
+        return self._answerer(**options).answer(pairs)
+
+    def answer_all(self, asked: Iterable[Question], **options: Any) -> Iterator[Answered]:
+        """The same for a stream of questions, in order and under their names, as soon as a few are done."""
+        answerer = self._answerer(**options)
+        for window in windows(asked):
+            found = answerer.answer([(each.question, each.passage) for each in window])
+            yield from named(found, [each.id for each in window])
+
+    def _answerer(self, *, top: int = 1, threshold: float | None = None, stride: int | None = None) -> Answerer:
+        self.check("answer")
+        how: Answering = self.notes or usual_answering(self.model.config)
+        said = {"threshold": threshold, "stride": stride}
+        how = how.with_changes(**{name: value for name, value in said.items() if value is not None})
+        return Answerer(self.model, self.tokenizers[0], how, top=top)
 
     def warnings(self, prompt: str) -> tuple[str, ...]:
         """What the model will not see, or not understand, of a prompt."""

@@ -67,7 +67,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Answered:
     """What a passage says to a question."""
 
     question: str
@@ -139,7 +139,7 @@ class Answerer:
         self.model, self.tokenizer, self.how, self.top = model, tokenizer, how, top
         self.frame = Frame.of(tokenizer)
 
-    def answer(self, pairs: Sequence[tuple[str, str]]) -> list[Answer]:
+    def answer(self, pairs: Sequence[tuple[str, str]]) -> list[Answered]:
         """For each question and passage, in order."""
         return self.find([self.read(question, passage) for question, passage in pairs])
 
@@ -147,7 +147,7 @@ class Answerer:
         """Both as tokens."""
         return read(question, passage, self.tokenizer, self.how)
 
-    def find(self, asked: Sequence[Asked]) -> list[Answer]:
+    def find(self, asked: Sequence[Asked]) -> list[Answered]:
         """The same for what has been read before. Windows of like length share batches."""
         rows = [(number, window) for number, each in enumerate(asked) for window in each.windows]
         sizes = [window.last - window.first + len(asked[number].tokens) + AROUND for number, window in rows]
@@ -175,9 +175,9 @@ class Answerer:
             for row, begin, end in zip(found, begins, ends, strict=True)
         ]
 
-    def _answer(self, asked: Asked, table: Table) -> Answer:
+    def _answer(self, asked: Asked, table: Table) -> Answered:
         spans, nothing = table.best(self.top, may_fail=self.how.threshold is not None)
-        return Answer(asked.question, spans, self.how.threshold, nothing)
+        return Answered(asked.question, spans, self.how.threshold, nothing)
 
 
 Scores = NDArray[np.float64]
@@ -232,6 +232,6 @@ def _batches(sizes: Sequence[int], budget: int) -> Iterator[list[int]]:
         yield batch
 
 
-def named(answers: Sequence[Answer], names: Sequence[str]) -> Iterator[Answer]:
+def named(answers: Sequence[Answered], names: Sequence[str]) -> Iterator[Answered]:
     """The answers with the names of their questions."""
     return (replace(answer, id=name) for answer, name in zip(answers, names, strict=True))

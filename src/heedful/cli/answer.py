@@ -16,7 +16,7 @@ from heedful.cli.streams import Notes, answers_to, lines_of, progress
 from heedful.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from heedful.answering.answer import Answer
+    from heedful.answering.answer import Answered
     from heedful.data.lines import Watch
     from heedful.data.questions import Question
 
@@ -64,7 +64,7 @@ def answer(
     notes.close()
 
 
-def plain(answer: Answer) -> str:
+def plain(answer: Answered) -> str:
     """The words, their place, the score and the probability."""
     if answer.best is None:
         return f"{NOTHING}\t\t{-answer.spans[0].score:.2f}\t{answer.nothing:.1%}"

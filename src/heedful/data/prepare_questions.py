@@ -8,7 +8,7 @@ from pathlib import Path
 
 from heedful.data.lines import Fault, OnBadLine, Watch, drop
 from heedful.data.parts import KEPT_TEXTS, Part, Prepared, finish, named_store, new_parts, opened
-from heedful.data.prepare import learn
+from heedful.data.prepare import learn_tokenizer
 from heedful.data.questions import Question, scan_questions
 from heedful.data.sources import Files, is_held_out, size_on_disk, usable
 from heedful.data.spans import Passage, Windows
@@ -51,7 +51,7 @@ def learn_from_questions(
                     yield (passage := asked.passage)
                 yield asked.question
 
-    return learn(texts, files, config, share, stages)
+    return learn_tokenizer(texts, files, config, share, stages)
 
 
 def prepare_questions(

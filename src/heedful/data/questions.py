@@ -11,13 +11,14 @@ An answer is a stretch of its passage, known by its text and the character it st
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from heedful.data.lines import MAX_LINE, Fault, Watch, read_whole, scan_lines
 from heedful.data.sources import Files, text_files
-from heedful.data.tables import check_string, kind_of, scan_table, table_columns
+from heedful.data.tables import TABLES, check_string, kind_of, scan_table, table_columns
 from heedful.errors import DataError
 
 PASSAGE = ("passage", "context")
@@ -218,3 +219,38 @@ def _cells(path: Path, limit: int, watch: Watch | None) -> Iterator[tuple[int, d
 
 def _is_json(path: Path) -> bool:
     return any(suffix.lower() == ".json" for suffix in path.suffixes[-2:])
+
+
+def asks_questions(path: Path) -> bool:
+    """Whether a file looks as if it held questions about passages."""
+    if path.is_dir() or _is_json(path):
+        return _is_json(path)
+    there = table_columns(path) if kind_of(path) in TABLES else []
+    return "question" in there and any(name in there for name in PASSAGE)
+
+
+def spelt_out(questions: Sequence[Question], path: Path) -> Iterator[str]:
+    """The questions as a file of this name would have them; a table has one answer to each."""
+    if _is_json(path):
+        grouped = groupby(questions, key=lambda asked: asked.passage)
+        paragraphs = [{"context": passage, "qas": [_as_squad(asked) for asked in group]} for passage, group in grouped]
+        article = {"title": path.name.partition(".")[0], "paragraphs": paragraphs}
+        yield json.dumps({"version": "v2.0", "data": [article]}, ensure_ascii=False) + "\n"
+    elif kind_of(path) == "jsonl":
+        for asked in questions:
+            yield json.dumps({"passage": asked.passage, **_as_squad(asked)}, ensure_ascii=False) + "\n"
+    else:
+        between = "\t" if kind_of(path) == "tsv" else ","
+        for cells in (("id", "passage", "question", "answer", "answer_start"), *map(_as_cells, questions)):
+            quoted = cells if between == "\t" else ['"' + cell.replace('"', '""') + '"' for cell in cells]
+            yield between.join(quoted) + "\n"
+
+
+def _as_squad(asked: Question) -> dict[str, Any]:
+    answers = [{"text": text, "answer_start": start} for text, start in asked.answers]
+    return {"id": asked.id, "question": asked.question, "answers": answers, "is_impossible": not answers}
+
+
+def _as_cells(asked: Question) -> tuple[str, ...]:
+    text, start = asked.answers[0] if asked.answers else ("", "")
+    return asked.id, asked.passage, asked.question, text, str(start)

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -137,7 +138,7 @@ def best_threshold(judged: Sequence[Judged], by: str = "f1") -> tuple[float, flo
     return float(totals[best] / len(judged)), float((above + below) / 2 if best else above)
 
 
-def _interval(values: np.ndarray[Any, Any]) -> tuple[float, float]:
+def _interval(values: NDArray[np.float64]) -> tuple[float, float]:
     """Bootstrap over questions, seeded: the same answers give the same ends."""
     draw = np.random.default_rng(0)
     means = [values[draw.integers(len(values), size=len(values))].mean() for _ in range(SAMPLES)]

@@ -84,7 +84,7 @@ def test_scores_with_unanswerable_questions_are_the_second_editions() -> None:
 
 def test_the_best_threshold_is_the_best_of_all_thresholds() -> None:
     best, threshold = best_threshold(SOME)
-    tried = {answer_scores(SOME, cut).f1 for cut in (-9, -1.5, -0.5, 1.5, 2.5, 4, 9)}
+    tried = {answer_scores(SOME, cut).f1 for cut in (-9.0, -1.5, -0.5, 1.5, 2.5, 4.0, 9.0)}
     assert best == pytest.approx(max(tried))
     assert answer_scores(SOME, threshold).f1 == pytest.approx(best)
 

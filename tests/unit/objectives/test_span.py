@@ -32,6 +32,7 @@ def whole() -> SpanBatch:
     return source.batch(0, indices)
 
 
+@torch.no_grad()
 def test_the_loss_is_minus_the_log_probability_of_start_and_end_among_start_and_passage() -> None:
     reader, batch = model(), whole()
     start, end = reader.read_out("answer_span", reader(batch.tokens, batch.lengths, segments=segments(batch)))

@@ -89,14 +89,7 @@ class Answer(Task):
         return {"tasks": ("answer_span",)}
 
     def implied(self, settings: dict[str, Any], data: Prepared) -> dict[str, Any]:
-        """Positions for a window; a model to begin with may have fewer."""
-        longest, model = settings["data"].get("max_length", USUAL_WINDOW), settings["model"]
-        if model.get("positions") == "learned" and model.get("max_length", longest) < longest:
-            most = model["max_length"]
-            raise UsageError(
-                f"windows of data.max_length={longest} tokens are more than the {most} positions there are"
-            )
-        return {"max_length": longest}
+        return {"max_length": settings["data"].get("max_length", USUAL_WINDOW)}
 
     def notes(self, recipe: Recipe, data: Prepared) -> Answering:
         return answering(windows_of(recipe), data)
