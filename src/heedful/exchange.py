@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from heedful.answering.classify import Classes
 from heedful.errors import CheckpointError, HeedfulError, UsageError, nearest
 from heedful.folder import is_ours, save
 from heedful.interop.ctranslate2 import Quantisation, export_ctranslate2
@@ -68,10 +69,7 @@ def import_folder(theirs: str | os.PathLike[str], folder: str | os.PathLike[str]
 
 
 def load_ours(folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") -> Trained:
-    """What is in a model folder, with our special tokens wherever it comes from: what training and asking need.
-
-    `load` leaves a stranger's ids as they are.
-    """
+    """What is in a model folder, as `heedful import` would make it ours: what training and asking need."""
     path = Path(folder)
     if is_ours(path):
         return load(path, device=device)
@@ -81,13 +79,16 @@ def load_ours(folder: str | os.PathLike[str], *, device: str | torch.device = "c
 
 
 def _imported(source: Path) -> Trained:
-    """From a Hugging Face layout, with our ids for its special tokens: all that reads or writes here knows them by
-    these."""
+    """From a Hugging Face layout.
+
+    A model that writes gets our ids for its special tokens, since every search here knows them by these; an encoder's
+    are known by their names (`text.frame`).
+    """
     found = load(source)
     model = found.model
     places = [file for file in (source / TOKENIZER, source / TARGET / TOKENIZER) if file.is_file()]
     tokenizers = [import_tokenizer(file) for file in places]
-    if tokenizers:
+    if tokenizers and model.config.family != "encoder":
         roles = their_roles(source, tokenizers[0])
         if roles != list(range(len(SPECIAL_TOKENS))):
             if len(tokenizers) > 1 or model.config.target_vocabulary:
@@ -102,6 +103,10 @@ def _to_huggingface(trained: Trained, folder: Path) -> None:
     model, config = trained.model, trained.model.config
     layout = choose_layout(model)
     special: dict[str, Any] = {"pad_token_id": PAD, "bos_token_id": START, "eos_token_id": END}
+    if isinstance(trained.notes, Classes):
+        names = dict(enumerate(trained.notes.names))
+        special |= {"id2label": names, "label2id": {name: number for number, name in names.items()}}
+        special |= {"problem_type": "multi_label_classification"} if trained.notes.several else {}
     if config.family == "encoder_decoder":
         special |= {"decoder_start_token_id": START, "forced_eos_token_id": None}
     export_model(model, folder, layout, **special)

@@ -12,6 +12,7 @@ import torch
 
 from heedful.answering.answer import Answered, Answerer, Answering, named, usual_answering
 from heedful.answering.classify import Classes, Classified, Text, classify
+from heedful.answering.fill import Filled, Filler
 from heedful.config import Config
 from heedful.data.questions import Question
 from heedful.errors import UsageError
@@ -20,7 +21,6 @@ from heedful.generation import reading
 from heedful.generation.answers import Continuation, Translation
 from heedful.generation.engine import FIRST_WINDOW, WINDOW, Progress, make_rules, unwatched, windows
 from heedful.generation.engines import Engines, Searching
-from heedful.generation.filling import Filled, Filler
 from heedful.generation.generate import reach
 from heedful.generation.glossary import Glossary
 from heedful.generation.options import Decoding, for_prompts
@@ -128,7 +128,10 @@ class Trained:
         return self.classified(texts)
 
     def classified(self, texts: Sequence[Text]) -> list[Classified]:
+        """What `classify` gives for a list."""
         self.check("classify")
+        if self.notes is None:
+            raise UsageError(f"{self.folder or 'this model'} does not say what its classes are ({NOTES})")
         return classify(self.model, self.tokenizers[0], self.notes, list(texts))
 
     def answer(self, question: str, passage: str, **options: Any) -> Answered:
@@ -237,6 +240,13 @@ def task_of(config: ModelConfig) -> str:
     return "translate" if config.family.endswith("encoder_decoder") else "generate"
 
 
+def find_notes(folder: Path, config: ModelConfig) -> Config | None:
+    """What its task keeps beside a model; of one that came without, what is usual."""
+    kept = KEPT.get(task_of(config))
+    found: Config | None = None if kept is None else kept.stored(folder / NOTES)
+    return Classes.usual(folder, config) if kept is Classes and found is None else found
+
+
 def load(folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") -> Trained:
     """What is in a model folder, ours or in a Hugging Face layout, ready to use."""
     path = Path(folder)
@@ -247,6 +257,6 @@ def load(folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") 
         "alignment": Alignment.stored(path / alignment.FILE),
         "confidence": Confidence.stored(path / confidence.FILE),
         "reading": Reading.stored(path / reading.FILE),
-        "notes": KEPT[task].stored(path / NOTES) if (task := task_of(model.config)) in KEPT else None,
+        "notes": find_notes(path, model.config),
     }
     return Trained(model, tokenizers, path, **found)

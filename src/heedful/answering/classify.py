@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,14 +13,13 @@ import torch
 from pydantic import Field, PositiveInt
 
 from heedful.config import Config
-from heedful.data.classes import padded
-from heedful.data.store import Ids
+from heedful.data.classes import Row, framed, padded
 from heedful.data.tables import LIST
 from heedful.errors import UsageError
 from heedful.objectives.classification import class_logits
 from heedful.objectives.objective import to_device
 from heedful.shapes import Float
-from heedful.text.frames import frame_for, room, shortened
+from heedful.text.frame import frame_for, room, shortened
 from heedful.text.tokenizer import Tokenizer
 
 BATCH_TOKENS = 4096
@@ -26,7 +27,6 @@ LIKELY = 0.5
 """From here on a label is given, where a text may have several."""
 
 Text = str | tuple[str, ...]
-Row = tuple[Ids, Ids]
 
 
 class Classes(Config):
@@ -39,6 +39,15 @@ class Classes(Config):
     """Judged together."""
     max_length: PositiveInt
     """Tokens it reads at once, special ones included."""
+
+    @classmethod
+    def usual(cls, folder: Path, config: Any) -> Classes:
+        """Those of a model that came without: as a Hugging Face config.json names them, or by number."""
+        described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        called = described.get("id2label") or {}
+        names = tuple(str(called.get(str(number), number)) for number in range(config.classes))
+        several = described.get("problem_type") == "multi_label_classification"
+        return cls(names=names, several=several, max_length=config.max_length)
 
 
 @dataclass(frozen=True)
@@ -84,8 +93,8 @@ def classify(model: Any, tokenizer: Tokenizer, classes: Classes, texts: Sequence
     parts = [apart(texts[place], classes.texts) for place in real]
     found: list[Classified] = [Classified(text, (), classes.several) for text in texts]
     if real:
-        framed, warnings = framed_rows(model, tokenizer, classes, parts)
-        said = class_probabilities(model, framed, several=classes.several).tolist()
+        rows, warnings = framed_rows(model, tokenizer, classes, parts)
+        said = class_probabilities(model, rows, several=classes.several).tolist()
         for place, row, words in zip(real, said, warnings, strict=True):
             found[place] = Classified(texts[place], ranked(classes.names, row), classes.several, words)
     return found
@@ -104,13 +113,13 @@ def framed_rows(
     model: Any, tokenizer: Tokenizer, classes: Classes, texts: Sequence[tuple[str, ...]]
 ) -> tuple[list[Row], list[tuple[str, ...]]]:
     """Texts as the model reads them, and for each what it will not see."""
-    frame = frame_for(model.config.family)
+    frame = frame_for(model.config.family, tokenizer)
     columns = [tokenizer.encode(list(side)) for side in zip(*texts, strict=True)]
     most, rows, warnings = room(classes.max_length, classes.texts), [], []
     for parts in zip(*columns, strict=True):
         kept = shortened([len(ids) for ids in parts], most)
         over = sum(map(len, parts)) - sum(kept)
-        rows.append(frame.around([ids[:length] for ids, length in zip(parts, kept, strict=True)]))
+        rows.append(framed(frame, [ids[:length] for ids, length in zip(parts, kept, strict=True)]))
         warnings.append((f"the last {over:,} of {over + sum(kept):,} tokens were not read",) if over else ())
     return rows, warnings
 

@@ -34,6 +34,9 @@ def doctor(
         list[Path] | None,
         typer.Option(metavar="FILE", help="A held-out file to look for in these; repeat it for each file."),
     ] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="Columns of texts and labels, as review,stars; default: the usual names.")
+    ] = None,
     kind: Annotated[
         Literal["auto", "pairs", "text", "labelled", "questions"],
         typer.Option("--as", help="Read as pairs, text, labelled texts or questions, whatever the names say."),
@@ -43,11 +46,10 @@ def doctor(
     from heedful.data.doctor import clean, examine
     from heedful.training.events import Events, console
 
-    stages = Events(console()).stage
-    if write is None:
-        report = examine(files, against=against, kind=kind, on_bad_line=on_bad_line, stages=stages)
-    else:
-        report = clean(files, write, against=against, kind=kind, on_bad_line=on_bad_line, stages=stages)
+    names = tuple(name.strip() for name in columns.split(",")) if columns else ()
+    how: dict[str, Any] = {"against": against, "kind": kind, "on_bad_line": on_bad_line, "columns": names}
+    how["stages"] = Events(console()).stage
+    report = examine(files, **how) if write is None else clean(files, write, **how)
     if as_json:
         typer.echo(report.to_json())
     else:

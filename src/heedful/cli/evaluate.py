@@ -25,15 +25,15 @@ def evaluate(
 ) -> None:
     """Score MODEL on FILES, as its task is scored.
 
-    BLEU with its signature and interval, chrF, exact match; perplexity, bits per byte; accuracy with its interval, F1,
-    calibration error; hidden words found again; exact match and F1 of answers.
+    BLEU with its signature and interval, chrF, exact match; perplexity, bits per byte; hidden words found; accuracy
+    with its interval, F1, calibration error; exact match and F1 of answers.
     """
-    from heedful.trained import load
+    from heedful.exchange import load_ours
     from heedful.training.events import Events, console
     from heedful.training.machine import pick_device
     from heedful.training.tasks import evaluate as judge
 
-    trained = load(model, device=pick_device(device))
+    trained = load_ours(model, device=pick_device(device))
     shown = Events(console()).stage
     how: dict[str, Any] = {"on_bad_line": on_bad_line, "stages": shown}
     if trained.task == "translate":

@@ -15,7 +15,7 @@ from heedful.cli.streams import Notes, answers_to, lines_of, progress
 from heedful.errors import UsageError
 
 if TYPE_CHECKING:
-    from heedful.generation.filling import Filled, Filler
+    from heedful.answering.fill import Filled, Filler
 
 
 def fill(

@@ -99,11 +99,14 @@ def _place(finding: Finding) -> str:
     return f"{Path(finding.places[0].file).name}:{finding.places[0].line}"
 
 
-def command_for_more(report: Report, files: Sequence[Path], held_out: Sequence[Path]) -> str:
+def command_for_more(
+    report: Report, files: Sequence[Path], held_out: Sequence[Path], columns: Sequence[str] = ()
+) -> str:
     """The command that shows everything about these files."""
     as_kind = [] if kind_of_corpus(files) == report.kind else ["--as", report.kind]
     against = [word for file in held_out for word in ("--against", _near(file))]
-    return shlex.join(["heedful", "doctor", *map(_near, files), *as_kind, *against])
+    named = ["--columns", ",".join(columns)] if columns else []
+    return shlex.join(["heedful", "doctor", *map(_near, files), *as_kind, *named, *against])
 
 
 def _near(file: Path) -> str:

@@ -19,11 +19,11 @@ from heedful.data.parts import KEPT_TEXTS, Part, Prepared, Split, blocks, finish
 from heedful.data.prepare import learn_tokenizer
 from heedful.data.sources import is_held_out, size_on_disk
 from heedful.data.stages import Stages, unseen
-from heedful.data.store import Ids, Sequences, new_store
+from heedful.data.store import Sequences, new_store
 from heedful.data.tables import LIST
 from heedful.errors import DataError
 from heedful.shapes import Float, Int
-from heedful.text.frames import Frame, room, shortened
+from heedful.text.frame import Frame, room, shortened
 from heedful.text.special import PAD
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
@@ -58,8 +58,17 @@ class ClassBatch(Rows):
         return self.tokens.numel() - int(self.lengths.sum()), self.tokens.numel()
 
 
-def padded(rows: Sequence[tuple[Ids, Ids]]) -> Rows:
-    """Framed rows, ids beside segments, as tensors."""
+Row = tuple[list[int], list[int]]
+"""Ids, and which of two texts each belongs to."""
+
+
+def framed(frame: Frame, texts: Sequence[Any]) -> Row:
+    """A text, or two, as a model reads them."""
+    return frame.around(*texts), frame.segments(*texts)
+
+
+def padded(rows: Sequence[Row]) -> Rows:
+    """Framed rows as tensors."""
     lengths = [len(ids) for ids, _ in rows]
     tokens = np.full((len(rows), max(lengths)), PAD, np.int64)
     segments = np.zeros_like(tokens)
@@ -89,7 +98,7 @@ class ClassBatches(Bucketed):
         self.texts, self.called, self.frame = split.sides, split.labels, frame
         self.classes, self.several = classes, several
         self.weights = np.ones(classes) if weights is None else np.asarray(weights)
-        whole = np.sum([side.lengths for side in self.texts], axis=0) + frame.added(len(self.texts))
+        whole = np.sum([side.lengths for side in self.texts], axis=0) + len(frame.around(*([],) * len(self.texts)))
         super().__init__(whole[None], tokens=tokens, seed=seed, shuffle=shuffle)
 
     @property
@@ -99,7 +108,7 @@ class ClassBatches(Bucketed):
 
     def batch(self, epoch: int, indices: Indices) -> ClassBatch:
         numbers = indices.tolist()
-        rows = padded([self.frame.around([side[number] for side in self.texts]) for number in numbers])
+        rows = padded([framed(self.frame, [side[number] for side in self.texts]) for number in numbers])
         called = [self.called[number].astype(np.int64) for number in numbers]
         if self.several:
             labels = np.zeros((len(called), self.classes), np.int64)
@@ -174,7 +183,7 @@ def prepare_labelled(
             cut = {why: writer.cut} if writer.cut else {}
             facts = {
                 "names": list(names),
-                "counts": [writer.seen[name] for name in names],
+                "counts": [writer.given[id(parts["train"])][name] for name in names],
                 "several": found.several,
                 "columns": str(found),
                 "max_length": max_length,
@@ -206,12 +215,13 @@ def _order(name: str) -> tuple[int, float, str]:
 
 
 class _Writer:
-    """Encodes rows into parts, and keeps account of what was cut off and what was seen in training."""
+    """Encodes rows into parts, and keeps account of what was cut off."""
 
     def __init__(self, tokenizer: Tokenizer, numbers: dict[str, int], room: int) -> None:
         self.tokenizer, self.numbers, self.room = tokenizer, numbers, room
         self.cut = self.first_cut = 0
-        self.seen: Counter[str] = Counter()
+        self.given: dict[int, Counter[str]] = {}
+        """How often each label was given, by part."""
 
     def write(self, rows: Iterator[Labelled], part_of: Any) -> None:
         for block in blocks(rows, lambda row: sum(map(len, row.texts))):
@@ -228,7 +238,7 @@ class _Writer:
         part.size["examples"] += 1
         if len(part.texts) < KEPT_TEXTS:
             part.texts.append(("\t".join(row.texts), LIST.join(row.labels)))
-        self.seen.update(row.labels)
+        self.given.setdefault(id(part), Counter()).update(row.labels)
         *sides, labels = part.sides
         for side, ids, length in zip(sides, texts, kept, strict=True):
             side.write(ids[:length])

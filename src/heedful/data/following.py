@@ -1,6 +1,6 @@
 """Two texts in a row: did the second follow the first? BERT's other task, beside hidden words (Devlin 2019, 3.1 · T4).
 
-    START one END other END        segments 0 0 0 0 1 1 1
+    START one SEPARATOR other SEPARATOR        segments 0 0 0 0 1 1 1
 
 A window of running text is cut in two, at a border between sentences. In half of the rows the second part is another
 window's instead, from another document. Both kinds begin where some window was cut, and rows are always full: nothing
@@ -28,7 +28,7 @@ TRIES = 20
 
 
 class FollowingBatches(MaskedBatches):
-    """As `MaskedBatches`, with two texts a row. `text` has a sequence for each sentence, and END after a document."""
+    """As `MaskedBatches`, with two texts a row. `text` has a sequence for each sentence; SEPARATOR ends a document."""
 
     around = 3
 

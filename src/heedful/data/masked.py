@@ -1,12 +1,14 @@
 """Running text in windows with words hidden in them: what masked-word training reads (T4).
 
-A window is START, `context` − 2 tokens of the text, END; the next goes on where it stops, so nothing is padding. It may
-begin in one document and end in another, with an END between them, as RoBERTa's may (Liu 2019, FULL-SENTENCES).
+A window is START, `context` − 2 tokens of the text, SEPARATOR; the next goes on where it stops, so nothing is padding.
+It may begin in one document and end in another, with a SEPARATOR between them, as RoBERTa's may (Liu 2019,
+FULL-SENTENCES).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -24,6 +26,8 @@ from heedful.text.special import PAD
 @dataclass(frozen=True)
 class MaskedBatch:
     """Rows with tokens hidden, and what is to be found: in every row as many, so that shapes never change."""
+
+    nothing: ClassVar[int] = PAD
 
     tokens: Int[Tensor, "batch tokens"]
     places: Int[Tensor, "batch masked"]
@@ -45,6 +49,7 @@ class MaskedBatches:
     """
 
     one_shape = True
+    unit = "tokens"
 
     def __init__(
         self,
@@ -89,7 +94,7 @@ class MaskedBatches:
 
 
 def framed(texts: list[tuple[NDArray[np.integer], ...]], frame: Frame) -> NDArray[np.int64]:
-    """START text END, or START one END other END, a row each; PAD after those that are shorter."""
+    """START text SEPARATOR, or START one SEPARATOR other SEPARATOR, a row each; PAD after those that are shorter."""
     width = 1 + max(sum(len(part) + 1 for part in parts) for parts in texts)
     rows = np.full((len(texts), width), PAD, np.int64)
     rows[:, 0] = frame.start

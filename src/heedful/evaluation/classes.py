@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from heedful.answering.classify import LIKELY, Row, class_probabilities
-from heedful.data.classes import ClassBatches
+from heedful.answering.classify import LIKELY, class_probabilities
+from heedful.data.classes import ClassBatches, framed
 from heedful.data.parts import Split
 from heedful.data.stages import Stages, unseen
 from heedful.evaluation.calibration import reliability
 from heedful.objectives.classification import class_logits
 from heedful.objectives.objective import to_device
-from heedful.text.frames import frame_for
+from heedful.text.frame import frame_for
 from heedful.trained import Trained
 
 Counts = npt.NDArray[np.int64]
@@ -30,8 +30,8 @@ def judge_classes(trained: Trained, split: Split, stages: Stages = unseen) -> di
     """Every score of a classifier on labelled texts."""
     assert split.labels is not None, "labelled texts have labels"
     classes = trained.notes
-    frame = frame_for(trained.model.config.family)
-    rows: list[Row] = [frame.around([side[place] for side in split.sides]) for place in range(len(split.labels))]
+    frame = frame_for(trained.model.config.family, trained.tokenizers[0])
+    rows = [framed(frame, [side[place] for side in split.sides]) for place in range(len(split.labels))]
     with stages("classifying", len(rows)) as watch:
         said = class_probabilities(trained.model, rows, several=classes.several, progress=watch).numpy()
     labels = [split.labels[place].astype(np.int64) for place in range(len(split.labels))]

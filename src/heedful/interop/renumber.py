@@ -41,7 +41,6 @@ def their_roles(folder: Path, tokenizer: Tokenizer) -> Order:
         return named(role) if found is None else found
 
     start = said("decoder_start") if described.get("is_encoder_decoder", "encoder_layers" in described) else said("bos")
-    start = named("cls") if start is None else start  # what an encoder's texts start with
     return [said("pad"), named("unk"), start, said("eos"), named("mask"), named("sep")]
 
 
@@ -70,18 +69,17 @@ def renumbered(model: Any, order: Order, start: int | None) -> Any:
     rows = torch.tensor([0 if token is None else token for token in order])
     absent = torch.tensor([token is None for token in order])
     weights: dict[str, Tensor] = dict(model.state_dict())
-    encoder = model.config.family == "encoder"
-    for name in ("table.weight", "heads.next_token.weight", "heads.masked_token.tokens.weight"):
+    bias = weights.get("heads.next_token.bias", torch.zeros(model.config.vocabulary))
+    for name in ("table.weight", "heads.next_token.weight"):
         if name in weights:
             weights[name] = weights[name][rows]
     if start is not None:
         weights["table.weight"][START] = model.table.weight[start]
-    bias = "heads.masked_token.tokens.bias" if encoder else "heads.next_token.bias"
-    if bias in weights or (absent.any() and not encoder):
-        weights[bias] = torch.where(absent, ABSENT, weights.get(bias, torch.zeros(model.config.vocabulary))[rows])
-    biased = {} if encoder else {"output_bias": bias in weights}
+    if absent.any() or "heads.next_token.bias" in weights:
+        weights["heads.next_token.bias"] = torch.where(absent, ABSENT, bias[rows])
+    biased = "heads.next_token.bias" in weights
     with torch.device("meta"):
-        ours = build(model.config.with_changes(vocabulary=len(order), **biased))
+        ours = build(model.config.with_changes(vocabulary=len(order), output_bias=biased))
     ours.load_state_dict(weights, assign=True)
     return ours.eval()
 

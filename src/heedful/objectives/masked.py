@@ -34,15 +34,16 @@ class Masked:
         loss = token_loss(found, batch.labels, label_smoothing=smooth)
         if batch.follows is None:
             return loss
-        # Of a mean over words and a mean over pairs the paper takes the sum. Whoever steps divides by the words.
+        # The paper adds a mean over words and a mean over rows. Whoever steps divides by the words: so a row's answer
+        # weighs as much as its words together, and rows may be shared out among devices.
         logits = model.read_out("next_sentence", states, batch.lengths).float()
-        wrong = F.cross_entropy(logits, batch.follows)
-        return loss + wrong * (batch.labels != PAD).sum()
+        wrong = F.cross_entropy(logits, batch.follows, reduction="none")
+        return loss + (wrong * (batch.labels != PAD).sum(1)).sum()
 
 
 def read(model: Any, batch: MaskedBatch) -> Float[Tensor, "batch tokens width"]:
     """The state of every token."""
-    states: Tensor = model(batch.tokens, batch.lengths, segments=batch.segments)
+    states: Tensor = model.states(batch.tokens, batch.lengths, segments=batch.segments)
     return states
 
 

@@ -176,7 +176,7 @@ def prepare(recipe: Recipe, found: Checked, events: Events, tokenizers: tuple[To
         events.emit("note", text=str(remark))
     if said:
         train, valid, test = ([Path(file) for file in getattr(recipe.data, name)] for name in FILES)
-        events.emit("note", text=f"{command_for_more(found, train, [*valid, *test])} shows all")
+        events.emit("note", text=f"{command_for_more(found, train, [*valid, *test], recipe.data.columns)} shows all")
     return replace(prepared, remarks=said)
 
 

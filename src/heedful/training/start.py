@@ -12,7 +12,7 @@ from heedful.errors import UsageError
 from heedful.exchange import load_ours
 from heedful.models.build import build
 from heedful.models.config import ModelConfig
-from heedful.text.special import SPECIAL_TOKENS
+from heedful.text.frame import Frame
 from heedful.trained import TOKENIZER, Trained
 from heedful.training.tasks.task import Task
 
@@ -54,9 +54,8 @@ def load_start(folder: str, task: Task, *, recurrent: bool) -> Trained:
         raise UsageError(f"{folder} holds a {family}: leave out --model recurrent")
     if not start.tokenizers:
         raise UsageError(f"{folder} has no {TOKENIZER}: without its vocabulary it cannot be trained further")
-    for tokenizer in start.tokenizers:
-        if not tokenizer.special >= set(range(len(SPECIAL_TOKENS))):
-            raise UsageError(f"{folder} has special tokens of its own; import it again with `heedful import`")
+    if family == "encoder":
+        Frame.of(start.tokenizers[0])  # which says what is missing
     return start
 
 

@@ -20,7 +20,7 @@ from heedful.evaluation.calibration import Reliability, draw_reliability
 from heedful.evaluation.classes import batch_scores, draw_confusion, judge_classes
 from heedful.models.config import ModelConfig
 from heedful.objectives.classification import Classification, balanced
-from heedful.text.frames import frame_for
+from heedful.text.frame import frame_for
 from heedful.text.tokenizer import Tokenizer
 from heedful.trained import Trained
 from heedful.training.choose import Appetite, Situation, grown_vocabulary, largest
@@ -80,12 +80,15 @@ class Classify(Task):
 
     def training(self, situation: Situation, model: dict[str, Any]) -> dict[str, Any]:
         """From a model, small steps that do not wash away what it knows: 5e-5 at 768 wide, more for narrower ones."""
-        shared = {"schedule": "linear", "label_smoothing": 0.0, "weight_decay": 0.01, "betas": (0.9, 0.98)}
+        shared = {"schedule": "linear", "label_smoothing": 0.0, "weight_decay": 0.01, "patience": 5}
         if situation.pretrained:
             rate = min(5e-4, 5e-5 * 768 / model["width"])
             return {**shared, "batch_tokens": 2048 if situation.gpu else 1024, "learning_rate": rate, "average": "none"}
         rate = min(1e-3, 5e-4 * (256 / model["width"]) ** 0.5)
-        return {**shared, "batch_tokens": 4096 if situation.gpu else 2048, "learning_rate": rate, "patience": 5}
+        return {**shared, "batch_tokens": 4096 if situation.gpu else 2048, "learning_rate": rate}
+
+    def implied(self, settings: dict[str, Any], data: Prepared) -> dict[str, Any]:
+        return {"max_length": data.facts["max_length"]}
 
     def most_epochs(self, situation: Situation) -> int:
         """Few from a model (Devlin 2019, A.3: two to four); many from nothing, as long as they help."""
@@ -127,7 +130,7 @@ class Classify(Task):
 
     def lesson(self, recipe: Recipe, data: Prepared, device: torch.device) -> Lesson:
         names, several = data.facts["names"], data.facts["several"]
-        frame, weights = frame_for(recipe.model["family"]), class_weights(recipe, data)
+        frame, weights = frame_for(recipe.model["family"], data.tokenizers[0]), class_weights(recipe, data)
         how: dict[str, Any] = {"several": several, "tokens": recipe.training.batch_tokens, "seed": recipe.seed}
         train = ClassBatches(data.train, frame, len(names), weights=weights, **how)
         valid = ClassBatches(data.valid, frame, len(names), shuffle=False, **how)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from heedful.answering.fill import WRITTEN, Filler
 from heedful.data.following import masked_batches
 from heedful.data.passages import read_sentences
 from heedful.data.prepare import Prepared, Split, learn_from_text, prepare_text
@@ -17,7 +18,6 @@ from heedful.data.sources import read_documents
 from heedful.data.stages import Stages
 from heedful.errors import UsageError
 from heedful.evaluation.hidden import as_sequences, find_hidden, judge_hidden, tells_next
-from heedful.generation.filling import WRITTEN, Filler
 from heedful.objectives.masked import Masked
 from heedful.text.frame import Frame
 from heedful.text.sentences import split as split_sentences
@@ -44,6 +44,8 @@ class Fill(Task):
     )
     shown = ("text", "model", "what stood there")
     appetite = Appetite(per_layer=12, sides=1, epochs=4, most_epochs=100)
+    bodies = ("encoder",)
+    heads = ("heads.masked_token", "heads.next_sentence", "heads.pooled")
 
     def amount(self, found: Report) -> str:
         return f"{found.documents:,} document(s)"
