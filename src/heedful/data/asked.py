@@ -17,7 +17,7 @@ from heedful.text.special import PAD
 
 @dataclass(frozen=True)
 class SpanBatch:
-    """START question END passage END, padded at the end."""
+    """START question SEPARATOR passage SEPARATOR, padded at the end."""
 
     nothing: ClassVar[int] = -100
     """In the place of a label: nothing is to be learned here."""

@@ -1,6 +1,6 @@
 """A passage as tokens that know their characters, and the overlapping windows in which a long one is read (T5).
 
-    START question END passage[first : last] END
+    START question SEPARATOR passage[first : last] SEPARATOR
 
 Answers are cut out of the passage as it was given, by the characters that tokens cover: whatever a tokenizer makes of
 the text on its way (small letters, other accents), the answer is what the passage says.
@@ -19,7 +19,7 @@ from heedful.errors import DataError
 from heedful.text.tokenizer import Tokenizer
 
 AROUND = 3
-"""START, and END twice."""
+"""START, and SEPARATOR twice."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ def place_scores(
 ) -> tuple[Float[Tensor, "batch tokens"], Float[Tensor, "batch tokens"]]:
     """How well an answer could start, and end, at every token of some windows."""
     place = torch.arange(tokens.shape[1], device=tokens.device)
-    in_passage = (place >= begins[:, None]) & (place < lengths[:, None])  # its END included
+    in_passage = (place >= begins[:, None]) & (place < lengths[:, None])  # its SEPARATOR included
     segments = in_passage.long() if model.config.segments > 1 else None
     states = model(tokens, lengths, segments=segments)
     possible: Bool[Tensor, "batch tokens"] = (in_passage & (place < lengths[:, None] - 1)) | (place == 0)
