@@ -46,19 +46,19 @@ def answer(
 ) -> None:
     """Find the answer to QUESTION in PASSAGE: the words, the characters they stand at, the score (log-odds against no
     answer) and the probability, between tabs. One line out for each question in."""
-    if input_ is None and question is None:
-        raise UsageError("there is nothing to answer: give --question, and a --passage; or --input FILE")
     if input_ is not None and (question, passage, passage_file) != (None, None, None):
         raise UsageError(f"questions come from the command line or from --input {input_}: give one or the other")
+    if input_ is None and question is None:
+        raise UsageError("there is nothing to answer: give --question, and a --passage; or --input FILE")
     trained = about.ready(model, "answer", device)
-    notes = Notes()
     options: dict[str, Any] = {"top": top, "threshold": threshold, "stride": stride}
+    notes = Notes()
     with progress(input_, output) as watch, answers_to(output) as write:
-        if input_ is None:
-            text = passage if passage is not None else _passage(passage_file, notes)
-            found = iter([trained.answer(question, text, **options)])
-        else:
+        if input_ is not None:
             found = trained.answer_all(_asked(input_, on_bad_line, notes, watch), **options)
+        else:
+            text = passage if passage is not None else _passage(passage_file, notes)
+            found = iter([trained.answer(question or "", text, **options)])
         for each in found:
             write(json.dumps(each.to_json(), ensure_ascii=False) if as_json else plain(each))
     notes.close()

@@ -105,7 +105,7 @@ class Answer(Task):
             replace_file(best.folder / NOTES, best.notes.model_dump_json(indent=2) + "\n")
 
     def lesson(self, recipe: Recipe, data: Prepared, device: torch.device) -> Lesson:
-        batching = {"tokens": recipe.training.batch_tokens, "seed": recipe.seed}
+        batching: dict[str, Any] = {"tokens": recipe.training.batch_tokens, "seed": recipe.seed}
         train = SpanBatches(*data.train.sides, **batching)
         valid = SpanBatches(*data.valid.sides, shuffle=False, **batching)
         objective, how = AnswerPlace(), answering(windows_of(recipe), data)
