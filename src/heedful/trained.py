@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from heedful.answering.answer import Answered, Answerer, Answering, named, usual_answering
+from heedful.answering.answer import Answered, Answerer, Answering, usual_answering
 from heedful.answering.classify import Classes, Classified, Text, classify
 from heedful.answering.fill import Filled, Filler
 from heedful.config import Config
 from heedful.data.questions import Question
-from heedful.errors import UsageError
+from heedful.errors import HeedfulError, UsageError
 from heedful.folder import load_model
 from heedful.generation import reading
 from heedful.generation.answers import Continuation, Translation
@@ -143,12 +143,15 @@ class Trained:
         """The same for many questions, each with its passage."""
         return self._answerer(**options).answer(pairs)
 
-    def answer_all(self, asked: Iterable[Question], **options: Any) -> Iterator[Answered]:
-        """The same for a stream of questions, in order and under their names, as soon as a few are done."""
+    def answer_all(
+        self, asked: Iterable[Question], *, on_trouble: Callable[[Question, HeedfulError], object], **options: Any
+    ) -> Iterator[Answered]:
+        """The same for a stream of questions, in order and under their names, as soon as a few are done.
+
+        Of one that cannot be read, `on_trouble` is told why.
+        """
         answerer = self._answerer(**options)
-        for window in windows(asked):
-            found = answerer.answer([(each.question, each.passage) for each in window])
-            yield from named(found, [each.id for each in window])
+        return (found for window in windows(asked) for found in answerer.answer_named(window, on_trouble))
 
     def _answerer(self, *, top: int = 1, threshold: float | None = None, stride: int | None = None) -> Answerer:
         self.check("answer")

@@ -64,12 +64,11 @@ def towns(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def model(towns: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(nursery: Any, towns: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model")
-    heedful.train(
-        "answer", towns / "train.json", valid=(str(towns / "dev.json"),), out=str(folder / "run"), steps=40,
-        settings=SMALL, device="cpu",
-    )  # fmt: skip
+    words = ["train", "answer", towns / "train.json", "--valid", towns / "dev.json", *SETTINGS, "--device", "cpu"]
+    done = nursery.run(*words, "--steps", "40", "--out", "run", folder=folder)
+    assert done.code == 0, done.said
     return folder / "run"
 
 
@@ -77,7 +76,8 @@ def test_a_squad_file_becomes_a_scored_model_that_points_at_characters(
     heedful_command: Any, towns: Path, model: Path, tmp_path: Path
 ) -> None:
     card = (model / "card.md").read_text()
-    assert "240 examples" in card
+    assert "240 questions, in " in card
+    assert '.answer("question", "passage")' in card
     assert "| right_unanswerable |" in card, "unanswerable questions are scored by the second edition's rule"
     scored = heedful_command("evaluate", model, towns / "dev.json", "--json", cwd=tmp_path)
     assert scored.returncode == 0, scored.stderr
@@ -114,6 +114,14 @@ def test_many_questions_go_in_and_as_many_answers_come_out(
     assert done.returncode == 0, done.stderr
     found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [each["id"] for each in found] == ["a", "2"]
+    (tmp_path / "in.csv").write_text(
+        f"question,passage\nWhere does Ada live?,Ada lives in Rome\n{'Where ' * 60},Rome\n"
+    )
+    stopped = heedful_command("answer", model, "--input", "in.csv", cwd=tmp_path)
+    assert (stopped.returncode, "in.csv:3: question '3': a question of" in stopped.stderr) == (3, True), stopped.stderr
+    skipped = heedful_command("answer", model, "--input", "in.csv", "--on-bad-line", "skip", cwd=tmp_path)
+    assert (skipped.returncode, len(skipped.stdout.splitlines())) == (0, 1)
+    assert "line 3: question '3' is left out" in skipped.stderr
     whole = heedful_command("answer", model, "--input", towns / "dev.json", cwd=tmp_path)
     assert len(whole.stdout.splitlines()) == 80
     trained = heedful.load(model)

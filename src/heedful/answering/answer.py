@@ -11,7 +11,7 @@ paper compares scores of windows as they are.) A span that two windows hold has 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from pydantic import PositiveInt
 
 from heedful.data.asked import padded
+from heedful.data.questions import Question
 from heedful.data.spans import AROUND, Passage, Window, Windows
-from heedful.errors import UsageError
+from heedful.errors import HeedfulError, UsageError
 from heedful.objectives.span import place_scores
 from heedful.text.frame import Frame
 from heedful.text.tokenizer import Tokenizer
@@ -143,6 +144,19 @@ class Answerer:
         """For each question and passage, in order."""
         return self.find([self.read(question, passage) for question, passage in pairs])
 
+    def answer_named(
+        self, questions: Sequence[Question], on_trouble: Callable[[Question, HeedfulError], object]
+    ) -> list[Answered]:
+        """For questions from a file, under their names, as many as can be read; of the others `on_trouble` is told."""
+        asked = []
+        for each in questions:
+            try:
+                asked.append((each.id, self.read(each.question, each.passage)))
+            except HeedfulError as error:
+                on_trouble(each, error)
+        found = self.find([each for _, each in asked])
+        return [replace(answer, id=name) for answer, (name, _) in zip(found, asked, strict=True)]
+
     def read(self, question: str, passage: str) -> Asked:
         """Both as tokens."""
         return read(question, passage, self.tokenizer, self.how)
@@ -230,8 +244,3 @@ def _batches(sizes: Sequence[int], budget: int) -> Iterator[list[int]]:
         batch.append(place)
     if batch:
         yield batch
-
-
-def named(answers: Sequence[Answered], names: Sequence[str]) -> Iterator[Answered]:
-    """The answers with the names of their questions."""
-    return (replace(answer, id=name) for answer, name in zip(answers, names, strict=True))

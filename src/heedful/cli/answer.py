@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -41,7 +41,9 @@ def answer(
     stride: Annotated[
         int | None, typer.Option(min=0, help="Tokens from a window of a long passage to the next; 0: no windows.")
     ] = None,
-    on_bad_line: about.SkipBad = "fail",
+    on_bad_line: Annotated[
+        Literal["fail", "skip"], typer.Option(help="Stop at a question that cannot be read, or leave it out.")
+    ] = "fail",
     device: Device = "auto",
 ) -> None:
     """Find the answer to QUESTION in PASSAGE: the words, the characters they stand at, the score (log-odds against no
@@ -53,9 +55,17 @@ def answer(
     trained = about.ready(model, "answer", device)
     options: dict[str, Any] = {"top": top, "threshold": threshold, "stride": stride}
     notes = Notes()
+
+    def leave_out(asked: Question, why: object) -> None:
+        """Stop at a question that cannot be read, or say so and go on."""
+        if on_bad_line == "fail":
+            raise DataError(f"{asked.path}:{asked.line}: question {asked.id!r:.40}: {why}")
+        notes(asked.line, f"question {asked.id!r:.40} is left out: {why}")
+
     with progress(input_, output) as watch, answers_to(output) as write:
         if input_ is not None:
-            found = trained.answer_all(_asked(input_, on_bad_line, notes, watch), **options)
+            asked = _asked(input_, on_bad_line, notes, watch)
+            found = trained.answer_all(asked, on_trouble=leave_out, **options)
         else:
             text = passage if passage is not None else _passage(passage_file, notes)
             found = iter([trained.answer(question or "", text, **options)])

@@ -53,7 +53,7 @@ def scan_questions(
 ) -> Iterator[Question | Fault]:
     """Every question in order, the unusable ones as faults. Unless `answered`, answers are not looked at."""
     for path in text_files(files):
-        rows = _squad(path, watch) if _is_json(path) else _flat(path, limit, watch)
+        rows = _squad(path, watch) if _is_json(path) else _flat(path, answered, limit, watch)
         for row in rows:
             yield row if isinstance(row, Fault) else _question(path, row, answered)
 
@@ -176,8 +176,8 @@ def _articles(path: Path, watch: Watch | None) -> list[Any]:
     return data
 
 
-def _flat(path: Path, limit: int, watch: Watch | None) -> Iterator[Raw | Fault]:
-    rows = _records(path, limit, watch) if kind_of(path) == "jsonl" else _cells(path, limit, watch)
+def _flat(path: Path, answered: bool, limit: int, watch: Watch | None) -> Iterator[Raw | Fault]:
+    rows = _records(path, limit, watch) if kind_of(path) == "jsonl" else _cells(path, answered, limit, watch)
     for row in rows:
         if isinstance(row, Fault):
             yield row
@@ -207,12 +207,13 @@ def _record(path: Path, number: int, line: str) -> tuple[int, dict[str, Any]] | 
     return number, record
 
 
-def _cells(path: Path, limit: int, watch: Watch | None) -> Iterator[tuple[int, dict[str, Any]] | Fault]:
+def _cells(path: Path, answered: bool, limit: int, watch: Watch | None) -> Iterator[tuple[int, dict[str, Any]] | Fault]:
     if kind_of(path) == "lines":
         raise DataError(f"{path}: questions come as .json (SQuAD), .jsonl, .tsv or .csv")
     there = table_columns(path)
     passage = next((name for name in PASSAGE if name in there), PASSAGE[0])
-    wanted = (passage, "question", "answer", *(name for name in ("answer_start", "id") if name in there))
+    also = ("answer", "answer_start", "id") if answered else ("id",)
+    wanted = (passage, "question", *(name for name in also if name in there or name == "answer"))
     for row in scan_table(path, wanted, limit=limit, watch=watch):
         yield row if isinstance(row, Fault) else (row[0], dict(zip(wanted, row[1], strict=True)))
 

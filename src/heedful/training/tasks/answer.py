@@ -44,6 +44,7 @@ class Answer(Task):
     kind = "questions"
     verb = "answers questions about a passage"
     note = "Exact match and F1 by SQuAD's published rule, the best over all references, with a 95% bootstrap interval."
+    given = '"question", "passage"'
     shown = ("question", "model", "reference")
     appetite = Appetite(per_layer=12, sides=1, epochs=3, most_epochs=20)
     bodies = ("encoder",)
@@ -93,6 +94,10 @@ class Answer(Task):
 
     def notes(self, recipe: Recipe, data: Prepared) -> Answering:
         return answering(windows_of(recipe), data)
+
+    def measure(self, split: Split) -> str:
+        windows, tokens = len(split.sides[0]), int(split.sides[0].lengths.sum())
+        return f"{split.examples:,} questions, in {windows:,} windows of {tokens:,} tokens together"
 
     def find_out(self, best: Trained, data: Prepared, stages: Stages) -> None:
         """The threshold below which there is no answer, where some questions have none: the best one for the first half
