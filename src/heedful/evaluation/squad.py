@@ -103,8 +103,7 @@ def answer_scores(judged: Sequence[Judged], threshold: float | None = None) -> A
     """
     nothing = sum(not each.references for each in judged)
     squad2 = nothing > 0
-    kept = [each.text if threshold is None or each.score >= threshold else "" for each in judged]
-    found = np.array([marks(text, each.references, squad2=squad2) for text, each in zip(kept, judged, strict=True)])
+    found = np.array([_given(each, threshold, squad2) for each in judged])
     exact, f1 = found.mean(0).tolist()
     low, high = _interval(found[:, 1])
     scores = AnswerScores(exact, f1, low, high, len(judged), nothing, threshold=threshold)
@@ -117,6 +116,13 @@ def answer_scores(judged: Sequence[Judged], threshold: float | None = None) -> A
     parts["best_exact_match"], _ = best_threshold(judged, "exact")
     parts["best_f1"], parts["best_threshold"] = best_threshold(judged, "f1")
     return AnswerScores(**{**asdict(scores), **parts})
+
+
+def _given(judged: Judged, threshold: float | None, squad2: bool) -> Marks:
+    if threshold is None or judged.score >= threshold:
+        return marks(judged.text, judged.references, squad2=squad2)
+    right = float(not judged.references)  # as published: even where nothing is left of the references
+    return Marks(right, right)
 
 
 def best_threshold(judged: Sequence[Judged], by: str = "f1") -> tuple[float, float]:
