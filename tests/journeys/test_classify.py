@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +86,7 @@ def test_it_is_judged_with_an_interval_and_drawn(heedful_command: Any, home: Pat
     done = heedful_command("evaluate", "model", "test.tsv", "--json", cwd=home)
     scores = json.loads(done.stdout)
     assert scores["accuracy"] == 1.0
-    assert (scores["accuracy_low"], scores["accuracy_high"]) == (pytest.approx(0.94, abs=0.01), 1.0)
+    assert (scores["accuracy_low"], scores["accuracy_high"]) == pytest.approx((0.94, 1.0), abs=0.01)
     assert scores["confusion"] == {"names": ["bad", "good"], "counts": [[30, 0], [0, 30]]}
     card = (home / "model" / "card.md").read_text()
     assert "![confusion matrix](confusion.png)" in card
@@ -95,13 +94,6 @@ def test_it_is_judged_with_an_interval_and_drawn(heedful_command: Any, home: Pat
     assert (home / "model" / "confusion.png").stat().st_size > 1000
     plain = heedful_command("evaluate", "model", "test.tsv", cwd=home).stdout
     assert "macro f1" in plain
-
-
-def test_plan_counts_examples(heedful_command: Any, home: Path) -> None:
-    done = heedful_command("plan", "classify", "train.tsv", *SET, "--steps", "20", "--device", "cpu", cwd=home)
-    assert "examples to predict" in done.stdout
-    found = json.loads((home / "model" / "metrics.jsonl").read_text().splitlines()[-1])
-    assert {row["name"] for row in found["compared"]} == {"peak memory", "time", "examples per second"}
 
 
 def test_long_texts_are_read_as_far_as_it_goes_and_say_so(heedful_command: Any, home: Path) -> None:
@@ -151,8 +143,8 @@ def test_each_mistake_is_one_line(
 
 
 def test_a_killed_run_goes_on_to_the_same_bits(nursery: Any, home: Path, tmp_path: Path) -> None:
-    words = ["train", "classify", home / "train.tsv", *SET, "--steps", "8", "--device", "cpu", "--out"]
-    often = ["--set", "training.evaluate_every=4", "--set", "training.checkpoint_every=2"]
+    words = ["train", "classify", home / "train.tsv", *SET, "--steps", "6", "--device", "cpu", "--out"]
+    often = ["--set", "training.evaluate_every=3", "--set", "training.checkpoint_every=2"]
     kill = "import os, heedful.training.loop as loop; old = loop.Trainer._report\n" + (
         "def report(self):\n    old(self)\n    self.progress.step == 5 and os.kill(os.getpid(), 9)\n"
         "loop.Trainer._report = report\nloop.Trainer._report_every = lambda self: 1"
@@ -168,21 +160,20 @@ def test_a_killed_run_goes_on_to_the_same_bits(nursery: Any, home: Path, tmp_pat
     assert (tmp_path / "run" / "task.json").read_text() == (tmp_path / "whole" / "task.json").read_text()
 
 
-def pretrain(task: str, folder: Path) -> Path:
-    text = folder / "text.txt"
-    text.write_text("".join(f"{sentence} .\n" for sentence, _ in opinions(400)))
-    settings = [setting for setting in SMALL if "batch" not in setting]
-    more = ("training.batch_tokens=512", "training.context=32")
-    heedful.train(task, text, out=str(folder / task), steps=2, settings=(*settings, *more), device="cpu")
-    return folder / task
+def untrained(family: str, home: Path, folder: Path) -> Path:
+    """A model that could have been trained on plain text, with the vocabulary of another."""
+    tokenizer = heedful.load(home / "model").tokenizers[0]
+    preset = {"encoder": "laptop-reader", "decoder": "laptop-writer"}[family]
+    heedful.save(heedful.build(preset, vocabulary=len(tokenizer), width=32, heads=2, layers=2), folder)
+    tokenizer.save(folder / "tokenizer.json")
+    return folder
 
 
-@pytest.mark.parametrize(("task", "left"), [("fill", "heads.masked_token"), ("generate", "nothing")])
+@pytest.mark.parametrize(("family", "left"), [("encoder", "heads.masked_token"), ("decoder", "nothing")])
 def test_the_body_is_taken_over_and_the_head_is_new(
-    task: str, left: str, heedful_command: Any, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    family: str, left: str, heedful_command: Any, home: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path / "cache"))
-    start = pretrain(task, tmp_path)
+    start = untrained(family, home, tmp_path / "start")
     done = heedful_command(
         "train", "classify", home / "train.tsv", "--from", start, "--steps", "3", "--out", "tuned", "--device", "cpu",
         "--set", "training.freeze=1", "--set", "training.learning_rate=1e-3", cwd=tmp_path,
@@ -211,21 +202,9 @@ def test_the_body_is_taken_over_and_the_head_is_new(
         "cpu",
         cwd=tmp_path,
     )
-    assert json.loads(planned.stdout)["start"]["new"] == {"heads.sequence_class": 66}
-
-
-def test_a_classifier_goes_on_with_its_head_only_if_it_means_the_same(home: Path, tmp_path: Path) -> None:
-    other = table(tmp_path, "other.tsv", [(text, f"not {label}") for text, label in opinions(200)])
-    heads = {}
-    for name, file in (("same", home / "train.tsv"), ("other", other)):
-        tuned = heedful.train(
-            "classify", file, out=str(tmp_path / name), steps=1, start_from=str(home / "model"), device="cpu",
-            settings=("training.learning_rate=1e-9",),
-        )  # fmt: skip
-        heads[name] = tuned.model.state_dict()["heads.sequence_class.classes.weight"]
-    was = heedful.load(home / "model").model.state_dict()["heads.sequence_class.classes.weight"]
-    torch.testing.assert_close(heads["same"], was, atol=1e-6, rtol=0)
-    assert not torch.allclose(heads["other"], was, atol=1e-3)
+    found = json.loads(planned.stdout)
+    assert found["start"]["new"] == {"heads.sequence_class": 66}
+    assert found["unit"] == "examples"
 
 
 def test_a_folder_of_hugging_faces_is_a_start_and_a_classifier(home: Path, tmp_path: Path) -> None:
@@ -257,34 +236,22 @@ def test_two_texts_together_and_several_labels(
     pairs = "text_b" in header
     rows: list[tuple[str, ...]] = []
     for n in range(300):
-        words = (GOOD[n % 4], (GOOD, BAD)[n % 2][n // 2 % 4])
-        same = "same" if n % 2 == 0 else "other"
-        rows.append((f"so {words[0]}", f"how {words[1]}", same) if pairs else (" ".join(words), f"nice|{same}"))
+        word, same = (GOOD, BAD)[n % 2][n // 2 % 4], ("same", "other")[n % 2]
+        rows.append((f"number {n}", f"how {word}", same) if pairs else (f"{n % 89} {word}", f"nice|{same}"))
     file = table(tmp_path, "a.tsv", rows, header=header)  # type: ignore[arg-type]
     settings = (*SMALL, "training.learning_rate=3e-3")
-    model = heedful.train("classify", file, out=str(tmp_path / "model"), steps=60, settings=settings, device="cpu")
+    model = heedful.train("classify", file, out=str(tmp_path / "model"), steps=40, settings=settings, device="cpu")
     if pairs:
-        assert model.classify(("so lovely", "how dull")).label == "other"
-        done = heedful_command("classify", "model", "so lovely\thow great", cwd=tmp_path)
+        assert model.classify(("number 7", "how dull")).label == "other"
+        done = heedful_command("classify", "model", "number 8\thow great", cwd=tmp_path)
         assert done.stdout.startswith("same\t")
-        lonely = heedful_command("classify", "model", "so lovely", cwd=tmp_path)
+        lonely = heedful_command("classify", "model", "number 8", cwd=tmp_path)
         assert lonely.returncode == 2
         assert "judges two texts together" in lonely.stderr
     else:
-        assert set(model.classify("lovely dull").label.split("|")) == {"nice", "other"}
-        done = heedful_command("classify", "model", "--json", "lovely great", cwd=tmp_path)
+        assert set(model.classify("7 dull").label.split("|")) == {"nice", "other"}
+        done = heedful_command("classify", "model", "--json", "8 great", cwd=tmp_path)
         assert set(json.loads(done.stdout)["label"]) == {"nice", "same"}
-
-
-def test_skewed_classes_are_weighted_and_said(heedful_command: Callable[..., Any], tmp_path: Path) -> None:
-    rows = [(text, label if n % 10 == 0 else "bad") for n, (text, label) in enumerate(opinions(400, start=1))]
-    table(tmp_path, "a.tsv", rows)
-    words = ("train", "classify", "a.tsv", *SET, "--steps", "1", "--device", "cpu", "--out")
-    done = heedful_command(*words, "weighted", cwd=tmp_path)
-    assert "weights    a text of the rarest class counts" in done.stderr, done.stderr
-    plain = heedful_command(*words, "plain", "--set", "training.class_weights=none", cwd=tmp_path)
-    assert plain.returncode == 0
-    assert "weights  " not in plain.stderr
 
 
 @pytest.mark.slow
@@ -294,11 +261,12 @@ def test_a_few_texts_teach_a_trained_encoder_more_than_an_untrained_one(corpora:
     (tmp_path / "train.tsv").write_text("\n".join([lines[0], *lines[1::67][:1000]]) + "\n")
     dev = (str(corpora / "sst2" / "dev.tsv"),)
     accuracy = {}
-    for name, start in (("minilm", str(package.get_model_path())), ("scratch", None)):
+    for name, start, steps in (("minilm", str(package.get_model_path()), 60), ("scratch", None, 300)):
         model = heedful.train(
-            "classify", tmp_path / "train.tsv", valid=dev, out=str(tmp_path / name), start_from=start, seconds=120,
+            "classify", tmp_path / "train.tsv", valid=dev, out=str(tmp_path / name), start_from=start, steps=steps,
             device="cpu",
         )  # fmt: skip
         found = json.loads((Path(str(model.folder)) / "metrics.jsonl").read_text().splitlines()[-1])
         accuracy[name] = found["scores"]["accuracy"]
-    assert accuracy["minilm"] > 0.8 > accuracy["scratch"]
+    assert accuracy["minilm"] > 0.75
+    assert accuracy["minilm"] > accuracy["scratch"] + 0.1

@@ -115,7 +115,9 @@ def framed_rows(
     """Texts as the model reads them, and for each what it will not see."""
     frame = frame_for(model.config.family, tokenizer)
     columns = [tokenizer.encode(list(side)) for side in zip(*texts, strict=True)]
-    most, rows, warnings = room(classes.max_length, classes.texts), [], []
+    most = room(classes.max_length, classes.texts)
+    rows: list[Row] = []
+    warnings: list[tuple[str, ...]] = []
     for parts in zip(*columns, strict=True):
         kept = shortened([len(ids) for ids in parts], most)
         over = sum(map(len, parts)) - sum(kept)

@@ -59,7 +59,7 @@ class Batches(Protocol):
     """An epoch as a list of batches, each of which can be made from its numbers alone."""
 
     one_shape: bool
-    """Whether they are all of one shape, but for the last of an epoch."""
+    """Whether they are all of one shape, or of very few, but for the last of an epoch."""
     unit: str
     """What their labels are, in the plural: tokens, examples."""
 

@@ -108,7 +108,7 @@ class ClassBatches(Bucketed):
 
     def batch(self, epoch: int, indices: Indices) -> ClassBatch:
         numbers = indices.tolist()
-        rows = padded([framed(self.frame, [side[number] for side in self.texts]) for number in numbers])
+        rows = padded([framed(self.frame, [side[number].tolist() for side in self.texts]) for number in numbers])
         called = [self.called[number].astype(np.int64) for number in numbers]
         if self.several:
             labels = np.zeros((len(called), self.classes), np.int64)

@@ -56,7 +56,7 @@ def find_columns(path: Path, said: Sequence[str] = ()) -> Columns:
     if said and all(name.lower() in names for name in said):
         *texts, label = (name.lower() for name in said)
         return Columns(tuple(texts), label, label in LABELS)
-    texts = next(([*pair] for pair in PAIRS if set(pair) <= set(names)), None) or _first(TEXT, names)
+    texts = next(([*pair] for pair in PAIRS if set(pair) <= set(names)), _first(TEXT, names))
     labels = _first((*LABEL, *LABELS), names)
     if not texts or not labels:
         missing = " and ".join(

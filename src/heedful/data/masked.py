@@ -3,6 +3,9 @@
 A window is START, `context` − 2 tokens of the text, SEPARATOR; the next goes on where it stops, so nothing is padding.
 It may begin in one document and end in another, with a SEPARATOR between them, as RoBERTa's may (Liu 2019,
 FULL-SENTENCES).
+
+A model that had only ever seen full windows would not know what to make of a short sentence. So some batches hold
+shorter rows, and more of them: windows in halves, quarters or eighths (Devlin 2019 makes a tenth of all rows shorter).
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from torch import Tensor
 from heedful.data.batches import Indices
 from heedful.data.masking import Masking
 from heedful.data.store import Sequences
+from heedful.errors import UsageError
 from heedful.shapes import Int
 from heedful.text.frame import Frame
 from heedful.text.special import PAD
@@ -42,6 +46,12 @@ class MaskedBatch:
     """0 where the second text followed the first, 1 where it came from elsewhere."""
 
 
+SHORT = 0.15
+"""Share of the batches that hold shorter rows."""
+PARTS, LEAST = (2, 4, 8), 6
+"""Into how many a window is then cut; each has so many tokens of text at least."""
+
+
 class MaskedBatches:
     """Every token once an epoch, in windows that start elsewhere each time; what is hidden is drawn anew each time.
 
@@ -50,6 +60,8 @@ class MaskedBatches:
 
     one_shape = True
     unit = "tokens"
+    around = 2
+    """Tokens of a window that are not of the text."""
 
     def __init__(
         self,
@@ -65,9 +77,11 @@ class MaskedBatches:
         self.text, self.masking, self.frame = text, masking, frame
         self.rows, self.seed, self.shuffle = rows, seed, shuffle
         self.body = min(context - self.around, len(text.ids))
-
-    around = 2
-    """Tokens of a window that are not of the text."""
+        """Tokens of text in a window."""
+        if self.body < 1:
+            raise UsageError(
+                f"training.context is {context}: of these tokens {self.around} are special; take 16 or more"
+            )
 
     @property
     def labels(self) -> int:
@@ -87,10 +101,20 @@ class MaskedBatches:
     def batch(self, epoch: int, indices: Indices) -> MaskedBatch:
         """The tensors of one batch. A window stands in one batch of an epoch, so its first window names a batch."""
         draw = np.random.default_rng([self.seed, epoch, int(indices[0])])
-        bodies = [self.text.ids[start : start + self.body] for start in indices]
-        rows = framed([(body,) for body in bodies], self.frame)
-        lengths = np.array([len(body) + self.around for body in bodies])
+        starts, body = self.cut_shorter(indices, draw) if self.shuffle else (indices, self.body)
+        texts = [self.text.ids[start : start + body] for start in starts]
+        rows = framed([(text,) for text in texts], self.frame)
+        lengths = np.array([len(text) + self.around for text in texts])
         return hidden(rows, lengths, self.masking, draw)
+
+    def cut_shorter(self, starts: Indices, draw: np.random.Generator) -> tuple[Indices, int]:
+        """Where rows start, and how many tokens of text they have: mostly a whole window."""
+        bodies = {parts: (self.body + self.around) // parts - self.around for parts in PARTS}
+        possible = [parts for parts, body in bodies.items() if body >= LEAST]
+        if draw.random() >= SHORT or not possible:
+            return starts, self.body
+        parts = possible[draw.integers(len(possible))]
+        return (starts[:, None] + bodies[parts] * np.arange(parts)).ravel(), bodies[parts]
 
 
 def framed(texts: list[tuple[NDArray[np.integer], ...]], frame: Frame) -> NDArray[np.int64]:

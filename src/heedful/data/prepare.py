@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from heedful.data.lines import OnBadLine, Watch
 from heedful.data.parts import KEPT_TEXTS, Part, Prepared, Split, blocks, finish, named_store, new_parts, opened
@@ -149,8 +150,7 @@ def prepare_text(
 
     The *last* part, not lines drawn at random: a line's neighbours would give it away.
     """
-    kind = {"kind": "sentences"} if sentences else {"kind": "text"}
-    kind |= {} if end == END else {"end": end}
+    kind: dict[str, Any] = {"kind": "sentences" if sentences else "text"} | ({} if end == END else {"end": end})
     folder = named_store([*train, *valid], (tokenizer,), **kind, split=[len(train), held_out])
     read_all = read_sentences if sentences else read_documents
 

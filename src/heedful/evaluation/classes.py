@@ -31,7 +31,7 @@ def judge_classes(trained: Trained, split: Split, stages: Stages = unseen) -> di
     assert split.labels is not None, "labelled texts have labels"
     classes = trained.notes
     frame = frame_for(trained.model.config.family, trained.tokenizers[0])
-    rows = [framed(frame, [side[place] for side in split.sides]) for place in range(len(split.labels))]
+    rows = [framed(frame, [side[place].tolist() for side in split.sides]) for place in range(len(split.labels))]
     with stages("classifying", len(rows)) as watch:
         said = class_probabilities(trained.model, rows, several=classes.several, progress=watch).numpy()
     labels = [split.labels[place].astype(np.int64) for place in range(len(split.labels))]

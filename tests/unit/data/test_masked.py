@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
 
 from heedful.data.batches import Batches
-from heedful.data.masked import MaskedBatches
+from heedful.data.masked import SHORT, MaskedBatches
 from heedful.data.masking import Masking
 from heedful.data.store import Sequences
 from heedful.text.frame import Frame
@@ -35,7 +37,7 @@ def test_unshuffled_windows_are_the_text_from_end_to_end() -> None:
     for indices in given.plan(0):
         batch = given.batch(0, indices)
         rows = restored(batch.tokens, batch.places, batch.labels).tolist()
-        lengths = [20] * len(rows) if batch.lengths is None else batch.lengths.tolist()
+        lengths = [len(row) for row in rows] if batch.lengths is None else batch.lengths.tolist()
         for row, length in zip(rows, lengths, strict=True):
             assert (row[0], row[length - 1]) == (START, SEPARATOR)
             assert set(row[length:]) <= {PAD}
@@ -43,18 +45,22 @@ def test_unshuffled_windows_are_the_text_from_end_to_end() -> None:
     assert found == TEXT.ids.tolist()
 
 
-def test_training_windows_have_one_shape_no_padding_and_overlap_nowhere() -> None:
-    given = batches()
-    shapes, starts = set(), []
-    for indices in given.plan(0):
-        batch = given.batch(0, indices)
-        assert batch.lengths is None
-        assert batch.segments is None
-        shapes |= {(batch.tokens.shape[1], batch.labels.shape[1])} | ({len(indices)} if len(indices) == 4 else set())
-        starts += indices.tolist()
-    assert shapes == {(20, 3), 4}
+def test_training_windows_have_few_shapes_no_padding_and_overlap_nowhere() -> None:
+    given = batches(rows=1)
+    starts = [int(start) for indices in given.plan(0) for start in indices]
     assert (np.diff(sorted(starts)) == 18).all()
     assert given.labels == pytest.approx(3 * len(starts), rel=0.05)
+    shapes: Counter[tuple[int, ...]] = Counter()
+    for epoch in range(20):
+        for indices in given.plan(epoch):
+            batch = given.batch(epoch, indices)
+            assert batch.lengths is None
+            assert batch.segments is None
+            assert (batch.tokens[:, 0] == START).all()
+            assert (batch.tokens[:, -1] == SEPARATOR).all()
+            shapes[(*batch.tokens.shape, batch.labels.shape[1])] += 1
+    assert shapes.keys() == {(1, 20, 3), (2, 10, 2)}, "windows, and some in halves"
+    assert shapes[2, 10, 2] / shapes.total() == pytest.approx(SHORT, abs=0.05)
 
 
 def test_windows_and_masks_are_drawn_anew_each_epoch_and_again_from_the_same_numbers() -> None:

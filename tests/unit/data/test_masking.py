@@ -71,7 +71,7 @@ def test_a_short_row_hides_its_own_share_and_none_of_its_padding(tokenizer: Toke
 
 @pytest.mark.parametrize("kind", ["byte_bpe", "unigram", "wordpiece"])
 def test_whole_words_are_hidden_whole(kind: str) -> None:
-    tokenizer = Tokenizer.train(TEXT, TokenizerConfig(kind=kind, vocabulary=330 if kind == "byte_bpe" else 60))
+    tokenizer = Tokenizer.train(TEXT, TokenizerConfig(kind=kind, vocabulary=280 if kind == "byte_bpe" else 40))
     rows = rows_of(tokenizer, 64)
     places, labels, _ = Masking(tokenizer, share=0.3, whole_words=True).hide(rows, np.random.default_rng(0))
     several = 0

@@ -36,7 +36,7 @@ def test_the_interval_is_wilsons() -> None:
     # Newcombe 1998, table I: 81 of 263 and 0 of 20
     assert interval(81, 263) == pytest.approx({"accuracy_low": 0.2553, "accuracy_high": 0.3662}, abs=1e-4)
     assert interval(0, 20) == pytest.approx({"accuracy_low": 0.0, "accuracy_high": 0.1611}, abs=1e-4)
-    assert interval(20, 20)["accuracy_high"] == 1.0
+    assert interval(20, 20)["accuracy_high"] == pytest.approx(1.0)
 
 
 def test_several_labels_a_text() -> None:

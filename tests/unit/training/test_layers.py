@@ -30,7 +30,7 @@ def stepped(model: Any, how: TrainingRecipe) -> dict[str, float]:
         if weight.requires_grad:
             weight.grad = torch.ones_like(weight)
     learner.step(1.0, torch.tensor(0.0))
-    return {name: float((weight - before[name]).abs().max()) for name, weight in model.named_parameters()}
+    return {name: float((weight.detach() - before[name]).abs().max()) for name, weight in model.named_parameters()}
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])

@@ -45,6 +45,7 @@ class Classify(Task):
         "is how far probabilities are, on average, from the share of such answers that are right."
     )
     shown = ("text", "model", "label")
+    each = "example"
     appetite = Appetite(per_layer=12, sides=1, epochs=8, most_epochs=20)
     bodies = ("encoder", "decoder")
     heads = ("heads.pooled", "heads.sequence_class")
@@ -80,12 +81,14 @@ class Classify(Task):
 
     def training(self, situation: Situation, model: dict[str, Any]) -> dict[str, Any]:
         """From a model, small steps that do not wash away what it knows: 5e-5 at 768 wide, more for narrower ones."""
-        shared = {"schedule": "linear", "label_smoothing": 0.0, "weight_decay": 0.01, "patience": 5}
+        shared = {"schedule": "linear", "weight_decay": 0.01, "patience": 5}
         if situation.pretrained:
             rate = min(5e-4, 5e-5 * 768 / model["width"])
-            return {**shared, "batch_tokens": 2048 if situation.gpu else 1024, "learning_rate": rate, "average": "none"}
+            gentle = {"learning_rate": rate, "label_smoothing": 0.0, "average": "none"}
+            return {**shared, **gentle, "batch_tokens": 2048 if situation.gpu else 1024}
         rate = min(1e-3, 5e-4 * (256 / model["width"]) ** 0.5)
-        return {**shared, "batch_tokens": 4096 if situation.gpu else 2048, "learning_rate": rate}
+        firm = {"learning_rate": rate, "label_smoothing": 0.1}
+        return {**shared, **firm, "batch_tokens": 4096 if situation.gpu else 2048}
 
     def implied(self, settings: dict[str, Any], data: Prepared) -> dict[str, Any]:
         return {"max_length": data.facts["max_length"]}
@@ -99,10 +102,11 @@ class Classify(Task):
 
     def adapted(self, body: ModelConfig) -> dict[str, Any]:
         """A language model has read all only at the end; of an encoder's tokens all have, and their mean is as good a
-        summary as the first, unless that one was trained to be it."""
+        summary as the first, unless that one was trained to be it. Labels are few: some dropout is needed."""
+        dropout = {"dropout": max(0.1, body.dropout)}
         if body.family == "decoder":
-            return {"pooling": "last"}
-        return {"pooling": "first" if "next_sentence" in body.tasks else "mean"}
+            return {"pooling": "last", **dropout}
+        return {**dropout, "pooling": "first" if "next_sentence" in getattr(body, "tasks", ()) else "mean"}
 
     def afresh(self, start: Trained, data: Prepared) -> tuple[str, ...]:
         """A head for other classes, though there be as many."""
@@ -117,8 +121,8 @@ class Classify(Task):
     def told(self, recipe: Recipe, data: Prepared) -> list[str]:
         facts = data.facts
         given = sorted(zip(facts["counts"], facts["names"], strict=True), reverse=True)
-        shown = ", ".join(f"{name} {count:,}" for count, name in given[:8]) + (" …" if len(given) > 8 else "")
-        lines = [f"texts      in the column {facts['columns']}", f"classes    {len(given):,}: {shown}"]
+        shown = ", ".join(f"{name} ({count:,})" for count, name in given[:8]) + (" …" if len(given) > 8 else "")
+        lines = [f"columns    {facts['columns']}", f"classes    {len(given):,}: {shown}"]
         if weights := class_weights(recipe, data):
             times = max(weights) / min(weights)
             lines.append(f"weights    a text of the rarest class counts {times:.1f} times one of the commonest")
