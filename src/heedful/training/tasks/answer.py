@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,29 +11,30 @@ import numpy as np
 import torch
 from torch import nn
 
-from heedful.answering.answer import Answerer, Answering, read
+from heedful.answering.answer import Answerer, Answering, Asked, read
 from heedful.data.asked import SpanBatches
 from heedful.data.prepare import Prepared, Split
 from heedful.data.prepare_questions import learn_from_questions, prepare_questions, read_questions
 from heedful.data.report import Report
 from heedful.data.spans import Windows
-from heedful.data.stages import Stages
+from heedful.data.stages import Stages, unseen
 from heedful.errors import UsageError
 from heedful.evaluation.answers import best_spans, judge_answers
 from heedful.evaluation.predict import predict
 from heedful.evaluation.squad import Judged, answer_scores, best_threshold
 from heedful.folder import replace_file
+from heedful.models.config import ModelConfig
 from heedful.objectives.span import AnswerPlace
 from heedful.text.tokenizer import Tokenizer
 from heedful.trained import NOTES, Trained
 from heedful.training.choose import Appetite, Situation, grown_vocabulary, largest
 from heedful.training.loop import Evaluation
 from heedful.training.recipe import DataRecipe, Recipe
-from heedful.training.tasks.task import VALID_TOKENS, Lesson, Task, learning, reading, set_aside
+from heedful.training.tasks.task import Lesson, Task, learning, reading, set_aside
 
 USUAL_WINDOW: int = DataRecipe.model_fields["max_length"].default
 JUDGED = {"cpu": 200, "cuda": 2000}
-"""Validation questions answered at each evaluation."""
+"""Validation questions answered at each evaluation, and windows whose loss is taken: each is a page to read."""
 LONG_ANSWER = 0.999
 """The share of training answers that are no longer than the longest looked for."""
 
@@ -44,6 +46,7 @@ class Answer(Task):
     kind = "questions"
     verb = "answers questions about a passage"
     note = "Exact match and F1 by SQuAD's published rule, the best over all references, with a 95% bootstrap interval."
+    each = "place"
     given = '"question", "passage"'
     shown = ("question", "model", "reference")
     appetite = Appetite(per_layer=12, sides=1, epochs=3, most_epochs=20)
@@ -89,6 +92,10 @@ class Answer(Task):
     def head(self, data: Prepared) -> dict[str, Any]:
         return {"tasks": ("answer_span",)}
 
+    def adapted(self, body: ModelConfig) -> dict[str, Any]:
+        """Questions are few: some dropout is needed."""
+        return {"dropout": max(0.1, body.dropout)}
+
     def implied(self, settings: dict[str, Any], data: Prepared) -> dict[str, Any]:
         return {"max_length": settings["data"].get("max_length", USUAL_WINDOW)}
 
@@ -112,18 +119,21 @@ class Answer(Task):
     def lesson(self, recipe: Recipe, data: Prepared, device: torch.device) -> Lesson:
         batching: dict[str, Any] = {"tokens": recipe.training.batch_tokens, "seed": recipe.seed}
         train = SpanBatches(*data.train.sides, **batching)
-        valid = SpanBatches(*data.valid.sides, shuffle=False, **batching)
+        most = JUDGED.get(device.type, JUDGED["cpu"])
+        valid = SpanBatches(*(side.first(most) for side in data.valid.sides), shuffle=False, **batching)
         objective, how = AnswerPlace(), answering(windows_of(recipe), data)
-        shown = data.valid.texts[: JUDGED.get(device.type, JUDGED["cpu"])]
+        shown = data.valid.texts[:most]
         references = [texts[2:] for texts in shown]
         has_unanswerable = any(not each for each in references)
-        asked = [read(question, passage, data.tokenizers[0], how) for question, passage, *_ in shown]
+
+        @cache
+        def asked() -> list[Asked]:
+            return [read(question, passage, data.tokenizers[0], how) for question, passage, *_ in shown]
 
         def evaluate(model: nn.Module) -> Evaluation:
-            loss = predict(model, objective, valid, data.valid, device, limit=VALID_TOKENS).loss
-            found = Answerer(model, data.tokenizers[0], how).find(asked)
-            judged = [Judged(answer.spans[0].text, answer.spans[0].score, texts)
-                      for answer, texts in zip(found, references, strict=True)]  # fmt: skip
+            loss = predict(model, objective, valid, data.valid, device).loss
+            best = [answer.spans[0] for answer in Answerer(model, data.tokenizers[0], how).find(asked())]
+            judged = [Judged(span.text, span.score, texts) for span, texts in zip(best, references, strict=True)]
             scores = answer_scores(judged, best_threshold(judged)[1] if has_unanswerable else None)
             lines = (f"question   {shown[0][0]}", f"model      {judged[0].text}", f"reference  {first(references[0])}")
             return Evaluation(
@@ -131,14 +141,14 @@ class Answer(Task):
             )
 
         def write(model: Any, texts: int, at_most: int | None) -> None:
-            Answerer(model, data.tokenizers[0], how).find(asked[:texts])
+            Answerer(model, data.tokenizers[0], how).find(asked()[:texts])
 
-        return Lesson(objective, train, valid, evaluate, len(asked), write)
+        return Lesson(objective, train, valid, evaluate, len(shown), write)
 
     def evaluate(self, trained: Trained, files: Sequence[Path], **options: Any) -> dict[str, Any]:
         asked = read_questions(files, on_bad_line=options.get("on_bad_line", "fail"))
         texts = [(each.question, each.passage, *(answer.text for answer in each.answers)) for each in asked]
-        return judge_answers(trained, texts, **({"stages": options["stages"]} if "stages" in options else {}))
+        return judge_answers(trained, texts, stages=options.get("stages", unseen))
 
     def judge(self, trained: Trained, split: Split, stages: Stages) -> dict[str, Any]:
         return judge_answers(trained, split.texts[fitted(trained.notes, split) :], stages=stages)
