@@ -79,6 +79,7 @@ def test_a_squad_file_becomes_a_scored_model_that_points_at_characters(
     assert "240 questions, in " in card
     assert '.answer("question", "passage")' in card
     assert "| right_unanswerable |" in card, "unanswerable questions are scored by the second edition's rule"
+    assert heedful.load(model).notes.threshold is not None
     scored = heedful_command("evaluate", model, towns / "dev.json", "--json", cwd=tmp_path)
     assert scored.returncode == 0, scored.stderr
     scores = json.loads(scored.stdout)
@@ -134,17 +135,10 @@ def test_many_questions_go_in_and_as_many_answers_come_out(
     assert same.stdout.split("\t")[0] == answer.text
 
 
-def test_a_killed_run_goes_on_to_the_same_bits(nursery: Any, towns: Path, tmp_path: Path) -> None:
-    words = [
-        "train",
-        "answer",
-        towns / "train.json",
-        *SETTINGS,
-        "--set",
-        "training.checkpoint_every=3",
-        "--device",
-        "cpu",
-    ]
+def test_a_killed_run_goes_on_to_the_same_bits(nursery: Any, tmp_path: Path) -> None:
+    (tmp_path / "towns.json").write_text(json.dumps(squad(60, 4, unanswerable=False)))
+    often = ("--set", "training.checkpoint_every=3", "--device", "cpu")
+    words = ["train", "answer", "towns.json", *SETTINGS, *often]
     kill = """
 import os
 from heedful.training.loop import Trainer
@@ -168,6 +162,7 @@ Trainer.step, Trainer.run = dying, lively
     weights = other.model.state_dict()
     assert all(torch.equal(weight, weights[name]) for name, weight in one.model.state_dict().items())
     assert one.notes == other.notes
+    assert one.notes.threshold is None, "where every question has an answer, one is always given"
 
 
 def broken(**changes: Any) -> str:

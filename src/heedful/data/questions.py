@@ -23,6 +23,7 @@ from heedful.errors import DataError
 
 PASSAGE = ("passage", "context")
 """The two names it goes by."""
+ANSWER = ("answers", "answer")
 SHOWN = 60
 
 
@@ -86,9 +87,9 @@ def _question(path: Path, raw: Raw, answered: bool) -> Question | Fault:
 
 def references(record: dict[str, Any], passage: str) -> tuple[Reference, ...]:
     """The answers of a record, in whichever form it has them, each held against its passage."""
-    given = record.get("answers", record.get("answer"))
+    given = next((record[name] for name in ANSWER if name in record), None)
     impossible = record.get("is_impossible") is True
-    if given is None and not impossible and not {"answers", "answer"} & record.keys():
+    if given is None and not impossible and not {*ANSWER} & record.keys():
         raise ValueError("'answers' is missing")
     if isinstance(given, dict):  # lists side by side, as Hugging Face keeps them
         texts, starts = given.get("text"), given.get("answer_start")
@@ -227,7 +228,7 @@ def asks_questions(path: Path) -> bool:
     if path.is_dir() or _is_json(path):
         return _is_json(path)
     there = table_columns(path) if kind_of(path) in TABLES else []
-    return "question" in there and any(name in there for name in PASSAGE)
+    return "question" in there and all(any(name in there for name in names) for names in (PASSAGE, ANSWER))
 
 
 def spelt_out(questions: Sequence[Question], path: Path) -> Iterator[str]:
