@@ -64,29 +64,21 @@ def names(cell: Cell) -> list[list[str]]:
 
 
 def by_torch(cell: Cell, folder: Path, device: str) -> Decode:
-    from heedful.generation.draft import log_softmax
+    from heedful.generation.generate import generate_ids
+    from heedful.generation.recorded import Recorded
     from heedful.generation.translate import translate_ids
 
     model, texts = cell.model().to(device), cell.texts()
     if device == "cuda":
-        model = model.bfloat16()
-    if cell.family == "pairs":
+        model = Recorded(model.bfloat16())
 
-        def translate() -> int:
-            found = translate_ids(model, texts, beam=cell.beam, at_most=[cell.wrote] * cell.rows, tokens=10**9)
-            return sum(len(each[0].tokens) for each in found)
-
-        return translate
-    prompt = torch.tensor(texts, device=device)
-
-    @torch.inference_mode()
     def write() -> int:
-        state = model.start(cell.rows, room=cell.read + cell.wrote)
-        tokens, wrote = prompt, []
-        for _ in range(cell.wrote):
-            tokens = log_softmax(model.extend(tokens, state)[:, -1]).argmax(-1, keepdim=True)
-            wrote.append(tokens)
-        return int((torch.cat(wrote, 1) != END).sum())
+        if cell.family == "pairs":
+            at_most = [cell.wrote] * cell.rows
+            found = translate_ids(model, texts, beam=cell.beam, at_most=at_most, tokens=10**9)
+        else:
+            found = generate_ids(model, texts, limit=cell.wrote, beam=cell.beam, tokens=10**9)
+        return sum(len(each[0].tokens) for each in found)
 
     return write
 

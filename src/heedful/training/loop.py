@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from heedful.data.batches import Batches
+from heedful.layers.attention import cudnn_attention
 from heedful.objectives.objective import Compiled, Objective
 from heedful.training.averaging import ExponentialAverage, LastAverage
 from heedful.training.events import Events
-from heedful.training.machine import cudnn_attention, memory_in_use
+from heedful.training.machine import keep_freed_memory, memory_in_use
 from heedful.training.optimizers import Optimizer
 from heedful.training.progress import Progress, is_finished
 from heedful.training.recipe import TrainingRecipe
@@ -66,6 +67,8 @@ class Trainer:
         events: Events,
         world: World = ALONE,
     ) -> None:
+        if device.type == "cpu":
+            keep_freed_memory()
         self.model, self.batches, self.recipe, self.world = model.to(device), batches, recipe, world
         if recipe.shard and world.size > 1:
             shard(model, world)
