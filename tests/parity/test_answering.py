@@ -17,25 +17,7 @@ from heedful.exchange import load_ours
 pytestmark = pytest.mark.usefixtures("quiet_transformers")
 
 QUESTION, PASSAGE = "Who opened the café?", "In 1990 ZOË Müller opened the Café  Central, in a house by the river."
-WORDS = [
-    "who",
-    "opened",
-    "the",
-    "cafe",
-    "in",
-    "1990",
-    "zoe",
-    "muller",
-    "central",
-    "a",
-    "house",
-    "by",
-    "river",
-    "?",
-    ",",
-    ".",
-    "##s",
-]
+WORDS = [*"?,.a", "who", "opened", "the", "cafe", "in", "1990", "zoe", "muller", "central", "house", "by", "river"]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
