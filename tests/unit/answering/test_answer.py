@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from heedful import Encoder, TransformerConfig
-from heedful.answering.answer import Answerer, Answering, Table, usual_answering
+from heedful.answering.answer import Answerer, Answering, usual_answering
+from heedful.answering.table import Table
 from heedful.data.spans import Passage, Window
 from heedful.errors import DataError, UsageError
 from heedful.objectives.span import place_scores
