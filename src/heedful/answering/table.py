@@ -3,9 +3,9 @@
     ŝ(i, j) = s_i + e_j − (s_START + e_START)        i ≤ j < i + longest answer        Devlin 2019, 4.3
 
 The score of a span is how far it beats START, which says "not here": its log-odds against no answer. Each window of a
-long passage was taught to say "not here" where it does not hold the answer, so scores of different windows compare: were
-windows independent, the answer would be span a with odds exp(ŝ(a)) against there being none. (The paper compares scores
-of windows as they are.) A span that two windows hold has the better of its two scores.
+long passage was taught to say "not here" where it does not hold the answer, so scores of different windows compare:
+were windows independent, the answer would be span a with odds exp(ŝ(a)) against there being none. (The paper compares
+scores of windows as they are.) A span that two windows hold has the better of its two scores.
 """
 
 from __future__ import annotations
