@@ -1,12 +1,7 @@
 """Training: heedful beside torch.nn, Hugging Face, JoeyNMT and a model like nanoGPT's, in one run.
 
-<<<<<<< HEAD
-    python benchmarks/training.py --device cpu [--joeynmt PYTHON]     float32: translator, characters, epoch
-    python benchmarks/training.py --device cuda                       bfloat16 autocast: gpt2, base, bert, shakespeare
-=======
     python benchmarks/training.py --device cpu [--joeynmt PYTHON]     float32: translator, characters, epoch, whole
-    python benchmarks/training.py --device cuda                       bfloat16 autocast: gpt2, base, shakespeare, whole
->>>>>>> main
+    python benchmarks/training.py --device cuda                       bfloat16: gpt2, base, bert, shakespeare, whole
 
   translator    a bare step of a small encoder-decoder: 3+3 layers, width 256, vocabulary 8,000, 32 × (32 + 32) tokens
   characters    a bare step of nanoGPT's CPU model: 4 layers, width 128, vocabulary 65, 12 × 64 tokens
