@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 import time
 from itertools import islice
 from pathlib import Path
@@ -21,8 +22,6 @@ import torch
 
 def main() -> None:
     corpus, seconds, device = Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
-    import tempfile
-
     import heedful
     from heedful.training.events import Events
     from heedful.training.ready import get_ready
