@@ -21,7 +21,7 @@ from heedful.errors import DataError
 MAX_LINE = 1_000_000
 """Bytes a line may have, its line end not counted."""
 
-MAX_FILE = 1 << 29
+MAX_FILE = 1 << 28
 """Bytes, unpacked, of a file that is held in memory as a whole."""
 
 BLOCK = 1 << 18
@@ -106,7 +106,7 @@ def read_whole(path: Path, *, limit: int = MAX_FILE, watch: Watch | None = None)
         parts.append(block)
         size += len(block)
         if size > limit:
-            raise DataError(f"{path} is longer than {limit:,} bytes, unpacked: split it")
+            raise DataError(f"{path} is longer than {limit:,} bytes, unpacked: split it, or make it .jsonl")
     if not size:
         raise DataError(f"{path} is empty")
     text = decode_line(path, b"".join(parts).removeprefix(BOM), 1, 0)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from heedful.data.lines import Fault
+from heedful.data.lines import Fault, read_whole
 from heedful.data.prepare_questions import read_questions
 from heedful.data.questions import Question, Reference, scan_questions
 from heedful.errors import DataError
@@ -133,6 +133,13 @@ def test_a_file_of_another_shape_says_what_is_missing_where(tmp_path: Path, text
     file.write_text(text)
     with pytest.raises(DataError, match=told):
         list(read_questions([file]))
+
+
+def test_a_packed_file_is_never_held_beyond_the_limit(tmp_path: Path) -> None:
+    bomb = tmp_path / "squad.json.gz"
+    bomb.write_bytes(gzip.compress(b" " * 3_000_000))
+    with pytest.raises(DataError, match="longer than 1,000,000 bytes, unpacked"):
+        read_whole(bomb, limit=1_000_000)
 
 
 def test_bytes_that_are_no_text_are_told_by_offset(tmp_path: Path) -> None:
