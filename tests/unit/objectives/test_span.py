@@ -11,6 +11,7 @@ from heedful.data.asked import SpanBatch, SpanBatches
 from heedful.data.store import Sequences
 from heedful.objectives.span import AnswerPlace, place_scores
 from heedful.text.special import END, START
+from heedful.training.world import rows_of
 
 
 def batches(**settings: object) -> SpanBatches:
@@ -59,6 +60,15 @@ def test_a_batch_loses_what_its_windows_lose_one_by_one() -> None:
     assert objective.tokens(whole()) == 6
     total = sum(objective.loss(reader, batch) for batch in alone)
     torch.testing.assert_close(objective.loss(reader, whole()), total, rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_several_devices_lose_together_what_one_does() -> None:
+    reader, objective, batch = model(), AnswerPlace(), whole()
+    shares = [rows_of(batch, rank, 4) for rank in range(4)]  # of three rows: one device has none
+    assert sum(objective.tokens(share) for share in shares) == 6
+    total = sum(objective.loss(reader, share) for share in shares)
+    torch.testing.assert_close(objective.loss(reader, batch), total, rtol=1e-5, atol=1e-5)
 
 
 def test_no_answer_is_ever_placed_in_question_end_or_padding() -> None:
