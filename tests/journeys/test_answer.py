@@ -197,6 +197,8 @@ def test_what_cannot_be_asked_is_one_line(heedful_command: Any, model: Path, tmp
         ([*asked, "--passage", " "], 2, "the passage is empty"),
         (["answer", model, "--question", "", "--passage", "x"], 2, "the question is empty"),
         (["answer", model], 2, "nothing to answer"),
+        ([*asked, "--passage", "x", "--passage-file", "x.txt"], 2, "give one of them"),
+        ([*asked, "--passage-file", "no.txt"], 3, "no such file"),
         ([*asked, "--passage", "x " * 100, "--stride", "0"], 3, "windows are off"),
         ([*asked, "--input", "some.jsonl"], 2, "give one or the other"),
         (["translate", model, "x"], 2, "use `answer`"),

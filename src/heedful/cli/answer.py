@@ -52,6 +52,8 @@ def answer(
         raise UsageError(f"questions come from the command line or from --input {input_}: give one or the other")
     if input_ is None and question is None:
         raise UsageError("there is nothing to answer: give --question, and a --passage; or --input FILE")
+    if passage is not None and passage_file is not None:
+        raise UsageError(f"the passage comes from --passage or from --passage-file {passage_file}: give one of them")
     trained = about.ready(model, "answer", device)
     options: dict[str, Any] = {"top": top, "threshold": threshold, "stride": stride}
     notes = Notes()
