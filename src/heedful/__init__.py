@@ -15,7 +15,7 @@ if TYPE_CHECKING:
         StoppedError,
         UsageError,
     )
-    from heedful.exchange import export
+    from heedful.exchange import export, load
     from heedful.folder import save
     from heedful.layers.attention import attention, attention_weights, fused_attention
     from heedful.layers.masks import Mask
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from heedful.models.encoder_decoder import EncoderDecoder
     from heedful.models.presets import PRESETS, preset
     from heedful.models.recurrent import RecurrentDecoder, RecurrentEncoderDecoder
-    from heedful.trained import Trained, load
+    from heedful.trained import Trained
     from heedful.training.run import plan, train
 
 # Each name is imported when first used: `import heedful` alone does not wait for torch.
@@ -41,7 +41,7 @@ _HOMES = {
         "StoppedError",
         "UsageError",
     ),
-    "exchange": ("export",),
+    "exchange": ("export", "load"),
     "folder": ("save",),
     "layers.attention": ("attention", "attention_weights", "fused_attention"),
     "layers.masks": ("Mask",),
@@ -53,7 +53,7 @@ _HOMES = {
     "models.encoder_decoder": ("EncoderDecoder",),
     "models.presets": ("PRESETS", "preset"),
     "models.recurrent": ("RecurrentDecoder", "RecurrentEncoderDecoder"),
-    "trained": ("Trained", "load"),
+    "trained": ("Trained",),
     "training.run": ("plan", "train"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

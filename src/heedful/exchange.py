@@ -21,7 +21,7 @@ from heedful.interop.onnx import export_onnx
 from heedful.interop.renumber import our_order, renumbered, renumbered_tokenizer, their_roles
 from heedful.interop.tokenizers import export_tokenizer, import_tokenizer
 from heedful.text.special import END, NEVER_WRITTEN, PAD, SPECIAL_TOKENS, START
-from heedful.trained import NOTES, TARGET_TOKENIZER, TOKENIZER, Trained, load
+from heedful.trained import NOTES, TARGET_TOKENIZER, TOKENIZER, Trained, load_as_stored
 
 FORMATS = ("huggingface", "ctranslate2", "onnx")
 TARGET = "target"
@@ -44,7 +44,7 @@ def export(
         raise UsageError(f"unknown format '{to}'; {nearest(to, FORMATS)}")
     if quantisation != "float32" and to != "ctranslate2":
         raise UsageError(f"{quantisation} weights are for ctranslate2; {to} gets float32")
-    trained = model if isinstance(model, Trained) else load(model)
+    trained = model if isinstance(model, Trained) else load_as_stored(model)
     with _new(Path(folder)) as aside:
         if to == "ctranslate2":
             _to_ctranslate2(trained, aside, quantisation)
@@ -68,11 +68,11 @@ def import_folder(theirs: str | os.PathLike[str], folder: str | os.PathLike[str]
     return trained
 
 
-def load_ours(folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") -> Trained:
-    """What is in a model folder, as `heedful import` would make it ours: what training and asking need."""
+def load(folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") -> Trained:
+    """What is in a model folder, ready to use; one in a Hugging Face layout as `heedful import` would make it ours."""
     path = Path(folder)
     if is_ours(path):
-        return load(path, device=device)
+        return load_as_stored(path, device=device)
     found = _imported(path)
     found.model.to(device)
     return found
@@ -84,7 +84,7 @@ def _imported(source: Path) -> Trained:
     A model that writes gets our ids for its special tokens, since every search here knows them by these; an encoder's
     are known by their names (`text.frame`).
     """
-    found = load(source)
+    found = load_as_stored(source)
     model = found.model
     places = [file for file in (source / TOKENIZER, source / TARGET / TOKENIZER) if file.is_file()]
     tokenizers = [import_tokenizer(file) for file in places]

@@ -251,8 +251,8 @@ def find_notes(folder: Path, config: ModelConfig) -> Config | None:
     return Classes.usual(folder, config) if kept is Classes and found is None else found
 
 
-def load(folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") -> Trained:
-    """What is in a model folder, ours or in a Hugging Face layout, ready to use."""
+def load_as_stored(folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") -> Trained:
+    """What is in a model folder, ours or in a Hugging Face layout, its special tokens numbered as they are there."""
     path = Path(folder)
     model = load_model(path, device=device)
     files = [path / name for name in (TOKENIZER, TARGET_TOKENIZER)]

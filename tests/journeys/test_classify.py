@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import heedful
-from heedful.exchange import load_ours
+from heedful.exchange import load
 
 SMALL = (
     "tokenizer.kind=words",
@@ -215,7 +215,7 @@ def test_a_folder_of_hugging_faces_is_a_start_and_a_classifier(home: Path, tmp_p
         torch.testing.assert_close(tuned.model.state_dict()[name], weight, atol=1e-6, rtol=0)
     heedful.export(tuned, "huggingface", tmp_path / "theirs")
     shutil.rmtree(tmp_path / "tuned")
-    back = load_ours(tmp_path / "theirs")
+    back = load(tmp_path / "theirs")
     assert back.notes.names == ("bad", "good")
     for text, _ in opinions(5):
         assert back.classify(text).ranking[0].probability == pytest.approx(

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 
 import heedful
 from heedful.answering.answer import USUAL_ANSWER
-from heedful.exchange import load_ours
+from heedful.trained import load_as_stored
 
 pytestmark = pytest.mark.usefixtures("quiet_transformers")
 
@@ -60,7 +60,7 @@ def best_of_theirs(folder: Path, rust: Tokenizer) -> tuple[str, float]:
 
 def test_the_best_span_is_theirs(theirs: Path, rust: Tokenizer) -> None:
     text, score = best_of_theirs(theirs, rust)
-    for load in (heedful.load, load_ours):  # with their numbers, and with ours
+    for load in (load_as_stored, heedful.load):
         trained = load(theirs)
         assert trained.task == "answer"
         span = trained.answer(QUESTION, PASSAGE).best

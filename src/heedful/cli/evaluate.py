@@ -28,12 +28,12 @@ def evaluate(
     BLEU with its signature and interval, chrF, exact match; perplexity, bits per byte; hidden words found; accuracy
     with its interval, F1, calibration error; exact match and F1 of answers.
     """
-    from heedful.exchange import load_ours
+    from heedful.exchange import load
     from heedful.training.events import Events, console
     from heedful.training.machine import pick_device
     from heedful.training.tasks import evaluate as judge
 
-    trained = load_ours(model, device=pick_device(device))
+    trained = load(model, device=pick_device(device))
     shown = Events(console()).stage
     how: dict[str, Any] = {"on_bad_line": on_bad_line, "stages": shown}
     if trained.task == "translate":

@@ -272,8 +272,11 @@ class CrossAttention(MultiHead):
         memory: Float[Tensor, "batch keys width"] | tuple[Tensor, Tensor],
         mask: Mask | None = None,
     ) -> Float[Tensor, "batch queries width"]:
-        key, value = self.project(memory) if isinstance(memory, Tensor) else memory
-        asked = x if len(x) == len(key) else x.view(len(key), -1, x.shape[2])  # rows that share a memory, side by side
+        if isinstance(memory, Tensor):
+            key, value = self.project(memory)
+            return self.read(split_heads(self.query(x), self.heads), key, value, mask)
+        key, value = memory
+        asked = x.view(len(key), -1, x.shape[2]) if len(key) else x  # rows that share a memory ask side by side
         return self.read(split_heads(self.query(asked), self.heads), key, value, mask).view_as(x)
 
 

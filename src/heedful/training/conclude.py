@@ -7,7 +7,7 @@ from pathlib import Path
 
 from heedful.data.prepare import Prepared
 from heedful.models.build import count
-from heedful.trained import Trained, load
+from heedful.trained import Trained, load_as_stored
 from heedful.training.card import Report, write_card
 from heedful.training.events import Events
 from heedful.training.machine import describe_machine
@@ -22,7 +22,7 @@ from heedful.training.tasks import evaluate, find
 def conclude(ready: Ready, progress: Progress, compared: Sequence[Row], folder: Path, events: Events) -> Trained:
     """Look into the best model, score it on the test files, or else on what was held out, and write the card."""
     recipe, data, task = ready.recipe, ready.data, find(ready.recipe.task)
-    best = load(folder, device=ready.device)
+    best = load_as_stored(folder, device=ready.device)
     task.find_out(best, data, events.stage)
     scored_on = f"{len(recipe.data.test)} test file(s)" if recipe.data.test else "the validation text"
     scores = (

@@ -16,7 +16,7 @@ from heedful.data.stages import unseen
 from heedful.errors import OutOfMemoryError, UsageError
 from heedful.folder import replace_file, save
 from heedful.models.presets import make_config
-from heedful.trained import NOTES, TARGET_TOKENIZER, TOKENIZER, Trained, load
+from heedful.trained import NOTES, TARGET_TOKENIZER, TOKENIZER, Trained, load_as_stored
 from heedful.training.begun import STATE, Begun, is_taken, note_beginning
 from heedful.training.checkpoint import Checkpoint
 from heedful.training.conclude import conclude
@@ -107,7 +107,7 @@ def follow(wish: Wishes, world: World) -> Trained:
         with told_plainly(run.recipe.model_dump(), folder):
             data = find(run.recipe.task).encode(run.recipe, run.tokenizers, 0, unseen)
             fit(as_begun(run, data), folder, Events(), run.begun, run.checkpoint, world)
-    return load(folder, device=wish.device)
+    return load_as_stored(folder, device=wish.device)
 
 
 def begin(settings: dict[str, Any], folder: Path, wish: Wishes, listeners: Sequence[Listener], world: World) -> Trained:
@@ -175,7 +175,7 @@ def go_on(wish: Wishes, listeners: Sequence[Listener], world: World) -> Trained:
     def finished(device: torch.device) -> Trained:
         say(f"the run in {folder} is finished")
         world.tell(str(folder.absolute()))
-        return proved(load(folder, device=device), folder, wish, say)
+        return proved(load_as_stored(folder, device=device), folder, wish, say)
 
     if was_tidied(folder):
         return finished(pick_device(wish.device))

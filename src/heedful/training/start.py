@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from heedful.errors import UsageError
-from heedful.exchange import load_ours
+from heedful.exchange import load
 from heedful.models.build import build
 from heedful.models.config import ModelConfig
 from heedful.text.frame import Frame
@@ -45,7 +45,7 @@ def told(start: dict[str, Any]) -> str:
 
 def load_start(folder: str, task: Task, *, recurrent: bool) -> Trained:
     """The model to go on from, if its body can serve this task."""
-    start = load_ours(folder)
+    start = load(folder)
     family = start.model.config.family
     if start.task != task.name and family not in task.bodies:
         bodies = f"; {task.name} can begin with: {', '.join(task.bodies)}" if task.bodies else ""
