@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from heedful.generation.draft import Draft
-from heedful.shapes import Bool
 from heedful.text.special import END
 
 
@@ -52,21 +51,32 @@ class Ways(NamedTuple):
     likely: Any
     """Each rows × some: tensors where the model runs, arrays here."""
 
-    def here(self) -> Ways:
-        """Brought here, in two transfers."""
-        numbers = torch.cat([self.totals, self.likely], 1).cpu().numpy()
-        places = torch.cat([self.beams, self.words], 1).cpu().numpy()
-        totals, likely = np.split(numbers, 2, 1)
-        beams, words = np.split(places, 2, 1)
-        return Ways(totals, beams, words, likely)
-
 
 class Turn(NamedTuple):
     """One step of a search: all ways it considered, best first, which of them end a text, and those it goes on with."""
 
     ways: Ways
-    ended: Bool[Tensor, "rows some"]
+    ended: Any
     staying: Ways
+
+
+def brought_here(turns: Sequence[Turn]) -> list[Turn]:
+    """The same with arrays, in few transfers."""
+    both = [ways for turn in turns for ways in (turn.ways, turn.staying)]
+    numbers = iter(_together([part for ways in both for part in (ways.totals, ways.likely)]))
+    places = iter(_together([part for ways in both for part in (ways.beams, ways.words)]))
+    ended = _together([turn.ended for turn in turns])
+
+    def ways() -> Ways:
+        return Ways(next(numbers), next(places), next(places), next(numbers))
+
+    return [Turn(ways(), ends, ways()) for ends in ended]
+
+
+def _together(parts: Sequence[Tensor]) -> list[Any]:
+    ends = np.cumsum([part.numel() for part in parts])[:-1]
+    flat = np.split(torch.cat([part.flatten() for part in parts]).cpu().numpy(), ends)
+    return [part.reshape(like.shape) for part, like in zip(flat, parts, strict=True)]
 
 
 class Ledger:
@@ -86,7 +96,7 @@ class Ledger:
     def enter(self, turns: Sequence[Turn], beam: int) -> list[int]:
         """Write down what was found, turn by turn; the rows that go on."""
         settled = [False] * len(self.living)
-        for turn in turns:
+        for turn in brought_here(turns):
             self._enter(turn, settled, beam)
         going = [row for row, over in enumerate(settled) if not over]
         if len(going) < len(settled):
@@ -98,17 +108,19 @@ class Ledger:
 
     def _enter(self, turn: Turn, settled: list[bool], beam: int) -> None:
         length = self.words.shape[1] + 1
-        ways, staying = turn.ways.here(), turn.staying.here()
-        done = turn.ended.cpu().numpy() & (ways.totals > -np.inf)
+        ways, ended, staying = turn
+        done = ended & (ways.totals > -np.inf)
         done[:, beam:] = False
         for row, place in np.argwhere(done).tolist():
             if not settled[row]:
                 self._add(row, ways, place)
-        for row, pool in enumerate(self.living):
-            if not settled[row] and pool.limit <= length:
+        for row, (pool, best) in enumerate(zip(self.living, staying.totals[:, 0].tolist(), strict=True)):
+            if settled[row]:
+                continue
+            if pool.limit <= length:
                 for place in np.flatnonzero(staying.totals[row] > -np.inf).tolist():
                     self._add(row, staying, place)
-            settled[row] = settled[row] or pool.settled(length, float(staying.totals[row, 0]))
+            settled[row] = pool.settled(length, best)
         beams = staying.beams.reshape(-1)
         self.words = np.concatenate([self.words[beams], staying.words.reshape(-1, 1)], 1)
         self.likely = np.concatenate([self.likely[beams], staying.likely.reshape(-1, 1)], 1)

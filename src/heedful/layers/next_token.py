@@ -27,7 +27,8 @@ def attend_next(
     scale: float,
 ) -> Float[Tensor, "batch heads 1 d_v"]:
     """softmax(q Kᵀ · scale) V over the row's past and the new token, whose key and value are put down        A1, G1"""
-    found: Tensor = _attend_next(query, key, value, layer.keys, layer.values, fixed.origin, fixed.place, scale)
+    held, where = (layer.keys, layer.values), (fixed.origin, fixed.place)
+    found: Tensor = _attend_next(query, key, value, *held, *where, fixed.moved, scale)
     return found
 
 
@@ -41,6 +42,7 @@ def _attend_next(
     values: Tensor,
     origin: Tensor,
     place: Tensor,
+    moved: bool,
     scale: float,
 ) -> Tensor:
     batch, heads, _, width = query.shape
@@ -51,7 +53,7 @@ def _attend_next(
         query.stride(0), query.stride(1), key.stride(0), key.stride(1), value.stride(0), value.stride(1),
         keys.stride(0), keys.stride(1), keys.stride(2), values.stride(0), values.stride(1), values.stride(2),
         origin.stride(0), out.stride(0), out.stride(1),
-        scale * LOG2_E, heads // key.shape[1], width=width, block=block, num_warps=warps,
+        scale * LOG2_E, heads // key.shape[1], width=width, block=block, moved=moved, num_warps=warps,
     )  # fmt: skip
     return out
 
@@ -67,7 +69,7 @@ def _(query: Tensor, *rest: object) -> Tensor:
 def _attend(
     query, new_key, new_value, keys, values, origin, place, out,
     q_row, q_head, nk_row, nk_group, nv_row, nv_group, k_row, k_group, k_place, v_row, v_group, v_place,
-    o_row, out_row, out_head, scale, shared, width: tl.constexpr, block: tl.constexpr,
+    o_row, out_row, out_head, scale, shared, width: tl.constexpr, block: tl.constexpr, moved: tl.constexpr,
 ):  # fmt: skip
     row, head = tl.program_id(0), tl.program_id(1)
     group = head // shared
@@ -84,7 +86,10 @@ def _attend(
     for first in range(0, end, block):
         at = first + tl.arange(0, block)
         past = at < end
-        whose = tl.load(origin + row * o_row + at, mask=past, other=0).to(tl.int64)
+        whose = at * 0 + row
+        if moved:
+            whose = tl.load(origin + row * o_row + at, mask=past, other=0)
+        whose = whose.to(tl.int64)
         k_at = keys + (whose * k_row + group * k_group + at * k_place)[:, None] + d[None, :]
         v_at = values + (whose * v_row + group * v_group + at * v_place)[:, None] + d[None, :]
         k_past = tl.load(k_at, mask=past[:, None], other=0.0)

@@ -40,6 +40,8 @@ class Fixed(NamedTuple):
     """Where every row's next token goes."""
     origin: Int[Tensor, "batch places"]
     """For each row and place, the row of keys and values that holds it."""
+    moved: bool = True
+    """Whether any row's past is held by another."""
 
     def append(
         self, layer: LayerState, key: Float[Tensor, "batch groups 1 d_k"], value: Float[Tensor, "batch groups 1 d_v"]

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from heedful.data.batches import Batches
 from heedful.layers.attention import cudnn_attention
+from heedful.models.transformer import Transformer
 from heedful.objectives.objective import Compiled, Objective
 from heedful.training.averaging import ExponentialAverage, LastAverage
 from heedful.training.events import Events
@@ -21,7 +22,7 @@ from heedful.training.machine import keep_freed_memory, memory_in_use
 from heedful.training.optimizers import Optimizer
 from heedful.training.progress import Progress, is_finished
 from heedful.training.recipe import TrainingRecipe
-from heedful.training.recording import Recorder
+from heedful.training.recording import Recorded
 from heedful.training.schedules import factor
 from heedful.training.sharding import gather, placed, shard, whole_model
 from heedful.training.step import Gradients, StepResult, train_step
@@ -72,8 +73,10 @@ class Trainer:
         self.model, self.batches, self.recipe, self.world = model.to(device), batches, recipe, world
         if recipe.shard and world.size > 1:
             shard(model, world)
-        # A recipe made on a GPU must train elsewhere, too: what is recorded there is simply done here.
-        way = Recorder if recipe.record and device.type == "cuda" else Gradients
+        # A recipe made on a GPU must train elsewhere, too: what is recorded there is simply done here. So are the steps
+        # of recurrent models, whose library cannot be recorded.
+        recordable = device.type == "cuda" and isinstance(model, Transformer)
+        way = Recorded if recipe.record and recordable else Gradients
         learned = Compiled(objective, recipe.recompute) if recipe.compile else objective
         self.gradients = way(model, learned, device, getattr(torch, recipe.precision))
         self.seed, self.device, self.events = seed, device, events

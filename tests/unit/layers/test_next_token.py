@@ -15,13 +15,16 @@ pytest.importorskip("triton")
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("heads", "groups", "width"), [(4, 4, 64), (6, 2, 32), (1, 1, 256)])
 @pytest.mark.parametrize("end", [0, 1, 127, 128, 300])
+@pytest.mark.parametrize("moved", [True, False])
 def test_it_writes_the_new_token_and_reads_every_row_s_own_past(
-    kind: torch.dtype, heads: int, groups: int, width: int, end: int
+    kind: torch.dtype, heads: int, groups: int, width: int, end: int, moved: bool
 ) -> None:
-    compare(torch.device("cuda"), kind, heads, groups, width, end)
+    compare(torch.device("cuda"), kind, heads, groups, width, end, moved)
 
 
-def compare(device: torch.device, kind: torch.dtype, heads: int, groups: int, width: int, end: int) -> None:
+def compare(
+    device: torch.device, kind: torch.dtype, heads: int, groups: int, width: int, end: int, moved: bool
+) -> None:
     from heedful.layers.next_token import attend_next
 
     rows, places = 5, 320
@@ -32,9 +35,12 @@ def compare(device: torch.device, kind: torch.dtype, heads: int, groups: int, wi
 
     state = AttentionState(rows, 1, device=device)
     layer = state.layers[0]
-    origin = torch.randint(rows, (rows, places), generator=generator, dtype=torch.int32).to(device)
-    origin[:, end] = torch.arange(rows, device=device)
-    fixed = Fixed(torch.tensor([end], device=device), origin)
+    own = torch.arange(rows, dtype=torch.int32)[:, None]
+    origin = (
+        torch.randint(rows, (rows, places), generator=generator, dtype=torch.int32) if moved else own.repeat(1, places)
+    )
+    origin[:, end] = own[:, 0]
+    fixed = Fixed(torch.tensor([end], device=device), origin.to(device), moved)
     query, key, value = drawn(rows, heads, 1, width), drawn(rows, groups, 1, width), drawn(rows, groups, 1, width)
     held = drawn(rows, groups, places, width), drawn(rows, groups, places, width)
 

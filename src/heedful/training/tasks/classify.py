@@ -9,20 +9,21 @@ from typing import Any
 import torch
 from torch import nn
 
-from heedful.answering.classify import Classes
-from heedful.data.classes import ClassBatches, encode_labelled, learn_from_labelled, prepare_labelled
+from heedful.answering.classify import Classes, all_logits
+from heedful.data.classes import ClassBatches, encode_labelled, framed, learn_from_labelled, prepare_labelled
 from heedful.data.labelled import columns_of, read_labelled
 from heedful.data.prepare import Prepared, Split
 from heedful.data.report import Report
 from heedful.data.stages import Stages, unseen
 from heedful.errors import DataError, UsageError
 from heedful.evaluation.calibration import Reliability, draw_reliability
-from heedful.evaluation.classes import batch_scores, draw_confusion, judge_classes
+from heedful.evaluation.classes import batch_scores, draw_confusion, fit_temperature, judge_classes, labels_of
+from heedful.folder import replace_file
 from heedful.models.config import ModelConfig
 from heedful.objectives.classification import Classification, balanced
 from heedful.text.frame import frame_for
 from heedful.text.tokenizer import Tokenizer
-from heedful.trained import Trained
+from heedful.trained import NOTES, Trained
 from heedful.training.choose import Appetite, Situation, grown_vocabulary, largest
 from heedful.training.loop import Evaluation
 from heedful.training.recipe import Recipe
@@ -30,6 +31,8 @@ from heedful.training.tasks.task import Lesson, Task, learning, reading, set_asi
 
 SKEWED = 3.0
 """Times as many texts of the most frequent class as of the rarest, from which on classes are weighted by themselves."""
+FEWEST = 50
+"""Texts that a temperature can be told from."""
 MOST_WEIGHT = 20.0
 """Of a class: a handful of texts must not outweigh all others."""
 
@@ -162,7 +165,22 @@ class Classify(Task):
         return scores | ({"texts_cut_off": cut} if cut else {})
 
     def judge(self, trained: Trained, split: Split, stages: Stages) -> dict[str, Any]:
-        return judge_classes(trained, split, stages)
+        return judge_classes(trained, split, stages, fitted=trained.notes.fitted)
+
+    def find_out(self, best: Trained, data: Prepared, stages: Stages) -> None:
+        """How sure it should be: a temperature from the first half of the validation texts, kept in task.json."""
+        half = data.valid.examples // 2
+        if half < FEWEST:
+            return
+        sides = [side[place].tolist() for place in range(half) for side in data.valid.sides]
+        texts = [sides[place : place + len(data.valid.sides)] for place in range(0, len(sides), len(data.valid.sides))]
+        frame = frame_for(best.model.config.family, best.tokenizers[0])
+        with stages("checking probabilities", half) as watch:
+            logits = all_logits(best.model, [framed(frame, text) for text in texts], watch)
+        found = fit_temperature(logits, labels_of(data.valid)[:half], data.facts["several"])
+        best.notes = best.notes.with_changes(temperature=found, fitted=half)
+        assert best.folder is not None, "a trained model has a folder"
+        replace_file(best.folder / NOTES, best.notes.model_dump_json(indent=2) + "\n")
 
     def pictures(self, scores: dict[str, Any], folder: Path) -> dict[str, Path]:
         curves = {name: Reliability.from_json(parts) for name, parts in scores["reliability"].items()}
