@@ -82,7 +82,7 @@ class Trained:
 
     def translate(self, texts: str | Sequence[str], *, progress: Progress = unwatched, **options: Any) -> Any:
         """A text for a text, a list for a list. Options are those of `Decoding`: beam, length_penalty, …"""
-        translator = self._translator(options)
+        translator = self._translator({"words": False, **options})
         if isinstance(texts, str):
             return translator.texts([texts])[0]
         return translator.texts(list(texts), progress)
