@@ -1,9 +1,9 @@
 """Training: heedful beside torch.nn, Hugging Face, JoeyNMT and a model like nanoGPT's, in one run.
 
-SECTIONS = {
-    "cpu": ("translator", "characters", "epoch", "whole"),
-    "cuda": ("gpt2", "base", "bert", "shakespeare", "whole"),
-}
+    python benchmarks/training.py --device cpu [--joeynmt PYTHON]
+                                        float32: translator, characters, epoch, whole
+    python benchmarks/training.py --device cuda
+                                        bfloat16 autocast: gpt2, base, bert, shakespeare, whole
 
   translator    a bare step of a small encoder-decoder: 3+3 layers, width 256, vocabulary 8,000, 32 × (32 + 32) tokens
   characters    a bare step of nanoGPT's CPU model: 4 layers, width 128, vocabulary 65, 12 × 64 tokens
@@ -51,11 +51,10 @@ CELLS = {
     "base": Cell("base", "pairs", 768, 32, 512, 8, 6, 32_000),
     "bert": Cell("bert", "masked", 256, 128, 768, 12, 12, 30_522),
 }
-<<<<<<< HEAD
-SECTIONS = {"cpu": ("translator", "characters", "epoch", "whole"), "cuda": ("gpt2", "base", "shakespeare", "whole")}
-=======
-SECTIONS = {"cpu": ("translator", "characters", "epoch"), "cuda": ("gpt2", "base", "bert", "shakespeare")}
->>>>>>> finetune
+SECTIONS = {
+    "cpu": ("translator", "characters", "epoch", "whole"),
+    "cuda": ("gpt2", "base", "bert", "shakespeare", "whole"),
+}
 
 
 class Settings(NamedTuple):
