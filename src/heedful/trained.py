@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from heedful.answering.answer import Answered, Answerer, Answering, usual_answering
 from heedful.answering.classify import Classes, Classified, Text, classify
 from heedful.answering.fill import Filled, Filler
 from heedful.config import Config
-from heedful.errors import UsageError
+from heedful.data.questions import Question
+from heedful.errors import HeedfulError, UsageError
 from heedful.folder import load_model
 from heedful.generation import reading
 from heedful.generation.answers import Continuation, Translation
@@ -46,7 +48,7 @@ KINDS = {
 }
 HEADS = {"sequence_class": "classify", "answer_span": "answer", "masked_token": "fill"}
 """The task of a model with this head; of several, the first here."""
-KEPT: dict[str, type[Config]] = {"classify": Classes}
+KEPT: dict[str, type[Config]] = {"classify": Classes, "answer": Answering}
 """What a task keeps beside its model, in task.json: the names of classes, say."""
 
 
@@ -131,6 +133,32 @@ class Trained:
         if self.notes is None:
             raise UsageError(f"{self.folder or 'this model'} does not say what its classes are ({NOTES})")
         return classify(self.model, self.tokenizers[0], self.notes, list(texts))
+
+    def answer(self, question: str, passage: str, **options: Any) -> Answered:
+        """The stretch of a passage that answers a question. Options: top, threshold, stride."""
+        (found,) = self.answers([(question, passage)], **options)
+        return found
+
+    def answers(self, pairs: Sequence[tuple[str, str]], **options: Any) -> list[Answered]:
+        """The same for many questions, each with its passage."""
+        return self._answerer(**options).answer(pairs)
+
+    def answer_all(
+        self, asked: Iterable[Question], *, on_trouble: Callable[[Question, HeedfulError], object], **options: Any
+    ) -> Iterator[Answered]:
+        """The same for a stream of questions, in order and under their names, as soon as a few are done.
+
+        Of one that cannot be read, `on_trouble` is told why.
+        """
+        answerer = self._answerer(**options)
+        return (found for window in windows(asked) for found in answerer.answer_named(window, on_trouble))
+
+    def _answerer(self, *, top: int = 1, threshold: float | None = None, stride: int | None = None) -> Answerer:
+        self.check("answer")
+        how: Answering = self.notes or usual_answering(self.model.config)
+        said = {"threshold": threshold, "stride": stride}
+        how = how.with_changes(**{name: value for name, value in said.items() if value is not None})
+        return Answerer(self.model, self.tokenizers[0], how, top=top)
 
     def warnings(self, prompt: str) -> tuple[str, ...]:
         """What the model will not see, or not understand, of a prompt."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from heedful.cli.answer import answer
 from heedful.cli.app import app
 from heedful.cli.classify import classify
 from heedful.cli.demo import demo
@@ -15,6 +16,6 @@ from heedful.cli.plan import plan
 from heedful.cli.train import train
 from heedful.cli.translate import translate
 
-for command in (demo, doctor, plan, train, evaluate, translate, generate, fill, classify, export):
+for command in (demo, doctor, plan, train, evaluate, translate, generate, fill, classify, answer, export):
     app.command()(command)
 app.command("import")(import_)

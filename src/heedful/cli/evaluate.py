@@ -26,7 +26,7 @@ def evaluate(
     """Score MODEL on FILES, as its task is scored.
 
     BLEU with its signature and interval, chrF, exact match; perplexity, bits per byte; hidden words found; accuracy
-    with its interval, F1, calibration error.
+    with its interval, F1, calibration error; exact match and F1 of answers.
     """
     from heedful.exchange import load_ours
     from heedful.training.events import Events, console
