@@ -137,7 +137,7 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     mean = statistics.fmean(values)
     if len(values) < 2:
         return {"mean": mean}
-    return {"mean": mean, "half": T_975[len(values) - 1] * statistics.stdev(values) / math.sqrt(len(values))}
+    return {"mean": mean, "half": T_975.get(len(values) - 1, 2.0) * statistics.stdev(values) / math.sqrt(len(values))}
 
 
 def difference(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:

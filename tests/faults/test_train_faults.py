@@ -83,7 +83,7 @@ def refusal(run: Run, *words: str, code: int = 3) -> str:
         (b"caf\0", "byte offset {}: a NUL byte", "lines with a NUL byte"),
     ],
 )
-@pytest.mark.parametrize("task", ["translate", "generate"])
+@pytest.mark.parametrize("task", ["translate", "generate", "fill"])
 def test_a_bad_line_stops_training_or_is_skipped_and_stands_in_the_card(
     line: bytes, what: str, kind: str, task: str, run: Run
 ) -> None:

@@ -94,6 +94,9 @@ class Fill(Task):
             return {"tasks": ("masked_token", "next_sentence"), "segments": 2, **context}
         return {"tasks": ("masked_token",), **context}
 
+    def measure(self, split: Split) -> str:
+        return f"{int(split.sides[0].lengths.sum()):,} tokens, {split.bytes:,} bytes"
+
     def lesson(self, recipe: Recipe, data: Prepared, device: torch.device) -> Lesson:
         training, tokenizer = recipe.training, data.tokenizers[0]
         batches = partial(
