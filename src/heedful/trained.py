@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from heedful.errors import UsageError
@@ -29,9 +31,17 @@ from heedful.inspection.alignment import Alignment, align, usual_alignment
 from heedful.inspection.confidence import Confidence
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.words import cut_text, cut_tokens
+from heedful.vectors.sentences import Embedded, Vectors, embed_texts
+from heedful.vectors.tables import words_in_file, words_of_model
+from heedful.vectors.words import Words
 
 TOKENIZER, TARGET_TOKENIZER = "tokenizer.json", "target_tokenizer.json"
-KINDS = {"translate": "a translator", "generate": "a language model", "encode": "an encoder"}
+KINDS = {
+    "translate": "a translator",
+    "generate": "a language model",
+    "encode": "an encoder",
+    "embed": "a table of word vectors",
+}
 
 
 class Trained:
@@ -60,7 +70,9 @@ class Trained:
     def task(self) -> str:
         """What it was made for: translate, generate or (an encoder) neither yet."""
         family: str = self.model.config.family
-        return {"encoder": "encode"}.get(family, "translate" if family.endswith("encoder_decoder") else "generate")
+        return {"encoder": "encode", "word_vectors": "embed"}.get(
+            family, "translate" if family.endswith("encoder_decoder") else "generate"
+        )
 
     def translate(self, texts: str | Sequence[str], *, progress: Progress = unwatched, **options: Any) -> Any:
         """A text for a text, a list for a list. Options are those of `Decoding`: beam, length_penalty, …"""
@@ -101,6 +113,31 @@ class Trained:
         tokens = searching.stream(self.tokenizers[0].encode([prompt])[0])
         return until(spelt(tokens, self.tokenizers[0], after=prompt), searching.decoding.stop)
 
+    def embed(self, texts: str | Sequence[str], *, normalise: bool = False) -> Vectors:
+        """A vector for a text; a row for each of a list: the mean of what the model makes of its tokens.
+
+        `normalise`: at length 1, so that a product of two is their cosine.
+        """
+        several = [texts] if isinstance(texts, str) else list(texts)
+        found = [embedded.vector for embedded in self.embeddings(several, normalise=normalise)]
+        width: int = self.model.config.width
+        table = np.stack(found) if found else np.empty((0, width), np.float32)
+        return table[0] if isinstance(texts, str) else table
+
+    def embeddings(self, texts: Iterable[str | None], *, normalise: bool = False) -> Iterator[Embedded]:
+        """The same, one by one as a stream goes, with warnings; see `translations`."""
+        self.require_tokenizer()
+        for window in windows(texts, WINDOW if isinstance(texts, Sequence) else FIRST_WINDOW):
+            for found in embed_texts(self.model, self.tokenizers[0], window):
+                length = float(np.linalg.norm(found.vector))
+                yield replace(found, vector=found.vector / length) if normalise and length else found
+
+    @cached_property
+    def words(self) -> Words:
+        """Its tokens that are words, with their vectors: to look up what is near what."""
+        self.require_tokenizer()
+        return words_of_model(self.model, self.tokenizers[0], str(self.folder or "this model"))
+
     def warnings(self, prompt: str) -> tuple[str, ...]:
         """What the model will not see, or not understand, of a prompt."""
         return tuple(prompt_warnings(self.tokenizers[0].encode([prompt])[0], reach(self.model)))
@@ -110,6 +147,9 @@ class Trained:
         if self.task != wanted:
             use = f"use `{self.task}`" if self.task != "encode" else f"it does not {wanted}"
             raise UsageError(f"{self.folder or 'this'} is {KINDS[self.task]}; {use}")
+        self.require_tokenizer()
+
+    def require_tokenizer(self) -> None:
         if not self.tokenizers:
             raise UsageError(f"{self.folder or 'this model'} has no {TOKENIZER}: give ids to its model instead")
 
@@ -171,3 +211,8 @@ def load(folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") 
         "reading": Reading.stored(path / reading.FILE),
     }
     return Trained(model, tokenizers, path, **found)
+
+
+def load_words(path: str | os.PathLike[str]) -> Words:
+    """The word vectors in a model folder of any kind, or in a word2vec file."""
+    return words_in_file(Path(path)) if Path(path).is_file() else load(path).words

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from heedful.cli.analogy import analogy
 from heedful.cli.app import app
 from heedful.cli.demo import demo
 from heedful.cli.doctor import doctor
+from heedful.cli.embed import embed
 from heedful.cli.evaluate import evaluate
 from heedful.cli.export import export
 from heedful.cli.generate import generate
 from heedful.cli.import_ import import_
+from heedful.cli.map import map_
 from heedful.cli.plan import plan
+from heedful.cli.similar import similar
 from heedful.cli.train import train
 from heedful.cli.translate import translate
 
-for command in (demo, doctor, plan, train, evaluate, translate, generate, export):
+for command in (demo, doctor, plan, train, evaluate, translate, generate, embed, similar, analogy, export):
     app.command()(command)
+app.command("map")(map_)
 app.command("import")(import_)

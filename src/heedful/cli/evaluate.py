@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 
 def evaluate(
-    model: Annotated[Path, typer.Argument(help="A model folder.")],
-    files: Annotated[list[Path], typer.Argument(help="Held-out text: two aligned files or a table; or running text.")],
+    model: Annotated[Path, typer.Argument(help="A model folder; or a word2vec file.")],
+    files: Annotated[
+        list[Path], typer.Argument(help="Held-out text: two aligned files or a table; running text; or sets of words.")
+    ],
     beam: Annotated[int, typer.Option(min=1, help="Texts kept in mind while translating; 1: greedy.")] = 4,
     length_penalty: Annotated[float, typer.Option(min=0.0, help="0 favours short translations, 1 is neutral.")] = 1.0,
     on_bad_line: Annotated[
@@ -20,15 +22,20 @@ def evaluate(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Score MODEL on FILES: BLEU with its signature and interval, chrF, exact match, perplexity, bits per byte."""
-    from heedful.trained import load
+    """Score MODEL on FILES: BLEU with its signature and interval, chrF, exact match, perplexity, bits per byte; of word
+    vectors, analogies answered and agreement with people."""
+    from heedful.evaluation.words import judge_words
+    from heedful.trained import load, load_words
     from heedful.training.events import Events, console
     from heedful.training.machine import pick_device
     from heedful.training.tasks import evaluate as judge
 
-    trained = load(model, device=pick_device(device))
-    shown = Events(console()).stage
-    scores = judge(trained, files, beam=beam, length_penalty=length_penalty, on_bad_line=on_bad_line, stages=shown)
+    if model.is_file():
+        scores = judge_words(load_words(model), files, on_bad_line)
+    else:
+        trained = load(model, device=pick_device(device))
+        how = {"beam": beam, "length_penalty": length_penalty, "on_bad_line": on_bad_line}
+        scores = judge(trained, files, **how, stages=Events(console()).stage)
     if as_json:
         typer.echo(json.dumps(scores, indent=2))
         return
@@ -36,3 +43,13 @@ def evaluate(
     wide = max(map(len, plain))
     for name, value in plain.items():
         typer.echo(f"{name.replace('_', ' '):<{wide}}  {f'{value:.4f}' if isinstance(value, float) else value}")
+    for section, found in ((name, part) for value in scores.values() for name, part in sections(value)):
+        told = "none asked" if found["accuracy"] is None else f"{found['accuracy']:.4f} of {found['asked']:,}"
+        typer.echo(f"  {section:<28} {told}")
+
+
+def sections(value: Any) -> list[tuple[str, dict[str, Any]]]:
+    """The parts of a set of analogies, each with its own accuracy."""
+    if not isinstance(value, dict):
+        return []
+    return [(name, part) for name, part in value.items() if isinstance(part, dict) and {*part} == {"accuracy", "asked"}]

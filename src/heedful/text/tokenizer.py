@@ -50,12 +50,16 @@ class Tokenizer:
         except UnicodeEncodeError as error:
             raise DataError(_not_unicode(error)) from None
 
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text, without special tokens; texts are encoded in parallel."""
+    def encode(self, texts: Sequence[str], *, framed: bool = False) -> list[list[int]]:
+        """The ids of each text; texts are encoded in parallel.
+
+        `framed`: within the special tokens that a foreign tokenizer.json puts around a text ([CLS] … [SEP]); ours
+        puts none.
+        """
         if isinstance(texts, str):
             raise UsageError("encode takes a list of texts, got one string; put it in a list")
         try:
-            return [found.ids for found in self._rust.encode_batch_fast(texts, add_special_tokens=False)]
+            return [found.ids for found in self._rust.encode_batch_fast(texts, add_special_tokens=framed)]
         except TypeError:
             raise _refusal(texts) from None
 
@@ -83,7 +87,7 @@ class Tokenizer:
         """
         self._check(ids)
         if isinstance(self._rust.decoder, decoders.ByteLevel):
-            tokens = ["" if token in self._special else self._rust.id_to_token(token) or "" for token in ids]
+            tokens = ["" if token in self.special else self._rust.id_to_token(token) or "" for token in ids]
             return [bytes(BYTES[char] for char in token) if BYTES.keys() >= {*token} else b"" for token in tokens]
         if opening:
             return [text.encode() for text in self.decode([[token] for token in ids])]
@@ -92,7 +96,8 @@ class Tokenizer:
         return [pair[len(alone) :].encode() for pair in pairs]
 
     @cached_property
-    def _special(self) -> frozenset[int]:
+    def special(self) -> frozenset[int]:
+        """Ids that are no text."""
         added = self._rust.get_added_tokens_decoder()
         return frozenset(token for token, how in added.items() if how.special)
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from heedful.data.batches import Batches
+from heedful.errors import UsageError
 from heedful.objectives.objective import Compiled, Objective
 from heedful.training.averaging import ExponentialAverage, LastAverage
 from heedful.training.events import Events
@@ -66,6 +67,8 @@ class Trainer:
         events: Events,
         world: World = ALONE,
     ) -> None:
+        if recipe.optimizer == "rows" and world.size > 1:
+            raise UsageError("word vectors are trained by one process: leave torchrun out")
         self.model, self.batches, self.recipe, self.world = model.to(device), batches, recipe, world
         if recipe.shard and world.size > 1:
             shard(model, world)

@@ -10,11 +10,12 @@ from torch import Tensor, nn
 from heedful.layers.block import Stack
 from heedful.training.muon import Muon
 from heedful.training.recipe import TrainingRecipe
+from heedful.training.rows import RowAdaGrad
 from heedful.training.sharding import placed, whole
 
 
 class Optimizer:
-    """AdamW for everything, or Muon for the matrices of the blocks and AdamW for the rest.
+    """AdamW for everything; or Muon for the matrices of the blocks and AdamW for the rest; or AdaGrad by rows.
 
     Weight decay falls on matrices only: norms and biases have no scale to shrink (Loshchilov & Hutter 2019).
     """
@@ -22,11 +23,15 @@ class Optimizer:
     def __init__(self, model: nn.Module, recipe: TrainingRecipe) -> None:
         self.recipe = recipe
         self.named = named = dict(model.named_parameters())
+        self.parts: list[torch.optim.Optimizer]
+        if recipe.optimizer == "rows":
+            self.parts = [RowAdaGrad(named.values(), lr=recipe.learning_rate)]
+            return
         muon = set(_block_matrices(model)) if recipe.optimizer == "muon" else set()
         rest = [weight for name, weight in named.items() if name not in muon]
         matrices = [weight for weight in rest if weight.ndim > 1]
         vectors = [weight for weight in rest if weight.ndim <= 1]
-        self.parts: list[torch.optim.Optimizer] = [
+        self.parts = [
             torch.optim.AdamW(
                 [
                     {"params": matrices, "weight_decay": recipe.weight_decay},
@@ -100,6 +105,9 @@ def _block_matrices(model: nn.Module) -> Iterator[str]:
 def clip(model: nn.Module, limit: float) -> Tensor:
     """Scale the whole gradient down to length `limit` if it is longer; gives the length it had."""
     gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
-    length = whole(nn.utils.get_total_norm(gradients))
+    parts = [gradient._values() if gradient.is_sparse else gradient for gradient in gradients]
+    length = whole(nn.utils.get_total_norm(parts))
+    if not limit and len(parts) and any(gradient.is_sparse for gradient in gradients):
+        return length
     nn.utils.clip_grads_with_norm_(model.parameters(), limit or float("inf"), length)
     return length

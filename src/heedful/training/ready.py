@@ -74,7 +74,7 @@ def get_ready(settings: dict[str, Any], wish: Wishes, events: Events) -> Ready:
     data_settings = settings["data"]
     found = survey(data_settings, task.kind, events)
     data_settings.setdefault("held_out", task.held_out(found.characters))
-    text = settings.setdefault("tokenizer", {})
+    text = settings["tokenizer"] = {**task.tokenizer(found.characters), **settings.get("tokenizer", {})}
     text.setdefault("vocabulary", task.vocabulary(found.characters))
     if start:
         settings["tokenizer"] = vocabulary_of(start, text)

@@ -29,6 +29,7 @@ class Door(NamedTuple):
 TASKS = {
     "translate": Door("two aligned files, or one table", by_twos=True),
     "generate": Door("running text"),
+    "embed": Door("running text, for word vectors"),
 }
 
 

@@ -77,6 +77,10 @@ class Task(ABC):
     def vocabulary(self, characters: int) -> int:
         """Grows slowly with the text: common words whole, rare ones in pieces."""
 
+    def tokenizer(self, characters: int) -> dict[str, Any]:
+        """What else is chosen about the tokenizer, unless it is said."""
+        return {}
+
     @abstractmethod
     def model(self, situation: Situation) -> dict[str, Any]:
         """The model's configuration, but for its vocabulary."""
