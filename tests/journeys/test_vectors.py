@@ -120,7 +120,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(nursery: Any, run: Path, tm
         (["translate", "embed-1", "paris"], 2, "embed-1 is a table of word vectors; use `embed`"),
         (["evaluate", "embed-1", "corpus.txt"], 3, "neither"),
         (["map", "embed-1", "paris", "rome"], 2, "three words at least, got 2"),
-        (["embed", "embed-1", "--compare", "one text"], 2, "--compare takes two texts or more, got 1"),
+        (["embed", "embed-1", "--compare", "the streets"], 2, "--compare takes two texts or more, got 1"),
         (["train", "embed", "tiny.txt", "--device", "cpu"], 3, "fewer than two different words"),
         (["train", "embed", "corpus.txt", "--model", "recurrent"], 2, "leave out --model recurrent"),
         (["train", "embed", "corpus.txt", "--set", "training.window=0"], 2, "window"),
@@ -128,7 +128,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(nursery: Any, run: Path, tm
     ],
 )
 def test_a_mistake_is_one_line(run: Path, heedful_command: Command, words: list[str], code: int, said: str) -> None:
-    (run / "tiny.txt").write_text("one two three four five six seven eight nine ten\n" * 1)
+    (run / "tiny.txt").write_text("".join(f"word{number}\n" for number in range(99)))  # none of them twice
     done = heedful_command(*words, cwd=run)
     assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
     lines = [line for line in done.stderr.splitlines() if line.startswith("heedful: ")]

@@ -26,7 +26,7 @@ class RowAdaGrad(torch.optim.Optimizer):
         super().__init__(weights, {"lr": lr})
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
             for weight in group["params"]:
                 if weight.grad is not None:
