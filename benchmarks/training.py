@@ -1,13 +1,14 @@
 """Training: heedful beside torch.nn, Hugging Face, JoeyNMT and a model like nanoGPT's, in one run.
 
     python benchmarks/training.py --device cpu [--joeynmt PYTHON]     float32: translator, characters, epoch
-    python benchmarks/training.py --device cuda                       bfloat16 autocast: gpt2, base, shakespeare
+    python benchmarks/training.py --device cuda                       bfloat16 autocast: gpt2, base, bert, shakespeare
 
   translator    a bare step of a small encoder-decoder: 3+3 layers, width 256, vocabulary 8,000, 32 × (32 + 32) tokens
   characters    a bare step of nanoGPT's CPU model: 4 layers, width 128, vocabulary 65, 12 × 64 tokens
   epoch         real tokens a second over an epoch of Multi30k and one evaluation, through each toolkit's own loop
   gpt2          a bare step of GPT-2 124M: 64 × 1,024 tokens; vocabulary 50,304, as GPT-2's 50,257 is usually padded
   base          a bare step of Transformer-base: 6+6 layers, width 512, vocabulary 32,000, 768 × (32 + 32) tokens
+  bert          a bare step of BERT-base's masked words: 256 × 128 tokens, 15% of them hidden, vocabulary 30,522
   shakespeare   wall time, from nothing, to a validation loss of 1.4609 on Tiny Shakespeare
 
 Corpora are found through HEEDFUL_DATA. Every contender lives in a fresh process of its own, so its peak memory is its
@@ -45,8 +46,9 @@ CELLS = {
     "characters": Cell("characters", "text", 12, 64, 128, 4, 4, 65),
     "gpt2": Cell("gpt2", "text", 64, 1024, 768, 12, 12, 50_304),
     "base": Cell("base", "pairs", 768, 32, 512, 8, 6, 32_000),
+    "bert": Cell("bert", "masked", 256, 128, 768, 12, 12, 30_522),
 }
-SECTIONS = {"cpu": ("translator", "characters", "epoch"), "cuda": ("gpt2", "base", "shakespeare")}
+SECTIONS = {"cpu": ("translator", "characters", "epoch"), "cuda": ("gpt2", "base", "bert", "shakespeare")}
 
 
 class Settings(NamedTuple):

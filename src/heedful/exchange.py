@@ -10,8 +10,11 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
+import torch
+
+from heedful.answering.classify import Classes
 from heedful.errors import CheckpointError, HeedfulError, UsageError, nearest
-from heedful.folder import load_model, save
+from heedful.folder import is_ours, save
 from heedful.interop.ctranslate2 import Quantisation, export_ctranslate2
 from heedful.interop.huggingface import choose_layout, export_model
 from heedful.interop.onnx import export_onnx
@@ -19,7 +22,7 @@ from heedful.interop.renumber import our_order, renumbered, renumbered_tokenizer
 from heedful.interop.tokenizers import export_tokenizer, import_tokenizer
 from heedful.interop.word2vec import write_word2vec
 from heedful.text.special import END, NEVER_WRITTEN, PAD, SPECIAL_TOKENS, START
-from heedful.trained import TARGET_TOKENIZER, TOKENIZER, Trained, load
+from heedful.trained import NOTES, TARGET_TOKENIZER, TOKENIZER, Trained, load
 
 FORMATS = ("huggingface", "ctranslate2", "onnx", "word2vec")
 VECTORS = "vectors.txt"
@@ -58,12 +61,35 @@ def export(
 
 
 def import_folder(theirs: str | os.PathLike[str], folder: str | os.PathLike[str]) -> Trained:
-    """A model folder of ours from one in a Hugging Face layout.
+    """A model folder of ours from one in a Hugging Face layout."""
+    trained = _imported(Path(theirs))
+    trained.folder = Path(folder)
+    with _new(Path(folder)) as aside:
+        save(trained.model, aside)
+        _copy_tokenizers(trained, aside)
+        if trained.notes is not None:
+            (aside / NOTES).write_text(trained.notes.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    return trained
 
-    A model that writes gets our ids for its special tokens, since every search here knows them by these.
+
+def load_ours(folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") -> Trained:
+    """What is in a model folder, as `heedful import` would make it ours: what training and asking need."""
+    path = Path(folder)
+    if is_ours(path):
+        return load(path, device=device)
+    found = _imported(path)
+    found.model.to(device)
+    return found
+
+
+def _imported(source: Path) -> Trained:
+    """From a Hugging Face layout.
+
+    A model that writes gets our ids for its special tokens, since every search here knows them by these; an encoder's
+    are known by their names (`text.frame`).
     """
-    source = Path(theirs)
-    model = load_model(source)
+    found = load(source)
+    model = found.model
     places = [file for file in (source / TOKENIZER, source / TARGET / TOKENIZER) if file.is_file()]
     tokenizers = [import_tokenizer(file) for file in places]
     if tokenizers and model.config.family != "encoder":
@@ -74,17 +100,17 @@ def import_folder(theirs: str | os.PathLike[str], folder: str | os.PathLike[str]
             order = our_order(roles, model.config.vocabulary)
             model = renumbered(model, order, roles[START])
             tokenizers = [renumbered_tokenizer(tokenizers[0], order)]
-    trained = Trained(model, tuple(tokenizers), Path(folder))
-    with _new(Path(folder)) as aside:
-        save(model, aside)
-        _copy_tokenizers(trained, aside)
-    return trained
+    return Trained(model, tuple(tokenizers), source, notes=found.notes)
 
 
 def _to_huggingface(trained: Trained, folder: Path) -> None:
     model, config = trained.model, trained.model.config
     layout = choose_layout(model)
     special: dict[str, Any] = {"pad_token_id": PAD, "bos_token_id": START, "eos_token_id": END}
+    if isinstance(trained.notes, Classes):
+        names = dict(enumerate(trained.notes.names))
+        special |= {"id2label": names, "label2id": {name: number for number, name in names.items()}}
+        special |= {"problem_type": "multi_label_classification"} if trained.notes.several else {}
     if config.family == "encoder_decoder":
         special |= {"decoder_start_token_id": START, "forced_eos_token_id": None}
     export_model(model, folder, layout, **special)

@@ -77,6 +77,11 @@ def load_model(folder: str | os.PathLike[str], *, device: str | torch.device = "
     return model.to(device).eval()
 
 
+def is_ours(folder: Path) -> bool:
+    """Whether a model folder is in our own format, rather than in one of Hugging Face's layouts."""
+    return _read_config(folder).get("format") == FORMAT
+
+
 class Undrawn(TorchFunctionMode):
     """Weights that are about to be read need be neither drawn nor scaled first.
 

@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from heedful.answering.classify import Classes, Classified, Text, classify
+from heedful.answering.fill import Filled, Filler
+from heedful.config import Config
 from heedful.errors import UsageError
 from heedful.folder import load_model
 from heedful.generation import reading
@@ -29,6 +32,7 @@ from heedful.generation.writer import Writer, prompt_warnings
 from heedful.inspection import alignment, confidence
 from heedful.inspection.alignment import Alignment, align, usual_alignment
 from heedful.inspection.confidence import Confidence
+from heedful.models.config import ModelConfig
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.words import cut_text, cut_tokens
 from heedful.vectors.sentences import Embedded, Vectors, embed_texts
@@ -36,12 +40,20 @@ from heedful.vectors.tables import words_in_file, words_of_model
 from heedful.vectors.words import Words
 
 TOKENIZER, TARGET_TOKENIZER = "tokenizer.json", "target_tokenizer.json"
+NOTES = "task.json"
 KINDS = {
     "translate": "a translator",
     "generate": "a language model",
     "encode": "an encoder",
     "embed": "a table of word vectors",
+    "fill": "a masked language model",
+    "classify": "a classifier",
+    "answer": "a model that answers questions",
 }
+HEADS = {"sequence_class": "classify", "answer_span": "answer", "masked_token": "fill"}
+"""The task of a model with this head; of several, the first here."""
+KEPT: dict[str, type[Config]] = {"classify": Classes}
+"""What a task keeps beside its model, in task.json: the names of classes, say."""
 
 
 class Trained:
@@ -56,9 +68,12 @@ class Trained:
         alignment: Alignment | None = None,
         confidence: Confidence | None = None,
         reading: Reading | None = None,
+        notes: Any = None,
     ) -> None:
         self.model, self.tokenizers, self.folder = model, tokenizers, folder
         self.alignment, self.confidence, self.reading = alignment, confidence, reading
+        self.notes = notes
+        """What its task keeps beside the model: see KEPT."""
         self.engines = Engines(model, tokenizers, folder)
 
     @property
@@ -68,11 +83,8 @@ class Trained:
 
     @property
     def task(self) -> str:
-        """What it was made for: translate, generate or (an encoder) neither yet."""
-        family: str = self.model.config.family
-        return {"encoder": "encode", "word_vectors": "embed"}.get(
-            family, "translate" if family.endswith("encoder_decoder") else "generate"
-        )
+        """What it was made for, by its heads or else its family; an encoder without heads can only encode."""
+        return task_of(self.model.config)
 
     def translate(self, texts: str | Sequence[str], *, progress: Progress = unwatched, **options: Any) -> Any:
         """A text for a text, a list for a list. Options are those of `Decoding`: beam, length_penalty, …"""
@@ -113,6 +125,19 @@ class Trained:
         tokens = searching.stream(self.tokenizers[0].encode([prompt])[0])
         return until(spelt(tokens, self.tokenizers[0], after=prompt), searching.decoding.stop)
 
+    def classify(self, texts: Text | Sequence[Text]) -> Any:
+        """What a text is, with the probability of each class; a list for a list. Two texts judged together: a tuple."""
+        if isinstance(texts, str | tuple):
+            return self.classified([texts])[0]
+        return self.classified(texts)
+
+    def classified(self, texts: Sequence[Text]) -> list[Classified]:
+        """What `classify` gives for a list."""
+        self.check("classify")
+        if self.notes is None:
+            raise UsageError(f"{self.folder or 'this model'} does not say what its classes are ({NOTES})")
+        return classify(self.model, self.tokenizers[0], self.notes, list(texts))
+
     def embed(self, texts: str | Sequence[str], *, normalise: bool = False) -> Vectors:
         """A vector for a text; a row for each of a list: the mean of what the model makes of its tokens.
 
@@ -141,6 +166,21 @@ class Trained:
     def warnings(self, prompt: str) -> tuple[str, ...]:
         """What the model will not see, or not understand, of a prompt."""
         return tuple(prompt_warnings(self.tokenizers[0].encode([prompt])[0], reach(self.model)))
+
+    def fill(self, texts: str | Sequence[str], *, top: int = 5) -> Any:
+        """The likeliest words for each [MASK]: a `Filled` for a text, a list for a list."""
+        found = self.filler(top=top).fill([texts] if isinstance(texts, str) else list(texts))
+        return found[0] if isinstance(texts, str) else found
+
+    def fillings(self, texts: Iterable[str | None], *, top: int = 5) -> Iterator[Filled]:
+        """One answer a text, in order, as soon as a few are done; see `translations`."""
+        filler = self.filler(top=top)
+        return (answer for window in windows(texts) for answer in filler.fill(window))
+
+    def filler(self, *, top: int = 5) -> Filler:
+        """What `fill` asks."""
+        self.check("fill")
+        return Filler(self.model, self.tokenizers[0], top=top)
 
     def check(self, wanted: str) -> None:
         """Refuse what this model was not made for, naming what it was."""
@@ -199,6 +239,23 @@ class Trained:
         return Searching(self.model, decoding, rules, beam, self.engines.choose(decoding, rules))
 
 
+def task_of(config: ModelConfig) -> str:
+    """What a model of this configuration is for."""
+    for head, task in HEADS.items():
+        if head in getattr(config, "tasks", ()):
+            return task
+    if config.family in ("encoder", "word_vectors"):
+        return "encode" if config.family == "encoder" else "embed"
+    return "translate" if config.family.endswith("encoder_decoder") else "generate"
+
+
+def find_notes(folder: Path, config: ModelConfig) -> Config | None:
+    """What its task keeps beside a model; of one that came without, what is usual."""
+    kept = KEPT.get(task_of(config))
+    found: Config | None = None if kept is None else kept.stored(folder / NOTES)
+    return Classes.usual(folder, config) if kept is Classes and found is None else found
+
+
 def load(folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") -> Trained:
     """What is in a model folder, ours or in a Hugging Face layout, ready to use."""
     path = Path(folder)
@@ -209,6 +266,7 @@ def load(folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") 
         "alignment": Alignment.stored(path / alignment.FILE),
         "confidence": Confidence.stored(path / confidence.FILE),
         "reading": Reading.stored(path / reading.FILE),
+        "notes": find_notes(path, model.config),
     }
     return Trained(model, tokenizers, path, **found)
 

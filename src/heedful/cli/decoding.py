@@ -53,9 +53,9 @@ def given(arguments: dict[str, Any]) -> dict[str, Any]:
 
 def ready(model: Path, task: str, device: str) -> Trained:
     """The model, if it is there and made for this."""
-    from heedful.trained import load
+    from heedful.exchange import load_ours
     from heedful.training.machine import pick_device
 
-    trained = load(model, device=pick_device(device))
+    trained = load_ours(model, device=pick_device(device))
     trained.check(task)
     return trained

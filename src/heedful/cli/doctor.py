@@ -12,12 +12,16 @@ if TYPE_CHECKING:
     from heedful.data.report import Finding, Report
 
 BAR = 24
+LABELS = 20
+"""Shown, at most."""
 
 
 def doctor(
     files: Annotated[
         list[Path],
-        typer.Argument(help="Two line-aligned text files or a table of pairs; or running text: files, folders."),
+        typer.Argument(
+            help="Two line-aligned text files or a table of pairs; running text; tables of texts with labels."
+        ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     write: Annotated[
@@ -30,19 +34,22 @@ def doctor(
         list[Path] | None,
         typer.Option(metavar="FILE", help="A held-out file to look for in these; repeat it for each file."),
     ] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="Columns of texts and labels, as review,stars; default: the usual names.")
+    ] = None,
     kind: Annotated[
-        Literal["auto", "pairs", "text"], typer.Option("--as", help="Read as pairs or as text, whatever the names say.")
+        Literal["auto", "pairs", "text", "labelled"],
+        typer.Option("--as", help="Read as pairs, as text or as labelled texts, whatever the names say."),
     ] = "auto",
 ) -> None:
     """Count, measure and check FILES: blank, broken, misaligned, repeated, leaked."""
     from heedful.data.doctor import clean, examine
     from heedful.training.events import Events, console
 
-    stages = Events(console()).stage
-    if write is None:
-        report = examine(files, against=against, kind=kind, on_bad_line=on_bad_line, stages=stages)
-    else:
-        report = clean(files, write, against=against, kind=kind, on_bad_line=on_bad_line, stages=stages)
+    names = tuple(name.strip() for name in columns.split(",")) if columns else ()
+    how: dict[str, Any] = {"against": against, "kind": kind, "on_bad_line": on_bad_line, "columns": names}
+    how["stages"] = Events(console()).stage
+    report = examine(files, **how) if write is None else clean(files, write, **how)
     if as_json:
         typer.echo(report.to_json())
     else:
@@ -58,11 +65,14 @@ def show(report: Report, console: Any = None) -> None:
     def say(text: str) -> None:
         console.print(text, markup=False, soft_wrap=True)
 
-    what = "pairs" if report.kind == "pairs" else f"lines in {report.documents:,} document(s)"
+    lines = f"lines in {report.documents or 0:,} document(s)"
+    what = {"pairs": "pairs", "labelled": "labelled texts", "text": lines}[report.kind]
     more = f" and {len(report.files) - 3:,} more" if len(report.files) > 4 else ""
     names = ", ".join(report.files[:3] if more else report.files)
     say(f"{names}{more}: {report.rows:,} {what}, {report.usable:,} usable")
     console.print(_sides(report), _histogram(report))
+    if report.labels:
+        console.print(_labels(report))
     found = [finding for finding in report.findings if finding.count]
     if found:
         console.print(_findings(report, found))
@@ -96,6 +106,17 @@ def _histogram(report: Report) -> Any:
 
 def _bar(count: int, most: int) -> str:
     return f"{'█' * round(BAR * count / most) or '▏'} {count:,}" if count else ""
+
+
+def _labels(report: Report) -> Any:
+    """How often each label was given; of many, the most and the least frequent."""
+    table = _table("label", "count", "share", "", right=("count", "share"))
+    given = list(report.labels.items())
+    shown = given if len(given) <= LABELS else [*given[: LABELS - 3], ("…", 0), *given[-2:]]
+    for name, count in shown:
+        row = (f"{count:,}", f"{count / max(1, report.usable):.1%}", _bar(count, given[0][1]).split(" ")[0])
+        table.add_row(name, *(row if count else ("", "", "")))
+    return table
 
 
 def _findings(report: Report, found: Sequence[Finding]) -> Any:

@@ -11,21 +11,26 @@ import typer
 
 def evaluate(
     model: Annotated[Path, typer.Argument(help="A model folder; or a word2vec file.")],
-    files: Annotated[
-        list[Path], typer.Argument(help="Held-out text: two aligned files or a table; running text; or sets of words.")
-    ],
+    files: Annotated[list[Path], typer.Argument(help="Held-out text: as for training; or sets of words.")],
     beam: Annotated[int, typer.Option(min=1, help="Texts kept in mind while translating; 1: greedy.")] = 4,
     length_penalty: Annotated[float, typer.Option(min=0.0, help="0 favours short translations, 1 is neutral.")] = 1.0,
+    columns: Annotated[
+        str | None, typer.Option(help="Columns of texts and labels, as review,stars; default: the usual names.")
+    ] = None,
     on_bad_line: Annotated[
         Literal["fail", "skip"], typer.Option(help="Stop at a line that cannot be read, or leave it out.")
     ] = "fail",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Score MODEL on FILES: BLEU with its signature and interval, chrF, exact match, perplexity, bits per byte; of word
-    vectors, analogies answered and agreement with people."""
+    """Score MODEL on FILES, as its task is scored.
+
+    BLEU with its signature and interval, chrF, exact match; perplexity, bits per byte; hidden words found; accuracy
+    with its interval, F1, calibration error; of word vectors, analogies and agreement with people.
+    """
     from heedful.evaluation.words import judge_words
-    from heedful.trained import load, load_words
+    from heedful.exchange import load_ours
+    from heedful.trained import load_words
     from heedful.training.events import Events, console
     from heedful.training.machine import pick_device
     from heedful.training.tasks import evaluate as judge
@@ -33,13 +38,17 @@ def evaluate(
     if model.is_file():
         scores = judge_words(load_words(model), files, on_bad_line)
     else:
-        trained = load(model, device=pick_device(device))
-        how = {"beam": beam, "length_penalty": length_penalty, "on_bad_line": on_bad_line}
-        scores = judge(trained, files, **how, stages=Events(console()).stage)
+        trained = load_ours(model, device=pick_device(device))
+        how: dict[str, Any] = {"on_bad_line": on_bad_line, "stages": Events(console()).stage}
+        if trained.task == "translate":
+            how |= {"beam": beam, "length_penalty": length_penalty}
+        if columns:
+            how["columns"] = tuple(name.strip() for name in columns.split(","))
+        scores = judge(trained, files, **how)
     if as_json:
         typer.echo(json.dumps(scores, indent=2))
         return
-    plain = {name: value for name, value in scores.items() if not isinstance(value, dict)}
+    plain = {name: value for name, value in scores.items() if not isinstance(value, dict | list)}
     wide = max(map(len, plain))
     for name, value in plain.items():
         typer.echo(f"{name.replace('_', ' '):<{wide}}  {f'{value:.4f}' if isinstance(value, float) else value}")

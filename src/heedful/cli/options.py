@@ -21,6 +21,10 @@ Time = Annotated[str | None, typer.Option(help="Time allowed, as 90s, 10m or 2h.
 Steps = Annotated[int | None, typer.Option(min=1, help="Steps to take, instead of a time.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 OnBadLine = Annotated[str | None, typer.Option(help="fail, or skip and count.  [default: fail]")]
+NextSentence = Annotated[
+    bool,
+    typer.Option("--next-sentence", help="fill: also learn which text follows which; blank lines end documents."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -34,12 +38,13 @@ def wishes(
     steps: int | None,
     device: str,
     on_bad_line: str | None,
+    next_sentence: bool,
 ) -> dict[str, Any]:
     """The same options as `heedful.train` and `heedful.plan` take them."""
     return {
         "valid": names(valid),
         "recipe": None if recipe is None else str(recipe),
-        "settings": tuple(settings or ()),
+        "settings": (*(settings or ()), *(("data.next_sentence=true",) if next_sentence else ())),
         "kind": model,
         "start_from": None if from_ is None else str(from_),
         "seconds": None if time is None else duration_in_seconds(time),

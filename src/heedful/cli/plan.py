@@ -11,6 +11,7 @@ from heedful.cli.options import (
     Device,
     Files,
     Kind,
+    NextSentence,
     OnBadLine,
     RecipeFile,
     Settings,
@@ -31,6 +32,7 @@ def plan(
     settings: Settings = None,
     model: Kind = "transformer",
     from_: StartFrom = None,
+    next_sentence: NextSentence = False,
     time: Time = None,
     steps: Steps = None,
     device: Device = "auto",
@@ -45,7 +47,7 @@ def plan(
     from heedful.training.run import plan as forecast
     from heedful.training.run import plan_scaled
 
-    asked = wishes(valid, recipe, settings, model, from_, time, steps, device, on_bad_line)
+    asked = wishes(valid, recipe, settings, model, from_, time, steps, device, on_bad_line, next_sentence)
     listeners = [] if as_json else [console()]
     found = (
         forecast(task, *(files or []), **asked, listeners=listeners)

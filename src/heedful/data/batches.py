@@ -7,7 +7,7 @@ same batches (T2, T3).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,8 @@ Indices = npt.NDArray[np.int64]
 @dataclass(frozen=True)
 class PairBatch:
     """Source and target side by side, padded at the end."""
+
+    nothing: ClassVar[int] = PAD
 
     source: Int[Tensor, "batch source_tokens"]
     source_lengths: Int[Tensor, " batch"]
@@ -44,6 +46,8 @@ class PairBatch:
 class TextBatch:
     """Windows of running text; each token's label is the token after it."""
 
+    nothing: ClassVar[int] = PAD
+
     tokens: Int[Tensor, "batch tokens"]
     labels: Int[Tensor, "batch tokens"]
     document_ids: Int[Tensor, "batch tokens"] | None = None
@@ -55,11 +59,13 @@ class Batches(Protocol):
     """An epoch as a list of batches, each of which can be made from its numbers alone."""
 
     one_shape: bool
-    """Whether they are all of one shape, but for the last of an epoch."""
+    """Whether they are all of one shape, or of very few, but for the last of an epoch."""
+    unit: str
+    """What their labels are, in the plural: tokens, examples."""
 
     @property
     def labels(self) -> int:
-        """Tokens to be predicted in an epoch."""
+        """Labels to be predicted in an epoch."""
 
     def plan(self, epoch: int) -> list[Indices]:
         """What goes into each batch of the epoch."""
@@ -68,15 +74,52 @@ class Batches(Protocol):
         """The tensors of one batch."""
 
 
-class PairBatches:
-    """Pairs of like length together, as many as fit the token budget.
+class Bucketed:
+    """Examples of like length together, as many as fit the token budget.
 
-    Each epoch shuffles all pairs, sorts large neighbourhoods of the shuffled order by length, cuts
-    them where rows × (longest source + longest target) would pass the budget, and shuffles the cuts.
+    Each epoch shuffles all examples, sorts large neighbourhoods of the shuffled order by length, cuts
+    them where rows × (the longest of each side, added up) would pass the budget, and shuffles the cuts.
     """
 
     neighbourhood = 1 << 15
     one_shape = False
+
+    def __init__(self, sizes: npt.NDArray[np.int64], *, tokens: int, seed: int, shuffle: bool) -> None:
+        self.sizes = sizes
+        """Tokens of each side of each example: sides × examples."""
+        self.tokens, self.seed, self.shuffle = tokens, seed, shuffle
+
+    def plan(self, epoch: int) -> list[Indices]:
+        """The epoch's batches, each a list of the numbers of examples."""
+        draw = np.random.default_rng([self.seed, epoch])
+        number = self.sizes.shape[1]
+        order = draw.permutation(number) if self.shuffle else np.arange(number)
+        cuts: list[Indices] = []
+        for start in range(0, len(order), self.neighbourhood):
+            cuts += self._cut(self._by_length(order[start : start + self.neighbourhood]))
+        return [cuts[i] for i in draw.permutation(len(cuts))] if self.shuffle else cuts
+
+    def _by_length(self, order: Indices) -> Indices:
+        """By the longest side, then the first, then the next: of the orders tried, the least padding on all sides."""
+        sizes = self.sizes[:, order]
+        return order[np.lexsort((*sizes[::-1], sizes.max(0)))]
+
+    def _cut(self, order: Indices) -> list[Indices]:
+        sizes = self.sizes[:, order]
+        cuts, start = [], 0
+        while start < len(order):
+            widest = np.maximum.accumulate(sizes[:, start : start + 4096], axis=1).sum(0)
+            fits = widest * np.arange(1, len(widest) + 1) <= self.tokens
+            size = max(1, len(fits) if fits.all() else int(fits.argmin()))
+            cuts.append(order[start : start + size])
+            start += size
+        return cuts
+
+
+class PairBatches(Bucketed):
+    """Pairs of like length together."""
+
+    unit = "tokens"
 
     def __init__(
         self,
@@ -89,42 +132,15 @@ class PairBatches:
         splits: tuple[SplitTable, SplitTable] | None = None,
         subword_dropout: float = 0.0,
     ) -> None:
+        sizes = np.stack([source.lengths + 1, target.lengths + 1])  # END on both sides
+        super().__init__(sizes, tokens=tokens, seed=seed, shuffle=shuffle)
         self.source, self.target = source, target
-        self.tokens, self.seed, self.shuffle = tokens, seed, shuffle
         self.splits, self.subword_dropout = splits, subword_dropout
-        self.sizes = np.stack([source.lengths + 1, target.lengths + 1])  # END on both sides
 
     @property
     def labels(self) -> int:
         """Tokens to be predicted in an epoch."""
         return int(self.sizes[1].sum())
-
-    def plan(self, epoch: int) -> list[Indices]:
-        """The epoch's batches, each a list of pair numbers."""
-        draw = np.random.default_rng([self.seed, epoch])
-        order = draw.permutation(len(self.source)) if self.shuffle else np.arange(len(self.source))
-        cuts: list[Indices] = []
-        for start in range(0, len(order), self.neighbourhood):
-            cuts += self._cut(self._by_length(order[start : start + self.neighbourhood]))
-        return [cuts[i] for i in draw.permutation(len(cuts))] if self.shuffle else cuts
-
-    def _by_length(self, order: Indices) -> Indices:
-        """By the longer side, then source, then target: of the orders tried, the least padding on both sides."""
-        source, target = self.sizes[:, order]
-        return order[np.lexsort((target, source, np.maximum(source, target)))]
-
-    def _cut(self, order: Indices) -> list[Indices]:
-        source, target = self.sizes[:, order]
-        cuts, start = [], 0
-        while start < len(order):
-            widest = np.maximum.accumulate(source[start : start + 4096]) + np.maximum.accumulate(
-                target[start : start + 4096]
-            )
-            fits = widest * np.arange(1, len(widest) + 1) <= self.tokens
-            size = max(1, len(fits) if fits.all() else int(fits.argmin()))
-            cuts.append(order[start : start + size])
-            start += size
-        return cuts
 
     def batch(self, epoch: int, indices: Indices) -> PairBatch:
         """The tensors of one cut. Subword splits are drawn afresh in every epoch."""
@@ -149,6 +165,7 @@ class TextBatches:
     """Every token once an epoch, in windows of `context` tokens that start elsewhere each time."""
 
     one_shape = True
+    unit = "tokens"
 
     def __init__(
         self, text: Sequences, *, context: int, rows: int, seed: int, shuffle: bool = True, tokens: int | None = None

@@ -17,17 +17,23 @@ from typing import IO, Literal
 
 import numpy as np
 
+from heedful.data.labelled import find_columns, has_labels, scan_labelled
 from heedful.data.lines import MAX_LINE, Fault, OnBadLine, Watch
 from heedful.data.reading import Reading
 from heedful.data.report import Cleaned, CorpusKind, Report
 from heedful.data.sources import Files, as_paths, scan_documents, scan_pairs, size_on_disk, text_files
 from heedful.data.stages import Stages, unseen
-from heedful.data.tables import TABLES, kind_of, table_columns
+from heedful.data.tables import LIST, TABLES, kind_of, table_columns
 from heedful.errors import DataError, UsageError
 
 Kind = Literal["auto"] | CorpusKind
 
-DROPPED = {"pairs": ("duplicate", "leak", "copy", "ratio", "script"), "records": ("duplicate", "leak"), "lines": ()}
+DROPPED = {
+    "pairs": ("duplicate", "leak", "copy", "ratio", "script"),
+    "labelled": ("duplicate", "leak"),
+    "records": ("duplicate", "leak"),
+    "lines": (),
+}
 """What a clean copy leaves out besides faults. From prose nothing: a line gone would tear a hole into it."""
 
 
@@ -39,14 +45,16 @@ def examine(
     on_bad_line: OnBadLine = "skip",
     limit: int = MAX_LINE,
     most: int | None = None,
+    columns: Sequence[str] = (),
     stages: Stages = unseen,
 ) -> Report:
     """Read a corpus once and say what it holds. `against` names held-out files, which must not occur in it.
 
-    Two text files or a table are pairs and anything else is running text, unless `kind` says otherwise. With
-    `most`, only so many rows are measured, and memory is bounded.
+    A table with texts and labels is labelled, two text files or another table are pairs, and anything else is running
+    text, unless `kind` says otherwise. With `most`, only so many rows are measured, and memory is bounded. `columns`
+    are those of labelled texts.
     """
-    return _read(files, against, kind, on_bad_line, limit, stages, most).report()
+    return _read(files, against, kind, on_bad_line, limit, stages, most, columns).report()
 
 
 def clean(
@@ -57,22 +65,24 @@ def clean(
     kind: Kind = "auto",
     on_bad_line: OnBadLine = "skip",
     limit: int = MAX_LINE,
+    columns: Sequence[str] = (),
     stages: Stages = unseen,
 ) -> Report:
     """Write a clean copy of a corpus into a new folder, under the same names; `cleaned` says what was left out.
 
-    From pairs go faults, duplicates, leaks, copies and outliers; from records faults, duplicates and leaks;
-    from prose only lines that cannot be read. Tables keep their format, and of their columns those that are read.
+    From pairs go faults, duplicates, leaks, copies and outliers; from records and labelled texts faults, duplicates and
+    leaks; from prose only lines that cannot be read. Tables keep their format, and of their columns those that are
+    read.
     """
     out = Path(folder).absolute()
     _refuse_full(out)
-    reading = _read(files, against, kind, on_bad_line, limit, stages)
+    reading = _read(files, against, kind, on_bad_line, limit, stages, None, columns)
     if reading.misaligned:
         raise DataError(f"{reading.misaligned}; there is no telling where they part, so nothing was written")
     dropped = Counter(reading.faults)
     with _new_folder(out) as aside:
         names = _names(reading.files)
-        write = _write_pairs if reading.kind == "pairs" else _write_text
+        write = {"pairs": _write_pairs, "text": _write_text, "labelled": _write_labelled}[reading.kind]
         with stages("writing", size_on_disk(reading.files)) as watch:
             kept = write(reading, [aside / name for name in names], dropped, watch)
     cleaned = Cleaned(folder=str(out), files=tuple(map(str, names)), kept=kept, dropped=dict(+dropped))
@@ -88,12 +98,14 @@ def _read(
     limit: int,
     stages: Stages,
     most: int | None = None,
+    columns: Sequence[str] = (),
 ) -> Reading:
     paths = as_paths(files)
     found = kind_of_corpus(paths) if kind == "auto" else kind
-    held_out = _held_out(against, found, on_bad_line, stages) if against else []
+    held_out = _held_out(against, found, on_bad_line, stages, columns) if against else []
     hashes = np.setdiff1d(np.concatenate([each.survey.keys for each in held_out]), [0]) if held_out else None
-    reading = Reading(found, paths if found == "pairs" else text_files(paths), on_bad_line, limit, hashes, most)
+    files = text_files(paths) if found == "text" else paths
+    reading = Reading(found, files, on_bad_line, limit, hashes, most, columns)
     with stages("reading", size_on_disk(paths)) as watch:
         reading.read(watch)
     for each in held_out:
@@ -105,19 +117,24 @@ def _read(
 
 
 def kind_of_corpus(paths: Sequence[Path]) -> CorpusKind:
-    """Pairs or running text, by the files' names and number."""
+    """Labelled texts, pairs or running text, by the files' names, columns and number."""
     if any(path.is_dir() for path in paths):
         return "text"
+    if paths and all(kind_of(path) in TABLES and has_labels(path) for path in paths):
+        return "labelled"
     if len(paths) == 1 and kind_of(paths[0]) in TABLES:
         return "text" if "text" in table_columns(paths[0]) else "pairs"
     return "pairs" if [kind_of(path) for path in paths] == ["lines", "lines"] else "text"
 
 
-def _held_out(files: Files, kind: CorpusKind, on_bad_line: OnBadLine, stages: Stages) -> list[Reading]:
+def _held_out(
+    files: Files, kind: CorpusKind, on_bad_line: OnBadLine, stages: Stages, columns: Sequence[str]
+) -> list[Reading]:
     """Held-out files read, so that their sources or long lines can be looked for among the others."""
     found = []
-    for group in [text_files(files)] if kind == "text" else _pairs_of(as_paths(files)):
-        reading = Reading(kind, group, on_bad_line)
+    groups = {"text": lambda: [text_files(files)], "pairs": lambda: _pairs_of(as_paths(files))}
+    for group in groups.get(kind, lambda: [as_paths(files)])():
+        reading = Reading(kind, group, on_bad_line, columns=columns)
         with stages("reading what is held out", size_on_disk(group)) as watch:
             reading.read(watch)
         if reading.misaligned:
@@ -161,6 +178,25 @@ def _write_pairs(reading: Reading, outputs: Sequence[Path], dropped: Counter[str
                 for write, cell in zip(writers, cells, strict=True):
                     write(cell)
             row += 1
+    return kept
+
+
+def _write_labelled(reading: Reading, outputs: Sequence[Path], dropped: Counter[str], watch: Watch) -> int:
+    reasons = _reasons(reading, DROPPED["labelled"])
+    kept = row = 0
+    for file, output in zip(reading.files, outputs, strict=True):
+        found = find_columns(file, reading.columns)
+        with ExitStack() as stack:
+            write = _writer(stack, output, (*found.texts, found.label))
+            for each in scan_labelled([file], columns=reading.columns, limit=reading.limit, watch=watch):
+                if isinstance(each, Fault):
+                    continue
+                if reason := reasons(row):
+                    dropped[reason] += 1
+                else:
+                    kept += 1
+                    write((*each.texts, LIST.join(each.labels)))
+                row += 1
     return kept
 
 

@@ -3,58 +3,31 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from heedful.data.checkup import Remark
 from heedful.data.lines import OnBadLine, Watch
-from heedful.data.sources import Pair, content_hash, is_held_out, read_documents, read_pairs, size_on_disk
+from heedful.data.parts import KEPT_TEXTS, Part, Prepared, Split, blocks, finish, named_store, new_parts, opened
+from heedful.data.passages import encode_sentences, read_sentences
+from heedful.data.sources import Pair, is_held_out, read_documents, read_pairs, size_on_disk
 from heedful.data.stages import Stages, unseen
-from heedful.data.store import Sequences, SequencesWriter, new_store, store_folder
-from heedful.errors import DataError
+from heedful.data.store import new_store
 from heedful.text.special import END
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
-KEPT_TEXTS = 2000
-BLOCK, BLOCK_CHARACTERS = 8192, 1 << 20
-"""Texts encoded at a time: enough to keep every core of the tokenizer busy, and never a gigabyte of long lines."""
-
-Example = TypeVar("Example", Pair, tuple[str, bool])
-
-
-@dataclass(frozen=True)
-class Split:
-    """One part of the data: its ids, and what they measure in text."""
-
-    sides: tuple[Sequences, ...]
-    """Source and target, or running text."""
-    examples: int
-    words: int
-    bytes: int
-    """Words and UTF-8 bytes of what is predicted: the target, or the running text."""
-    texts: tuple[tuple[str, str], ...] = ()
-    """The first pairs as text, for scoring what a model writes."""
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """All that training reads."""
-
-    tokenizers: tuple[Tokenizer, ...]
-    """One, or source and target."""
-    train: Split
-    valid: Split
-    dropped: dict[str, int]
-    """Examples left out, by kind of fault or in words."""
-    first_dropped: dict[str, int]
-    """For those told in words, the line of the first."""
-    remarks: tuple[Remark, ...] = ()
+__all__ = [
+    "Prepared",
+    "Split",
+    "learn_from_pairs",
+    "learn_from_text",
+    "prepare_pairs",
+    "prepare_text",
+    "sampled",
+]
 
 
 def learn_from_pairs(
@@ -75,7 +48,7 @@ def learn_from_pairs(
                 yield from (pair.source, pair.target)[sides]
 
     wanted = [slice(0, 2)] if joint else [slice(0, 1), slice(1, 2)]
-    return tuple(_learn(partial(texts, sides), files, config, share, stages) for sides in wanted)
+    return tuple(learn_tokenizer(partial(texts, sides), files, config, share, stages) for sides in wanted)
 
 
 def learn_from_text(
@@ -97,10 +70,10 @@ def learn_from_text(
             left -= len(text)
             yield text
 
-    return _learn(texts, files, config, share, stages)
+    return learn_tokenizer(texts, files, config, share, stages)
 
 
-def _learn(
+def learn_tokenizer(
     texts: Callable[[Watch], Iterator[str]],
     files: Sequence[Path],
     config: TokenizerConfig,
@@ -133,7 +106,9 @@ def prepare_pairs(
     stages: Stages = unseen,
 ) -> Prepared:
     """Stores of encoded pairs. Without validation files, a share of the sources is held out by hash."""
-    folder = _folder([*train, *valid], tokenizers, kind="pairs", split=[len(train), held_out], max_length=max_length)
+    folder = named_store(
+        [*train, *valid], tokenizers, kind="pairs", split=[len(train), held_out], max_length=max_length
+    )
 
     def part(pair: Pair) -> str:
         return "valid" if not valid and is_held_out(pair.source, held_out) else "train"
@@ -141,7 +116,7 @@ def prepare_pairs(
     if not folder.exists():
         with (
             new_store(folder) as aside,
-            _new_parts(aside, ("source", "target"), tokenizers) as parts,
+            new_parts(aside, {"source": len(tokenizers[0]), "target": len(tokenizers[-1])}) as parts,
             stages("encoding", size_on_disk([*train, *valid])) as watch,
         ):
             dropped: Counter[str] = Counter()
@@ -152,8 +127,8 @@ def prepare_pairs(
                 _encode_pairs(apart, lambda _: parts["valid"], tokenizers, max_length)
             reason = f"longer than {max_length} tokens"
             dropped[reason] += too_long.count
-            _finish(aside, parts, +dropped, {reason: too_long.first})
-    return _opened(folder, tokenizers, ("source", "target"))
+            finish(aside, parts, +dropped, {reason: too_long.first})
+    return opened(folder, tokenizers, ("source", "target"))
 
 
 def prepare_text(
@@ -163,59 +138,39 @@ def prepare_text(
     *,
     held_out: float,
     characters: int,
+    sentences: bool = False,
+    end: int = END,
     on_bad_line: OnBadLine = "fail",
     stages: Stages = unseen,
 ) -> Prepared:
-    """Stores of running text, END after each document. Without validation files, the last part is held out.
+    """Stores of running text, `end` after each document. Without validation files, the last part is held out.
 
-    `characters` is the length of the training text.
+    `characters` is the length of the training text. Sequences are documents; or `sentences`, and documents then end at
+    blank lines.
 
     The *last* part, not lines drawn at random: a line's neighbours would give it away.
     """
-    folder = _folder([*train, *valid], (tokenizer,), kind="text", split=[len(train), held_out])
+    kind: dict[str, Any] = {"kind": "sentences" if sentences else "text"} | ({} if end == END else {"end": end})
+    folder = named_store([*train, *valid], (tokenizer,), **kind, split=[len(train), held_out])
+    read_all = read_sentences if sentences else read_documents
+
+    def encode(pieces: Iterator[tuple[str, bool]], part_at: Callable[[int], Part]) -> None:
+        _encode_text(pieces, part_at, tokenizer, end, apart=sentences)
+
     if not folder.exists():
         with (
             new_store(folder) as aside,
-            _new_parts(aside, ("text",), (tokenizer,)) as parts,
+            new_parts(aside, {"text": len(tokenizer)}) as parts,
             stages("encoding", size_on_disk([*train, *valid])) as watch,
         ):
             dropped: Counter[str] = Counter()
-            end = float("inf") if valid else characters * (1 - held_out)
-            read = read_documents(train, on_bad_line=on_bad_line, dropped=dropped, watch=watch)
-            _encode_text(read, lambda seen: parts["train" if seen < end else "valid"], tokenizer)
+            kept = float("inf") if valid else characters * (1 - held_out)
+            read = read_all(train, on_bad_line=on_bad_line, dropped=dropped, watch=watch)
+            encode(read, lambda seen: parts["train" if seen < kept else "valid"])
             if valid:
-                apart = read_documents(valid, on_bad_line=on_bad_line, watch=watch)
-                _encode_text(apart, lambda _: parts["valid"], tokenizer)
-            _finish(aside, parts, dropped, {})
-    return _opened(folder, (tokenizer,), ("text",))
-
-
-@contextmanager
-def _new_parts(folder: Path, sides: tuple[str, ...], tokenizers: tuple[Tokenizer, ...]) -> Iterator[dict[str, _Part]]:
-    parts = {name: _Part(folder, name, sides, tokenizers) for name in ("train", "valid")}
-    try:
-        yield parts
-    finally:
-        for part in parts.values():
-            for side in part.sides:
-                side.close()
-
-
-class _Part:
-    """A part being written."""
-
-    def __init__(self, folder: Path, name: str, sides: tuple[str, ...], tokenizers: tuple[Tokenizer, ...]) -> None:
-        ends = (tokenizers[0], tokenizers[-1])
-        self.sides = [
-            SequencesWriter(folder, f"{name}.{side}", len(tokenizer))
-            for side, tokenizer in zip(sides, ends, strict=False)
-        ]
-        self.size = Counter[str]()
-        self.texts: list[tuple[str, str]] = []
-
-    def measure(self, text: str) -> None:
-        self.size["words"] += len(text.split())
-        self.size["bytes"] += len(text.encode())
+                encode(read_all(valid, on_bad_line=on_bad_line, watch=watch), lambda _: parts["valid"])
+            finish(aside, parts, dropped, {})
+    return opened(folder, (tokenizer,), ("text",))
 
 
 @dataclass
@@ -228,12 +183,12 @@ class _TooLong:
 
 def _encode_pairs(
     pairs: Iterator[Pair],
-    part_of: Callable[[Pair], _Part],
+    part_of: Callable[[Pair], Part],
     tokenizers: tuple[Tokenizer, ...],
     max_length: int,
 ) -> _TooLong:
     too_long = _TooLong()
-    for block in _blocks(pairs):
+    for block in blocks(pairs):
         sources = tokenizers[0].encode([pair.source for pair in block])
         targets = tokenizers[-1].encode([pair.target for pair in block])
         for pair, source, target in zip(block, sources, targets, strict=True):
@@ -252,54 +207,24 @@ def _encode_pairs(
     return too_long
 
 
-def _encode_text(pieces: Iterator[tuple[str, bool]], part_at: Callable[[int], _Part], tokenizer: Tokenizer) -> None:
+def _encode_text(
+    pieces: Iterator[tuple[str, bool]],
+    part_at: Callable[[int], Part],
+    tokenizer: Tokenizer,
+    end: int,
+    *,
+    apart: bool,
+) -> None:
+    """Pieces of documents one after another; or `apart`, each a sequence of its own."""
     seen = 0
-    for block in _blocks(pieces):
-        for (text, last), ids in zip(block, tokenizer.encode([text for text, _ in block]), strict=True):
+    for block in blocks(pieces):
+        texts = [text for text, _ in block]
+        encoded = encode_sentences(texts, tokenizer) if apart else tokenizer.encode(texts)
+        for (text, last), ids in zip(block, encoded, strict=True):
             part = part_at(seen)
             seen += len(text)
             part.measure(text)
-            part.sides[0].write([*ids, END] if last else ids)
-            if last:
+            part.sides[0].write([*ids, end] if last else ids)
+            if last or apart:
                 part.sides[0].end()
                 part.size["examples"] += 1
-
-
-def _blocks(examples: Iterator[Example]) -> Iterator[list[Example]]:
-    block: list[Example] = []
-    size = 0
-    for example in examples:
-        block.append(example)
-        size += len(example[0])
-        if len(block) == BLOCK or size >= BLOCK_CHARACTERS:
-            yield block
-            block, size = [], 0
-    if block:
-        yield block
-
-
-def _finish(folder: Path, parts: dict[str, _Part], dropped: Counter[str], first: dict[str, int]) -> None:
-    for name, part in parts.items():
-        if not part.size["bytes"]:
-            why = ", ".join(f"{count} {reason}" for reason, count in dropped.items()) or "the files are too small"
-            raise DataError(f"nothing is left to {'train on' if name == 'train' else 'validate with'}: {why}")
-    sizes = {name: {**part.size, "texts": part.texts} for name, part in parts.items()}
-    described = {**sizes, "dropped": dict(dropped), "first_dropped": first}
-    (folder / "sizes.json").write_text(json.dumps(described), encoding="utf-8")
-
-
-def _opened(folder: Path, tokenizers: tuple[Tokenizer, ...], sides: tuple[str, ...]) -> Prepared:
-    sizes = json.loads((folder / "sizes.json").read_text(encoding="utf-8"))
-
-    def split(name: str) -> Split:
-        size = sizes[name]
-        opened = tuple(Sequences.stored(folder, f"{name}.{side}") for side in sides)
-        texts = tuple((source, target) for source, target in size["texts"])
-        return Split(opened, size.get("examples", 1), size["words"], size["bytes"], texts)
-
-    return Prepared(tokenizers, split("train"), split("valid"), sizes["dropped"], sizes["first_dropped"])
-
-
-def _folder(files: list[Path], tokenizers: tuple[Tokenizer, ...], **settings: Any) -> Path:
-    learned = [hashlib.sha256(tokenizer.to_json().encode()).hexdigest() for tokenizer in tokenizers]
-    return store_folder({"files": content_hash(files), "tokenizers": learned, **settings})

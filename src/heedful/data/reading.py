@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from heedful.data.labelled import scan_labelled
 from heedful.data.lines import MAX_LINE, Fault, OnBadLine, Watch, drop
 from heedful.data.report import Bar, CorpusKind, Finding, Place, Report, Side
 from heedful.data.sources import scan_documents, scan_pairs
 from heedful.data.survey import Column, Mask, Survey, chunks
-from heedful.data.tables import kind_of
+from heedful.data.tables import LIST, kind_of
 
 SHOWN = 10
 """Places given for each finding: enough to go and look."""
@@ -45,12 +46,18 @@ TROUBLES = {
         "leak": "long lines or records that are also held out",
         "script": "lines in another script than the rest",
     },
+    "labelled": {
+        "duplicate": "texts that were there before, with the same label",
+        "source": "texts that were there before, with another label",
+        "leak": "texts that are also held out",
+        "script": "texts in another script than the rest",
+    },
 }
 
 
 @dataclass
 class Reading:
-    """Files as pairs or as running text. `held_out` are the hashes that must not occur among them.
+    """Files as pairs, running text or labelled texts. `held_out` are the hashes that must not occur among them.
 
     At most `most` rows are measured, so that memory is bounded; the rest is read and counted.
     """
@@ -61,23 +68,26 @@ class Reading:
     limit: int = MAX_LINE
     held_out: NDArray[np.int64] | None = None
     most: int | None = None
+    columns: Sequence[str] = ()
+    """Of labelled texts, where they have unusual names."""
     survey: Survey = field(init=False)
     usable: int = field(init=False, default=0)
     documents: int = field(init=False, default=0)
     characters: int = field(init=False, default=0)
+    labels: Counter[str] = field(init=False, default_factory=Counter)
     _faults: Counter[str] = field(init=False, default_factory=Counter)
     _places: dict[str, list[Place]] = field(init=False, default_factory=dict)
     _misaligned: str = field(init=False, default="")
     _starts: list[tuple[int, Path]] = field(init=False, default_factory=list)
-    """The first row of each file of running text."""
+    """The first row of each file, where there may be several."""
 
     def __post_init__(self) -> None:
         has_lines = self.kind == "text" and any(kind_of(path) == "lines" for path in self.files)
-        self.survey = Survey(2 if self.kind == "pairs" else 1, shortest=LONG_LINE if has_lines else 1)
+        self.survey = Survey(1 if self.kind == "text" else 2, shortest=LONG_LINE if has_lines else 1)
 
     def read(self, watch: Watch | None = None) -> None:
         """Go through the files, once."""
-        rows = self._pairs(watch) if self.kind == "pairs" else self._text(watch)
+        rows = {"pairs": self._pairs, "text": self._text, "labelled": self._labelled}[self.kind](watch)
         for lines, texts in chunks(rows):
             self.usable += len(lines)
             if self.most is None or len(self.survey) < self.most:
@@ -90,6 +100,21 @@ class Reading:
             else:
                 self.characters += len(row.source) + len(row.target)
                 yield row.line, (row.source, row.target)
+
+    def _labelled(self, watch: Watch | None) -> Iterator[tuple[int, tuple[str, ...]]]:
+        """Texts beside their labels: so texts that come back with another label are seen as sources would be."""
+        count, file = 0, None
+        for row in scan_labelled(self.files, columns=self.columns, limit=self.limit, watch=watch):
+            if isinstance(row, Fault):
+                self._note(row)
+                continue
+            if row.path is not file:
+                file = row.path
+                self._starts.append((count, file))
+            count += 1
+            self.characters += sum(map(len, row.texts))
+            self.labels.update(row.labels)
+            yield row.line, ("\t".join(row.texts), LIST.join(row.labels))
 
     def _text(self, watch: Watch | None) -> Iterator[tuple[int, tuple[str, ...]]]:
         count, file = 0, None
@@ -134,11 +159,17 @@ class Reading:
         found = {"duplicate": survey.repeated()}
         if self.held_out is not None:
             found["leak"] = np.isin(survey.keys, self.held_out)
-        if self.kind == "pairs":
+        if self.kind != "text":
             found["source"] = survey.repeated_first() & ~found["duplicate"]
+        if self.kind == "pairs":
             found |= {"copy": survey.copies(), "ratio": survey.outliers()}
-        found["script"] = np.logical_or.reduce([column.strangers() for column in survey.columns])
+        found["script"] = np.logical_or.reduce([column.strangers() for column in self._texts])
         return found
+
+    @property
+    def _texts(self) -> list[Column]:
+        """The columns of the survey that hold text."""
+        return self.survey.columns[: 1 if self.kind == "labelled" else None]
 
     def report(self) -> Report:
         """All of it in words and numbers."""
@@ -152,14 +183,15 @@ class Reading:
             measured=len(self.survey),
             documents=self.documents if self.kind == "text" else None,
             characters=self.characters,
-            sides=tuple(_side(name, column) for name, column in zip(names, self.survey.columns, strict=True)),
+            sides=tuple(_side(name, column) for name, column in zip(names, self._texts, strict=True)),
             findings=(*self._met(), *troubles),
+            labels=dict(self.labels.most_common()),
         )
 
     def _met(self) -> Iterator[Finding]:
         for kind, what in FAULTS.items():
             if kind == "misaligned":
-                if self.kind == "text":
+                if self.kind != "pairs":
                     continue
                 what = self._misaligned or what
             places = tuple(self._places.get(kind, ()))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from heedful.config import Config
 
-CorpusKind = Literal["pairs", "text"]
-"""Source and target, or running text."""
+CorpusKind = Literal["pairs", "text", "labelled"]
+"""Source and target, running text, or texts with labels."""
 
 
 class Place(Config):
@@ -63,7 +65,7 @@ class Report(Config):
     kind: CorpusKind
     files: tuple[str, ...]
     rows: int
-    """Pairs, or lines and records of text, usable or not."""
+    """Pairs, lines and records of text, or labelled texts, usable or not."""
     usable: int
     measured: int
     """Of the usable ones the first so many; only in these are repeats, leaks, copies and strangers looked for."""
@@ -73,6 +75,8 @@ class Report(Config):
     """Of all usable text, as it is read."""
     sides: tuple[Side, ...]
     findings: tuple[Finding, ...]
+    labels: dict[str, int] = Field(default_factory=dict)
+    """How often each was given, the most frequent first."""
     cleaned: Cleaned | None = None
 
     def count(self, kind: str) -> int:

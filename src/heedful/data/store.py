@@ -21,7 +21,7 @@ import numpy.typing as npt
 from heedful.errors import DataError, HeedfulError
 
 Ids = npt.NDArray[np.integer[Any]]
-FORMAT = 2
+FORMAT = 3
 
 
 class Sequences:

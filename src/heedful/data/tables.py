@@ -13,6 +13,10 @@ from heedful.errors import DataError
 
 PACKED = (".gz", ".xz")
 TABLES = ("tsv", "csv", "jsonl")
+UNNAMED = ("source", "target")
+"""The columns that need no header."""
+LIST = "|"
+"""Between the words of a list in one cell."""
 
 Row = tuple[int, tuple[str, ...]]
 """The line a row starts on, and the cells asked for."""
@@ -28,9 +32,17 @@ def kind_of(path: Path) -> str:
 
 
 def scan_table(
-    path: Path, columns: tuple[str, ...], *, limit: int = MAX_LINE, watch: Watch | None = None
+    path: Path,
+    columns: tuple[str, ...],
+    *,
+    limit: int = MAX_LINE,
+    watch: Watch | None = None,
+    loose: str | None = None,
 ) -> Iterator[Row | Fault]:
-    """The named columns, row by row; a row that cannot be used comes as a fault. Two columns may go unnamed."""
+    """The named columns, row by row; a row that cannot be used comes as a fault. Two columns may go unnamed.
+
+    In the `loose` column of a .jsonl numbers, truths and lists of words are taken as what they would be in a .csv.
+    """
     rows = {"tsv": _tsv, "csv": _csv, "jsonl": _jsonl}[kind_of(path)](path, scan_lines(path, limit=limit, watch=watch))
     pick: Pick | None = None
     for row in rows:
@@ -39,7 +51,7 @@ def scan_table(
             continue
         line, cells = row
         if pick is None:
-            pick, is_header = _picker(path, cells, columns)
+            pick, is_header = _picker(path, cells, columns, loose)
             if is_header:
                 continue
         try:
@@ -128,10 +140,12 @@ def _json_row(path: Path, number: int, line: str) -> tuple[int, dict[str, Any]] 
     return number, record
 
 
-def _picker(path: Path, first: list[str] | dict[str, Any], wanted: tuple[str, ...]) -> tuple[Pick, bool]:
+def _picker(
+    path: Path, first: list[str] | dict[str, Any], wanted: tuple[str, ...], loose: str | None
+) -> tuple[Pick, bool]:
     """How to take the wanted columns from a row, and whether the first row is a header: the first row decides."""
     if isinstance(first, dict):
-        names, pick, is_header = *_record_picker(first, wanted), False
+        names, pick, is_header = *_record_picker(first, wanted, loose), False
     else:
         names, pick, is_header = _cell_picker(first, wanted)
     if pick is None:
@@ -147,7 +161,7 @@ def _cell_picker(first: list[str], wanted: tuple[str, ...]) -> tuple[list[str], 
     is_header = any(name in names for name in wanted)
     if all(name in names for name in wanted):
         places = tuple(names.index(name) for name in wanted)
-    elif width == len(wanted) == 2 and not is_header:
+    elif width == len(wanted) == 2 and not is_header and wanted == UNNAMED:
         places = (0, 1)
     else:
         return [cell.strip() for cell in first], None, is_header
@@ -160,10 +174,10 @@ def _cell_picker(first: list[str], wanted: tuple[str, ...]) -> tuple[list[str], 
     return names, pick, is_header
 
 
-def _record_picker(first: dict[str, Any], wanted: tuple[str, ...]) -> tuple[list[str], Pick | None]:
+def _record_picker(first: dict[str, Any], wanted: tuple[str, ...], loose: str | None) -> tuple[list[str], Pick | None]:
     """Values by name, or the two languages of a `translation`, in the order the first record has them."""
     if all(name in first for name in wanted):
-        return list(first), lambda record: _values(record, wanted)
+        return list(first), lambda record: _values(record, wanted, loose)
     inner = first.get("translation")
     if len(wanted) == 2 and isinstance(inner, dict):
         languages = tuple(inner)
@@ -173,8 +187,18 @@ def _record_picker(first: dict[str, Any], wanted: tuple[str, ...]) -> tuple[list
     return list(first), None
 
 
-def _values(record: Any, names: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(_string(name, record.get(name) if isinstance(record, dict) else None) for name in names)
+def _values(record: Any, names: tuple[str, ...], loose: str | None = None) -> tuple[str, ...]:
+    values = {name: record.get(name) if isinstance(record, dict) else None for name in names}
+    return tuple(_string(name, _plain(value) if name == loose else value) for name, value in values.items())
+
+
+def _plain(value: Any) -> Any:
+    """A number, a truth or a list of words as a cell of a table would have it."""
+    if isinstance(value, list) and all(isinstance(part, str | int) for part in value):
+        return LIST.join(str(_plain(part)) for part in value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
 
 
 def _string(name: str, value: Any) -> str:

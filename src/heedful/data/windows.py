@@ -53,6 +53,7 @@ class WindowBatches:
     """
 
     one_shape = False
+    unit = "words"
 
     def __init__(
         self,

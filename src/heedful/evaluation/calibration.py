@@ -95,7 +95,7 @@ ROWS = 1024
 """Positions whose logits are held at one time."""
 
 
-def draw_reliability(curves: dict[str, Reliability], file: Path) -> Path:
+def draw_reliability(curves: dict[str, Reliability], file: Path, of: str = "word") -> Path:
     """Said against true; on the diagonal, probabilities mean what they say."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -106,8 +106,9 @@ def draw_reliability(curves: dict[str, Reliability], file: Path) -> Path:
     axes.plot([0, 1], [0, 1], ":", color="0.7", linewidth=1)
     for name, curve in curves.items():
         axes.plot(curve.said, curve.true, "o-", label=f"{name}, off by {curve.error:.3f}", markersize=4, linewidth=1.5)
-    axes.set_xlabel("probability given to a word")
-    axes.set_ylabel("share of such words that are right")
+    many = f"{of}es" if of.endswith("s") else f"{of}s"
+    axes.set_xlabel(f"probability given to a {of}")
+    axes.set_ylabel(f"share of such {many} that are right")
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(file)

@@ -36,11 +36,15 @@ class Decoder(Transformer):
     def states(
         self,
         tokens: Int[Tensor, "batch tokens"],
+        lengths: Int[Tensor, " batch"] | None = None,
         *,
         document_ids: Int[Tensor, "batch tokens"] | None = None,
         state: AttentionState | None = None,
     ) -> Float[Tensor, "batch tokens width"]:
-        """The last block's states. Documents packed in one row each count and attend from their own start."""
+        """The last block's states. Documents packed in one row each count and attend from their own start.
+
+        `lengths` are taken, as an encoder's are, and not needed: see above.
+        """
         positions = count_from_zero(tokens) if state is None else state.positions(tokens.shape[1])
         mask = self.own_mask(causal())
         if document_ids is not None:

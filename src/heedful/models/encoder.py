@@ -20,7 +20,7 @@ class Encoder(Transformer):
         self.encoder = make_stack(config, config.layers)
         initialise(self)
 
-    def forward(
+    def states(
         self,
         tokens: Int[Tensor, "batch tokens"],
         lengths: Int[Tensor, " batch"] | None = None,
@@ -34,3 +34,5 @@ class Encoder(Transformer):
         real = None if lengths is None else padding(lengths, tokens.shape[1])
         states: Tensor = self.encoder(x, self.own_mask(real, mask))
         return states
+
+    forward = states

@@ -50,16 +50,17 @@ class Tokenizer:
         except UnicodeEncodeError as error:
             raise DataError(_not_unicode(error)) from None
 
-    def encode(self, texts: Sequence[str], *, framed: bool = False) -> list[list[int]]:
-        """The ids of each text; texts are encoded in parallel.
+    def encode(self, texts: Sequence[str], *, opening: bool = True) -> list[list[int]]:
+        """The ids of each text, without special tokens; texts are encoded in parallel.
 
-        `framed`: within the special tokens that a foreign tokenizer.json puts around a text ([CLS] … [SEP]); ours
-        puts none.
+        Unless they are `opening`, they go on where another text stopped: the space that some vocabularies put before
+        every text is left out.
         """
         if isinstance(texts, str):
             raise UsageError("encode takes a list of texts, got one string; put it in a list")
+        rust = self._rust if opening else self._going_on
         try:
-            return [found.ids for found in self._rust.encode_batch_fast(texts, add_special_tokens=framed)]
+            return [found.ids for found in rust.encode_batch_fast(texts, add_special_tokens=False)]
         except TypeError:
             raise _refusal(texts) from None
 
@@ -96,8 +97,18 @@ class Tokenizer:
         return [pair[len(alone) :].encode() for pair in pairs]
 
     @cached_property
+    def _going_on(self) -> RustTokenizer:
+        """The same, but that nothing is put before a text."""
+        described = json.loads(self.to_json())
+        steps = (described["normalizer"] or {}).get("normalizers", ())
+        if not any(step["type"] == "Prepend" for step in steps):
+            return self._rust
+        described["normalizer"]["normalizers"] = [step for step in steps if step["type"] != "Prepend"]
+        return Tokenizer.from_json(json.dumps(described))._rust
+
+    @cached_property
     def special(self) -> frozenset[int]:
-        """Ids that are no text."""
+        """The ids of tokens that are no text."""
         added = self._rust.get_added_tokens_decoder()
         return frozenset(token for token, how in added.items() if how.special)
 

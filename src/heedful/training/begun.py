@@ -23,7 +23,7 @@ from heedful.errors import CheckpointError, DataError, HeedfulError, UsageError
 from heedful.folder import replace_file
 from heedful.models.config import ModelConfig
 from heedful.text.tokenizer import Tokenizer
-from heedful.trained import TARGET_TOKENIZER, TOKENIZER
+from heedful.trained import NOTES, TARGET_TOKENIZER, TOKENIZER
 from heedful.training.recipe import RECIPE, Recipe, make_recipe
 
 STATE, RUN = "training", "run.json"
@@ -89,7 +89,7 @@ def is_taken(folder: Path) -> bool:
     """Whether a folder holds anything; but what a run leaves that was killed while it was laid out does not count."""
     if not folder.is_dir():
         return folder.exists()
-    laid_out = (STATE, TOKENIZER, TARGET_TOKENIZER)
+    laid_out = (STATE, TOKENIZER, TARGET_TOKENIZER, NOTES)
     left = {*laid_out, *(f"{name}.tmp" for name in (*laid_out, RECIPE))}
     return any(file.name not in left for file in folder.iterdir())
 

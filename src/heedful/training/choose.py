@@ -31,6 +31,8 @@ class Situation:
     flops: float
     """Of a large matrix product on this device, per second."""
     gpu: bool
+    pretrained: bool = False
+    """Whether training goes on from a model."""
 
     @property
     def scarce(self) -> bool:

@@ -15,6 +15,7 @@ from heedful.training.plan import Row
 from heedful.training.progress import Progress
 from heedful.training.ready import Ready
 from heedful.training.recipe import Recipe, to_toml
+from heedful.training.start import told
 from heedful.training.tasks import evaluate, find
 
 
@@ -32,7 +33,7 @@ def conclude(ready: Ready, progress: Progress, compared: Sequence[Row], folder: 
     report = Report(
         task=task,
         parameters=count(best.model).total,
-        data=describe_data(recipe, data),
+        data=describe_data(recipe, data) | ({"start": told(ready.forecast.start)} if ready.forecast.start else {}),
         recipe=to_toml(recipe),
         scores=scores,
         scored_on=scored_on,
@@ -59,8 +60,7 @@ def conclude(ready: Ready, progress: Progress, compared: Sequence[Row], folder: 
 def describe_data(recipe: Recipe, data: Prepared) -> dict[str, str]:
     facts = {"training files": ", ".join(Path(file).name for file in recipe.data.train)}
     for name, split in (("training", data.train), ("validation", data.valid)):
-        tokens = sum(int(side.lengths.sum()) for side in split.sides)
-        facts[name] = f"{split.examples:,} examples, {tokens:,} tokens, {split.bytes:,} bytes predicted"
+        facts[name] = find(recipe.task).measure(split)
     facts["vocabulary"] = " and ".join(f"{len(tokenizer):,} {recipe.tokenizer.kind}" for tokenizer in data.tokenizers)
     said = {f"{remark.fate}: {remark.what}": remark.how_many for remark in data.remarks}
     return facts | said

@@ -141,7 +141,8 @@ def describe(event: dict[str, Any]) -> str:
             left = (steps - event["step"]) * event["seconds_per_step"]
             return (
                 f"step {event['step']:>6}/{steps}  loss {event['loss']:.4f}  "
-                f"{event['tokens_per_second']:,.0f} tokens/s  {event['memory_gib']:.2f} GiB  {duration(left)} left"
+                f"{event['tokens_per_second']:,.0f} {event.get('unit', 'tokens')}/s  {event['memory_gib']:.2f} GiB  "
+                f"{duration(left)} left"
             )
         case "evaluation":
             scores = "  ".join(f"{name} {value:.4g}" for name, value in event["scores"].items())

@@ -158,6 +158,7 @@ class Trainer:
             gradient=window.gradient,
             learning_rate=self.optimizer.rate,
             tokens_per_second=window.tokens / window.seconds,
+            unit=self.batches.unit,
             seconds_per_step=window.seconds / window.steps,
             memory_gib=memory_in_use(self.device) / 2**30,
             epoch=progress.epoch,

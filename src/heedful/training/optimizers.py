@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from heedful.layers.block import Stack
+from heedful.training.layers import learning_rates
 from heedful.training.muon import Muon
 from heedful.training.recipe import TrainingRecipe
 from heedful.training.rows import RowAdaGrad
@@ -17,36 +19,41 @@ from heedful.training.sharding import placed, whole
 class Optimizer:
     """AdamW for everything; or Muon for the matrices of the blocks and AdamW for the rest; or AdaGrad by rows.
 
-    Weight decay falls on matrices only: norms and biases have no scale to shrink (Loshchilov & Hutter 2019).
+    Weight decay falls on matrices only: norms and biases have no scale to shrink (Loshchilov & Hutter 2019). Lower
+    layers may learn more slowly (`layer_decay`) or not at all (`freeze`): see `layers`.
     """
 
     def __init__(self, model: nn.Module, recipe: TrainingRecipe) -> None:
         self.recipe = recipe
-        self.named = named = dict(model.named_parameters())
+        self.factor = 1.0
+        rates = learning_rates(model, recipe)
+        self.named = named = {name: weight for name, weight in model.named_parameters() if name in rates}
         self.parts: list[torch.optim.Optimizer]
         if recipe.optimizer == "rows":
-            self.parts = [RowAdaGrad(named.values(), lr=recipe.learning_rate)]
+            groups_of_rows = [{"params": [weight], "share": rates[name]} for name, weight in named.items()]
+            self.parts = [RowAdaGrad(groups_of_rows, lr=recipe.learning_rate)]
             return
-        muon = set(_block_matrices(model)) if recipe.optimizer == "muon" else set()
-        rest = [weight for name, weight in named.items() if name not in muon]
-        matrices = [weight for weight in rest if weight.ndim > 1]
-        vectors = [weight for weight in rest if weight.ndim <= 1]
+        muon = set(_block_matrices(model)) & set(named) if recipe.optimizer == "muon" else set()
+        groups: dict[tuple[bool, float, bool], list[Tensor]] = {}
+        for name, weight in named.items():
+            groups.setdefault((name in muon, rates[name], weight.ndim > 1), []).append(weight)
+        chosen = sorted(groups.items(), key=lambda group: (not group[0][2], -group[0][1]))  # matrices first
+
+        def parameters(by_muon: bool) -> list[dict[str, Any]]:
+            decay = recipe.weight_decay
+            return [
+                {"params": weights, "share": rate, "weight_decay": decay if is_matrix else 0.0}
+                for (is_muon, rate, is_matrix), weights in chosen
+                if is_muon == by_muon
+            ]
+
         self.parts = [
-            torch.optim.AdamW(
-                [
-                    {"params": matrices, "weight_decay": recipe.weight_decay},
-                    {"params": vectors, "weight_decay": 0.0},
-                ],
-                lr=recipe.learning_rate,
-                betas=recipe.betas,
-                eps=1e-9,
-                fused=True,
-            )
+            torch.optim.AdamW(parameters(False), lr=recipe.learning_rate, betas=recipe.betas, eps=1e-9, fused=True)
         ]
         if muon:
             self.parts.append(
                 Muon(
-                    [named[name] for name in sorted(muon)],
+                    parameters(True),
                     lr=recipe.learning_rate,
                     weight_decay=recipe.weight_decay,
                     adjust_lr_fn="match_rms_adamw",  # one learning rate then suits both
@@ -55,8 +62,8 @@ class Optimizer:
 
     @property
     def rate(self) -> float:
-        """The learning rate of the last step."""
-        return float(self.parts[0].param_groups[0]["lr"])
+        """The learning rate of the last step, at the top."""
+        return self.recipe.learning_rate * self.factor
 
     def step(self, factor: float, skip: Tensor) -> None:
         """Update the weights; or, where `skip` is 1, leave weights and state exactly as they are.
@@ -64,9 +71,10 @@ class Optimizer:
         `skip` stays on the device, under the name AdamW's fused kernel knows it by: reading it would make
         every step wait.
         """
+        self.factor = factor
         for part in self.parts:
             for group in part.param_groups:
-                group["lr"] = self.recipe.learning_rate * factor
+                group["lr"] = self.recipe.learning_rate * factor * group["share"]
             part.found_inf = skip  # type: ignore[attr-defined]
             part.step()
             part.found_inf = None  # type: ignore[attr-defined]

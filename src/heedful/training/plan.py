@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -77,6 +77,10 @@ class Forecast:
     seconds_per_evaluation: float
     timing: str
     """measured: on a few real steps; estimated: from the operations and the machine's speed."""
+    unit: str = "tokens"
+    """What the labels are."""
+    start: dict[str, Any] | None = None
+    """What is taken over from another model, what is new, what is left over."""
 
     @property
     def peak_memory(self) -> int:
@@ -126,7 +130,7 @@ class Forecast:
         memory = ", ".join(f"{name} {size(number)}" for name, number in self.memory.items() if number)
         rows = {
             "parameters": f"{sum(self.parameters.values()):,}",
-            "a step": f"{self.labels:,.0f} tokens to predict, {operations(self.flops)}",
+            "a step": f"{self.labels:,.0f} {self.unit} to predict, {operations(self.flops)}",
             "memory": f"{size(self.peak_memory)} at most, of {size(self.available)} on {self.device}: {memory}",
             "time": f"{duration(self.seconds)}: {self.steps:,} steps of {self.seconds_per_step:.3g} s and "
             f"{self.evaluations} evaluations of {self.seconds_per_evaluation:.3g} s ({self.timing})",
@@ -181,6 +185,7 @@ def forecast(recipe: Recipe, data: Prepared, config: ModelConfig, device: torch.
         seconds_per_step=pace.step,
         seconds_per_evaluation=pace.evaluation + checkpoint / SAVED_PER_SECOND,
         timing="estimated" if pace.peak is None else "measured",
+        unit=lesson.train.unit,
     ).for_run(recipe.training)
 
 
@@ -250,7 +255,7 @@ def compare(forecast: Forecast, fact: Fact) -> list[Row]:
     pairs: dict[str, tuple[float, float]] = {
         "peak memory": (forecast.peak_memory, fact.peak_memory),
         "time": (seconds, fact.seconds),
-        "tokens per second": (forecast.labels * fact.steps / seconds, fact.labels / fact.seconds),
+        f"{forecast.unit} per second": (forecast.labels * fact.steps / seconds, fact.labels / fact.seconds),
     }
     return [Row(name, said, seen, seen / said) for name, (said, seen) in pairs.items()]
 

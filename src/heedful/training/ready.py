@@ -13,6 +13,7 @@ from heedful.data.checkup import check, command_for_more, remarks
 from heedful.data.prepare import Prepared
 from heedful.data.report import CorpusKind
 from heedful.data.report import Report as Checked
+from heedful.errors import UsageError
 from heedful.models.build import build
 from heedful.models.config import ModelConfig
 from heedful.text.tokenizer import Tokenizer
@@ -23,10 +24,11 @@ from heedful.training.events import Events
 from heedful.training.machine import matmul_flops, pick_device
 from heedful.training.plan import Forecast, forecast
 from heedful.training.recipe import (
+    DataRecipe,
     Recipe,
     make_recipe,
 )
-from heedful.training.start import check_fit, load_start, vocabulary_of
+from heedful.training.start import Start, body_of, load_start, take_over, told, vocabulary_of
 from heedful.training.tasks import find
 from heedful.training.tasks.task import Lesson, Task
 from heedful.training.wishes import Wishes
@@ -38,8 +40,6 @@ NOT_YET_KNOWN = 1_000_000
 """Steps of a run whose length depends on what a step will take."""
 RECORDED = 2e11
 """Width² × layers × tokens up to which steps are recorded."""
-VOCABULARIES = {"vocabulary", "target_vocabulary"}
-"""What a model's configuration has from its tokenizers."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Ready:
     recipe: Recipe
     data: Prepared
     config: ModelConfig
-    start: Trained | None
+    start: Start | None
     """The model whose weights to begin with; None: new ones."""
     device: torch.device
     forecast: Forecast
@@ -58,7 +58,7 @@ class Ready:
         torch.manual_seed(self.recipe.seed)
         model: nn.Module = build(self.config)
         if self.start:
-            model.load_state_dict(self.start.model.state_dict())
+            model.load_state_dict({**model.state_dict(), **self.start.taken})
         return model
 
     def lesson(self) -> Lesson:
@@ -70,8 +70,10 @@ def get_ready(settings: dict[str, Any], wish: Wishes, events: Events) -> Ready:
     device = pick_device(wish.device)
     task, recurrent = find(settings["task"]), wish.kind == "recurrent"
     folder = settings.get("start_from")
-    start = load_start(folder, task.name, recurrent=recurrent) if folder else None
+    start = load_start(folder, task, recurrent=recurrent) if folder else None
     data_settings = settings["data"]
+    if start:
+        limit_lengths(data_settings, start)
     found = survey(data_settings, task.kind, events)
     data_settings.setdefault("held_out", task.held_out(found.characters))
     text = settings["tokenizer"] = {**task.tokenizer(found.characters), **settings.get("tokenizer", {})}
@@ -86,6 +88,7 @@ def get_ready(settings: dict[str, Any], wish: Wishes, events: Events) -> Ready:
         seconds=wish.seconds or DEFAULT_SECONDS,
         flops=matmul_flops(device),
         gpu=device.type == "cuda",
+        pretrained=start is not None,
     )
     return decide(settings, task, situation, data, device, start)
 
@@ -99,25 +102,46 @@ def decide(
     start: Trained | None,
 ) -> Ready:
     """The model and how to train it: chosen, unless said; and how long, from the forecast."""
-    chosen = start.model.config.model_dump(exclude=VOCABULARIES, exclude_none=True) if start else task.model(situation)
-    settings["model"] = {**chosen, **settings.get("model", {})}
+    chosen = body_of(start, task) if start else task.model(situation)
+    settings["model"] = {**chosen, **settings.get("model", {}), **task.head(data)}
     training = settings["training"] = {**task.training(situation, settings["model"]), **settings.get("training", {})}
     if device.type == "cuda":
         training.setdefault("precision", "bfloat16")
         training.setdefault("record", not training.get("shard") and records_well(settings["model"], training))
     settings["model"] |= {k: v for k, v in task.implied(settings, data).items() if k not in settings["model"]}
     trial = make_recipe({**settings, "training": {"steps": NOT_YET_KNOWN, **training}})
-    config = trial.model_config_for(*(len(tokenizer) for tokenizer in data.tokenizers))
-    if start:
-        check_fit(config, start)
+    config = trial.model_config_for(*vocabularies(data.tokenizers, start))
+    begun = take_over(start, config, task, task.afresh(start, data)) if start else None
     expected = forecast(trial, data, config, device)
+    if begun:
+        expected = replace(expected, start=begun.to_json())
     if "steps" not in training:
         in_time = expected.steps_within(SHARE_OF_TIME * situation.seconds)
-        training["steps"] = max(50, min(in_time, most_steps(trial, task, data, device)))
+        training["steps"] = max(50, min(in_time, most_steps(trial, task, situation, data, device)))
     training.setdefault("warmup", min(1000, max(1, training["steps"] // 20)))
     training.setdefault("evaluate_every", -(-training["steps"] // expected.worthwhile_evaluations(training["steps"])))
     recipe = make_recipe(settings)
-    return Ready(recipe, data, config, start, device, expected.for_run(recipe.training))
+    return Ready(recipe, data, config, begun, device, expected.for_run(recipe.training))
+
+
+def vocabularies(tokenizers: tuple[Tokenizer, ...], start: Trained | None) -> tuple[int, ...]:
+    """The sizes of the model's tables: those of the tokenizers, but a model that is there may have spare rows."""
+    if start is None:
+        return tuple(len(tokenizer) for tokenizer in tokenizers)
+    config = start.model.config
+    return (config.vocabulary, config.target_vocabulary) if config.target_vocabulary else (config.vocabulary,)
+
+
+def limit_lengths(data: dict[str, Any], start: Trained) -> None:
+    """Texts no longer than a learned position table, unless they are said to be: then it is an error."""
+    config = start.model.config
+    if getattr(config, "positions", None) != "learned":
+        return
+    wanted = data.setdefault("max_length", min(config.max_length, DataRecipe.model_fields["max_length"].default))
+    if isinstance(wanted, int) and wanted > config.max_length:
+        raise UsageError(
+            f"data.max_length={wanted} is more than the {config.max_length} positions {start.folder} knows"
+        )
 
 
 def records_well(model: dict[str, Any], training: dict[str, Any]) -> bool:
@@ -127,17 +151,18 @@ def records_well(model: dict[str, Any], training: dict[str, Any]) -> bool:
     return not str(model["family"]).startswith("recurrent") and per_token * training["batch_tokens"] < RECORDED
 
 
-def most_steps(recipe: Recipe, task: Task, data: Prepared, device: torch.device) -> int:
+def most_steps(recipe: Recipe, task: Task, situation: Situation, data: Prepared, device: torch.device) -> int:
     """Steps until the text has been read as often as is worth it."""
     epoch = len(task.lesson(recipe, data, device).train.plan(0))
-    return task.appetite.most_epochs * epoch // recipe.training.accumulate
+    return task.most_epochs(situation) * epoch // recipe.training.accumulate
 
 
 def survey(data: dict[str, Any], kind: CorpusKind, events: Events) -> Checked:
     """Count and examine the text, in one pass, and the files it will be judged on."""
     files, valid, test = ([Path(file) for file in data.get(name, ())] for name in ("train", "valid", "test"))
     on_bad_line = data.get("on_bad_line", "fail")
-    return check(files, kind, held_out=[*valid, *test], on_bad_line=on_bad_line, stages=events.stage)
+    given = {"held_out": [*valid, *test], "columns": data.get("columns", ()), "on_bad_line": on_bad_line}
+    return check(files, kind, **given, stages=events.stage)
 
 
 def prepare(recipe: Recipe, found: Checked, events: Events, tokenizers: tuple[Tokenizer, ...]) -> Prepared:
@@ -146,12 +171,12 @@ def prepare(recipe: Recipe, found: Checked, events: Events, tokenizers: tuple[To
     tokenizers = tokenizers or task.learn(recipe, found, events.stage)
     prepared = task.encode(recipe, tokenizers, found.characters, events.stage)
     events.emit("note", text=f"read {task.amount(found)}, {found.characters:,} characters")
-    said = remarks(found, prepared.dropped, prepared.first_dropped)
+    said = remarks(found, prepared.dropped, prepared.first_dropped, prepared.cut)
     for remark in said:
         events.emit("note", text=str(remark))
     if said:
         train, valid, test = ([Path(file) for file in getattr(recipe.data, name)] for name in FILES)
-        events.emit("note", text=f"{command_for_more(found, train, [*valid, *test])} shows all")
+        events.emit("note", text=f"{command_for_more(found, train, [*valid, *test], recipe.data.columns)} shows all")
     return replace(prepared, remarks=said)
 
 
@@ -165,7 +190,10 @@ def announce(ready: Ready, folder: Path) -> list[str]:
     recipe, expected = ready.recipe, ready.forecast
     model = ", ".join(f"{key} {value}" for key, value in recipe.model.items())
     training = recipe.training
+    start = [f"start      {told(expected.start)}"] if expected.start else []
     return [
+        *start,
+        *find(recipe.task).told(recipe, ready.data),
         f"model      {model}",
         f"training   {training.steps:,} steps of {training.batch_tokens * training.accumulate:,} tokens, "
         f"{training.optimizer} at {training.learning_rate:.2g} ({training.schedule}), {training.precision}",

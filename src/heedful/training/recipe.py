@@ -40,8 +40,12 @@ class DataRecipe(Config):
     test: tuple[str, ...] = ()
     held_out: float = Field(default=0.02, gt=0.0, lt=0.5)
     max_length: PositiveInt = 256
-    """Pairs with more tokens on a side are left out, and counted."""
+    """Pairs with more tokens on a side are left out, and counted; labelled texts are cut off, and counted."""
+    columns: tuple[str, ...] = ()
+    """Of labelled texts, where their names are unusual: one or two of texts, then that of labels."""
     on_bad_line: Literal["fail", "skip"] = "fail"
+    next_sentence: bool = False
+    """Also learn whether one text follows another (fill); documents then end at blank lines."""
 
 
 class TextRecipe(TokenizerConfig):
@@ -64,7 +68,11 @@ class TrainingRecipe(Config):
     accumulate: PositiveInt = 1
     """Batches whose gradients are added up before each step."""
     context: PositiveInt = 256
-    """Tokens in a window of running text (language models)."""
+    """Tokens in a window of running text (generate, fill)."""
+    hidden: float = Field(default=0.15, gt=0.0, lt=0.9)
+    """Share of the tokens that are to be found again (fill)."""
+    whole_words: bool = False
+    """Hide all pieces of a word or none (fill)."""
     window: PositiveInt = 5
     """Words on each side that a word may predict, at most (word vectors)."""
     negatives: PositiveInt = 5
@@ -81,6 +89,8 @@ class TrainingRecipe(Config):
     schedule: ScheduleName = "cosine"
     warmup: NonNegativeInt = 400
     label_smoothing: float = Field(default=0.1, ge=0.0, lt=1.0)
+    class_weights: Literal["auto", "none", "balanced"] = "auto"
+    """Of a classifier: whether texts of rare classes count for more; auto: where the commonest has 3 times as many."""
     r_drop: float = Field(default=0.0, ge=0.0)
     average: Literal["none", "exponential", "last"] = "exponential"
     average_decay: float = Field(default=0.999, gt=0.0, lt=1.0)
@@ -92,6 +102,10 @@ class TrainingRecipe(Config):
     """Steps between checkpoints; 0: one at every evaluation, as long as that takes less than 3% of the time."""
     keep: PositiveInt = 2
     """Checkpoints kept; the best model is kept besides."""
+    freeze: NonNegativeInt = 0
+    """Layers, from the bottom, whose weights stay as they are; with any, token vectors and positions do, too."""
+    layer_decay: float = Field(default=1.0, gt=0.0, le=1.0)
+    """Each layer learns at this share of the rate of the layer above it; 1: all alike."""
     precision: Literal["float32", "bfloat16"] = "float32"
     record: bool = False
     """Record the step once for each shape of batch and replay it (GPU, transformers): for small models several times
@@ -109,6 +123,8 @@ class TrainingRecipe(Config):
     def _parts_go_together(self) -> TrainingRecipe:
         if self.shard and (self.record or self.compile or self.optimizer == "muon"):
             raise ValueError("shard = true goes with none of record, compile and muon (which needs its matrices whole)")
+        if self.shard and self.freeze:
+            raise ValueError("freeze and shard = true do not go together: a frozen model's gradients are small anyway")
         if self.recompute and not self.compile:
             raise ValueError("recompute needs compile = true: the compiler chooses what is worked out again")
         return self
@@ -136,6 +152,8 @@ class Recipe(Config):
 
     @model_validator(mode="after")
     def _model_can_be_built(self) -> Recipe:
+        if self.data.next_sentence and self.task != "fill":
+            raise ValueError(f"data.next_sentence (--next-sentence) is for fill, not {self.task}")
         self.model_config_for(vocabulary=8)
         if (self.model["family"] == "word_vectors") != (self.training.optimizer == "rows"):
             raise ValueError("optimizer 'rows' is for tables of word vectors, and they are for no other")

@@ -56,7 +56,8 @@ def rehearse(
         weights = ledger.now
         optimizer = Optimizer(model, recipe)
         for weight in model.parameters():
-            weight.grad = torch.empty_like(weight)
+            if weight.requires_grad:
+                weight.grad = torch.empty_like(weight)
         gradients = ledger.now - weights
         optimizer.step(0.0, skip=torch.zeros(()))
         optimizer.zero()

@@ -22,7 +22,7 @@ class RowAdaGrad(torch.optim.Optimizer):
     found_inf: Tensor | None = None
     """1 where the gradients are not finite: nothing changes then."""
 
-    def __init__(self, weights: Iterable[nn.Parameter], lr: float) -> None:
+    def __init__(self, weights: Iterable[nn.Parameter] | Iterable[dict[str, Any]], lr: float) -> None:
         super().__init__(weights, {"lr": lr})
 
     @torch.no_grad()

@@ -16,7 +16,7 @@ from heedful.data.stages import unseen
 from heedful.errors import OutOfMemoryError, UsageError
 from heedful.folder import replace_file, save
 from heedful.models.presets import make_config
-from heedful.trained import TARGET_TOKENIZER, TOKENIZER, Trained, load
+from heedful.trained import NOTES, TARGET_TOKENIZER, TOKENIZER, Trained, load
 from heedful.training.begun import STATE, Begun, is_taken, note_beginning
 from heedful.training.checkpoint import Checkpoint
 from heedful.training.conclude import conclude
@@ -131,6 +131,9 @@ def lay_out(ready: Ready, folder: Path) -> tuple[Begun, Checkpoint]:
     try:
         for tokenizer, name in zip(ready.data.tokenizers, (TOKENIZER, TARGET_TOKENIZER), strict=False):
             tokenizer.save(folder / name)
+        notes = find(ready.recipe.task).notes(ready.recipe, ready.data)
+        if notes is not None:
+            replace_file(folder / NOTES, notes.model_dump_json(indent=2) + "\n")
         begun = note_beginning(
             folder, ready.recipe, ready.config, ready.data.tokenizers, ready.device, asdict(ready.forecast)
         )

@@ -122,8 +122,8 @@ class Scaled:
                 f"{name}",
                 f"  memory    {size(way.peak_memory)} on each: {parts}",
                 f"  moved     {size(way.moved)} from each at every step",
-                f"  time      {way.seconds_per_step:.3g} s a step, {way.tokens_per_second:,.0f} tokens to predict a "
-                f"second, {all_steps} for {self.one.steps:,} steps",
+                f"  time      {way.seconds_per_step:.3g} s a step, {way.tokens_per_second:,.0f} {self.one.unit} "
+                f"to predict a second, {all_steps} for {self.one.steps:,} steps",
             ]
         return "\n".join([*lines, self.links.words(self.gpus)])
 

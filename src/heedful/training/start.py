@@ -1,30 +1,61 @@
-"""Training that goes on from a model: its vocabulary, its shape and its weights."""
+"""Training that goes on from a model: its vocabulary, its body and, where they fit, its heads (T5)."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from heedful.errors import UsageError
+from heedful.exchange import load_ours
 from heedful.models.build import build
 from heedful.models.config import ModelConfig
-from heedful.text.special import SPECIAL_TOKENS
-from heedful.trained import TOKENIZER, Trained, load
+from heedful.text.frame import Frame
+from heedful.trained import TOKENIZER, Trained
+from heedful.training.tasks.task import Task
 
 
-def load_start(folder: str, task: str, *, recurrent: bool) -> Trained:
-    """The model to go on from, if it can be trained further for this task."""
-    start = load(folder)
-    if start.task != task:
-        raise UsageError(f"{folder} holds a {start.model.config.family}: it can {start.task}, not {task}")
-    if recurrent and not start.model.config.family.startswith("recurrent"):
-        raise UsageError(f"{folder} holds a {start.model.config.family}: leave out --model recurrent")
+@dataclass(frozen=True)
+class Start:
+    """A model to begin with, and what becomes of its weights."""
+
+    model: Trained
+    taken: dict[str, Tensor]
+    new: dict[str, int]
+    """Parts that are drawn afresh, with their parameters."""
+    left: dict[str, int]
+    """Parts of the model that have no place here."""
+
+    def to_json(self) -> dict[str, Any]:
+        taken = sum(weight.numel() for weight in self.taken.values())
+        return {"from": str(self.model.folder), "taken": taken, "new": self.new, "left": self.left}
+
+
+def told(start: dict[str, Any]) -> str:
+    """What was loaded, what is new, what was left over: from `to_json`."""
+
+    def listed(parts: dict[str, int]) -> str:
+        return ", ".join(f"{name} ({number:,})" for name, number in parts.items()) or "nothing"
+
+    new, left = listed(start["new"]), listed(start["left"])
+    return f"{start['taken']:,} weights of {start['from']}; new: {new}; left over: {left}"
+
+
+def load_start(folder: str, task: Task, *, recurrent: bool) -> Trained:
+    """The model to go on from, if its body can serve this task."""
+    start = load_ours(folder)
+    family = start.model.config.family
+    if start.task != task.name and family not in task.bodies:
+        bodies = f"; {task.name} can begin with: {', '.join(task.bodies)}" if task.bodies else ""
+        raise UsageError(f"{folder} holds a {family}: it can {start.task}, not {task.name}{bodies}")
+    if recurrent and not family.startswith("recurrent"):
+        raise UsageError(f"{folder} holds a {family}: leave out --model recurrent")
     if not start.tokenizers:
         raise UsageError(f"{folder} has no {TOKENIZER}: without its vocabulary it cannot be trained further")
-    for tokenizer in start.tokenizers:
-        if tuple(tokenizer.pieces(range(len(SPECIAL_TOKENS)))) != SPECIAL_TOKENS:
-            raise UsageError(f"{folder} has special tokens of its own: only models trained by heedful can go on")
+    if family == "encoder":
+        Frame.of(start.tokenizers[0])  # which says what is missing
     return start
 
 
@@ -37,11 +68,41 @@ def vocabulary_of(start: Trained, asked: dict[str, Any]) -> dict[str, Any]:
     return {**asked, **own}
 
 
-def check_fit(config: ModelConfig, start: Trained) -> None:
-    """Settings that give the model another shape than the weights it is to begin with are an error that names them."""
+def body_of(start: Trained, task: Task) -> dict[str, Any]:
+    """The settings of its body; and of its heads, where it has the task already."""
+    config = start.model.config
+    from_tokenizers = {"vocabulary", "target_vocabulary"}
+    if start.task == task.name:
+        return dict(config.model_dump(exclude=from_tokenizers, exclude_none=True))
+    body = config.model_dump(exclude=from_tokenizers | {"tasks", "classes", "pooling"}, exclude_none=True)
+    return {**body, **task.adapted(config)}
+
+
+def take_over(start: Trained, config: ModelConfig, task: Task, afresh: tuple[str, ...]) -> Start:
+    """Which weights the new model begins with: all that fit, but for those drawn `afresh`.
+
+    Only the task's own heads may be new; any other difference in shape is an error that names the settings.
+    """
     with torch.device("meta"):
-        wanted = {name: weight.shape for name, weight in build(config).state_dict().items()}
-    if wanted != {name: weight.shape for name, weight in start.model.state_dict().items()}:
+        wanted = build(config).state_dict()
+    theirs = start.model.state_dict()
+    taken = {
+        name: theirs[name]
+        for name, weight in wanted.items()
+        if name in theirs and theirs[name].shape == weight.shape and not name.startswith(afresh)
+    }
+    lacking = [name for name in wanted if name not in taken]
+    if not all(name.startswith(task.heads) for name in lacking):
         own = start.model.config.model_dump()
         other = [f"model.{name}={value} (it has {own.get(name)})" for name, value in config if own.get(name) != value]
         raise UsageError(f"the weights of {start.folder} do not fit {', '.join(other)}")
+    left = {name: weight for name, weight in theirs.items() if name not in taken}
+    return Start(start, taken, _by_part({name: wanted[name] for name in lacking}), _by_part(left))
+
+
+def _by_part(weights: dict[str, Tensor]) -> dict[str, int]:
+    parts: dict[str, int] = {}
+    for name, weight in weights.items():
+        part = ".".join(name.split(".")[:2])
+        parts[part] = parts.get(part, 0) + weight.numel()
+    return parts

@@ -24,7 +24,6 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from torch.distributed.tensor import DTensor
 
 from heedful.errors import HeedfulError, UsageError
-from heedful.text.special import PAD
 from heedful.training.machine import pick_device
 from heedful.training.place import Place, find_place
 from heedful.training.pulse import Pulse
@@ -104,7 +103,7 @@ def rows_of(batch: Any, rank: int, size: int) -> Any:
     if rank < len(batch.labels):
         return replace(batch, **{name: tensor[rank::size] for name, tensor in tensors.items()})
     first = replace(batch, **{name: tensor[:1] for name, tensor in tensors.items()})
-    return replace(first, labels=torch.full_like(first.labels, PAD))
+    return replace(first, labels=torch.full_like(first.labels, batch.nothing))
 
 
 class Together(World):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from heedful.errors import UsageError
 from heedful.models.heads import mean_pool
 from heedful.shapes import Float, Int
+from heedful.text.frame import Frame
 from heedful.text.special import END, SPECIAL_TOKENS
 from heedful.text.tokenizer import Tokenizer
 
@@ -33,7 +34,7 @@ class Embedded:
 
 def embed_texts(model: Any, tokenizer: Tokenizer, texts: Sequence[str]) -> list[Embedded]:
     """One vector a text, in order. Texts of like length share a batch; company changes none."""
-    read = [_read(model, ids) for ids in tokenizer.encode(texts, framed=True)]
+    read = [_read(model, ids, tokenizer) for ids in tokenizer.encode(texts)]
     found: list[Embedded | None] = [None] * len(texts)
     for batch in _batches([len(ids) for ids, _ in read]):
         vectors = _vectors(model, [read[place][0] for place in batch])
@@ -42,18 +43,25 @@ def embed_texts(model: Any, tokenizer: Tokenizer, texts: Sequence[str]) -> list[
     return [embedded for embedded in found if embedded is not None]
 
 
-def _read(model: Any, ids: list[int]) -> tuple[list[int], tuple[str, ...]]:
-    """The tokens that the model is given, and a warning where those are not all there are."""
+def _read(model: Any, ids: list[int], tokenizer: Tokenizer) -> tuple[list[int], tuple[str, ...]]:
+    """The tokens that the model is given, framed as it was trained to read them; a warning where some are left out."""
     config = model.config
     if config.family == "word_vectors":
         known = [token for token in ids if token >= len(SPECIAL_TOKENS)]
         return known, () if known else ("none of its words is known: the vector is zeros",)
-    end = [END] if config.family.endswith("encoder_decoder") else []
-    room = getattr(config, "max_length", None)
-    if room is not None and len(ids) + len(end) > room:
-        kept = room - len(end)
-        return [*ids[:kept], *end], (f"cut off after {kept:,} of {len(ids):,} tokens: the model reads no more",)
-    return [*ids, *end], () if ids else ("an empty text",)
+    framed = _frame(config.family, tokenizer)
+    most = getattr(config, "max_length", None)
+    room = None if most is None else max(1, most - len(framed([])))
+    if room is not None and len(ids) > room:
+        return framed(ids[:room]), (f"cut off after {room:,} of {len(ids):,} tokens: the model reads no more",)
+    return framed(ids), () if ids else ("an empty text",)
+
+
+def _frame(family: str, tokenizer: Tokenizer) -> Callable[[list[int]], list[int]]:
+    if family == "encoder":
+        return Frame.of(tokenizer).around
+    end = [END] if family.endswith("encoder_decoder") else []
+    return lambda ids: [*ids, *end]
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:

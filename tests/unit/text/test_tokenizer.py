@@ -405,3 +405,15 @@ def test_a_tokenizer_knows_what_it_was_made_as(kind: str, lowercase: bool, norma
     )
     tokenizer = Tokenizer.train(["the cat sat on the mat"] * 3, made)
     assert tokenizer.config == made.with_changes(vocabulary=len(tokenizer))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_text_cut_in_two_has_the_tokens_of_the_whole(kind: str) -> None:
+    tokenizer = make(kind)
+    text, cut = "The quick brown fox jumps, well-known.", len("The quick")
+    (first,) = tokenizer.encode([text[:cut]])
+    (rest,) = tokenizer.encode([text[cut:]], opening=False)
+    assert [first + rest] == tokenizer.encode([text])
+    comma = text.index(",")
+    (before,), (after,) = tokenizer.encode([text[:comma]]), tokenizer.encode([text[comma:]], opening=False)
+    assert [before + after] == tokenizer.encode([text]), "no space is put before what had none"

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 import heedful
+from heedful.errors import UsageError
 from heedful.models.presets import make_config
 from heedful.training.choose import Situation, parameters
 from heedful.training.recipe import TrainingRecipe
@@ -37,6 +38,10 @@ def test_more_text_or_more_time_never_gives_a_smaller_model(name: str, gpu: bool
 @pytest.mark.parametrize("tokens", [1_000, 10_000_000])
 def test_every_choice_is_a_model_and_a_recipe(name: str, recurrent: bool, tokens: int) -> None:
     task, situation = find(name), replace(LAPTOP, recurrent=recurrent, tokens=tokens)
+    if recurrent and name not in ("translate", "generate"):
+        with pytest.raises(UsageError, match="leave out --model recurrent"):
+            task.model(situation)
+        return
     settings = task.model(situation)
     assert heedful.count(make_config({**settings, "vocabulary": 1000})).total > 0
     assert TrainingRecipe(steps=1, **task.training(situation, settings))

@@ -70,7 +70,7 @@ def test_word_vectors_of_a_text_are_averaged_and_unknown_words_have_no_part(
 
 
 def test_a_text_longer_than_the_model_reads_is_cut_off_with_a_warning(tokenizer: Tokenizer) -> None:
-    model = trained("laptop-reader", tokenizer, positions="learned", max_length=6)
+    model = trained("laptop-reader", tokenizer, positions="learned", max_length=8)
     long, short = model.embeddings(["the cat sat on the mat on the mat", "the cat sat on the mat"])
     assert long.warnings == ("cut off after 6 of 9 tokens: the model reads no more",)
     assert short.warnings == ()

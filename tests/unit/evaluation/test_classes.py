@@ -1,0 +1,55 @@
+"""Scores of classifiers, against hand-made cases and scikit-learn's definitions written out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from heedful.evaluation.classes import draw_confusion, f1_scores, interval, several_scores, single_scores
+
+NAMES = ["a", "b", "c"]
+SAID = np.array([[0.8, 0.1, 0.1], [0.6, 0.3, 0.1], [0.2, 0.7, 0.1], [0.1, 0.2, 0.7], [0.5, 0.1, 0.4]])
+TRUE = [np.array([label]) for label in (0, 1, 1, 2, 2)]
+
+
+def test_scores_of_a_case_worked_by_hand() -> None:
+    found = single_scores(SAID, TRUE, NAMES)
+    assert found["accuracy"] == pytest.approx(3 / 5)
+    assert found["confusion"]["counts"] == [[1, 0, 0], [1, 1, 0], [1, 0, 1]]
+    assert found["f1"] == pytest.approx({"a": 2 / 4, "b": 2 / 3, "c": 2 / 3})
+    assert found["macro_f1"] == pytest.approx((1 / 2 + 2 / 3 + 2 / 3) / 3)
+    assert found["loss"] == pytest.approx(-np.log([0.8, 0.3, 0.7, 0.7, 0.4]).mean())
+    assert found["examples"] == 5
+    # bins of 1/15: 0.8, 0.6, {0.7, 0.7}, 0.5
+    assert found["calibration_error"] == pytest.approx((0.2 + 0.6 + 2 * 0.3 + 0.5) / 5)
+
+
+def test_classes_that_do_not_occur_have_no_say_in_the_mean() -> None:
+    found = single_scores(SAID[:3], TRUE[:3], NAMES)
+    assert found["macro_f1"] == pytest.approx((2 / 3 + 2 / 3) / 2)
+    assert f1_scores(np.zeros((2, 2), np.int64)).tolist() == [0.0, 0.0]
+
+
+def test_the_interval_is_wilsons() -> None:
+    # Newcombe 1998, table I: 81 of 263 and 0 of 20
+    assert interval(81, 263) == pytest.approx({"accuracy_low": 0.2553, "accuracy_high": 0.3662}, abs=1e-4)
+    assert interval(0, 20) == pytest.approx({"accuracy_low": 0.0, "accuracy_high": 0.1611}, abs=1e-4)
+    assert interval(20, 20)["accuracy_high"] == pytest.approx(1.0)
+
+
+def test_several_labels_a_text() -> None:
+    said = np.array([[0.9, 0.2], [0.8, 0.6], [0.1, 0.1]])
+    labels = [np.array([0]), np.array([0]), np.array([], np.int64)]
+    found = several_scores(said, labels, ["a", "b"])
+    assert found["accuracy"] == pytest.approx(2 / 3)
+    assert found["f1"] == {"a": 1.0, "b": 0.0}
+    assert found["micro_f1"] == pytest.approx(2 * 2 / (3 + 2))
+    assert found["macro_f1"] == 1.0, "b does not occur"
+
+
+def test_a_confusion_matrix_is_drawn_however_many_classes(tmp_path: Path) -> None:
+    names = [f"class {number}" for number in range(40)]
+    file = draw_confusion(names, np.eye(40, dtype=int).tolist(), tmp_path / "confusion.png")
+    assert file.read_bytes().startswith(b"\x89PNG")
