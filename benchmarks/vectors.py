@@ -33,7 +33,7 @@ import enwik8
 from layers import machine
 
 HERE = Path(__file__).parent
-BATCH = 4096
+BATCH = 1024
 """Words of text in a step of ours, as `heedful train embed` chooses it."""
 SETS = ("questions-words.txt", "wordsim353.tsv", "simlex999.txt")
 THEIRS = """

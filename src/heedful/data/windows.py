@@ -19,9 +19,9 @@ from heedful.errors import DataError
 from heedful.shapes import Int
 from heedful.text.special import END, SPECIAL_TOKENS
 
-ROW = 32
+ROW = 16
 """Words that share the words drawn against them."""
-DRAWN = 32
+DRAWN = 64
 """And how many those are."""
 FLATTENED = 0.75
 """Words are drawn by their frequency to this power: the rare ones more often than they occur."""

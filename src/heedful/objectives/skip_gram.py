@@ -30,11 +30,11 @@ class SkipGram:
 
     def loss(self, model: Any, batch: WindowBatch) -> Float[Tensor, ""]:
         near = neighbours(batch).float()
+        weight = near.sum(-1, keepdim=True) * (self.negatives / batch.drawn.shape[1])
         v = model.table(batch.words)  # rows words width
-        drawn = near.sum(-1, keepdim=True) * (self.negatives / batch.drawn.shape[1])
-        told = logsigmoid(v @ model.company(batch.around).mT) * near
-        refused = logsigmoid(-(v @ model.company(batch.drawn).mT)) * drawn
-        return -(told.sum() + refused.sum())
+        u = model.company(torch.cat([batch.around, batch.drawn], dim=1))  # looked up once: that is half the time
+        told, refused = (v @ u.mT).split([batch.around.shape[1], batch.drawn.shape[1]], dim=-1)
+        return -((logsigmoid(told) * near).sum() + (logsigmoid(-refused) * weight).sum())
 
 
 def neighbours(batch: WindowBatch) -> Bool[Tensor, "rows words around"]:

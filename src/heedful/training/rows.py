@@ -35,7 +35,7 @@ class RowAdaGrad(torch.optim.Optimizer):
     def _update(self, weight: Tensor, rate: float) -> None:
         rows, gradient = touched(weight.grad)
         if self.found_inf is not None:
-            gradient = torch.where(self.found_inf > 0, 0.0, gradient)
+            gradient = _zero_where(self.found_inf, gradient)
         state = self.state[weight]
         if "squares" not in state:
             state["squares"] = torch.zeros(len(weight), device=weight.device)
@@ -43,6 +43,13 @@ class RowAdaGrad(torch.optim.Optimizer):
         squares.index_add_(0, rows, gradient.square().mean(1))
         pace = squares[rows].sqrt().clamp(min=1e-20)
         weight.index_add_(0, rows, gradient / pace[:, None], alpha=-rate)
+
+
+def _zero_where(skip: Tensor, gradient: Tensor) -> Tensor:
+    """The gradient, or zeros. Only where asking would make a device wait, both are worked out."""
+    if skip.device.type != "cpu" or isinstance(skip, FakeTensor):
+        return torch.where(skip > 0, 0.0, gradient)
+    return torch.zeros_like(gradient) if skip else gradient
 
 
 def touched(gradient: Tensor | None) -> tuple[Tensor, Tensor]:

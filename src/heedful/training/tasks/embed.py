@@ -34,6 +34,7 @@ class Embed(Task):
 
     name = "embed"
     kind = "text"
+    kept_apart = ("valid",)  # tests are sets of words, no text
     verb = "knows words by the company they keep"
     note = (
         "The loss tells two runs on one text apart, no more. `--test questions-words.txt`, or `heedful evaluate` with "
@@ -70,9 +71,9 @@ class Embed(Task):
 
     def training(self, situation: Situation, model: dict[str, Any]) -> dict[str, Any]:
         return {
-            "batch_tokens": 4096,
+            "batch_tokens": 1024,
             "optimizer": "rows",
-            "learning_rate": 0.05,
+            "learning_rate": 0.2,
             "schedule": "linear",
             "warmup": 0,
             "clip": 0.0,

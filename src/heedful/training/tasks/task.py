@@ -51,6 +51,8 @@ class Task(ABC):
     name: ClassVar[str]
     kind: ClassVar[CorpusKind]
     """How the doctor reads its files."""
+    kept_apart: ClassVar[tuple[str, ...]] = ("valid", "test")
+    """Files of the same kind, of which nothing should be among what is trained on."""
     verb: ClassVar[str]
     """A model that …"""
     note: ClassVar[str]
