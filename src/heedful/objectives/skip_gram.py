@@ -30,19 +30,19 @@ class SkipGram:
 
     def loss(self, model: Any, batch: WindowBatch) -> Float[Tensor, ""]:
         near = neighbours(batch).float()
-        weight = near.sum(-1, keepdim=True) * (self.negatives / batch.drawn.shape[1])
+        weight = near.sum(1, keepdim=True) * (self.negatives / batch.drawn.shape[1])
         v = model.table(batch.words)  # rows words width
-        u = model.company(torch.cat([batch.around, batch.drawn], dim=1))  # looked up once: that is half the time
-        told, refused = (v @ u.mT).split([batch.around.shape[1], batch.drawn.shape[1]], dim=-1)
+        u = model.company(torch.cat([batch.around, batch.drawn], dim=1))
+        told, refused = (u @ v.mT).split([batch.around.shape[1], batch.drawn.shape[1]], dim=1)
         return -((logsigmoid(told) * near).sum() + (logsigmoid(-refused) * weight).sum())
 
 
-def neighbours(batch: WindowBatch) -> Bool[Tensor, "rows words around"]:
+def neighbours(batch: WindowBatch) -> Bool[Tensor, "rows around words"]:
     """Which of the words around a row are neighbours of which word in it: within its reach, in its document, not
     itself."""
     words = batch.words.shape[1]
     edge = (batch.around.shape[1] - words) // 2
     place = torch.arange(words, device=batch.words.device)
-    distance = (torch.arange(words + 2 * edge, device=place.device) - edge - place[:, None]).abs()
-    within = (distance <= batch.reach[..., None]) & (distance > 0)
-    return within & (batch.documents[:, edge : edge + words, None] == batch.documents[:, None])
+    distance = (torch.arange(words + 2 * edge, device=place.device)[:, None] - edge - place).abs()
+    within = (distance <= batch.reach[:, None]) & (distance > 0)
+    return within & (batch.documents[:, :, None] == batch.documents[:, None, edge : edge + words])

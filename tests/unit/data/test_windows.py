@@ -26,7 +26,7 @@ def pairs(made: WindowBatches, epoch: int = 0) -> list[tuple[int, int]]:
     found = []
     for indices in made.plan(epoch):
         batch = made.batch(epoch, indices)
-        for row, place, other in neighbours(batch).nonzero().tolist():
+        for row, other, place in neighbours(batch).nonzero().tolist():
             found.append((int(batch.words[row, place]), int(batch.around[row, other])))
     return found
 

@@ -29,7 +29,7 @@ def test_the_loss_is_the_sum_over_all_pairs_and_over_what_is_drawn_against_each(
     model, batch = made()
     v, u = model.table.weight, model.company.weight
     expected = torch.zeros(())
-    for row, place, other in neighbours(batch).nonzero().tolist():
+    for row, other, place in neighbours(batch).nonzero().tolist():
         w = v[batch.words[row, place]]
         expected -= logsigmoid(u[batch.around[row, other]] @ w)
         share = 5 / batch.drawn.shape[1]  # five words against each pair, spread over all that the row has drawn
