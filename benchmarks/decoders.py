@@ -63,32 +63,28 @@ def names(cell: Cell) -> list[list[str]]:
 # Ours ----------------------------------------------------------------------------------------------------------------
 
 
-def by_torch(cell: Cell, folder: Path, device: str) -> Decode:
-    from heedful.generation.draft import log_softmax
+def by_torch(cell: Cell, folder: Path, device: str, compiled: bool = False) -> Decode:
+    from heedful.generation.generate import generate_ids
+    from heedful.generation.recorded import Recorded
     from heedful.generation.translate import translate_ids
 
     model, texts = cell.model().to(device), cell.texts()
     if device == "cuda":
-        model = model.bfloat16()
-    if cell.family == "pairs":
+        model = Recorded(model.bfloat16(), compiled=compiled)
 
-        def translate() -> int:
-            found = translate_ids(model, texts, beam=cell.beam, at_most=[cell.wrote] * cell.rows, tokens=10**9)
-            return sum(len(each[0].tokens) for each in found)
-
-        return translate
-    prompt = torch.tensor(texts, device=device)
-
-    @torch.inference_mode()
     def write() -> int:
-        state = model.start(cell.rows, room=cell.read + cell.wrote)
-        tokens, wrote = prompt, []
-        for _ in range(cell.wrote):
-            tokens = log_softmax(model.extend(tokens, state)[:, -1]).argmax(-1, keepdim=True)
-            wrote.append(tokens)
-        return int((torch.cat(wrote, 1) != END).sum())
+        if cell.family == "pairs":
+            at_most = [cell.wrote] * cell.rows
+            found = translate_ids(model, texts, beam=cell.beam, at_most=at_most, tokens=10**9)
+        else:
+            found = generate_ids(model, texts, limit=cell.wrote, beam=cell.beam, tokens=10**9)
+        return sum(len(each[0].tokens) for each in found)
 
     return write
+
+
+def by_torch_compiled(cell: Cell, folder: Path, device: str) -> Decode:
+    return by_torch(cell, folder, device, compiled=True)
 
 
 def by_engine(quantisation: str) -> Callable[[Cell, Path, str], Decode]:
@@ -181,6 +177,7 @@ def without_cache(cell: Cell, folder: Path, device: str) -> Decode:
 
 CONTENDERS: dict[str, Callable[[Cell, Path, str], Decode]] = {
     "heedful torch": by_torch,
+    "heedful torch compiled": by_torch_compiled,
     "heedful ctranslate2": by_engine("float32"),
     "heedful ctranslate2 int8": by_engine("int8"),
     "hugging face": hugging_face("dynamic"),
@@ -192,14 +189,17 @@ CONTENDERS: dict[str, Callable[[Cell, Path, str], Decode]] = {
 
 
 def contenders(cell: Cell, device: str) -> list[str]:
-    """Those that can do this cell; on a GPU our engine is torch, and CTranslate2 its own contender in bfloat16."""
-    left_out = {"no cache"} if cell.beam > 1 else set()
+    """Those that can do this cell; what compiles is asked for long texts only, and CTranslate2 on a CPU only."""
+    left_out = {"no cache"} if cell.beam > 1 or device == "cuda" else set()
     if device == "cuda":
-        left_out |= {"heedful ctranslate2", "heedful ctranslate2 int8", "ctranslate2 int8"}
+        left_out |= {name for name in CONTENDERS if "ctranslate2" in name}
+        left_out |= {"hugging face static", "heedful torch compiled"} if cell.family == "pairs" else set()
+    else:
+        left_out |= {"heedful torch compiled"}
     return [name for name in CONTENDERS if name not in left_out]
 
 
-def export(cell: Cell, folder: Path) -> None:
+def export(cell: Cell, folder: Path, device: str) -> None:
     """The cell's model in every form its contenders read."""
     from heedful.interop.ctranslate2 import export_ctranslate2
     from heedful.interop.huggingface import choose_layout, export_model
@@ -209,5 +209,6 @@ def export(cell: Cell, folder: Path) -> None:
     special: dict[str, Any] = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": END, "forced_eos_token_id": None}
     special |= {"decoder_start_token_id": 2, "suppress_tokens": None}
     export_model(model, folder / "huggingface", choose_layout(model), **special)
-    export_ctranslate2(model, folder / "float32", names(cell), never=NEVER_WRITTEN)
-    export_ctranslate2(model, folder / "int8", names(cell), quantisation="int8", never=NEVER_WRITTEN)
+    if device == "cpu":
+        export_ctranslate2(model, folder / "float32", names(cell), never=NEVER_WRITTEN)
+        export_ctranslate2(model, folder / "int8", names(cell), quantisation="int8", never=NEVER_WRITTEN)

@@ -89,11 +89,9 @@ def serve(pipe: Any, library: str, cell: Cell, device: str, threads: int, compil
         pipe.send(timed(step, steps))
         if device == "cuda":
             torch.cuda.empty_cache()
-    if device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-    else:
+    if device == "cpu":
         Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
-    timed(step, 2)
+        timed(step, 2)  # on a GPU, what a recorded step holds was taken when it was recorded: the peak of all counts
     pipe.send((torch.cuda.max_memory_allocated() if device == "cuda" else resident("VmHWM") - before) / 2**20)
 
 
@@ -102,30 +100,32 @@ def measure_step(cell: Cell, settings: Settings) -> dict[str, Any]:
         cell = cell._replace(rows=4, tokens=16, width=64, heads=4, layers=2, vocabulary=min(1000, cell.vocabulary))
     device, field = settings.device, contenders(cell)
 
-    def start(library: str) -> tuple[Any, int]:
+    def start(library: str) -> Any:
         context = multiprocessing.get_context("spawn")
         pipe, end = context.Pipe()
         args = (end, library, cell, device, settings.threads, settings.compiled)
         context.Process(target=serve, args=args, daemon=True).start()
         end.close()
-        return pipe, int(pipe.recv())
+        return pipe
 
     def ask(pipe: Any, steps: int) -> float:
         pipe.send(steps)
         return float(pipe.recv())
 
-    started = {library: start(library) for library in field}
-    parameters = {library: number for library, (_, number) in started.items()}
+    pipes = {library: start(library) for library in field}  # all at once: it is not timed, and compiling takes long
+    parameters = {library: int(pipe.recv()) for library, pipe in pipes.items()}
     for library, number in parameters.items():
         assert abs(number / parameters["heedful"] - 1) < 0.02, f"{library} has {number:,} parameters"
-    pipes = {library: pipe for library, (pipe, _) in started.items()}
     steps = max(1, round((0.1 if settings.quick else 1.0) / ask(pipes["heedful"], 2)))
     seconds = take_turns(field, settings.rounds, lambda library, _: ask(pipes[library], steps))
     memory = {library: ask(pipe, 0) for library, pipe in pipes.items()}
     if device == "cpu":
         # As in layers.py: peaks are measured in processes that give every freed tensor back at once.
         os.environ["MALLOC_MMAP_THRESHOLD_"] = "65536"
-        memory = {library: ask(start(library)[0], 0) for library in field}
+        for library in field:
+            pipe = start(library)
+            pipe.recv()
+            memory[library] = ask(pipe, 0)
         del os.environ["MALLOC_MMAP_THRESHOLD_"]
 
     peak = matmul_peak(device)

@@ -197,7 +197,7 @@ class Trained:
         self.check("translate")
         config, decoding = self.model.config, Decoding(**options)
         searching = self._searching(decoding, decoding.width(), config.target_vocabulary or config.vocabulary)
-        with_required = partial(translate_required, self.model, self.tokenizers, **searching.torch())
+        with_required = partial(translate_required, searching.model, self.tokenizers, **searching.torch())
         confidence = self.confidence or Confidence()
         return Translator(
             searching.translate,
@@ -236,7 +236,8 @@ class Trained:
 
     def _searching(self, decoding: Decoding, beam: int, vocabulary: int) -> Searching:
         rules = make_rules(decoding, self.tokenizers[-1], vocabulary)
-        return Searching(self.model, decoding, rules, beam, self.engines.choose(decoding, rules))
+        own = self.engines.own(decoding)
+        return Searching(own, decoding, rules, beam, self.engines.choose(decoding, rules))
 
 
 def task_of(config: ModelConfig) -> str:

@@ -20,6 +20,7 @@ NAMES = (
     "last average, 3 batches by rows",
     "2 whole batches each",
     "fewer rows than processes",
+    "slower below",
     "steps skipped",
 )
 RESUMED = ("resumed", "resumed, sharded", "resumed from shards")

@@ -73,6 +73,7 @@ WALKS |= _both("last average, 3 batches by rows", Walk("encoder_decoder", ROWS, 
 WALKS["muon"] = Walk("encoder_decoder", {"optimizer": "muon"}, steps=FEW)
 WALKS |= _both("2 whole batches each", Walk("encoder_decoder", {"accumulate": 6, "r_drop": 0.5}, steps=FEW))
 WALKS |= _both("fewer rows than processes", Walk("recurrent_encoder_decoder", {"batch_tokens": 1}, steps=FEW))
+WALKS |= _both("slower below", Walk("decoder", {"layer_decay": 0.5}, steps=FEW))
 WALKS |= _both("steps skipped", Walk("encoder_decoder", poisoned=True))
 WALKS |= {
     "resumed": Walk("encoder_decoder", resume="in double precision"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from heedful.config import Config
 from heedful.data.classes import Row, framed, padded
@@ -39,6 +39,10 @@ class Classes(Config):
     """Judged together."""
     max_length: PositiveInt
     """Tokens it reads at once, special ones included."""
+    temperature: PositiveFloat = 1.0
+    """What logits are divided by, so that probabilities mean what they say."""
+    fitted: NonNegativeInt = 0
+    """The first validation texts that showed this."""
 
     @classmethod
     def usual(cls, folder: Path, config: Any) -> Classes:
@@ -94,7 +98,7 @@ def classify(model: Any, tokenizer: Tokenizer, classes: Classes, texts: Sequence
     found: list[Classified] = [Classified(text, (), classes.several) for text in texts]
     if real:
         rows, warnings = framed_rows(model, tokenizer, classes, parts)
-        said = class_probabilities(model, rows, several=classes.several).tolist()
+        said = class_probabilities(model, rows, classes).tolist()
         for place, row, words in zip(real, said, warnings, strict=True):
             found[place] = Classified(texts[place], ranked(classes.names, row), classes.several, words)
     return found
@@ -126,11 +130,26 @@ def framed_rows(
     return rows, warnings
 
 
-@torch.inference_mode()
 def class_probabilities(
-    model: Any, rows: Sequence[Row], *, several: bool, progress: Callable[[int], object] = lambda _: None
+    model: Any, rows: Sequence[Row], classes: Classes, progress: Callable[[int], object] = lambda _: None
 ) -> Float[torch.Tensor, "texts classes"]:
-    """P(class | text) of each row; rows of like length are read together."""
+    """P(class | text) of each row."""
+    return probabilities(all_logits(model, rows, progress), classes.several, classes.temperature)
+
+
+def probabilities(
+    logits: Float[torch.Tensor, "texts classes"], several: bool, temperature: float = 1.0
+) -> Float[torch.Tensor, "texts classes"]:
+    """softmax(z / T); or, of several labels, σ(z / T)        Guo 2017, eq. 9"""
+    scaled = logits / temperature
+    return scaled.sigmoid() if several else scaled.softmax(-1)
+
+
+@torch.inference_mode()
+def all_logits(
+    model: Any, rows: Sequence[Row], progress: Callable[[int], object] = lambda _: None
+) -> Float[torch.Tensor, "texts classes"]:
+    """What a model makes of each row; rows of like length are read together."""
     order = np.argsort([len(ids) for ids, _ in rows], kind="stable")
     found = torch.zeros(len(rows), model.config.classes)
     start = 0
@@ -140,7 +159,7 @@ def class_probabilities(
             end += 1
         chosen = order[start:end]
         logits = class_logits(model, to_device(padded([rows[place] for place in chosen]), model.table.weight.device))
-        found[chosen] = (logits.sigmoid() if several else logits.softmax(-1)).cpu()
+        found[chosen] = logits.cpu()
         progress(end - start)
         start = end
     return found

@@ -11,13 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from heedful.answering.classify import LIKELY, class_probabilities
+from heedful.answering.classify import LIKELY, all_logits, probabilities
 from heedful.data.classes import ClassBatches, framed
 from heedful.data.parts import Split
 from heedful.data.stages import Stages, unseen
 from heedful.evaluation.calibration import reliability
 from heedful.objectives.classification import class_logits
 from heedful.objectives.objective import to_device
+from heedful.shapes import Float
 from heedful.text.frame import frame_for
 from heedful.trained import Trained
 
@@ -26,16 +27,52 @@ SHOWN = 30
 """Classes a confusion matrix has room for: the most frequent ones."""
 
 
-def judge_classes(trained: Trained, split: Split, stages: Stages = unseen) -> dict[str, Any]:
-    """Every score of a classifier on labelled texts."""
+def judge_classes(trained: Trained, split: Split, stages: Stages = unseen, *, fitted: int = 0) -> dict[str, Any]:
+    """Every score of a classifier on labelled texts.
+
+    The first texts, if its temperature was `fitted` on them, have no say in how well that fits.
+    """
     assert split.labels is not None, "labelled texts have labels"
     classes = trained.notes
     frame = frame_for(trained.model.config.family, trained.tokenizers[0])
     rows = [framed(frame, [side[place].tolist() for side in split.sides]) for place in range(len(split.labels))]
     with stages("classifying", len(rows)) as watch:
-        said = class_probabilities(trained.model, rows, several=classes.several, progress=watch).numpy()
-    labels = [split.labels[place].astype(np.int64) for place in range(len(split.labels))]
-    return (several_scores if classes.several else single_scores)(said, labels, classes.names)
+        logits = all_logits(trained.model, rows, watch)
+    labels = labels_of(split)
+    score = several_scores if classes.several else single_scores
+    said, raw = (probabilities(logits, classes.several, T).numpy() for T in (classes.temperature, 1.0))
+    scores = score(said, labels, classes.names)
+    if classes.temperature == 1.0:
+        return scores
+    after, before = (score(each[fitted:], labels[fitted:], classes.names) for each in (said, raw))
+    curves = {"raw": before["reliability"], "corrected": after["reliability"]}
+    kept = {"calibration_error": after["calibration_error"], "calibration_error_raw": before["calibration_error"]}
+    return {**scores, **kept, "reliability": {name: next(iter(curve.values())) for name, curve in curves.items()}}
+
+
+def labels_of(split: Split) -> list[npt.NDArray[np.int64]]:
+    """The numbers of each text's labels."""
+    assert split.labels is not None, "labelled texts have labels"
+    return [split.labels[place].astype(np.int64) for place in range(len(split.labels))]
+
+
+def fit_temperature(
+    logits: Float[torch.Tensor, "texts classes"], labels: Sequence[npt.NDArray[np.int64]], several: bool
+) -> float:
+    """The T under which the labels are likeliest: one number, found by halving        Guo 2017, 4.2
+
+    log T is sought between −3 and 3, where the loss has one valley.
+    """
+    score, names = several_scores if several else single_scores, [str(number) for number in range(logits.shape[1])]
+
+    def loss(power: float) -> float:
+        return float(score(probabilities(logits, several, math.exp(power)).numpy(), labels, names)["loss"])
+
+    low, high = -3.0, 3.0
+    for _ in range(40):
+        third = (high - low) / 3
+        low, high = (low, high - third) if loss(low + third) < loss(high - third) else (low + third, high)
+    return math.exp((low + high) / 2)
 
 
 @torch.inference_mode()
@@ -45,7 +82,7 @@ def batch_scores(model: Any, batches: ClassBatches, names: Sequence[str], device
     said = np.zeros((batches.labels, len(names)))
     for indices in batches.plan(0):
         logits = class_logits(model, to_device(batches.batch(0, indices), device))
-        said[indices] = (logits.sigmoid() if several else logits.softmax(-1)).cpu().numpy()
+        said[indices] = probabilities(logits, several).cpu().numpy()
     labels = [batches.called[place].astype(np.int64) for place in range(batches.labels)]
     first = int(said[0].argmax())
     scores = (several_scores if several else single_scores)(said, labels, names)

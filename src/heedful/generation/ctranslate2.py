@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import torch
 
 from heedful.errors import HeedfulError
+from heedful.generation.ledger import Hypothesis
 from heedful.generation.rules import FREE, Rules
 from heedful.generation.sampling import Draw
-from heedful.generation.search import Hypothesis
 from heedful.generation.translate import batches, length_limit
 from heedful.interop.ctranslate2 import library, named, obstacle, position_rows
 from heedful.layers.taps import Tapped

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from heedful.generation.patterns import BEGIN
-from heedful.generation.rules import Rules
+from heedful.generation.rules import FREE, Rules
 from heedful.layers.state import State
 from heedful.shapes import Bool, Float, Int
 from heedful.text.special import END, NEVER_WRITTEN, START
@@ -80,6 +80,17 @@ class Draft:
             ranked = _only(self.forced[:, self.written], ranked, own)
         return Scores(own, ranked)
 
+    @torch.inference_mode()
+    def likeliest(self) -> tuple[Int[Tensor, " rows"], Float[Tensor, " rows"]]:
+        """Of what may follow, the likeliest token of each row, and how likely it is."""
+        at_once = getattr(self.model, "likeliest", None)
+        if at_once is not None and self.rules == FREE and self.written >= self.forced.shape[1]:
+            found: tuple[Tensor, Tensor] = at_once(self._unread(), self.state)
+            return found
+        own, ranked = self.scores()
+        tokens = ranked.argmax(-1)
+        return tokens, own.gather(1, tokens[:, None])[:, 0]
+
     def ends(self, tokens: Int[Tensor, "*some"], rows: Int[Tensor, "*some"] | None = None) -> Bool[Tensor, "*some"]:
         """Whether these rows (None: all, one token each) would end with these tokens."""
         if self.rules.patterns is None:
@@ -93,10 +104,14 @@ class Draft:
         rows: Int[Tensor, " kept"] | None,
         tokens: Int[Tensor, " kept"],
         log_probabilities: Float[Tensor, " kept"],
+        together: int = 1,
     ) -> None:
-        """Keep these rows, in this order (None: all, as they are), each with one more token."""
+        """Keep these rows, in this order (None: all, as they are), each with one more token.
+
+        Each `together` of them belong to one text.
+        """
         if rows is not None:
-            self.state.reorder(rows)
+            self.state.reorder(rows, together)
             self.texts, self.log_probabilities = self.texts[rows], self.log_probabilities[rows]
             self.where, self.forced = self.where[rows], self.forced[rows]
         self.where = self._place(self.where, tokens)
@@ -105,14 +120,19 @@ class Draft:
 
     def _read(self, keep_back: int = 0, last: bool = False) -> Float[Tensor, "rows tokens vocabulary"]:
         """Logits after each token not read before, or after the last of them."""
+        tokens = self._unread(keep_back)
+        with fitting_threads(self.model, tokens.numel()):
+            logits: Tensor = self.model.extend(tokens, self.state, last=last)
+        return logits
+
+    def _unread(self, keep_back: int = 0) -> Int[Tensor, "rows new"]:
+        """The tokens not read before, which now are; those of the window's second half, if it was left."""
         end = self.texts.shape[1] - keep_back
         if self.window is not None and end - self.first > self.window:
             self.state = self.model.start(len(self.texts), room=self.window)
             self.first = self.read = end - max(1, self.window // 2)
-        with fitting_threads(self.model, len(self.texts) * (end - self.read)):
-            logits: Tensor = self.model.extend(self.texts[:, self.read : end], self.state, last=last)
-        self.read = end
-        return logits
+        first, self.read = self.read, end
+        return self.texts[:, first:end]
 
     def _place(self, where: Int[Tensor, " rows"], tokens: Int[Tensor, " rows"]) -> Int[Tensor, " rows"]:
         """Where rows stand among the patterns after these tokens; what is forced neither stops nor breaks anything."""
@@ -149,9 +169,8 @@ def fitting_threads(model: Any, tokens: int) -> Iterator[None]:
 
 def log_softmax(logits: Float[Tensor, "*axes vocabulary"]) -> Float[Tensor, "*axes vocabulary"]:
     """In float32 whatever the model's type, and never a token that cannot be text."""
-    logits = logits.float()
     logits[..., : len(NEVER_WRITTEN)] = -torch.inf  # they have the first ids
-    return torch.log_softmax(logits, dim=-1)
+    return torch.log_softmax(logits, dim=-1, dtype=torch.float32)
 
 
 def _forced(prefixes: Sequence[Sequence[int]], device: torch.device) -> Int[Tensor, "rows tokens"]:

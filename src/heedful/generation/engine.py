@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator
 from math import isnan
 
 from heedful.generation.answers import Word
+from heedful.generation.ledger import Hypothesis
 from heedful.generation.options import Decoding
 from heedful.generation.patterns import Patterns
 from heedful.generation.rules import Rules
-from heedful.generation.search import Hypothesis
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.words import Unit, cut_tokens, word_probabilities
 

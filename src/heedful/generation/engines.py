@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from heedful.errors import HeedfulError, UsageError
 from heedful.generation.converted import ctranslate2_engine
 from heedful.generation.ctranslate2 import CTranslate2, unfit
 from heedful.generation.engine import Progress, unwatched
 from heedful.generation.generate import generate_ids, generate_tokens
+from heedful.generation.ledger import Hypothesis
 from heedful.generation.options import LENGTH, Decoding
+from heedful.generation.recorded import Recorded
 from heedful.generation.rules import Rules
 from heedful.generation.sampling import Draw
-from heedful.generation.search import Hypothesis
 from heedful.generation.translate import translate_ids
 from heedful.interop.ctranslate2 import Quantisation
+from heedful.models.transformer import Transformer
 from heedful.text.tokenizer import Tokenizer
 
 Ids = Sequence[int]
@@ -31,14 +36,26 @@ class Engines:
     tokenizers: tuple[Tokenizer, ...]
     folder: Path | None
     made: dict[Quantisation, CTranslate2] = field(default_factory=dict)
+    recorded: dict[bool, Recorded] = field(default_factory=dict)
+
+    def own(self, decoding: Decoding) -> Any:
+        """The model itself; for a transformer on a GPU in bfloat16, its steps recorded, unless all must be exact."""
+        on_gpu = self.model.table.weight.device.type == "cuda"
+        if decoding.exact or not on_gpu or not isinstance(self.model, Transformer):
+            return self.model
+        if decoding.compiled not in self.recorded:
+            model = deepcopy(self.model).to(torch.bfloat16).eval()
+            self.recorded[decoding.compiled] = Recorded(model, compiled=decoding.compiled)
+        return self.recorded[decoding.compiled]
 
     def choose(self, decoding: Decoding, rules: Rules) -> CTranslate2 | None:
         """CTranslate2 if it was asked for, or can serve this and nobody asked for torch; None: torch.
 
-        Nothing is converted unasked of a model that lies nowhere yet: one that is being trained, or made by hand.
+        Nothing is converted unasked of a model on a GPU, or that lies nowhere yet: being trained, or made by hand.
         """
         demanded = decoding.int8 or decoding.engine == "ctranslate2"
-        if decoding.engine == "torch" or (self.folder is None and not demanded):
+        unasked = self.folder is None or self.model.table.weight.device.type != "cpu"
+        if decoding.engine == "torch" or (unasked and not demanded):
             return None
         reason = unfit(self.model, draw=decoding.draw, rules=rules, exact=decoding.exact)
         try:

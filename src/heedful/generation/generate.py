@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 
+from heedful.generation.ledger import Hypothesis
 from heedful.generation.rules import FREE, Rules
 from heedful.generation.sampling import Draw, sample
-from heedful.generation.search import Hypothesis, beam_search, walk
-from heedful.text.special import END
+from heedful.generation.search import beam_search, walk
+from heedful.text.special import END, PAD
 
 
 def generate_ids(
@@ -66,8 +67,9 @@ def generate_tokens(model: Any, prompt: Sequence[int], *, limit: int, draw: Draw
     choose = draw.chooser(1, 1, limit, opening.device)
     for step in walk(model, state, limits, choose, opening=opening, rules=rules, window=window):
         token = int(step.tokens[0])
-        if token != END:
-            yield token
+        if token in (END, PAD):
+            return
+        yield token
 
 
 def reach(model: Any) -> int | None:

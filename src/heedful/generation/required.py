@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from heedful.generation.ledger import Hypothesis
 from heedful.generation.occlusion import debts, shares
-from heedful.generation.search import Hypothesis
 from heedful.generation.translate import translate_ids
 from heedful.generation.wanted import Required, View, find
 from heedful.generation.weaving import locate, target_words, weave

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from heedful.errors import UsageError
 from heedful.generation.draft import Extending
+from heedful.generation.ledger import Hypothesis
 from heedful.generation.rules import FREE, Rules
-from heedful.generation.search import Choose, Hypothesis, follow
+from heedful.generation.search import LIKELIEST, Choose, follow
 from heedful.layers.state import State
 from heedful.shapes import Float, Int
 
@@ -55,11 +56,11 @@ class Draw:
             shares = shares * (shares >= self.min_p * shares.amax(-1, keepdim=True))
         return shares
 
-    def chooser(self, texts: int, samples: int, steps: int, device: torch.device) -> Choose:
+    def chooser(self, texts: int, samples: int, steps: int, device: torch.device) -> Choose | None:
         """Chance for so many samples of each text, in streams that depend on the seed and the sample alone:
         what is drawn for one text is the same in any company."""
         if self.temperature == 0:
-            return lambda scores, rows, written: scores.argmax(-1)
+            return LIKELIEST
         streams = [torch.Generator().manual_seed(SPREAD * self.seed + number) for number in range(samples)]
         chance = torch.stack([torch.rand(steps, generator=stream) for stream in streams]).repeat(texts, 1).to(device)
         return lambda scores, rows, written: draw(self.likely(scores), chance[rows, written])
@@ -88,7 +89,7 @@ def sample(
     texts = len(limits)
     if samples > 1:
         rows = torch.arange(texts, device=limits.device).repeat_interleave(samples)
-        state.reorder(rows)
+        state.reorder(rows, samples)
         limits = limits[rows]
         opening = None if opening is None else opening[rows]
         prefixes = None if prefixes is None else [prefix for prefix in prefixes for _ in range(samples)]

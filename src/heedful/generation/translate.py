@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from heedful.generation.ledger import Hypothesis
 from heedful.generation.rules import FREE, Rules
 from heedful.generation.sampling import Draw, sample
-from heedful.generation.search import Hypothesis, beam_search
+from heedful.generation.search import beam_search
 from heedful.shapes import Int
 from heedful.text.special import END, PAD
 from heedful.text.tokenizer import Tokenizer

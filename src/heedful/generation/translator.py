@@ -10,10 +10,10 @@ from heedful.errors import UsageError
 from heedful.generation.answers import Translation, Word
 from heedful.generation.engine import Progress, Search, likely_words, unwatched
 from heedful.generation.glossary import Glossary
+from heedful.generation.ledger import Hypothesis
 from heedful.generation.options import Decoding
 from heedful.generation.reading import Reading
 from heedful.generation.required import Answer, Required, find
-from heedful.generation.search import Hypothesis
 from heedful.generation.spelling import until
 from heedful.text.sentences import Piece, rejoin
 from heedful.text.special import UNKNOWN

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from heedful.generation.answers import Continuation
 from heedful.generation.engine import Progress, Search, likely_words, unwatched
+from heedful.generation.ledger import Hypothesis
 from heedful.generation.options import Decoding
-from heedful.generation.search import Hypothesis
 from heedful.generation.spelling import spelt, until
 from heedful.text.special import UNKNOWN
 from heedful.text.tokenizer import Tokenizer

@@ -82,23 +82,27 @@ class Stack(nn.Module):
         memory_mask: Mask | None = None,
         state: AttentionState | None = None,
     ) -> Float[Tensor, "batch tokens width"]:
-        turn, mask = self._placed(x, mask, state)
+        turn, settled = self._placed(x, mask, state)
         if state is None:
             for block in self.blocks:
-                x = block(x, mask, rotation=turn, memory=memory, memory_mask=memory_mask)
+                x = block(x, settled, rotation=turn, memory=memory, memory_mask=memory_mask)
         else:
             for block, layer in zip(self.blocks, state.layers, strict=True):
-                x = block(x, mask, rotation=turn, state=layer, memory=layer.memory, memory_mask=state.memory_mask)
+                x = block(x, settled, rotation=turn, state=layer, memory=layer.memory, memory_mask=state.memory_mask)
         return x if self.norm is None else self.norm(x)
 
-    def _placed(self, x: Tensor, mask: Mask, state: AttentionState | None) -> tuple[Rotation | None, Mask]:
+    def _placed(self, x: Tensor, mask: Mask, state: AttentionState | None) -> tuple[Rotation | None, Mask | None]:
         """Only differences of positions matter here, so packed documents need not start from 0."""
         queries, attention = x.shape[1], self.attention
         positions = count_from_zero(x) if state is None else state.positions(queries)
-        keys = queries if state is None else state.end + queries
+        keys = queries if state is None else state.keys(queries)
         if self.alibi:
             mask = mask & Mask(bias=alibi(positions, keys, attention.heads))
         turn = rotation(positions, attention.d_k, base=self.rotary_base) if self.rotary_base else None
+        if state is not None and state.fixed is not None:
+            if mask.is_causal_only and attention.has_kernel(x):
+                return turn, None  # the kernel reads what is past, and nothing else
+            return turn, mask.settle(queries, keys, x.device, positions).as_bias(x.dtype)
         ragged = None if state is None or state.uniform else positions
         return turn, mask.settle(queries, keys, x.device, ragged)
 

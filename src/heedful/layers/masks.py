@@ -85,6 +85,20 @@ class Mask:
         allowed = near if self.allowed is None else near & self.allowed
         return Mask(allowed=allowed, bias=_closed(self.bias, allowed), settled=True)
 
+    @property
+    def is_causal_only(self) -> bool:
+        return self.causal and self.window is None and self.allowed is None and self.bias is None
+
+    def as_bias(self, dtype: torch.dtype) -> Mask:
+        """A settled table as numbers of the scores' own type: what a kernel would else make of it in every layer."""
+        if self.bias is not None:
+            return Mask(bias=self.bias.to(dtype), settled=True)
+        if self.allowed is None:
+            return self
+        return Mask(
+            bias=torch.zeros_like(self.allowed, dtype=dtype).masked_fill(~self.allowed, -torch.inf), settled=True
+        )
+
     def dense(self, queries: int, keys: int, device: torch.device) -> Bool[Tensor, "..."]:
         """The whole table, for reading and for the reference path."""
         settled = self.settle(queries, keys, device)

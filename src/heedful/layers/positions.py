@@ -94,13 +94,11 @@ def rotate(x: Float[Tensor, "batch heads tokens d_k"], turn: Rotation) -> Float[
 def alibi(queries: Int[Tensor, "#batch queries"], keys: int, heads: int) -> Float[Tensor, "#batch heads queries keys"]:
     """A bias of −m_h · |i − j|: each head h prefers near keys with its own slope m_h        Press 2022 · P3"""
     distance = queries[:, None, :, None] - torch.arange(keys, device=queries.device)
-    slopes = torch.tensor(alibi_slopes(heads), device=queries.device)
-    return -slopes[:, None, None] * distance.abs()
+    return -alibi_slopes(heads, queries.device)[:, None, None] * distance.abs()
 
 
-def alibi_slopes(heads: int) -> list[float]:
+def alibi_slopes(heads: int, device: torch.device | None = None) -> Float[Tensor, " heads"]:
     """2^(−8/H), 2^(−16/H), …; heads beyond a power of two take every other slope of the next one."""
     whole = 1 << (heads.bit_length() - 1)
-    slopes = [2 ** (-8 * (h + 1) / whole) for h in range(whole)]
-    between = [2 ** (-4 * (h + 1) / whole) for h in range(0, 2 * whole, 2)]
-    return slopes + between[: heads - whole]
+    head = torch.arange(heads, device=device)
+    return torch.exp2(-torch.where(head < whole, 8 * (head + 1), 8 * (head - whole) + 4) / whole)

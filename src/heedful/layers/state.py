@@ -6,7 +6,7 @@ Recurrent and attentive models meet one protocol, so each search is written once
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -22,8 +22,37 @@ class State(Protocol):
     lengths: Int[Tensor, " batch"]
     """Tokens read so far, sequence by sequence."""
 
-    def reorder(self, rows: Int[Tensor, " chosen"]) -> None:
-        """Keep these rows, in this order: drop finished sequences, copy surviving beams."""
+    def reorder(self, rows: Int[Tensor, " chosen"], together: int = 1) -> None:
+        """Keep these rows, in this order: drop finished sequences, copy surviving beams.
+
+        From now on each `together` rows in a row read one source. Sources may leave, but keep their order.
+        """
+
+
+class Fixed(NamedTuple):
+    """A step whose shapes never change, so that it can be recorded: the device alone knows how far rows have got.
+
+    Keys and values have their places set aside; those not yet written are closed. Rows that are reordered do not move:
+    they point to where their past was written.
+    """
+
+    place: Int[Tensor, " 1"]
+    """Where every row's next token goes."""
+    origin: Int[Tensor, "batch places"]
+    """For each row and place, the row of keys and values that holds it."""
+    moved: bool = True
+    """Whether any row's past is held by another."""
+
+    def append(
+        self, layer: LayerState, key: Float[Tensor, "batch groups 1 d_k"], value: Float[Tensor, "batch groups 1 d_v"]
+    ) -> tuple[Float[Tensor, "batch groups places d_k"], Float[Tensor, "batch groups places d_v"]]:
+        """Write the new token, each row at its own; gather what each has read."""
+        assert layer.keys is not None
+        assert layer.values is not None
+        layer.keys[: len(key)].index_copy_(2, self.place, key)
+        layer.values[: len(value)].index_copy_(2, self.place, value)
+        places = torch.arange(self.origin.shape[1], device=key.device)
+        return layer.keys[self.origin, :, places].transpose(1, 2), layer.values[self.origin, :, places].transpose(1, 2)
 
 
 class LayerState:
@@ -34,12 +63,14 @@ class LayerState:
         self.keys: Tensor | None = None
         self.values: Tensor | None = None
         self.memory: tuple[Tensor, Tensor] | None = None
-        """Keys and values of the source, for cross-attention: projected once, read at every step."""
+        """Keys and values of the source, for cross-attention: projected once, read at every step, shared by beams."""
 
     def append(
         self, key: Float[Tensor, "batch groups tokens d_k"], value: Float[Tensor, "batch groups tokens d_v"]
     ) -> tuple[Float[Tensor, "batch groups keys d_k"], Float[Tensor, "batch groups keys d_v"]]:
         """Write the new tokens after those already read; give back everything up to the longest row."""
+        if self.clock.fixed is not None:
+            return self.clock.fixed.append(self, key, value)
         end = self.clock.end + key.shape[2]
         self.keys = self._with_room(self.keys, key, end)
         self.values = self._with_room(self.values, value, end)
@@ -53,10 +84,11 @@ class LayerState:
             self.values[rows, :, places] = value.transpose(1, 2)
         return self.keys[:, :, :end], self.values[:, :, :end]
 
-    def reorder(self, rows: Int[Tensor, " chosen"]) -> None:
+    def reorder(self, rows: Int[Tensor, " chosen"], sources: Int[Tensor, " kept"] | None) -> None:
         self.keys = None if self.keys is None else self.keys[rows]
         self.values = None if self.values is None else self.values[rows]
-        self.memory = None if self.memory is None else (self.memory[0][rows], self.memory[1][rows])
+        if self.memory is not None and sources is not None:
+            self.memory = self.memory[0][sources], self.memory[1][sources]
 
     def _with_room(self, held: Tensor | None, new: Tensor, needed: int) -> Tensor:
         if held is not None and held.shape[2] >= needed:
@@ -81,15 +113,25 @@ class AttentionState:
         self.layers = [LayerState(self) for _ in range(layers)]
         self.memory_mask: Mask | None = None
         self.room = room
+        self.together = 1
+        """Rows that read one source."""
         self.end = 0
         """The longest row, known without asking the device."""
+        self.fixed: Fixed | None = None
+        """How far rows have got, if only the device is to know."""
         self.uniform = True
         """Whether all rows are known to be equally long."""
 
     def positions(self, tokens: int) -> Int[Tensor, "#batch tokens"]:
         """Where the next `tokens` tokens of each row stand."""
+        if self.fixed is not None:
+            return self.fixed.place[None]
         steps = torch.arange(tokens, device=self.lengths.device)
         return steps[None] + self.end if self.uniform else self.lengths[:, None] + steps
+
+    def keys(self, tokens: int) -> int:
+        """How many places the next `tokens` tokens look at, their own included."""
+        return self.end + tokens if self.fixed is None else self.fixed.origin.shape[1]
 
     def advance(self, tokens: int, lengths: Int[Tensor, " batch"] | None = None) -> None:
         """Count what was appended: `tokens` each, or only the first `lengths[b]` of row b.
@@ -100,9 +142,17 @@ class AttentionState:
         self.uniform = self.uniform and lengths is None
         self.end += tokens
 
-    def reorder(self, rows: Int[Tensor, " chosen"]) -> None:
-        self.lengths = self.lengths[rows]
+    def reorder(self, rows: Int[Tensor, " chosen"], together: int = 1) -> None:
+        sources = kept_sources(rows, len(self.lengths), self.together, together)
+        self.lengths, self.together = self.lengths[rows], together
         for layer in self.layers:
-            layer.reorder(rows)
-        if self.memory_mask is not None and self.memory_mask.allowed is not None:
-            self.memory_mask = Mask(allowed=self.memory_mask.allowed[rows])
+            layer.reorder(rows, sources)
+        if sources is not None and self.memory_mask is not None and self.memory_mask.allowed is not None:
+            self.memory_mask = Mask(allowed=self.memory_mask.allowed[sources])
+
+
+def kept_sources(rows: Int[Tensor, " chosen"], number: int, before: int, after: int) -> Int[Tensor, " kept"] | None:
+    """Which sources these of `number` rows read, when they were `before` rows a source and are `after`; None: all."""
+    if before == after > 1 and len(rows) == number:
+        return None
+    return rows[::after] // before

@@ -32,7 +32,7 @@ class RecurrentState:
     memory_mask: Mask | None = None
     context: Float[Tensor, "batch width"] | None = None
 
-    def reorder(self, rows: Int[Tensor, " chosen"]) -> None:
+    def reorder(self, rows: Int[Tensor, " chosen"], together: int = 1) -> None:
         self.lengths = self.lengths[rows]
         self.hidden = tuple(part[:, rows] for part in self.hidden)
         self.memory = None if self.memory is None else self.memory[rows]

@@ -59,11 +59,19 @@ class LinearCrossEntropy(torch.autograd.Function):
                 surprise = surprise - smoothing * scores.mean(-1, keepdim=True)
             loss = loss + (surprise * real).sum()
             if learn:
-                slope = ((scores.exp() - smoothing / len(weight)) * real).to(states.dtype)
-                slope.scatter_add_(1, label, (smoothing - 1) * real.to(states.dtype))
-                to_states.append(slope @ weight)
-                to_weight = to_weight + slope.T @ part
-                to_bias = None if to_bias is None else to_bias + slope.sum(0)
+                slope = scores.exp_()  # in its place: these are the most numbers of all
+                if smoothing:
+                    slope -= smoothing / len(weight)
+                slope = slope.to(states.dtype)
+                slope.scatter_add_(1, label, slope.new_full(label.shape, smoothing - 1))
+                to_states.append((slope @ weight) * real)
+                part = part * real
+                if to_weight.dtype == part.dtype:
+                    to_weight.addmm_(slope.T, part)
+                else:
+                    to_weight += slope.T @ part
+                if to_bias is not None:
+                    to_bias += (slope.T @ real.to(slope.dtype))[:, 0]
         if learn:
             ctx.save_for_backward(torch.cat(to_states), to_weight, to_bias)
             ctx.kind = weight.dtype

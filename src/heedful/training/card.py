@@ -36,7 +36,7 @@ class Report:
 
 def write_card(report: Report, folder: Path) -> Path:
     """card.md for people, with the curve as a picture."""
-    draw_curve(report.history, folder / CURVE, report.best_step)
+    draw_curve(report.history, folder / CURVE, report.best_step, report.task.each)
     text = f"""# {folder.name}: a model that {report.task.verb}
 
 {report.parameters:,} parameters · trained {date.today().isoformat()} with heedful on {report.machine}.
@@ -100,7 +100,7 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", "<br>")
 
 
-def draw_curve(history: Sequence[dict[str, int | float]], file: Path, best_step: int) -> None:
+def draw_curve(history: Sequence[dict[str, int | float]], file: Path, best_step: int, each: str = "token") -> None:
     """Training and validation loss, and where the best model was found."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -114,7 +114,7 @@ def draw_curve(history: Sequence[dict[str, int | float]], file: Path, best_step:
             axes.plot(*zip(*points, strict=True), style, label=label, markersize=4, linewidth=1.5)
     axes.axvline(best_step, color="0.7", linewidth=1, linestyle=":", label=f"best, step {best_step}")
     axes.set_xlabel("step")
-    axes.set_ylabel("loss, nats per token")
+    axes.set_ylabel(f"loss, nats per {each}")
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(file)

@@ -14,14 +14,16 @@ from torch.utils.data import DataLoader, Dataset
 
 from heedful.data.batches import Batches
 from heedful.errors import UsageError
+from heedful.layers.attention import cudnn_attention
+from heedful.models.transformer import Transformer
 from heedful.objectives.objective import Compiled, Objective
 from heedful.training.averaging import ExponentialAverage, LastAverage
 from heedful.training.events import Events
-from heedful.training.machine import cudnn_attention, memory_in_use
+from heedful.training.machine import keep_freed_memory, memory_in_use
 from heedful.training.optimizers import Optimizer
 from heedful.training.progress import Progress, is_finished
 from heedful.training.recipe import TrainingRecipe
-from heedful.training.recording import Recorder
+from heedful.training.recording import Recorded
 from heedful.training.schedules import factor
 from heedful.training.sharding import gather, placed, shard, whole_model
 from heedful.training.step import Gradients, StepResult, train_step
@@ -69,11 +71,15 @@ class Trainer:
     ) -> None:
         if recipe.optimizer == "rows" and world.size > 1:
             raise UsageError("word vectors are trained by one process: leave torchrun out")
+        if device.type == "cpu":
+            keep_freed_memory()
         self.model, self.batches, self.recipe, self.world = model.to(device), batches, recipe, world
         if recipe.shard and world.size > 1:
             shard(model, world)
-        # A recipe made on a GPU must train elsewhere, too: what is recorded there is simply done here.
-        way = Recorder if recipe.record and device.type == "cuda" else Gradients
+        # A recipe made on a GPU must train elsewhere, too: what is recorded there is simply done here. So are the steps
+        # of recurrent models, whose library cannot be recorded.
+        recordable = device.type == "cuda" and isinstance(model, Transformer)
+        way = Recorded if recipe.record and recordable else Gradients
         learned = Compiled(objective, recipe.recompute) if recipe.compile else objective
         self.gradients = way(model, learned, device, getattr(torch, recipe.precision))
         self.seed, self.device, self.events = seed, device, events

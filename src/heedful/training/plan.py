@@ -27,6 +27,7 @@ from heedful.training.machine import (
 from heedful.training.pace import Pace, measure, numbers_in, spread
 from heedful.training.recipe import Recipe, TrainingRecipe
 from heedful.training.rehearsal import Rehearsal, rehearse
+from heedful.training.start import told
 from heedful.training.tasks import find
 from heedful.training.tasks.task import VALID_TOKENS
 
@@ -136,8 +137,11 @@ class Forecast:
             f"{self.evaluations} evaluations of {self.seconds_per_evaluation:.3g} s ({self.timing})",
             "disk": f"{size(self.checkpoint)} for the model, {size(self.disk)} with all that resuming needs",
         }
+        if self.start:
+            rows = {"start": told(self.start), **rows}
         lines = [f"{name:<12}{value}" for name, value in rows.items()]
-        lines[1:1] = [f"{'':<12}{line}" for line in str(Count(self.parameters)).splitlines()[:-1]]
+        at = 1 + list(rows).index("parameters")
+        lines[at:at] = [f"{'':<12}{line}" for line in str(Count(self.parameters)).splitlines()[:-1]]
         return "\n".join(lines if self.fits else [*lines, f"{'':<12}this will not fit: {REMEDY}"])
 
     def to_json(self) -> str:

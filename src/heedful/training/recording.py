@@ -11,13 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from heedful.objectives.objective import Objective, to_device
+from heedful.recorder import Recorder
 from heedful.training.step import Gradients
 
 MOST = 512
 """Shapes recorded, at most: each recording holds a few megabytes."""
 
 
-class Recorder(Gradients):
+class Recorded(Gradients):
     """The same as CUDA graphs, one for each shape of batch: a replay is one launch instead of thousands.
 
     A shape is recorded when it comes for the second time; the first time warms it up. Recordings share their memory,
@@ -28,8 +29,7 @@ class Recorder(Gradients):
         super().__init__(model, objective, device, precision)
         self.seen: Counter[tuple[Any, ...]] = Counter()
         self.recordings: dict[tuple[Any, ...], Recording] = {}
-        self.room: tuple[Any, torch.cuda.Stream] | None = None
-        """Memory, and the stream it belongs to: recordings made on one stream can share what they free."""
+        self.graphs: Recorder | None = None
 
     def add(self, batch: Any, tokens: int | Tensor) -> Tensor:
         shape = tuple(None if tensor is None else tensor.shape for tensor in tensors_of(batch).values())
@@ -37,25 +37,18 @@ class Recorder(Gradients):
         if shape not in self.recordings:
             if self.seen[shape] == 1 or len(self.recordings) == MOST:
                 return super().add(batch, tokens)
-            if self.room is None:
-                self.room = torch.cuda.graph_pool_handle(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
-            self.recordings[shape] = Recording(super().add, to_device(batch, self.device), *self.room)
+            if self.graphs is None:
+                self.graphs = Recorder()
+            self.recordings[shape] = Recording(super().add, to_device(batch, self.device), self.graphs)
         return self.recordings[shape].replay(batch, tokens)
 
 
 class Recording:
     """One shape's way forward and back, with the places its numbers are read from and written to."""
 
-    def __init__(self, add: Callable[[Any, Tensor], Tensor], batch: Any, pool: Any, aside: torch.cuda.Stream) -> None:
-        self.batch, self.tokens = batch, torch.ones((), device=aside.device)
-        self.graph = torch.cuda.CUDAGraph()
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
-            # Other threads may go on using the device: only this one must not do what cannot be recorded.
-            self.graph.capture_begin(pool=pool, capture_error_mode="thread_local")
-            self.loss = add(self.batch, self.tokens)
-            self.graph.capture_end()
-        torch.cuda.current_stream().wait_stream(aside)
+    def __init__(self, add: Callable[[Any, Tensor], Tensor], batch: Any, graphs: Recorder) -> None:
+        self.batch, self.tokens = batch, torch.ones((), device=graphs.aside.device)
+        self.step = graphs.record(lambda: add(self.batch, self.tokens), warm=False)
 
     def replay(self, batch: Any, tokens: int | Tensor) -> Tensor:
         given = tensors_of(batch)
@@ -63,8 +56,7 @@ class Recording:
             if place is not None:
                 place.copy_(given[name].pin_memory(), non_blocking=True)
         self.tokens.fill_(tokens)
-        self.graph.replay()
-        return self.loss
+        return self.step()
 
 
 def tensors_of(batch: Any) -> dict[str, Any]:

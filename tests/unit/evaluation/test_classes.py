@@ -6,8 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from heedful.evaluation.classes import draw_confusion, f1_scores, interval, several_scores, single_scores
+from heedful.evaluation.classes import (
+    draw_confusion,
+    f1_scores,
+    fit_temperature,
+    interval,
+    several_scores,
+    single_scores,
+)
 
 NAMES = ["a", "b", "c"]
 SAID = np.array([[0.8, 0.1, 0.1], [0.6, 0.3, 0.1], [0.2, 0.7, 0.1], [0.1, 0.2, 0.7], [0.5, 0.1, 0.4]])
@@ -53,3 +61,11 @@ def test_a_confusion_matrix_is_drawn_however_many_classes(tmp_path: Path) -> Non
     names = [f"class {number}" for number in range(40)]
     file = draw_confusion(names, np.eye(40, dtype=int).tolist(), tmp_path / "confusion.png")
     assert file.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_temperature_that_made_the_labels_is_found_again() -> None:
+    draw = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(4000, 3, generator=draw)
+    labels = [row.numpy() for row in torch.multinomial(logits.softmax(-1), 1, generator=draw)]
+    assert fit_temperature(logits, labels, several=False) == pytest.approx(1.0, rel=0.05)
+    assert fit_temperature(3 * logits, labels, several=False) == pytest.approx(3.0, rel=0.05)

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from heedful.generation.draft import SMALL, fitting_threads, log_softmax
-from heedful.generation.search import Hypothesis, Pool, beam_search, greedy
+from heedful.generation.ledger import Hypothesis, Pool
+from heedful.generation.search import beam_search, greedy
 from heedful.generation.translate import translate_ids
 from heedful.text.special import END, NEVER_WRITTEN, START
 

@@ -15,7 +15,7 @@ from heedful.objectives.translation import Translation
 from heedful.training.events import Events
 from heedful.training.loop import Trainer
 from heedful.training.recipe import TrainingRecipe
-from heedful.training.recording import Recorder
+from heedful.training.recording import Recorded
 
 needs_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -53,7 +53,7 @@ def run(*, record: bool, optimizer: str = "adamw", accumulate: int = 1, r_drop: 
 def test_a_recorded_run_is_the_plain_run(optimizer: str, accumulate: int) -> None:
     plain, _ = run(record=False, optimizer=optimizer, accumulate=accumulate)
     recorded, trainer = run(record=True, optimizer=optimizer, accumulate=accumulate)
-    assert isinstance(trainer.gradients, Recorder)
+    assert isinstance(trainer.gradients, Recorded)
     assert trainer.gradients.recordings  # and something was replayed
     assert recorded == pytest.approx(plain, rel=2e-2)
     assert recorded[:10] == pytest.approx(plain[:10], rel=1e-3)  # dropout included: the same values fall out

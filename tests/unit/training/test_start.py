@@ -55,7 +55,9 @@ def test_a_summary_is_trained_or_the_mean_or_the_last() -> None:
         "last": heedful.preset("laptop-writer"),
     }
     for pooling, config in configs.items():
-        assert CLASSIFY.adapted(config) == {"pooling": pooling}
+        assert CLASSIFY.adapted(config) == {"pooling": pooling, "dropout": 0.1}
+    assert CLASSIFY.adapted(heedful.preset("laptop-writer", dropout=0.3))["dropout"] == 0.3
+    assert CLASSIFY.adapted(heedful.preset("laptop-writer", dropout=0.0))["dropout"] == 0.1
 
 
 def test_what_was_taken_is_told_in_a_line() -> None:

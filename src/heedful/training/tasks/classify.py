@@ -9,20 +9,21 @@ from typing import Any
 import torch
 from torch import nn
 
-from heedful.answering.classify import Classes
-from heedful.data.classes import ClassBatches, encode_labelled, learn_from_labelled, prepare_labelled
+from heedful.answering.classify import Classes, all_logits
+from heedful.data.classes import ClassBatches, encode_labelled, framed, learn_from_labelled, prepare_labelled
 from heedful.data.labelled import columns_of, read_labelled
 from heedful.data.prepare import Prepared, Split
 from heedful.data.report import Report
 from heedful.data.stages import Stages, unseen
 from heedful.errors import DataError, UsageError
 from heedful.evaluation.calibration import Reliability, draw_reliability
-from heedful.evaluation.classes import batch_scores, draw_confusion, judge_classes
+from heedful.evaluation.classes import batch_scores, draw_confusion, fit_temperature, judge_classes, labels_of
+from heedful.folder import replace_file
 from heedful.models.config import ModelConfig
 from heedful.objectives.classification import Classification, balanced
 from heedful.text.frame import frame_for
 from heedful.text.tokenizer import Tokenizer
-from heedful.trained import Trained
+from heedful.trained import NOTES, Trained
 from heedful.training.choose import Appetite, Situation, grown_vocabulary, largest
 from heedful.training.loop import Evaluation
 from heedful.training.recipe import Recipe
@@ -30,6 +31,8 @@ from heedful.training.tasks.task import Lesson, Task, learning, reading, set_asi
 
 SKEWED = 3.0
 """Times as many texts of the most frequent class as of the rarest, from which on classes are weighted by themselves."""
+FEWEST = 50
+"""Texts that a temperature can be told from."""
 MOST_WEIGHT = 20.0
 """Of a class: a handful of texts must not outweigh all others."""
 
@@ -45,6 +48,7 @@ class Classify(Task):
         "is how far probabilities are, on average, from the share of such answers that are right."
     )
     shown = ("text", "model", "label")
+    each = "example"
     appetite = Appetite(per_layer=12, sides=1, epochs=8, most_epochs=20)
     bodies = ("encoder", "decoder")
     heads = ("heads.pooled", "heads.sequence_class")
@@ -80,12 +84,14 @@ class Classify(Task):
 
     def training(self, situation: Situation, model: dict[str, Any]) -> dict[str, Any]:
         """From a model, small steps that do not wash away what it knows: 5e-5 at 768 wide, more for narrower ones."""
-        shared = {"schedule": "linear", "label_smoothing": 0.0, "weight_decay": 0.01, "patience": 5}
+        shared = {"schedule": "linear", "weight_decay": 0.01, "patience": 5}
         if situation.pretrained:
             rate = min(5e-4, 5e-5 * 768 / model["width"])
-            return {**shared, "batch_tokens": 2048 if situation.gpu else 1024, "learning_rate": rate, "average": "none"}
+            gentle = {"learning_rate": rate, "label_smoothing": 0.0, "average": "none"}
+            return {**shared, **gentle, "batch_tokens": 2048 if situation.gpu else 1024}
         rate = min(1e-3, 5e-4 * (256 / model["width"]) ** 0.5)
-        return {**shared, "batch_tokens": 4096 if situation.gpu else 2048, "learning_rate": rate}
+        firm = {"learning_rate": rate, "label_smoothing": 0.1}
+        return {**shared, **firm, "batch_tokens": 4096 if situation.gpu else 2048}
 
     def implied(self, settings: dict[str, Any], data: Prepared) -> dict[str, Any]:
         return {"max_length": data.facts["max_length"]}
@@ -99,10 +105,11 @@ class Classify(Task):
 
     def adapted(self, body: ModelConfig) -> dict[str, Any]:
         """A language model has read all only at the end; of an encoder's tokens all have, and their mean is as good a
-        summary as the first, unless that one was trained to be it."""
+        summary as the first, unless that one was trained to be it. Labels are few: some dropout is needed."""
+        dropout = {"dropout": max(0.1, body.dropout)}
         if body.family == "decoder":
-            return {"pooling": "last"}
-        return {"pooling": "first" if "next_sentence" in getattr(body, "tasks", ()) else "mean"}
+            return {"pooling": "last", **dropout}
+        return {**dropout, "pooling": "first" if "next_sentence" in getattr(body, "tasks", ()) else "mean"}
 
     def afresh(self, start: Trained, data: Prepared) -> tuple[str, ...]:
         """A head for other classes, though there be as many."""
@@ -117,8 +124,8 @@ class Classify(Task):
     def told(self, recipe: Recipe, data: Prepared) -> list[str]:
         facts = data.facts
         given = sorted(zip(facts["counts"], facts["names"], strict=True), reverse=True)
-        shown = ", ".join(f"{name} {count:,}" for count, name in given[:8]) + (" …" if len(given) > 8 else "")
-        lines = [f"texts      in the column {facts['columns']}", f"classes    {len(given):,}: {shown}"]
+        shown = ", ".join(f"{name} ({count:,})" for count, name in given[:8]) + (" …" if len(given) > 8 else "")
+        lines = [f"columns    {facts['columns']}", f"classes    {len(given):,}: {shown}"]
         if weights := class_weights(recipe, data):
             times = max(weights) / min(weights)
             lines.append(f"weights    a text of the rarest class counts {times:.1f} times one of the commonest")
@@ -158,7 +165,22 @@ class Classify(Task):
         return scores | ({"texts_cut_off": cut} if cut else {})
 
     def judge(self, trained: Trained, split: Split, stages: Stages) -> dict[str, Any]:
-        return judge_classes(trained, split, stages)
+        return judge_classes(trained, split, stages, fitted=trained.notes.fitted)
+
+    def find_out(self, best: Trained, data: Prepared, stages: Stages) -> None:
+        """How sure it should be: a temperature from the first half of the validation texts, kept in task.json."""
+        half = data.valid.examples // 2
+        if half < FEWEST:
+            return
+        sides = [side[place].tolist() for place in range(half) for side in data.valid.sides]
+        texts = [sides[place : place + len(data.valid.sides)] for place in range(0, len(sides), len(data.valid.sides))]
+        frame = frame_for(best.model.config.family, best.tokenizers[0])
+        with stages("checking probabilities", half) as watch:
+            logits = all_logits(best.model, [framed(frame, text) for text in texts], watch)
+        found = fit_temperature(logits, labels_of(data.valid)[:half], data.facts["several"])
+        best.notes = best.notes.with_changes(temperature=found, fitted=half)
+        assert best.folder is not None, "a trained model has a folder"
+        replace_file(best.folder / NOTES, best.notes.model_dump_json(indent=2) + "\n")
 
     def pictures(self, scores: dict[str, Any], folder: Path) -> dict[str, Path]:
         curves = {name: Reliability.from_json(parts) for name, parts in scores["reliability"].items()}

@@ -43,7 +43,7 @@ class Fill(Task):
         "hidden tokens, and not with a language model's, which sees one side only."
     )
     shown = ("text", "model", "what stood there")
-    appetite = Appetite(per_layer=12, sides=1, epochs=4, most_epochs=100)
+    appetite = Appetite(per_layer=12, sides=1, epochs=1, most_epochs=100)
     bodies = ("encoder",)
     heads = ("heads.masked_token", "heads.next_sentence", "heads.pooled")
 
@@ -64,7 +64,7 @@ class Fill(Task):
 
     def vocabulary(self, characters: int) -> int:
         """More than a writer's: the output layer sees few tokens, and a gap is one token, best a whole word."""
-        return grown_vocabulary(16, characters)
+        return grown_vocabulary(12, characters)
 
     def model(self, situation: Situation) -> dict[str, Any]:
         if situation.recurrent:
@@ -75,9 +75,9 @@ class Fill(Task):
 
     def training(self, situation: Situation, model: dict[str, Any]) -> dict[str, Any]:
         return {
-            "batch_tokens": 16_384 if situation.gpu else 4096,
+            "batch_tokens": 16_384 if situation.gpu else 2048,
             "context": 128,
-            "learning_rate": min(1e-3, 1e-3 * (256 / model["width"]) ** 0.5),
+            "learning_rate": min(2e-3, 1e-3 * (256 / model["width"]) ** 0.5),
             "betas": (0.9, 0.98),
             "label_smoothing": 0.0,
             "schedule": "cosine",
@@ -154,7 +154,7 @@ def gaps_in(split: Split, tokenizer: Tokenizer, number: int, longest: int) -> li
             usual = [at for at, word in enumerate(words) if at and word.isalpha() and len(word) > 2]
             whole = [at for at in usual if len(tokenizer.encode([" " + words[at]], opening=False)[0]) == 1]
             fits = len(tokenizer.encode([sentence])[0]) + around <= longest
-            if fits and 6 <= len(words) <= 25 and whole and len(found) < number:
+            if fits and 4 <= len(words) <= 25 and whole and len(found) < number:
                 gone = whole[len(whole) // 2]
                 found.append((" ".join([*words[:gone], WRITTEN, *words[gone + 1 :]]), words[gone]))
                 break

@@ -59,6 +59,8 @@ class Task(ABC):
     """What to know about its scores."""
     shown: ClassVar[tuple[str, ...]]
     """The columns of its samples."""
+    each: ClassVar[str] = "token"
+    """What its loss is the mean over."""
     appetite: ClassVar[Appetite]
     bodies: ClassVar[tuple[str, ...]] = ()
     """Families that a model of another task may lend to this one (`--from`)."""

@@ -35,7 +35,7 @@ def test_skewed_classes_are_weighted_and_said_unless_told_otherwise() -> None:
     assert class_weights(recipe(class_weights="balanced"), even) == pytest.approx([100 / 120, 100 / 80])
     assert class_weights(recipe(), data(90, 10, several=True)) is None
     assert "a text of the rarest class counts 9.0 times one of the commonest" in TASK.told(recipe(), skewed)[-1]
-    assert TASK.told(recipe(), even)[-1] == "classes    2: class 0 60, class 1 40"
+    assert TASK.told(recipe(), even)[-1] == "classes    2: class 0 (60), class 1 (40)"
 
 
 def test_a_trained_body_is_taught_gently_and_briefly() -> None:

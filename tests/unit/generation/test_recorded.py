@@ -1,0 +1,81 @@
+"""Texts that move into a room are written as they would have been; on a GPU, by replaying."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from heedful.generation.generate import generate_ids
+from heedful.generation.recorded import Recorded, places_for
+from heedful.generation.rules import Rules
+from heedful.generation.sampling import Draw
+from heedful.generation.translate import translate_ids
+
+Make = Callable[..., Any]
+DEVICES = [
+    "cpu",
+    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")),
+]
+WAYS: list[dict[str, Any]] = [
+    {"beam": 1},
+    {"beam": 4, "n_best": 3},
+    {"beam": 5, "prefixes": True},
+    {"draw": Draw(seed=3), "n_best": 2},
+]
+
+
+def _texts(lengths: list[int]) -> list[list[int]]:
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randint(6, 11, (length,), generator=generator).tolist() for length in lengths]
+
+
+def _words(found: list[list[Any]]) -> list[list[list[int]]]:
+    return [[text.tokens for text in texts] for texts in found]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: "-".join(way))
+@pytest.mark.parametrize("positions", ["rotary", "sinusoidal", "alibi", "learned"])
+def test_a_recorded_translator_writes_what_the_model_writes(
+    device: str, way: dict[str, Any], positions: str, make_model: Make
+) -> None:
+    model = make_model("paper-base", positions=positions, head_width=16, key_value_heads=1).to(device)
+    sources = _texts([3, 9, 1, 30, 4, 17, 12])
+    prefixes = [[7] * (number % 3) for number in range(len(sources))] if way.get("prefixes") else None
+    options = {**way, "prefixes": prefixes}
+    recorded = Recorded(model)
+    for _ in range(2):  # the second time nothing is recorded any more
+        found = translate_ids(recorded, sources, **options)
+        assert _words(found) == _words(translate_ids(model, sources, **options))
+    assert sum(len(room.steps) for room in recorded.rooms.values()) > 1  # rows left, and the steps got smaller
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_heads_of_any_width_are_recorded(device: str, make_model: Make) -> None:
+    model, sources = make_model("paper-base", head_width=6, value_width=10).to(device), _texts([3, 9, 1])
+    assert _words(translate_ids(Recorded(model), sources)) == _words(translate_ids(model, sources))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    "way", [{"beam": 1}, {"beam": 3}, {"draw": Draw(seed=3), "n_best": 2}], ids=lambda way: "-".join(way)
+)
+def test_a_recorded_language_model_writes_on_past_its_window_as_the_model_does(
+    device: str, way: dict[str, Any], make_model: Make
+) -> None:
+    model = make_model("gpt2", max_length=20).to(device)
+    prompts, rules = _texts([5, 5, 2, 12]), Rules(min_length=45)
+    recorded = Recorded(model)
+    found = generate_ids(recorded, prompts, limit=50, rules=rules, **way)
+    assert _words(found) == _words(generate_ids(model, prompts, limit=50, rules=rules, **way))
+    assert recorded.rooms
+
+
+def test_places_come_in_few_sizes_and_little_is_unused() -> None:
+    sizes = [places_for(number) for number in range(1, 4097)]
+    assert all(size >= number for number, size in enumerate(sizes, 1))
+    assert all(size <= 1.25 * number for number, size in enumerate(sizes, 1) if number >= 256)
+    assert len(set(sizes)) < 25
