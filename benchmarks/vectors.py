@@ -8,6 +8,7 @@ over the text for each epoch. They take turns, `--runs` times with a seed of its
 
   words a second   words of the text over the time of training alone, from the first step to the last: heedful's time
                    includes its evaluations and checkpoints; `whole` is the time of the command, reading and all
+  a CPU second     the same over the time that cores were busy with it: what is left when others share the machine
   gensim           Word2Vec(corpus_file=…): its fastest way, a thread for each core that never waits for Python
   scores           by `heedful evaluate` for both, from gensim's own word2vec file: Google's analogies (19,544),
                    WordSim-353 and SimLex-999; gensim's own figures for its vectors stand beside them
@@ -45,14 +46,14 @@ begin = time.perf_counter()
 model = Word2Vec(vector_size=100, window=5, min_count=5, sg=1, negative=5, sample=1e-3, workers=int(workers),
                  seed=int(seed))
 model.build_vocab(corpus_file=text)
-start = time.perf_counter()
+start, busy = time.perf_counter(), time.process_time()
 model.train(corpus_file=text, total_words=model.corpus_total_words, total_examples=model.corpus_count,
             epochs=int(epochs))
-end = time.perf_counter()
+end, busy = time.perf_counter(), time.process_time() - busy
 model.wv.save_word2vec_format(out)
 print(json.dumps({
-    "version": gensim.__version__, "training": end - start, "whole": end - begin, "words": model.corpus_total_words,
-    "vocabulary": len(model.wv), "own": {
+    "version": gensim.__version__, "training": end - start, "cpu": busy, "whole": end - begin,
+    "words": model.corpus_total_words, "vocabulary": len(model.wv), "own": {
         "analogies": model.wv.evaluate_word_analogies(sets[0])[0],
         "wordsim353": model.wv.evaluate_word_pairs(sets[1])[1][0],
         "simlex999": model.wv.evaluate_word_pairs(sets[2])[1][0]}}))
@@ -65,13 +66,14 @@ import torch, heedful
 text, valid, out, epochs, workers, seed, *settings = sys.argv[1:]
 torch.set_num_threads(int(workers))
 at, begin = {}, time.perf_counter()
-heard = lambda event: at.setdefault(event["kind"], (time.perf_counter(), event))
+heard = lambda event: at.setdefault(event["kind"], (time.perf_counter(), time.process_time()))
 how = [f"training.{name}" for name in ("window=5", "negatives=5", "subsample=1e-3")]
 how += ["model.width=100", "tokenizer.min_count=5", f"training.steps={epochs}", *settings]
 trained = heedful.train("embed", text, valid=(valid,), out=out, seed=int(seed), settings=tuple(how), listeners=[heard],
                         device="cpu")
 end = time.perf_counter()
-print(json.dumps({"version": heedful.__version__, "training": at["end"][0] - at["begin"][0], "whole": end - begin,
+took, busy = (at["end"][clock] - at["begin"][clock] for clock in (0, 1))
+print(json.dumps({"version": heedful.__version__, "training": took, "cpu": busy, "whole": end - begin,
                   "vocabulary": len(trained.words)}))
 """
 
@@ -155,7 +157,9 @@ def turn(
     rows = []
     for name, place in (("gensim", theirs_at), ("heedful", ours_at)):
         speed = words * epochs / found[name]["training"]
-        rows.append({"tool": name, "words_per_second": round(speed), **found[name], "scores": scores(place, sets)})
+        busy = words * epochs / found[name]["cpu"]
+        speeds = {"words_per_second": round(speed), "words_per_cpu_second": round(busy)}
+        rows.append({"tool": name, **speeds, **found[name], "scores": scores(place, sets)})
         print(json.dumps(rows[-1]), flush=True)
     print(
         f"heedful / gensim: {rows[1]['words_per_second'] / rows[0]['words_per_second']:.2f} words a second", flush=True

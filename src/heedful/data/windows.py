@@ -19,7 +19,7 @@ from heedful.errors import DataError
 from heedful.shapes import Int
 from heedful.text.special import END, SPECIAL_TOKENS
 
-ROW = 16
+ROW = 32
 """Words that share the words drawn against them."""
 DRAWN = 64
 """And how many those are."""

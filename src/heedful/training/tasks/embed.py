@@ -73,7 +73,7 @@ class Embed(Task):
         return {
             "batch_tokens": 1024,
             "optimizer": "rows",
-            "learning_rate": 0.2,
+            "learning_rate": 0.25,
             "schedule": "linear",
             "warmup": 0,
             "clip": 0.0,
