@@ -19,10 +19,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import multiprocessing
 import platform
 import statistics
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +174,7 @@ def main() -> None:
     parser.add_argument("--tune-time", default="10m", help="at most, for each run on SST-2")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--jobs", type=int, default=1, help="runs on SST-2 side by side, for a device that has room")
     parser.add_argument("--only", nargs="+", choices=ARMS, default=list(ARMS))
     parser.add_argument("--quick", action="store_true", help="a tiny encoder, little text: does it run at all?")
     options = parser.parse_args()
@@ -193,7 +196,11 @@ def main() -> None:
     if {"pretrained", "scratch"} & set(options.only):
         text = corpus(options.corpus, options.data, options.out, options.quick)
         report["pretraining"] = pretrain(text, encoder, options)
-    runs = {arm: [fine_tune(arm, seed, options, encoder) for seed in options.seeds] for arm in options.only}
+    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
+        asked = {
+            arm: [pool.submit(fine_tune, arm, seed, options, encoder) for seed in options.seeds] for arm in options.only
+        }
+        runs = {arm: [run.result() for run in waiting] for arm, waiting in asked.items()}
     report["runs"] = runs
     report["summary"] = {
         arm: {part: spread(accuracies(found, part)) for part in ("dev", "test")} for arm, found in runs.items()

@@ -1,7 +1,9 @@
 """Training: heedful beside torch.nn, Hugging Face, JoeyNMT and a model like nanoGPT's, in one run.
 
-    python benchmarks/training.py --device cpu [--joeynmt PYTHON]     float32: translator, characters, epoch
-    python benchmarks/training.py --device cuda                       bfloat16 autocast: gpt2, base, bert, shakespeare
+    python benchmarks/training.py --device cpu [--joeynmt PYTHON]
+                                        float32: translator, characters, epoch, whole
+    python benchmarks/training.py --device cuda
+                                        bfloat16 autocast: gpt2, base, bert, shakespeare, whole
 
   translator    a bare step of a small encoder-decoder: 3+3 layers, width 256, vocabulary 8,000, 32 × (32 + 32) tokens
   characters    a bare step of nanoGPT's CPU model: 4 layers, width 128, vocabulary 65, 12 × 64 tokens
@@ -10,6 +12,7 @@
   base          a bare step of Transformer-base: 6+6 layers, width 512, vocabulary 32,000, 768 × (32 + 32) tokens
   bert          a bare step of BERT-base's masked words: 256 × 128 tokens, 15% of them hidden, vocabulary 30,522
   shakespeare   wall time, from nothing, to a validation loss of 1.4609 on Tiny Shakespeare
+  whole         `heedful train` as it is, loader, evaluations and checkpoints included, beside its own bare steps
 
 Corpora are found through HEEDFUL_DATA. Every contender lives in a fresh process of its own, so its peak memory is its
 own; they take turns (A B C, B C A, …), so a busy machine disturbs all alike. Ratios are ours / theirs in tokens a
@@ -48,7 +51,10 @@ CELLS = {
     "base": Cell("base", "pairs", 768, 32, 512, 8, 6, 32_000),
     "bert": Cell("bert", "masked", 256, 128, 768, 12, 12, 30_522),
 }
-SECTIONS = {"cpu": ("translator", "characters", "epoch"), "cuda": ("gpt2", "base", "bert", "shakespeare")}
+SECTIONS = {
+    "cpu": ("translator", "characters", "epoch", "whole"),
+    "cuda": ("gpt2", "base", "bert", "shakespeare", "whole"),
+}
 
 
 class Settings(NamedTuple):
@@ -219,6 +225,18 @@ def measure_shakespeare(settings: Settings) -> dict[str, Any]:
     return row
 
 
+def measure_whole(settings: Settings) -> dict[str, Any]:
+    seconds = 20 if settings.quick else 60 if settings.device == "cuda" else 300
+    with tempfile.TemporaryDirectory() as name:
+        os.environ["HEEDFUL_CACHE"] = name
+        command = [sys.executable, HERE / "whole.py", corpora() / "multi30k", seconds, settings.device]
+        found = answer(command, settings.threads)
+    speeds = {"heedful": 1000 / found["whole_ms"], "bare steps": 1000 / found["bare_ms"]}
+    row: dict[str, Any] = {"section": "whole", "unit": "steps/s", "seconds": seconds, "found": found}
+    row["contenders"] = {who: compared([speed], [speeds["heedful"]]) for who, speed in speeds.items()}
+    return row
+
+
 def answer(command: list[Any], threads: int) -> dict[str, Any]:
     """What a process says in the last line it prints."""
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
@@ -286,7 +304,7 @@ def draw(rows: list[dict[str, Any]], file: Path) -> None:
 
 
 def main() -> None:
-    every = [*SECTIONS["cpu"], *SECTIONS["cuda"]]
+    every = list(dict.fromkeys([*SECTIONS["cpu"], *SECTIONS["cuda"]]))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--only", nargs="+", choices=every, help="these sections; writes only --out")
@@ -306,7 +324,7 @@ def main() -> None:
         rounds = args.rounds or (2 if args.quick else 3 if whole else 25)
         compiled = args.compile or args.device == "cuda"
         settings = Settings(args.device, args.threads, rounds, args.quick, compiled, args.pairs, args.joeynmt)
-        measures = {"epoch": measure_epoch, "shakespeare": measure_shakespeare}
+        measures = {"epoch": measure_epoch, "shakespeare": measure_shakespeare, "whole": measure_whole}
         row = {"rounds": rounds, **(measures[section](settings) if whole else measure_step(CELLS[section], settings))}
         print(f"{section} ({row['unit']})")
         for name, one in row["contenders"].items():

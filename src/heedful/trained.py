@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from heedful.answering.answer import Answered, Answerer, Answering, usual_answering
 from heedful.answering.classify import Classes, Classified, Text, classify
 from heedful.answering.fill import Filled, Filler
 from heedful.config import Config
-from heedful.errors import UsageError
+from heedful.data.questions import Question
+from heedful.errors import HeedfulError, UsageError
 from heedful.folder import load_model
 from heedful.generation import reading
 from heedful.generation.answers import Continuation, Translation
@@ -52,7 +54,7 @@ KINDS = {
 }
 HEADS = {"sequence_class": "classify", "answer_span": "answer", "masked_token": "fill"}
 """The task of a model with this head; of several, the first here."""
-KEPT: dict[str, type[Config]] = {"classify": Classes}
+KEPT: dict[str, type[Config]] = {"classify": Classes, "answer": Answering}
 """What a task keeps beside its model, in task.json: the names of classes, say."""
 
 
@@ -88,7 +90,7 @@ class Trained:
 
     def translate(self, texts: str | Sequence[str], *, progress: Progress = unwatched, **options: Any) -> Any:
         """A text for a text, a list for a list. Options are those of `Decoding`: beam, length_penalty, …"""
-        translator = self._translator(options)
+        translator = self._translator({"words": False, **options})
         if isinstance(texts, str):
             return translator.texts([texts])[0]
         return translator.texts(list(texts), progress)
@@ -162,6 +164,32 @@ class Trained:
         """Its tokens that are words, with their vectors: to look up what is near what."""
         self.require_tokenizer()
         return words_of_model(self.model, self.tokenizers[0], str(self.folder or "this model"))
+
+    def answer(self, question: str, passage: str, **options: Any) -> Answered:
+        """The stretch of a passage that answers a question. Options: top, threshold, stride."""
+        (found,) = self.answers([(question, passage)], **options)
+        return found
+
+    def answers(self, pairs: Sequence[tuple[str, str]], **options: Any) -> list[Answered]:
+        """The same for many questions, each with its passage."""
+        return self._answerer(**options).answer(pairs)
+
+    def answer_all(
+        self, asked: Iterable[Question], *, on_trouble: Callable[[Question, HeedfulError], object], **options: Any
+    ) -> Iterator[Answered]:
+        """The same for a stream of questions, in order and under their names, as soon as a few are done.
+
+        Of one that cannot be read, `on_trouble` is told why.
+        """
+        answerer = self._answerer(**options)
+        return (found for window in windows(asked) for found in answerer.answer_named(window, on_trouble))
+
+    def _answerer(self, *, top: int = 1, threshold: float | None = None, stride: int | None = None) -> Answerer:
+        self.check("answer")
+        how: Answering = self.notes or usual_answering(self.model.config)
+        said = {"threshold": threshold, "stride": stride}
+        how = how.with_changes(**{name: value for name, value in said.items() if value is not None})
+        return Answerer(self.model, self.tokenizers[0], how, top=top)
 
     def warnings(self, prompt: str) -> tuple[str, ...]:
         """What the model will not see, or not understand, of a prompt."""

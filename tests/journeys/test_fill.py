@@ -106,6 +106,7 @@ def test_scores_are_the_same_each_time(heedful_command: Any, model: Path, book: 
         (["train", "fill", "book.txt", "--model", "recurrent"], 2, "leave out --model recurrent"),
         (["train", "generate", "book.txt", "--next-sentence"], 2, "is for fill, not generate"),
         (["train", "fill", "one.txt", "--next-sentence", "--steps", "1"], 3, "a blank line ends a document"),
+        (["train", "fill", "book.txt", "--from", "MODEL", "--next-sentence"], 2, "leave out --next-sentence"),
         (["train", "fill", "book.txt", "--set", "training.hidden=1.5"], 2, "hidden: input should be less than 0.9"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from heedful.cli.analogy import analogy
+from heedful.cli.answer import answer
 from heedful.cli.app import app
 from heedful.cli.classify import classify
 from heedful.cli.demo import demo
@@ -19,7 +20,7 @@ from heedful.cli.similar import similar
 from heedful.cli.train import train
 from heedful.cli.translate import translate
 
-asked = (translate, generate, fill, classify, embed, similar, analogy)
+asked = (translate, generate, fill, classify, answer, embed, similar, analogy)
 for command in (demo, doctor, plan, train, evaluate, *asked, export):
     app.command()(command)
 app.command("map")(map_)

@@ -20,7 +20,7 @@ def doctor(
     files: Annotated[
         list[Path],
         typer.Argument(
-            help="Two line-aligned text files or a table of pairs; running text; tables of texts with labels."
+            help="Two line-aligned text files or a table of pairs; running text; tables of texts with labels; SQuAD."
         ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
@@ -38,8 +38,8 @@ def doctor(
         str | None, typer.Option(help="Columns of texts and labels, as review,stars; default: the usual names.")
     ] = None,
     kind: Annotated[
-        Literal["auto", "pairs", "text", "labelled"],
-        typer.Option("--as", help="Read as pairs, as text or as labelled texts, whatever the names say."),
+        Literal["auto", "pairs", "text", "labelled", "questions"],
+        typer.Option("--as", help="Read as pairs, text, labelled texts or questions, whatever the names say."),
     ] = "auto",
 ) -> None:
     """Count, measure and check FILES: blank, broken, misaligned, repeated, leaked."""
@@ -66,7 +66,7 @@ def show(report: Report, console: Any = None) -> None:
         console.print(text, markup=False, soft_wrap=True)
 
     lines = f"lines in {report.documents or 0:,} document(s)"
-    what = {"pairs": "pairs", "labelled": "labelled texts", "text": lines}[report.kind]
+    what = {"pairs": "pairs", "labelled": "labelled texts", "questions": "questions", "text": lines}[report.kind]
     more = f" and {len(report.files) - 3:,} more" if len(report.files) > 4 else ""
     names = ", ".join(report.files[:3] if more else report.files)
     say(f"{names}{more}: {report.rows:,} {what}, {report.usable:,} usable")

@@ -26,7 +26,7 @@ def evaluate(
     """Score MODEL on FILES, as its task is scored.
 
     BLEU with its signature and interval, chrF, exact match; perplexity, bits per byte; hidden words found; accuracy
-    with its interval, F1, calibration error; of word vectors, analogies and agreement with people.
+    with its interval, F1, calibration error; exact match and F1 of answers; analogies, agreement with people.
     """
     from heedful.evaluation.words import judge_words
     from heedful.exchange import load_ours

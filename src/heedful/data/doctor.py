@@ -19,6 +19,7 @@ import numpy as np
 
 from heedful.data.labelled import find_columns, has_labels, scan_labelled
 from heedful.data.lines import MAX_LINE, Fault, OnBadLine, Watch
+from heedful.data.questions import asks_questions, scan_questions, spelt_out
 from heedful.data.reading import Reading
 from heedful.data.report import Cleaned, CorpusKind, Report
 from heedful.data.sources import Files, as_paths, scan_documents, scan_pairs, size_on_disk, text_files
@@ -31,6 +32,7 @@ Kind = Literal["auto"] | CorpusKind
 DROPPED = {
     "pairs": ("duplicate", "leak", "copy", "ratio", "script"),
     "labelled": ("duplicate", "leak"),
+    "questions": ("duplicate", "leak"),
     "records": ("duplicate", "leak"),
     "lines": (),
 }
@@ -50,9 +52,9 @@ def examine(
 ) -> Report:
     """Read a corpus once and say what it holds. `against` names held-out files, which must not occur in it.
 
-    A table with texts and labels is labelled, two text files or another table are pairs, and anything else is running
-    text, unless `kind` says otherwise. With `most`, only so many rows are measured, and memory is bounded. `columns`
-    are those of labelled texts.
+    SQuAD files and tables of questions are questions, a table with texts and labels is labelled, two text files or
+    another table are pairs, and anything else is running text, unless `kind` says otherwise. With `most`, only so many
+    rows are measured, and memory is bounded. `columns` are those of labelled texts.
     """
     return _read(files, against, kind, on_bad_line, limit, stages, most, columns).report()
 
@@ -70,9 +72,9 @@ def clean(
 ) -> Report:
     """Write a clean copy of a corpus into a new folder, under the same names; `cleaned` says what was left out.
 
-    From pairs go faults, duplicates, leaks, copies and outliers; from records and labelled texts faults, duplicates and
-    leaks; from prose only lines that cannot be read. Tables keep their format, and of their columns those that are
-    read.
+    From pairs go faults, duplicates, leaks, copies and outliers; from records, labelled texts and questions faults,
+    duplicates and leaks; from prose only lines that cannot be read. Tables keep their format, and of their columns
+    those that are read.
     """
     out = Path(folder).absolute()
     _refuse_full(out)
@@ -82,7 +84,8 @@ def clean(
     dropped = Counter(reading.faults)
     with _new_folder(out) as aside:
         names = _names(reading.files)
-        write = {"pairs": _write_pairs, "text": _write_text, "labelled": _write_labelled}[reading.kind]
+        ways = {"pairs": _write_pairs, "text": _write_text, "labelled": _write_labelled, "questions": _write_questions}
+        write = ways[reading.kind]
         with stages("writing", size_on_disk(reading.files)) as watch:
             kept = write(reading, [aside / name for name in names], dropped, watch)
     cleaned = Cleaned(folder=str(out), files=tuple(map(str, names)), kept=kept, dropped=dict(+dropped))
@@ -117,9 +120,11 @@ def _read(
 
 
 def kind_of_corpus(paths: Sequence[Path]) -> CorpusKind:
-    """Labelled texts, pairs or running text, by the files' names, columns and number."""
+    """Labelled texts, questions, pairs or running text, by the files' names, columns and number."""
     if any(path.is_dir() for path in paths):
         return "text"
+    if paths and all(map(asks_questions, paths)):
+        return "questions"
     if paths and all(kind_of(path) in TABLES and has_labels(path) for path in paths):
         return "labelled"
     if len(paths) == 1 and kind_of(paths[0]) in TABLES:
@@ -197,6 +202,26 @@ def _write_labelled(reading: Reading, outputs: Sequence[Path], dropped: Counter[
                     kept += 1
                     write((*each.texts, LIST.join(each.labels)))
                 row += 1
+    return kept
+
+
+def _write_questions(reading: Reading, outputs: Sequence[Path], dropped: Counter[str], watch: Watch) -> int:
+    reasons = _reasons(reading, DROPPED["questions"])
+    kept = row = 0
+    for file, output in zip(reading.files, outputs, strict=True):
+        left = []
+        for each in scan_questions([file], limit=reading.limit, watch=watch):
+            if isinstance(each, Fault):
+                continue
+            if reason := reasons(row):
+                dropped[reason] += 1
+            else:
+                left.append(each)
+            row += 1
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with _create(output) as stream:
+            stream.writelines(spelt_out(left, output))
+        kept += len(left)
     return kept
 
 

@@ -21,6 +21,9 @@ from heedful.errors import DataError
 MAX_LINE = 1_000_000
 """Bytes a line may have, its line end not counted."""
 
+MAX_FILE = 1 << 28
+"""Bytes, unpacked, of a file that is held in memory as a whole."""
+
 BLOCK = 1 << 18
 XZ_MEMORY = 256 << 20
 """`xz -9` asks for 65 MB; a hostile file could ask for 4 GB."""
@@ -96,6 +99,22 @@ def scan_lines(path: Path, *, limit: int = MAX_LINE, watch: Watch | None = None)
         raise DataError(f"{path} is empty")
 
 
+def read_whole(path: Path, *, limit: int = MAX_FILE, watch: Watch | None = None) -> str:
+    """All of a file that makes sense only as a whole, such as JSON; no more than the limit is ever held."""
+    parts, size = [], 0
+    for block in _blocks(path, BLOCK, watch):
+        parts.append(block)
+        size += len(block)
+        if size > limit:
+            raise DataError(f"{path} is longer than {limit:,} bytes, unpacked: split it, or make it .jsonl")
+    if not size:
+        raise DataError(f"{path} is empty")
+    text = decode_line(path, b"".join(parts).removeprefix(BOM), 1, 0)
+    if isinstance(text, Fault):
+        raise DataError(str(text).removesuffix(f" {SKIP_HINT}"))
+    return text
+
+
 def _whole_lines(blocks: Iterator[bytes], limit: int) -> Iterator[tuple[int, bytes | None]]:
     """Blocks recut at line ends, with their offsets; None stands for one line over the limit.
 
@@ -134,16 +153,18 @@ def _decoded(path: Path, chunk: bytes, number: int, offset: int) -> Iterator[str
         number, offset = number + 1, offset + len(line)
 
 
+SKIP_HINT = "(--on-bad-line skip leaves such lines out)"
+
+
 def decode_line(path: Path, line: bytes, number: int, offset: int) -> str | Fault:
     """One line, which begins at this offset, as text or as what is wrong with it."""
-    hint = "(--on-bad-line skip leaves such lines out)"
     if (at := line.find(b"\0")) >= 0:
-        return Fault("nul", path, number, f"byte offset {offset + at}: a NUL byte {hint}")
+        return Fault("nul", path, number, f"byte offset {offset + at}: a NUL byte {SKIP_HINT}")
     try:
         return line.decode().replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         byte = f"0x{line[error.start]:02x}"
-        return Fault("utf-8", path, number, f"byte offset {offset + error.start}: {byte} is not UTF-8 {hint}")
+        return Fault("utf-8", path, number, f"byte offset {offset + error.start}: {byte} is not UTF-8 {SKIP_HINT}")
 
 
 def _blocks(path: Path, size: int, watch: Watch | None) -> Iterator[bytes]:

@@ -34,8 +34,9 @@ class Split:
     words: int
     bytes: int
     """Words and UTF-8 bytes of what is predicted: the target, or the running text."""
-    texts: tuple[tuple[str, str], ...] = ()
-    """The first pairs as text, for scoring what a model writes; or the first texts with their labels."""
+    texts: tuple[tuple[str, ...], ...] = ()
+    """The first pairs as text, for scoring what a model writes; or the first texts with their labels; or the first
+    questions, each with its passage and its answers."""
     labels: Sequences | None = None
     """What the texts are called, by number; where they have labels."""
 
@@ -77,7 +78,7 @@ class Part:
     def __init__(self, folder: Path, name: str, sides: Mapping[str, int]) -> None:
         self.sides = [SequencesWriter(folder, f"{name}.{side}", most) for side, most in sides.items()]
         self.size = Counter[str]()
-        self.texts: list[tuple[str, str]] = []
+        self.texts: list[tuple[str, ...]] = []
 
     def measure(self, text: str) -> None:
         self.size["words"] += len(text.split())
@@ -129,7 +130,7 @@ def opened(
         size = sizes[name]
         stored = tuple(Sequences.stored(folder, f"{name}.{side}") for side in sides)
         called = None if labels is None else Sequences.stored(folder, f"{name}.{labels}")
-        texts = tuple((source, target) for source, target in size["texts"])
+        texts = tuple(tuple(example) for example in size["texts"])
         return Split(stored, size.get("examples", 1), size["words"], size["bytes"], texts, called)
 
     told = {name: sizes[name] for name in ("dropped", "first_dropped", "cut", "facts")}

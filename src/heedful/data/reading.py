@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from heedful.data.labelled import scan_labelled
 from heedful.data.lines import MAX_LINE, Fault, OnBadLine, Watch, drop
+from heedful.data.questions import scan_questions
 from heedful.data.report import Bar, CorpusKind, Finding, Place, Report, Side
 from heedful.data.sources import scan_documents, scan_pairs
 from heedful.data.survey import Column, Mask, Survey, chunks
@@ -30,6 +31,7 @@ FAULTS = {
     "nul": "lines with a NUL byte",
     "overlong": "lines that are too long",
     "malformed": "rows that cannot be parsed",
+    "span": "questions whose answer is not in its passage, where it should be",
     "blank": "blank lines",
 }
 TROUBLES = {
@@ -52,12 +54,19 @@ TROUBLES = {
         "leak": "texts that are also held out",
         "script": "texts in another script than the rest",
     },
+    "questions": {
+        "duplicate": "questions that were there before, about the same passage",
+        "leak": "questions about a passage that is also held out",
+        "script": "questions or passages in another script than the rest",
+    },
 }
+SIDES = {"pairs": ("source", "target"), "questions": ("passage", "question")}
+"""What the columns of a survey are; of other kinds, one is text."""
 
 
 @dataclass
 class Reading:
-    """Files as pairs, running text or labelled texts. `held_out` are the hashes that must not occur among them.
+    """Files as pairs, running text, labelled texts or questions. `held_out` are the hashes that must not occur in them.
 
     At most `most` rows are measured, so that memory is bounded; the rest is read and counted.
     """
@@ -87,7 +96,8 @@ class Reading:
 
     def read(self, watch: Watch | None = None) -> None:
         """Go through the files, once."""
-        rows = {"pairs": self._pairs, "text": self._text, "labelled": self._labelled}[self.kind](watch)
+        ways = {"pairs": self._pairs, "text": self._text, "labelled": self._labelled, "questions": self._questions}
+        rows = ways[self.kind](watch)
         for lines, texts in chunks(rows):
             self.usable += len(lines)
             if self.most is None or len(self.survey) < self.most:
@@ -115,6 +125,22 @@ class Reading:
             self.characters += sum(map(len, row.texts))
             self.labels.update(row.labels)
             yield row.line, ("\t".join(row.texts), LIST.join(row.labels))
+
+    def _questions(self, watch: Watch | None) -> Iterator[tuple[int, tuple[str, ...]]]:
+        """Passages beside what is asked about them. Of a passage that stays the same, characters count once."""
+        count, file, passage = 0, None, ""
+        for row in scan_questions(self.files, limit=self.limit, watch=watch):
+            if isinstance(row, Fault):
+                self._note(row)
+                continue
+            if row.path is not file:
+                file = row.path
+                self._starts.append((count, file))
+            count += 1
+            self.characters += len(row.question) + (len(row.passage) if row.passage != passage else 0)
+            passage = row.passage
+            self.labels["with an answer" if row.answers else "without an answer"] += 1
+            yield row.line, (passage, row.question)
 
     def _text(self, watch: Watch | None) -> Iterator[tuple[int, tuple[str, ...]]]:
         count, file = 0, None
@@ -159,7 +185,7 @@ class Reading:
         found = {"duplicate": survey.repeated()}
         if self.held_out is not None:
             found["leak"] = np.isin(survey.keys, self.held_out)
-        if self.kind != "text":
+        if self.kind in ("pairs", "labelled"):
             found["source"] = survey.repeated_first() & ~found["duplicate"]
         if self.kind == "pairs":
             found |= {"copy": survey.copies(), "ratio": survey.outliers()}
@@ -173,7 +199,7 @@ class Reading:
 
     def report(self) -> Report:
         """All of it in words and numbers."""
-        names = ("source", "target") if self.kind == "pairs" else ("text",)
+        names = SIDES.get(self.kind, ("text",))
         troubles = [self._trouble(kind, mask) for kind, mask in self.troubles().items()]
         return Report(
             kind=self.kind,
@@ -194,6 +220,8 @@ class Reading:
                 if self.kind != "pairs":
                     continue
                 what = self._misaligned or what
+            if kind == "span" and self.kind != "questions":
+                continue
             places = tuple(self._places.get(kind, ()))
             yield Finding(kind=kind, what=what, count=self._faults[kind], places=places)
 

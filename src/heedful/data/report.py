@@ -8,8 +8,8 @@ from pydantic import Field
 
 from heedful.config import Config
 
-CorpusKind = Literal["pairs", "text", "labelled"]
-"""Source and target, running text, or texts with labels."""
+CorpusKind = Literal["pairs", "text", "labelled", "questions"]
+"""Source and target, running text, texts with labels, or questions about passages."""
 
 
 class Place(Config):
@@ -65,7 +65,7 @@ class Report(Config):
     kind: CorpusKind
     files: tuple[str, ...]
     rows: int
-    """Pairs, lines and records of text, or labelled texts, usable or not."""
+    """Pairs, lines and records of text, labelled texts, or questions, usable or not."""
     usable: int
     measured: int
     """Of the usable ones the first so many; only in these are repeats, leaks, copies and strangers looked for."""

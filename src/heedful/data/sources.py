@@ -24,7 +24,7 @@ __all__ = ["Pair", "content_hash", "is_held_out", "read_documents", "read_lines"
 
 Files = Sequence[str | PathLike[str]]
 IN_FOLDERS = (".txt", ".jsonl", *PACKED)
-Taken = TypeVar("Taken", "Pair", "Piece")
+Taken = TypeVar("Taken")
 
 
 class Pair(NamedTuple):
@@ -53,7 +53,7 @@ def read_pairs(
     watch: Watch | None = None,
 ) -> Iterator[Pair]:
     """The usable pairs of two line-aligned files or one table; what is left out is counted in `dropped`."""
-    yield from _usable("pair", files, scan_pairs(files, limit=limit, watch=watch), on_bad_line, dropped)
+    yield from usable("pair", files, scan_pairs(files, limit=limit, watch=watch), on_bad_line, dropped)
 
 
 def read_documents(
@@ -65,7 +65,7 @@ def read_documents(
     watch: Watch | None = None,
 ) -> Iterator[tuple[str, bool]]:
     """The text piece by piece, exact but for CRLF and byte order marks, and whether its document ends there."""
-    for piece in _usable("text", files, scan_documents(files, limit=limit, watch=watch), on_bad_line, dropped):
+    for piece in usable("text", files, scan_documents(files, limit=limit, watch=watch), on_bad_line, dropped):
         yield piece.text, piece.ends
 
 
@@ -136,9 +136,10 @@ def _inside(folder: Path) -> list[Path]:
     return [file for file in seen if file.stat().st_size]
 
 
-def _usable(
+def usable(
     what: str, files: Files, rows: Iterator[Taken | Fault], on_bad_line: OnBadLine, dropped: Counter[str] | None
 ) -> Iterator[Taken]:
+    """What can be used of the rows. The rest is counted by kind, or stops the work; nothing at all does."""
     dropped = Counter() if dropped is None else dropped
     is_empty = True
     for row in rows:

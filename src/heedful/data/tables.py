@@ -189,7 +189,7 @@ def _record_picker(first: dict[str, Any], wanted: tuple[str, ...], loose: str | 
 
 def _values(record: Any, names: tuple[str, ...], loose: str | None = None) -> tuple[str, ...]:
     values = {name: record.get(name) if isinstance(record, dict) else None for name in names}
-    return tuple(_string(name, _plain(value) if name == loose else value) for name, value in values.items())
+    return tuple(check_string(name, _plain(value) if name == loose else value) for name, value in values.items())
 
 
 def _plain(value: Any) -> Any:
@@ -201,7 +201,7 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) else value
 
 
-def _string(name: str, value: Any) -> str:
+def check_string(name: str, value: Any) -> str:
     """A value checked: JSON can spell what no text file may hold, a NUL or half a surrogate pair."""
     if not isinstance(value, str):
         raise ValueError(f"'{name}' is {'missing' if value is None else 'not a string'}")

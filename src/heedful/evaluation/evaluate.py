@@ -23,7 +23,7 @@ BATCH_TOKENS = 4096
 
 def judge_pairs(
     trained: Trained,
-    pairs: Sequence[tuple[str, str]],
+    pairs: Sequence[tuple[str, ...]],
     *,
     beam: int = 4,
     length_penalty: float = 1.0,
@@ -62,7 +62,7 @@ def judge_pairs(
     return {**scores, **decoding, **calibration, **surprise_of_pairs(trained, pairs)}
 
 
-def surprise_of_pairs(trained: Trained, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+def surprise_of_pairs(trained: Trained, pairs: Sequence[tuple[str, ...]]) -> dict[str, Any]:
     """How well the targets are predicted when they are given (teacher forcing)."""
     sources, targets = (list(side) for side in zip(*pairs, strict=True))
     sides = tuple(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from math import isnan
+from typing import TypeVar
 
 from heedful.generation.answers import Word
 from heedful.generation.ledger import Hypothesis
@@ -21,18 +22,19 @@ FIRST_WINDOW, WINDOW = 16, 1024
 Search = Callable[..., list[list[Hypothesis]]]
 """`translate_ids` or `generate_ids` with a model and all options but those that differ from text to text."""
 Progress = Callable[[int], object]
+Text = TypeVar("Text")
 
 
 def unwatched(done: int) -> None:
     """Nobody wants to know how far it is."""
 
 
-def windows(texts: Iterable[str | None], first: int = FIRST_WINDOW, most: int = WINDOW) -> Iterator[list[str]]:
+def windows(texts: Iterable[Text | None], first: int = FIRST_WINDOW, most: int = WINDOW) -> Iterator[list[Text]]:
     """Texts in stretches that double in size. None says that no more are waiting: what is there goes at once.
 
     If the texts cannot be read on, those before are handed over before the reason is told.
     """
-    window: list[str] = []
+    window: list[Text] = []
     size, trouble = first, None
     try:
         for text in texts:

@@ -93,6 +93,7 @@ class Searching:
         if self.engine is None or self._too_long(sources, 1):
             return translate_ids(self.model, sources, at_most=at_most, **self.torch(), **own)
         each = None if at_most is None else [at_most] * len(sources)
+        own["each_token"] = self.decoding.words
         return self.engine.translate_ids(sources, at_most=each, **self._common(), **own)
 
     def generate(self, prompts: Sequence[Ids], *, progress: Progress = unwatched) -> list[list[Hypothesis]]:

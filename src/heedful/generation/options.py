@@ -46,6 +46,8 @@ class Decoding(Config):
     """Placeholders, tags and addresses come out as they went in."""
     alignments: bool = False
     """Which source word made which word."""
+    words: bool = True
+    """How likely each word of a translation is: some engines need another pass to tell."""
     exact: bool = False
     """Every bit the same in any company, at the price of speed."""
     engine: Literal["auto", "torch", "ctranslate2"] = "auto"

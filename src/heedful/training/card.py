@@ -42,7 +42,7 @@ def write_card(report: Report, folder: Path) -> Path:
 {report.parameters:,} parameters · trained {date.today().isoformat()} with heedful on {report.machine}.
 
 ```python
-heedful.load("{folder.name}").{report.task.name}("…")
+heedful.load("{folder.name}").{report.task.name}({report.task.given})
 ```
 
 ## Scores

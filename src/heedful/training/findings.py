@@ -96,7 +96,7 @@ def find_confidence(best: Trained, data: Prepared, stages: Stages) -> Confidence
     return fit_confidence(said, right, unit=unit, texts=len(texts))
 
 
-def judged_texts(data: Prepared, device: torch.device) -> tuple[tuple[str, str], ...]:
+def judged_texts(data: Prepared, device: torch.device) -> tuple[tuple[str, ...], ...]:
     """The validation pairs translated at each evaluation."""
     return data.valid.texts[: 1000 if device.type == "cuda" else 300]
 

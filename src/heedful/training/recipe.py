@@ -40,9 +40,12 @@ class DataRecipe(Config):
     test: tuple[str, ...] = ()
     held_out: float = Field(default=0.02, gt=0.0, lt=0.5)
     max_length: PositiveInt = 256
-    """Pairs with more tokens on a side are left out, and counted; labelled texts are cut off, and counted."""
+    """Pairs with more tokens on a side are left out, and counted; labelled texts are cut off, and counted;
+    questions and passages are read in windows of so many."""
     columns: tuple[str, ...] = ()
     """Of labelled texts, where their names are unusual: one or two of texts, then that of labels."""
+    stride: NonNegativeInt = 128
+    """Tokens from one window of a long passage to the next (answer); 0: no windows."""
     on_bad_line: Literal["fail", "skip"] = "fail"
     next_sentence: bool = False
     """Also learn whether one text follows another (fill); documents then end at blank lines."""

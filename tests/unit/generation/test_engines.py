@@ -54,3 +54,15 @@ def test_texts_are_the_same_by_either_engine(name: str, make_trained: Make, tmp_
     assert [answer.log_probability for answer in ours] == pytest.approx(
         [answer.log_probability for answer in theirs], abs=1e-2
     )
+
+
+def test_how_likely_words_are_is_worked_out_only_if_wanted(
+    make_trained: Make, tmp_path: Path, texts: list[str]
+) -> None:
+    trained = _saved(make_trained("laptop-translator"), tmp_path / "model")
+    told, untold = (list(trained.translations(texts[:5], beam=1, words=words)) for words in (True, False))
+    assert any(answer.words for answer in told)
+    assert not any(answer.words for answer in untold)
+    assert (
+        [answer.text for answer in told] == [answer.text for answer in untold] == trained.translate(texts[:5], beam=1)
+    )

@@ -14,6 +14,7 @@ from heedful.data.masked import MaskedBatch
 from heedful.objectives.masked import Masked, at_places
 from heedful.objectives.objective import Objective
 from heedful.text.special import PAD
+from heedful.training.world import rows_of
 
 TASKS = ("masked_token", "next_sentence")
 
@@ -62,6 +63,14 @@ def test_a_rows_answer_weighs_as_much_as_its_words_together(model: Any) -> None:
     first, second = F.cross_entropy(model.read_out("next_sentence", states), follows, reduction="none")
     words = Masked().loss(model, replace(paired, follows=None))
     torch.testing.assert_close(Masked().loss(model, paired), words + 2 * first + 3 * second)
+
+
+def test_rows_shared_out_among_devices_have_the_loss_of_all_together(model: Any) -> None:
+    segments = (torch.arange(7) > 3).long().expand(2, -1)
+    whole = replace(batch(), segments=segments, follows=torch.tensor([0, 1]))
+    shares = [rows_of(whole, rank, 3) for rank in range(3)]
+    torch.testing.assert_close(sum(Masked().loss(model, share) for share in shares), Masked().loss(model, whole))
+    assert sum(Masked().tokens(share) for share in shares) == Masked().tokens(whole)
 
 
 def test_states_are_taken_from_their_own_rows() -> None:

@@ -31,6 +31,7 @@ TASKS = {
     "generate": Door("running text"),
     "fill": Door("running text"),
     "classify": Door("a table of texts and labels"),
+    "answer": Door("questions about passages: SQuAD .json, .jsonl, .csv"),
     "embed": Door("running text, for word vectors"),
 }
 

@@ -88,6 +88,9 @@ class Fill(Task):
     def implied(self, settings: dict[str, Any], data: Prepared) -> dict[str, Any]:
         context = {"max_length": settings["training"]["context"]}
         if settings["data"].get("next_sentence"):
+            has, tasks = settings["model"].get("segments", 2), settings["model"].get("tasks", ("next_sentence",))
+            if has < 2 or "next_sentence" not in tasks:
+                raise UsageError("the model to start from was not made for two texts: leave out --next-sentence")
             return {"tasks": ("masked_token", "next_sentence"), "segments": 2, **context}
         return {"tasks": ("masked_token",), **context}
 

@@ -57,6 +57,8 @@ class Task(ABC):
     """A model that …"""
     note: ClassVar[str]
     """What to know about its scores."""
+    given: ClassVar[str] = '"…"'
+    """What a model of it is called with, in Python."""
     shown: ClassVar[tuple[str, ...]]
     """The columns of its samples."""
     each: ClassVar[str] = "token"

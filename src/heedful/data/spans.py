@@ -1,0 +1,108 @@
+"""A passage as tokens that know their characters, and the overlapping windows in which a long one is read (T5).
+
+    START question SEPARATOR passage[first : last] SEPARATOR
+
+Answers are cut out of the passage as it was given, by the characters that tokens cover: whatever a tokenizer makes of
+the text on its way (small letters, other accents), the answer is what the passage says.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pydantic import NonNegativeInt, PositiveInt
+
+from heedful.config import Config
+from heedful.errors import DataError
+from heedful.text.tokenizer import Tokenizer
+
+AROUND = 3
+"""START, and SEPARATOR twice."""
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A text's tokens and the characters each covers. Blanks around a token's characters are left off."""
+
+    text: str
+    tokens: list[int]
+    starts: list[int]
+    ends: list[int]
+    """A token that covers nothing but blanks ends where it starts."""
+
+    @classmethod
+    def read(cls, text: str, tokenizer: Tokenizer) -> Passage:
+        tokens, starts, ends = [], [], []
+        for token, start, end in tokenizer.spans(text):
+            while start < end and text[start].isspace():
+                start += 1
+            while start < end and text[end - 1].isspace():
+                end -= 1
+            tokens.append(token)
+            starts.append(start)
+            ends.append(end)
+        return cls(text, tokens, starts, ends)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def covers(self, token: int) -> bool:
+        """Whether it stands for more than blanks, so that an answer could start or end with it."""
+        return self.starts[token] < self.ends[token]
+
+    def tokens_of(self, start: int, end: int) -> tuple[int, int]:
+        """The first and the last token with a part in these characters: the shortest span that holds them all."""
+        first, last = bisect_right(self.ends, start), bisect_left(self.starts, end) - 1
+        if first > last:
+            raise DataError(f"no token stands for {self.text[start:end]!r:.60}")
+        return first, last
+
+    def characters_of(self, first: int, last: int) -> tuple[int, int]:
+        """Where the span of these tokens starts and ends in the text."""
+        return self.starts[first], max(self.ends[first : last + 1])
+
+
+class Window(NamedTuple):
+    """A stretch of a passage's tokens: first to last, without the last."""
+
+    first: int
+    last: int
+
+    def label(self, span: tuple[int, int] | None, begins: int) -> tuple[int, int]:
+        """Where an answer starts and ends in the input, whose passage `begins` there; START twice if it is not here,
+        or not whole (Devlin 2019, 4.3)."""
+        if span is None or span[0] < self.first or span[1] >= self.last:
+            return 0, 0
+        return span[0] - self.first + begins, span[1] - self.first + begins
+
+
+class Windows(Config):
+    """How passages are read: in inputs of so many tokens at most, and so many tokens further each time."""
+
+    longest: PositiveInt
+    """Tokens of question, passage and what stands around them."""
+    stride: NonNegativeInt
+    """0: passages are read whole or not at all."""
+
+    def cut(self, question: int, passage: int) -> list[Window]:
+        """The windows of a passage of so many tokens, beside a question of so many.
+
+        They overlap by half at least, however long the question: an answer shorter than that is whole in one of them.
+        """
+        room = self.longest - question - AROUND
+        if room < 1:
+            raise DataError(
+                f"a question of {question} tokens leaves no room for its passage in windows of {self.longest} tokens"
+            )
+        if passage <= room:
+            return [Window(0, passage)]
+        if not self.stride:
+            raise DataError(
+                f"question and passage of {question + passage + AROUND} tokens are longer than the {self.longest} "
+                "read at once, and windows are off (stride 0)"
+            )
+        step = min(self.stride, max(1, room // 2))
+        firsts = range(0, passage - room + step, step)
+        return [Window(first, min(first + room, passage)) for first in firsts]

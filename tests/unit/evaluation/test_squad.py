@@ -1,0 +1,103 @@
+"""Exact match and F1 as SQuAD's published scripts give them. The expected numbers below are theirs."""
+
+from __future__ import annotations
+
+import pytest
+
+from heedful.evaluation.squad import Judged, answer_scores, best_threshold, marks, normal_form
+
+
+@pytest.mark.parametrize(
+    ("text", "normal"),
+    [
+        ("The  Denver Broncos!", "denver broncos"),
+        ("a cat and an owl", "cat and owl"),
+        ("theatre, banana", "theatre banana"),
+        ("the-end", "theend"),
+        ("U.S.A.", "usa"),
+        ("A. A. Milne", "milne"),
+        ("…", "…"),  # punctuation is ASCII's alone
+        ("“quoted”", "“quoted”"),
+        ("ÉCOLE", "école"),
+        ("The", ""),
+        ("?!", ""),
+        ("", ""),
+        ("\u00a0two\u2003words\n", "two words"),
+        ("$1,000.50", "100050"),
+    ],
+)
+def test_the_normal_form_has_no_case_punctuation_articles_or_spare_blanks(text: str, normal: str) -> None:
+    assert normal_form(text) == normal
+
+
+@pytest.mark.parametrize(
+    ("answer", "references", "first", "second"),
+    [
+        ("Denver Broncos", ["The Denver Broncos"], (1, 1), (1, 1)),
+        ("Broncos", ["Denver Broncos", "Carolina"], (0, 2 / 3), (0, 2 / 3)),
+        ("Broncos", ["Carolina", "Broncos."], (1, 1), (1, 1)),
+        ("to be or not to be", ["to be"], (0, 0.5), (0, 0.5)),
+        ("the", ["a"], (1, 0), (1, 1)),  # nothing is left of either: the editions differ
+        ("", ["the"], (1, 0), (1, 1)),
+        ("", ["Denver"], (0, 0), (0, 0)),
+        ("Denver", ["?", "Denver"], (1, 1), (1, 1)),
+        ("", ["?", "Denver"], (1, 0), (0, 0)),  # in the second, "?" is no reference
+        ("naïve Café", ["Naïve café"], (1, 1), (1, 1)),
+        ("a b b", ["b b b c"], (0, 2 * 1.0 * 0.5 / 1.5), (0, 2 * 1.0 * 0.5 / 1.5)),
+    ],
+)
+def test_marks_are_the_published_scripts(
+    answer: str, references: list[str], first: tuple[float, float], second: tuple[float, float]
+) -> None:
+    assert marks(answer, references) == pytest.approx(first)
+    assert marks(answer, references, squad2=True) == pytest.approx(second)
+
+
+def test_a_question_without_an_answer_is_right_only_if_left_without_one() -> None:
+    assert marks("", [], squad2=True) == (1, 1)
+    assert marks("Denver", [], squad2=True) == (0, 0)
+
+
+SOME = [
+    Judged("Denver", 5.0, ("Denver",)),
+    Judged("a red car", 3.0, ("red",)),
+    Judged("nowhere", 2.0, ()),
+    Judged("Carolina", 1.0, ("Carolina Panthers", "Panthers")),
+    Judged("someone", -1.0, ()),
+    Judged("never", -2.0, ("always",)),
+]
+
+
+def test_scores_with_unanswerable_questions_are_the_second_editions() -> None:
+    scores = answer_scores(SOME, threshold=0.5)
+    assert scores.exact_match == pytest.approx(2 / 6)
+    assert scores.f1 == pytest.approx((1 + 2 / 3 + 0 + 2 / 3 + 1 + 0) / 6)
+    assert (scores.questions, scores.unanswerable) == (6, 2)
+    assert scores.exact_match_answerable == pytest.approx(1 / 4)
+    assert scores.f1_answerable == pytest.approx((1 + 2 / 3 + 2 / 3) / 4)
+    assert scores.right_unanswerable == pytest.approx(1 / 2)
+    assert scores.best_exact_match == pytest.approx(3 / 6), "nothing but the first answer, and both unanswerable ones"
+    assert scores.best_f1 == pytest.approx((2 + 1 + 2 / 3) / 6)
+    assert 2.0 < scores.best_threshold < 3.0
+    assert scores.f1_low <= scores.f1 <= scores.f1_high
+
+
+def test_the_best_threshold_is_the_best_of_all_thresholds() -> None:
+    best, threshold = best_threshold(SOME)
+    tried = {answer_scores(SOME, cut).f1 for cut in (-9.0, -1.5, -0.5, 1.5, 2.5, 4.0, 9.0)}
+    assert best == pytest.approx(max(tried))
+    assert answer_scores(SOME, threshold).f1 == pytest.approx(best)
+
+
+def test_answers_with_one_score_are_given_together_or_not_at_all() -> None:
+    alike = [Judged("right", 1.0, ("right",)), Judged("wrong", 1.0, ())]
+    best, threshold = best_threshold(alike)
+    assert best == pytest.approx(0.5)
+    assert answer_scores(alike, threshold).f1 == pytest.approx(best)
+
+
+def test_without_unanswerable_questions_every_answer_is_given_and_the_first_edition_counts() -> None:
+    scores = answer_scores([Judged("the", -5.0, ("a",)), Judged("red", -9.0, ("red car",))])
+    assert scores.exact_match == pytest.approx(0.5)
+    assert scores.f1 == pytest.approx((0 + 2 / 3) / 2)
+    assert "best_f1" not in scores.to_json()
