@@ -20,10 +20,12 @@ from heedful.interop.huggingface import choose_layout, export_model
 from heedful.interop.onnx import export_onnx
 from heedful.interop.renumber import our_order, renumbered, renumbered_tokenizer, their_roles
 from heedful.interop.tokenizers import export_tokenizer, import_tokenizer
+from heedful.interop.word2vec import write_word2vec
 from heedful.text.special import END, NEVER_WRITTEN, PAD, SPECIAL_TOKENS, START
 from heedful.trained import NOTES, TARGET_TOKENIZER, TOKENIZER, Trained, load_as_stored
 
-FORMATS = ("huggingface", "ctranslate2", "onnx")
+FORMATS = ("huggingface", "ctranslate2", "onnx", "word2vec")
+VECTORS = "vectors.txt"
 TARGET = "target"
 """The folder, within one of Hugging Face's, of the target's own tokenizer."""
 
@@ -35,7 +37,7 @@ def export(
     *,
     quantisation: Quantisation = "float32",
 ) -> Path:
-    """Write a trained model, or the one in a folder, for another library: huggingface, ctranslate2 or onnx.
+    """Write a trained model, or the one in a folder, for another library: huggingface, ctranslate2, onnx or word2vec.
 
     The tokenizer goes along. What the format cannot express is refused by name, and nothing is written. `quantisation`
     "int8" is for ctranslate2.
@@ -48,6 +50,8 @@ def export(
     with _new(Path(folder)) as aside:
         if to == "ctranslate2":
             _to_ctranslate2(trained, aside, quantisation)
+        elif to == "word2vec":  # of any model: the vectors of its tokens that are words
+            write_word2vec(aside / VECTORS, trained.words.words, trained.words.table)
         elif to == "onnx":
             export_onnx(trained.model, aside)
             _copy_tokenizers(trained, aside)

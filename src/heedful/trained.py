@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from heedful.answering.answer import Answered, Answerer, Answering, usual_answering
@@ -35,6 +37,9 @@ from heedful.inspection.confidence import Confidence
 from heedful.models.config import ModelConfig
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.words import cut_text, cut_tokens
+from heedful.vectors.sentences import Embedded, Vectors, embed_texts
+from heedful.vectors.tables import words_in_file, words_of_model
+from heedful.vectors.words import Words
 
 TOKENIZER, TARGET_TOKENIZER = "tokenizer.json", "target_tokenizer.json"
 NOTES = "task.json"
@@ -42,6 +47,7 @@ KINDS = {
     "translate": "a translator",
     "generate": "a language model",
     "encode": "an encoder",
+    "embed": "a table of word vectors",
     "fill": "a masked language model",
     "classify": "a classifier",
     "answer": "a model that answers questions",
@@ -134,6 +140,31 @@ class Trained:
             raise UsageError(f"{self.folder or 'this model'} does not say what its classes are ({NOTES})")
         return classify(self.model, self.tokenizers[0], self.notes, list(texts))
 
+    def embed(self, texts: str | Sequence[str], *, normalise: bool = False) -> Vectors:
+        """A vector for a text; a row for each of a list: the mean of what the model makes of its tokens.
+
+        `normalise`: at length 1, so that a product of two is their cosine.
+        """
+        several = [texts] if isinstance(texts, str) else list(texts)
+        found = [embedded.vector for embedded in self.embeddings(several, normalise=normalise)]
+        width: int = self.model.config.width
+        table = np.stack(found) if found else np.empty((0, width), np.float32)
+        return table[0] if isinstance(texts, str) else table
+
+    def embeddings(self, texts: Iterable[str | None], *, normalise: bool = False) -> Iterator[Embedded]:
+        """The same, one by one as a stream goes, with warnings; see `translations`."""
+        self.require_tokenizer()
+        for window in windows(texts, WINDOW if isinstance(texts, Sequence) else FIRST_WINDOW):
+            for found in embed_texts(self.model, self.tokenizers[0], window):
+                length = float(np.linalg.norm(found.vector))
+                yield replace(found, vector=found.vector / length) if normalise and length else found
+
+    @cached_property
+    def words(self) -> Words:
+        """Its tokens that are words, with their vectors: to look up what is near what."""
+        self.require_tokenizer()
+        return words_of_model(self.model, self.tokenizers[0], str(self.folder or "this model"))
+
     def answer(self, question: str, passage: str, **options: Any) -> Answered:
         """The stretch of a passage that answers a question. Options: top, threshold, stride."""
         (found,) = self.answers([(question, passage)], **options)
@@ -184,6 +215,9 @@ class Trained:
         if self.task != wanted:
             use = f"use `{self.task}`" if self.task != "encode" else f"it does not {wanted}"
             raise UsageError(f"{self.folder or 'this'} is {KINDS[self.task]}; {use}")
+        self.require_tokenizer()
+
+    def require_tokenizer(self) -> None:
         if not self.tokenizers:
             raise UsageError(f"{self.folder or 'this model'} has no {TOKENIZER}: give ids to its model instead")
 
@@ -239,8 +273,8 @@ def task_of(config: ModelConfig) -> str:
     for head, task in HEADS.items():
         if head in getattr(config, "tasks", ()):
             return task
-    if config.family == "encoder":
-        return "encode"
+    if config.family in ("encoder", "word_vectors"):
+        return "encode" if config.family == "encoder" else "embed"
     return "translate" if config.family.endswith("encoder_decoder") else "generate"
 
 
@@ -264,3 +298,8 @@ def load_as_stored(folder: str | os.PathLike[str], *, device: str | torch.device
         "notes": find_notes(path, model.config),
     }
     return Trained(model, tokenizers, path, **found)
+
+
+def load_words(path: str | os.PathLike[str]) -> Words:
+    """The word vectors in a model folder of any kind, or in a word2vec file."""
+    return words_in_file(Path(path)) if Path(path).is_file() else load_as_stored(path).words

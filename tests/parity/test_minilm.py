@@ -68,3 +68,14 @@ def test_sentences_that_mean_the_same_are_nearest(our_vectors: Tensor) -> None:
     nearness = (our_vectors @ our_vectors.T).fill_diagonal_(-1)
     partners = torch.arange(len(SENTENCES)) ^ 1  # 0 and 1, 2 and 3, …
     assert nearness.argmax(-1).tolist() == partners.tolist()
+
+
+def test_embed_gives_the_published_pipelines_vectors_and_puts_the_special_tokens_in(
+    folder: Path, our_vectors: Tensor
+) -> None:
+    found = heedful.load(folder).embed(SENTENCES, normalise=True)
+    torch.testing.assert_close(torch.from_numpy(found), our_vectors, rtol=0, atol=1e-5)
+
+
+def test_its_vocabulary_can_be_asked_for_near_words(folder: Path) -> None:
+    assert "queen" in [near.word for near in heedful.load(folder).words.similar("king", 5)]

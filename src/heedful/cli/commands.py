@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from heedful.cli.analogy import analogy
 from heedful.cli.answer import answer
 from heedful.cli.app import app
 from heedful.cli.classify import classify
 from heedful.cli.demo import demo
 from heedful.cli.doctor import doctor
+from heedful.cli.embed import embed
 from heedful.cli.evaluate import evaluate
 from heedful.cli.export import export
 from heedful.cli.fill import fill
 from heedful.cli.generate import generate
 from heedful.cli.import_ import import_
+from heedful.cli.map import map_
 from heedful.cli.plan import plan
+from heedful.cli.similar import similar
 from heedful.cli.train import train
 from heedful.cli.translate import translate
 
-for command in (demo, doctor, plan, train, evaluate, translate, generate, fill, classify, answer, export):
+asked = (translate, generate, fill, classify, answer, embed, similar, analogy)
+for command in (demo, doctor, plan, train, evaluate, *asked, export):
     app.command()(command)
+app.command("map")(map_)
 app.command("import")(import_)

@@ -10,8 +10,8 @@ import typer
 
 
 def evaluate(
-    model: Annotated[Path, typer.Argument(help="A model folder.")],
-    files: Annotated[list[Path], typer.Argument(help="Held-out text: as for training.")],
+    model: Annotated[Path, typer.Argument(help="A model folder; or a word2vec file.")],
+    files: Annotated[list[Path], typer.Argument(help="Held-out text: as for training; or sets of words.")],
     beam: Annotated[int, typer.Option(min=1, help="Texts kept in mind while translating; 1: greedy.")] = 4,
     length_penalty: Annotated[float, typer.Option(min=0.0, help="0 favours short translations, 1 is neutral.")] = 1.0,
     columns: Annotated[
@@ -26,21 +26,25 @@ def evaluate(
     """Score MODEL on FILES, as its task is scored.
 
     BLEU with its signature and interval, chrF, exact match; perplexity, bits per byte; hidden words found; accuracy
-    with its interval, F1, calibration error; exact match and F1 of answers.
+    with its interval, F1, calibration error; exact match and F1 of answers; analogies, agreement with people.
     """
+    from heedful.evaluation.words import judge_words
     from heedful.exchange import load
+    from heedful.trained import load_words
     from heedful.training.events import Events, console
     from heedful.training.machine import pick_device
     from heedful.training.tasks import evaluate as judge
 
-    trained = load(model, device=pick_device(device))
-    shown = Events(console()).stage
-    how: dict[str, Any] = {"on_bad_line": on_bad_line, "stages": shown}
-    if trained.task == "translate":
-        how |= {"beam": beam, "length_penalty": length_penalty}
-    if columns:
-        how["columns"] = tuple(name.strip() for name in columns.split(","))
-    scores = judge(trained, files, **how)
+    if model.is_file():
+        scores = judge_words(load_words(model), files, on_bad_line)
+    else:
+        trained = load(model, device=pick_device(device))
+        how: dict[str, Any] = {"on_bad_line": on_bad_line, "stages": Events(console()).stage}
+        if trained.task == "translate":
+            how |= {"beam": beam, "length_penalty": length_penalty}
+        if columns:
+            how["columns"] = tuple(name.strip() for name in columns.split(","))
+        scores = judge(trained, files, **how)
     if as_json:
         typer.echo(json.dumps(scores, indent=2))
         return
@@ -48,3 +52,13 @@ def evaluate(
     wide = max(map(len, plain))
     for name, value in plain.items():
         typer.echo(f"{name.replace('_', ' '):<{wide}}  {f'{value:.4f}' if isinstance(value, float) else value}")
+    for section, found in ((name, part) for value in scores.values() for name, part in sections(value)):
+        told = "none asked" if found["accuracy"] is None else f"{found['accuracy']:.4f} of {found['asked']:,}"
+        typer.echo(f"  {section:<28} {told}")
+
+
+def sections(value: Any) -> list[tuple[str, dict[str, Any]]]:
+    """The parts of a set of analogies, each with its own accuracy."""
+    if not isinstance(value, dict):
+        return []
+    return [(name, part) for name, part in value.items() if isinstance(part, dict) and {*part} == {"accuracy", "asked"}]

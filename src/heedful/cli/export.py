@@ -11,10 +11,10 @@ import typer
 def export(
     model: Annotated[Path, typer.Argument(help="A model folder.")],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where it goes; must not exist, or be empty.")],
-    to: Annotated[Literal["huggingface", "ctranslate2", "onnx"], typer.Option(help="For which library.")],
+    to: Annotated[Literal["huggingface", "ctranslate2", "onnx", "word2vec"], typer.Option(help="For which library.")],
     int8: Annotated[bool, typer.Option("--int8", help="Weights of 8 bits (ctranslate2).")] = False,
 ) -> None:
-    """Write MODEL for transformers, CTranslate2 or onnxruntime, with its tokenizer."""
+    """Write MODEL for transformers, CTranslate2 or onnxruntime, with its tokenizer; or the vectors of its words."""
     from heedful.exchange import export as write
 
     write(model, to, folder, quantisation="int8" if int8 else "float32")

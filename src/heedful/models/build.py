@@ -15,8 +15,9 @@ from heedful.models.encoder import Encoder
 from heedful.models.encoder_decoder import EncoderDecoder
 from heedful.models.presets import preset
 from heedful.models.recurrent import RecurrentDecoder, RecurrentEncoderDecoder
+from heedful.models.word_vectors import WordVectors
 
-Model = Encoder | Decoder | EncoderDecoder | RecurrentDecoder | RecurrentEncoderDecoder
+Model = Encoder | Decoder | EncoderDecoder | RecurrentDecoder | RecurrentEncoderDecoder | WordVectors
 
 FAMILIES: dict[str, type[nn.Module]] = {
     "encoder": Encoder,
@@ -24,6 +25,7 @@ FAMILIES: dict[str, type[nn.Module]] = {
     "encoder_decoder": EncoderDecoder,
     "recurrent_decoder": RecurrentDecoder,
     "recurrent_encoder_decoder": RecurrentEncoderDecoder,
+    "word_vectors": WordVectors,
 }
 
 
@@ -77,6 +79,7 @@ def count(design: str | ModelConfig | nn.Module, **changes: Any) -> Count:
 
 PARTS = {
     "table": "token vectors",
+    "company": "company vectors",
     "target_table": "target token vectors",
     "embedding": "positions and segments",
     "source": "source positions",

@@ -158,4 +158,12 @@ class RecurrentConfig(Config):
         return self
 
 
-ModelConfig = TransformerConfig | RecurrentConfig
+class WordVectorsConfig(Config):
+    """Word vectors, which came before them all (E2)."""
+
+    family: Literal["word_vectors"]
+    vocabulary: PositiveInt
+    width: PositiveInt = 100
+
+
+ModelConfig = TransformerConfig | RecurrentConfig | WordVectorsConfig

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from heedful.errors import UsageError, nearest
-from heedful.models.config import ModelConfig, RecurrentConfig, TransformerConfig
+from heedful.models.config import ModelConfig, RecurrentConfig, TransformerConfig, WordVectorsConfig
 
 PAPER: dict[str, Any] = {"family": "encoder_decoder", "vocabulary": 37_000}
 """Vaswani 2017, table 3: post-norm, sinusoidal, one shared table for source, target and output."""
@@ -123,5 +123,7 @@ def preset(name: str, **changes: Any) -> ModelConfig:
 
 def make_config(settings: dict[str, Any]) -> ModelConfig:
     """The configuration class that the settings' `family` calls for."""
-    recurrent = str(settings.get("family", "")).startswith("recurrent")
-    return RecurrentConfig(**settings) if recurrent else TransformerConfig(**settings)
+    family = str(settings.get("family", ""))
+    if family == "word_vectors":
+        return WordVectorsConfig(**settings)
+    return RecurrentConfig(**settings) if family.startswith("recurrent") else TransformerConfig(**settings)

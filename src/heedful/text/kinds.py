@@ -1,4 +1,4 @@
-"""The five kinds of tokenizer, each assembled from the parts of the Rust `tokenizers` library (E1).
+"""The six kinds of tokenizer, each assembled from the parts of the Rust `tokenizers` library (E1).
 
 A kind is a choice of where tokens may not cross (the pattern), how tokens are found (the model) and learnt (the
 trainer), and how text is put together again (the decoder).
@@ -33,6 +33,9 @@ WORDS = (
     r"|▁?[^\s▁\p{L}\p{M}\p{N}]|[\s▁]"
 )
 
+# For bare_words: the same words and numbers, and nothing else.
+BARE_WORDS = rf"\p{{N}}{{1,64}}(?:[.,:/]\p{{N}}{{1,64}}){{1,8}}|\p{{Han}}|{_LETTERS}(?:['’-]{_LETTERS}){{0,8}}"
+
 # GPT-2's table: the 256 printable characters that stand for bytes in a byte-level vocabulary.
 _PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 _OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
@@ -48,16 +51,19 @@ class TokenizerConfig(Config):
       its marks: a piece that opens a word carries the word's space, so no other needs "##".
     - `words`: words and signs.
     - `characters`: characters (code points).
+    - `bare_words`: words alone, without signs and spaces, which do not come back: for word vectors.
 
-    In the last four, what training never saw becomes <unk>, which decoding drops: a character in `characters` and
-    `unigram`, a word with such a character in `wordpiece`, a word in `words`. All else comes back exactly, spaces
-    too, but for "▁" (U+2581): it stands for a space in all but `characters`, and turns into one. For languages
-    written without spaces take byte_bpe, unigram or characters.
+    In all but the first, what training never saw becomes <unk>, which decoding drops: a character in `characters` and
+    `unigram`, a word with such a character in `wordpiece`, a word in the other two. All else comes back exactly, spaces
+    too (but for `bare_words`, and "▁" (U+2581): it stands for a space in all but `characters`, and turns into one).
+    For languages written without spaces take byte_bpe, unigram or characters.
     """
 
-    kind: Literal["byte_bpe", "unigram", "wordpiece", "words", "characters"] = "byte_bpe"
+    kind: Literal["byte_bpe", "unigram", "wordpiece", "words", "characters", "bare_words"] = "byte_bpe"
     vocabulary: PositiveInt
     """The size wished for, special tokens included; little text gives fewer."""
+    min_count: PositiveInt = 1
+    """Words that occur less often stay unknown (words and bare_words)."""
     lowercase: bool = False
     normalise: Literal["none", "nfc", "nfkc"] = "none"
     """Unicode normalisation; what it and `lowercase` change does not come back."""
@@ -85,7 +91,7 @@ def learn(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
 def recognise(described: dict[str, Any], size: int) -> TokenizerConfig:
     """The settings that a tokenizer of `size` tokens, as it is written down, was learnt with."""
     splitter = (described["pre_tokenizer"] or {}).get("type")
-    whole = "characters" if splitter == "FixedLength" else "words"
+    whole = {"FixedLength": "characters", "Split": "bare_words"}.get(splitter or "", "words")
     kinds = {"BPE": "byte_bpe", "Unigram": "unigram", "WordPiece": "wordpiece", "WordLevel": whole}
     steps = {step["type"] for step in (described["normalizer"] or {}).get("normalizers", ())}
     form = next((name for name in ("NFC", "NFKC") if name in steps), "none").lower()
@@ -112,8 +118,10 @@ def _untrained(config: TokenizerConfig) -> tuple[Tokenizer, Any]:
             # hash table (huggingface/tokenizers#1794).
             greedy = trainers.WordPieceTrainer(min_frequency=2, continuing_subword_prefix="", **wishes)
             return _of_words(models.WordPiece(unk_token=unknown), WORDS, config), greedy
-        case "words":
-            return _of_words(models.WordLevel(unk_token=unknown), WORDS, config), trainers.WordLevelTrainer(**wishes)
+        case "words" | "bare_words":
+            often = trainers.WordLevelTrainer(min_frequency=config.min_count, **wishes)
+            whole = models.WordLevel(unk_token=unknown)
+            return (_of_words(whole, WORDS, config) if config.kind == "words" else _bare(whole, config)), often
         case "characters":
             return _of_characters(models.WordLevel(unk_token=unknown), config), trainers.WordLevelTrainer(**wishes)
 
@@ -154,6 +162,13 @@ def _of_words(model: models.Model, pattern: str, config: TokenizerConfig) -> Tok
     mark = pre_tokenizers.Metaspace(prepend_scheme="never", split=False)
     rust.pre_tokenizer = pre_tokenizers.Sequence([mark, pre_tokenizers.Split(Regex(pattern), "isolated")])
     rust.decoder = decoders.Metaspace(prepend_scheme="always")
+    return rust
+
+
+def _bare(model: models.Model, config: TokenizerConfig) -> Tokenizer:
+    rust = Tokenizer(model)
+    rust.normalizer = _normalizer(config)
+    rust.pre_tokenizer = pre_tokenizers.Split(Regex(BARE_WORDS), "removed", invert=True)
     return rust
 
 

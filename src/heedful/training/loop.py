@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from heedful.data.batches import Batches
+from heedful.errors import UsageError
 from heedful.layers.attention import cudnn_attention
 from heedful.models.transformer import Transformer
 from heedful.objectives.objective import Compiled, Objective
@@ -68,6 +69,8 @@ class Trainer:
         events: Events,
         world: World = ALONE,
     ) -> None:
+        if recipe.optimizer == "rows" and world.size > 1:
+            raise UsageError("word vectors are trained by one process: leave torchrun out")
         if device.type == "cpu":
             keep_freed_memory()
         self.model, self.batches, self.recipe, self.world = model.to(device), batches, recipe, world

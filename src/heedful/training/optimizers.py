@@ -12,11 +12,12 @@ from heedful.layers.block import Stack
 from heedful.training.layers import learning_rates
 from heedful.training.muon import Muon
 from heedful.training.recipe import TrainingRecipe
+from heedful.training.rows import RowAdaGrad
 from heedful.training.sharding import placed, whole
 
 
 class Optimizer:
-    """AdamW for everything, or Muon for the matrices of the blocks and AdamW for the rest.
+    """AdamW for everything; or Muon for the matrices of the blocks and AdamW for the rest; or AdaGrad by rows.
 
     Weight decay falls on matrices only: norms and biases have no scale to shrink (Loshchilov & Hutter 2019). Lower
     layers may learn more slowly (`layer_decay`) or not at all (`freeze`): see `layers`.
@@ -27,6 +28,11 @@ class Optimizer:
         self.factor = 1.0
         rates = learning_rates(model, recipe)
         self.named = named = {name: weight for name, weight in model.named_parameters() if name in rates}
+        self.parts: list[torch.optim.Optimizer]
+        if recipe.optimizer == "rows":
+            groups_of_rows = [{"params": [weight], "share": rates[name]} for name, weight in named.items()]
+            self.parts = [RowAdaGrad(groups_of_rows, lr=recipe.learning_rate)]
+            return
         muon = set(_block_matrices(model)) & set(named) if recipe.optimizer == "muon" else set()
         groups: dict[tuple[bool, float, bool], list[Tensor]] = {}
         for name, weight in named.items():
@@ -41,7 +47,7 @@ class Optimizer:
                 if is_muon == by_muon
             ]
 
-        self.parts: list[torch.optim.Optimizer] = [
+        self.parts = [
             torch.optim.AdamW(parameters(False), lr=recipe.learning_rate, betas=recipe.betas, eps=1e-9, fused=True)
         ]
         if muon:
@@ -107,6 +113,9 @@ def _block_matrices(model: nn.Module) -> Iterator[str]:
 def clip(model: nn.Module, limit: float) -> Tensor:
     """Scale the whole gradient down to length `limit` if it is longer; gives the length it had."""
     gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
-    length = whole(nn.utils.get_total_norm(gradients))
+    parts = [gradient._values() if gradient.is_sparse else gradient for gradient in gradients]
+    length = whole(nn.utils.get_total_norm(parts))
+    if not limit and len(parts) and any(gradient.is_sparse for gradient in gradients):
+        return length
     nn.utils.clip_grads_with_norm_(model.parameters(), limit or float("inf"), length)
     return length

@@ -11,14 +11,12 @@ from torch import nn
 
 from heedful.data.checkup import check, command_for_more, remarks
 from heedful.data.prepare import Prepared
-from heedful.data.report import CorpusKind
 from heedful.data.report import Report as Checked
 from heedful.errors import UsageError
 from heedful.models.build import build
 from heedful.models.config import ModelConfig
 from heedful.text.tokenizer import Tokenizer
 from heedful.trained import Trained
-from heedful.training.begun import FILES
 from heedful.training.choose import Situation
 from heedful.training.events import Events
 from heedful.training.machine import matmul_flops, pick_device
@@ -74,9 +72,9 @@ def get_ready(settings: dict[str, Any], wish: Wishes, events: Events) -> Ready:
     data_settings = settings["data"]
     if start:
         limit_lengths(data_settings, start)
-    found = survey(data_settings, task.kind, events)
+    found = survey(data_settings, task, events)
     data_settings.setdefault("held_out", task.held_out(found.characters))
-    text = settings.setdefault("tokenizer", {})
+    text = settings["tokenizer"] = {**task.tokenizer(found.characters), **settings.get("tokenizer", {})}
     text.setdefault("vocabulary", task.vocabulary(found.characters))
     if start:
         settings["tokenizer"] = vocabulary_of(start, text)
@@ -157,12 +155,13 @@ def most_steps(recipe: Recipe, task: Task, situation: Situation, data: Prepared,
     return task.most_epochs(situation) * epoch // recipe.training.accumulate
 
 
-def survey(data: dict[str, Any], kind: CorpusKind, events: Events) -> Checked:
+def survey(data: dict[str, Any], task: Task, events: Events) -> Checked:
     """Count and examine the text, in one pass, and the files it will be judged on."""
-    files, valid, test = ([Path(file) for file in data.get(name, ())] for name in ("train", "valid", "test"))
+    files = [Path(file) for file in data["train"]]
+    apart = [Path(file) for name in task.kept_apart for file in data.get(name, ())]
     on_bad_line = data.get("on_bad_line", "fail")
-    given = {"held_out": [*valid, *test], "columns": data.get("columns", ()), "on_bad_line": on_bad_line}
-    return check(files, kind, **given, stages=events.stage)
+    given = {"held_out": apart, "columns": data.get("columns", ()), "on_bad_line": on_bad_line}
+    return check(files, task.kind, **given, stages=events.stage)
 
 
 def prepare(recipe: Recipe, found: Checked, events: Events, tokenizers: tuple[Tokenizer, ...]) -> Prepared:
@@ -175,14 +174,15 @@ def prepare(recipe: Recipe, found: Checked, events: Events, tokenizers: tuple[To
     for remark in said:
         events.emit("note", text=str(remark))
     if said:
-        train, valid, test = ([Path(file) for file in getattr(recipe.data, name)] for name in FILES)
-        events.emit("note", text=f"{command_for_more(found, train, [*valid, *test], recipe.data.columns)} shows all")
+        train = [Path(file) for file in recipe.data.train]
+        apart = [Path(file) for name in task.kept_apart for file in getattr(recipe.data, name)]
+        events.emit("note", text=f"{command_for_more(found, train, apart, recipe.data.columns)} shows all")
     return replace(prepared, remarks=said)
 
 
 def prepare_again(recipe: Recipe, tokenizers: tuple[Tokenizer, ...], events: Events) -> Prepared:
     """The same text as before, by the same tokenizers."""
-    return prepare(recipe, survey(recipe.data.model_dump(), find(recipe.task).kind, events), events, tokenizers)
+    return prepare(recipe, survey(recipe.data.model_dump(), find(recipe.task), events), events, tokenizers)
 
 
 def announce(ready: Ready, folder: Path) -> list[str]:

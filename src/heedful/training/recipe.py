@@ -22,7 +22,7 @@ from pydantic import (
 
 from heedful.config import Config, explain
 from heedful.errors import UsageError, nearest
-from heedful.models.config import ModelConfig, RecurrentConfig, TransformerConfig
+from heedful.models.config import ModelConfig, RecurrentConfig, TransformerConfig, WordVectorsConfig
 from heedful.models.presets import make_config
 from heedful.text.tokenizer import TokenizerConfig
 from heedful.training.schedules import ScheduleName
@@ -76,7 +76,14 @@ class TrainingRecipe(Config):
     """Share of the tokens that are to be found again (fill)."""
     whole_words: bool = False
     """Hide all pieces of a word or none (fill)."""
-    optimizer: Literal["adamw", "muon"] = "adamw"
+    window: PositiveInt = 5
+    """Words on each side that a word may predict, at most (word vectors)."""
+    negatives: PositiveInt = 5
+    """Words drawn against each that is predicted (word vectors)."""
+    subsample: float = Field(default=1e-3, ge=0.0)
+    """Words with a larger share of the text than this are passed over now and then; 0: never (word vectors)."""
+    optimizer: Literal["adamw", "muon", "rows"] = "adamw"
+    """rows: AdaGrad with a rate for each row, for tables of word vectors."""
     learning_rate: PositiveFloat = 1e-3
     betas: tuple[float, float] = (0.9, 0.98)
     weight_decay: float = Field(default=0.01, ge=0.0)
@@ -151,6 +158,8 @@ class Recipe(Config):
         if self.data.next_sentence and self.task != "fill":
             raise ValueError(f"data.next_sentence (--next-sentence) is for fill, not {self.task}")
         self.model_config_for(vocabulary=8)
+        if (self.model["family"] == "word_vectors") != (self.training.optimizer == "rows"):
+            raise ValueError("optimizer 'rows' is for tables of word vectors, and they are for no other")
         return self
 
     def model_config_for(self, vocabulary: int, target_vocabulary: int | None = None) -> ModelConfig:
@@ -180,7 +189,7 @@ def make_recipe(settings: dict[str, Any]) -> Recipe:
 SECTIONS: dict[str, tuple[type[Config], ...]] = {
     "data": (DataRecipe,),
     "tokenizer": (TextRecipe,),
-    "model": (TransformerConfig, RecurrentConfig),
+    "model": (TransformerConfig, RecurrentConfig, WordVectorsConfig),
     "training": (TrainingRecipe,),
 }
 

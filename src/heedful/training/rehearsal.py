@@ -90,7 +90,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func._overloadpacket in flop_registry:
             self.flops += flop_registry[func._overloadpacket](*args, **(kwargs or {}), out_val=result)
         for value in tree_leaves(result):
-            if isinstance(value, Tensor):
+            if isinstance(value, Tensor) and not value.is_sparse:  # whose parts have been entered one by one
                 self._enter(value.untyped_storage())
         return result
 

@@ -63,7 +63,7 @@ def vocabulary_of(start: Trained, asked: dict[str, Any]) -> dict[str, Any]:
     """The tokenizer's settings: the model's own, for its ids mean nothing else. To ask for others is an error."""
     own = {**start.tokenizers[0].config.model_dump(), "joint": len(start.tokenizers) == 1}
     for name, value in asked.items():
-        if name != "vocabulary" and value != own.get(name, value):
+        if name not in ("vocabulary", "min_count") and value != own.get(name, value):
             raise UsageError(f"the vocabulary comes from {start.folder}: tokenizer.{name} is {own[name]}, not {value}")
     return {**asked, **own}
 

@@ -32,6 +32,7 @@ TASKS = {
     "fill": Door("running text"),
     "classify": Door("a table of texts and labels"),
     "answer": Door("questions about passages: SQuAD .json, .jsonl, .csv"),
+    "embed": Door("running text, for word vectors"),
 }
 
 

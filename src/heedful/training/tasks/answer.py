@@ -94,7 +94,7 @@ class Answer(Task):
 
     def adapted(self, body: ModelConfig) -> dict[str, Any]:
         """Questions are few: some dropout is needed."""
-        return {"dropout": max(0.1, body.dropout)}
+        return {"dropout": max(0.1, getattr(body, "dropout", 0.0))}
 
     def implied(self, settings: dict[str, Any], data: Prepared) -> dict[str, Any]:
         return {"max_length": settings["data"].get("max_length", USUAL_WINDOW)}

@@ -106,7 +106,7 @@ class Classify(Task):
     def adapted(self, body: ModelConfig) -> dict[str, Any]:
         """A language model has read all only at the end; of an encoder's tokens all have, and their mean is as good a
         summary as the first, unless that one was trained to be it. Labels are few: some dropout is needed."""
-        dropout = {"dropout": max(0.1, body.dropout)}
+        dropout = {"dropout": max(0.1, getattr(body, "dropout", 0.0))}
         if body.family == "decoder":
             return {"pooling": "last", **dropout}
         return {**dropout, "pooling": "first" if "next_sentence" in getattr(body, "tasks", ()) else "mean"}

@@ -51,6 +51,8 @@ class Task(ABC):
     name: ClassVar[str]
     kind: ClassVar[CorpusKind]
     """How the doctor reads its files."""
+    kept_apart: ClassVar[tuple[str, ...]] = ("valid", "test")
+    """Files of the same kind, of which nothing should be among what is trained on."""
     verb: ClassVar[str]
     """A model that …"""
     note: ClassVar[str]
@@ -86,6 +88,10 @@ class Task(ABC):
     @abstractmethod
     def vocabulary(self, characters: int) -> int:
         """Grows slowly with the text: common words whole, rare ones in pieces."""
+
+    def tokenizer(self, characters: int) -> dict[str, Any]:
+        """What else is chosen about the tokenizer, unless it is said."""
+        return {}
 
     @abstractmethod
     def model(self, situation: Situation) -> dict[str, Any]:

@@ -1,0 +1,136 @@
+"""Vectors in the format of word2vec, text and binary: what most tables of word vectors in the world come as.
+
+    2 3                      two words, three numbers each
+    king 0.1 -0.2 0.3        text; or binary: "king ", then the numbers as 32-bit floats, then perhaps a line break
+
+Files are read as strangers' files: nothing is set aside on the word of a header, and the file may be gzipped.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator, Sequence
+from io import BufferedReader, RawIOBase
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from heedful.errors import CheckpointError, HeedfulError
+
+Table = npt.NDArray[np.float32]
+LONGEST_WORD = 1 << 12
+WIDEST = 1 << 16
+MOST_BYTES = 16 << 30
+BLOCK = 4096
+"""Rows that memory is set aside for at a time."""
+
+
+def read_word2vec(path: Path) -> tuple[list[str], Table]:
+    """The words and their vectors, from a text or binary file, plain or .gz."""
+    if not path.is_file():
+        raise CheckpointError(f"{path} is not a file" if path.exists() else f"{path} does not exist")
+    try:
+        with _opened(path) as stream:
+            count, width = _header(path, stream)
+            rows = _text_rows if _is_text(stream, width) else _binary_rows
+            return _collected(path, rows(path, stream, count, width), count, width)
+    except (OSError, EOFError, zlib.error) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from None
+
+
+def write_word2vec(path: Path, words: Sequence[str], table: Table, *, binary: bool = False) -> Path:
+    """A file that appears whole or not at all; blanks within words become underscores, as is the custom."""
+    aside = path.with_name(f"{path.name}.tmp")
+    try:
+        with aside.open("wb") as stream:
+            stream.write(f"{len(words)} {table.shape[1]}\n".encode())
+            for word, row in zip(words, table.astype("<f4"), strict=True):
+                stream.write("_".join(word.split()).encode() + b" ")
+                stream.write(row.tobytes() if binary else " ".join(f"{value:.6g}" for value in row.tolist()).encode())
+                stream.write(b"\n")
+        aside.replace(path)
+    except OSError as error:
+        raise HeedfulError(f"{path} cannot be written: {error.strerror}") from None
+    finally:
+        aside.unlink(missing_ok=True)
+    return path
+
+
+def _opened(path: Path) -> BufferedReader:
+    with path.open("rb") as start:
+        packed = start.read(2) == b"\x1f\x8b"
+    opener = gzip.open if packed else open
+    return BufferedReader(cast("RawIOBase", opener(path, "rb")), 1 << 20)
+
+
+def _header(path: Path, stream: BufferedReader) -> tuple[int, int]:
+    fields = stream.readline(100).split()
+    if len(fields) != 2 or not all(field.isdigit() for field in fields):
+        raise CheckpointError(
+            f"{path} is neither a model folder nor a word2vec file: its first line must be two numbers, words and width"
+        )
+    count, width = int(fields[0]), int(fields[1])
+    if not count or not 0 < width <= WIDEST:
+        raise CheckpointError(f"{path} promises {count:,} words of {width:,} numbers: that is no table")
+    if 4 * count * width > MOST_BYTES:
+        raise CheckpointError(f"{path} promises {4 * count * width >> 30:,} GiB of numbers: more than will be read")
+    return count, width
+
+
+def _is_text(stream: BufferedReader, width: int) -> bool:
+    """Whether the first row spells its numbers."""
+    first = stream.peek(1 << 16)[: 1 << 16].partition(b"\n")[0].split()
+    try:
+        return len(first) > width and all(np.isfinite(float(field)) for field in first[-width:])
+    except ValueError:
+        return False
+
+
+def _text_rows(path: Path, stream: BufferedReader, count: int, width: int) -> Iterator[tuple[bytes, Table]]:
+    longest = LONGEST_WORD + 64 * width
+    for number in range(count):
+        line = stream.readline(longest)
+        if not line.strip():
+            return
+        fields = line.split()
+        try:
+            row = np.array([float(field) for field in fields[-width:]], np.float32)
+        except ValueError:
+            row = np.empty(0, np.float32)
+        if len(fields) <= width or len(row) != width:
+            raise CheckpointError(f"{path}:{number + 2}: not a word and {width} numbers")
+        yield b" ".join(fields[:-width]), row
+
+
+def _binary_rows(path: Path, stream: BufferedReader, count: int, width: int) -> Iterator[tuple[bytes, Table]]:
+    for _ in range(count):
+        word = bytearray()
+        while (character := stream.read(1)) not in (b" ", b""):
+            if character != b"\n" or word:  # some writers break the line after a vector
+                word += character
+            if len(word) > LONGEST_WORD:
+                raise CheckpointError(f"{path}: no word ends within {LONGEST_WORD} bytes: not a word2vec file")
+        numbers = stream.read(4 * width)
+        if not character or len(numbers) < 4 * width:
+            return
+        yield bytes(word), np.frombuffer(numbers, "<f4")
+
+
+def _collected(path: Path, rows: Iterator[tuple[bytes, Table]], count: int, width: int) -> tuple[list[str], Table]:
+    words: list[str] = []
+    blocks: list[Table] = []
+    for word, row in rows:
+        if len(words) % BLOCK == 0:
+            blocks.append(np.empty((min(BLOCK, count - len(words)), width), np.float32))
+        blocks[-1][len(words) % BLOCK] = row
+        words.append(word.decode("utf-8", errors="replace"))
+    if len(words) < count:
+        raise CheckpointError(f"{path} is cut off: it promises {count:,} words and holds {len(words):,}")
+    table = np.concatenate(blocks)
+    if not np.isfinite(table).all():
+        bad = int(np.flatnonzero(~np.isfinite(table).all(axis=1))[0])
+        raise CheckpointError(f"{path}: the vector of '{words[bad]}' holds what is no number")
+    return words, table

@@ -1,0 +1,48 @@
+"""Tell a word's neighbours from words drawn at random: the loss of word vectors (E2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from heedful.data.windows import WindowBatch
+from heedful.shapes import Bool, Float
+
+
+@dataclass(frozen=True)
+class SkipGram:
+    """−Σ_(w,c) [ log σ(u_c · v_w) + Σ_k E_r log σ(−u_r · v_w) ]        Mikolov 2013, eq. 4 · E2
+
+    Each word w of the text predicts each word c within its reach, against k words r drawn for every such pair. Here
+    the words of a row share what is drawn (Ji 2016), each drawn word counting for less: the sum is the same on
+    average, and both scores become matrix products instead of dot products by the million.
+    """
+
+    negatives: int = 5
+
+    def tokens(self, batch: WindowBatch) -> int:
+        """Words of text read: those left out by sub-sampling count, as everywhere where words per second are told."""
+        return batch.read
+
+    def loss(self, model: Any, batch: WindowBatch) -> Float[Tensor, ""]:
+        near = neighbours(batch).float()
+        weight = near.sum(1, keepdim=True) * (self.negatives / batch.drawn.shape[1])
+        v = model.table(batch.words)  # rows words width
+        u = model.company(torch.cat([batch.around, batch.drawn], dim=1))
+        told, refused = (u @ v.mT).split([batch.around.shape[1], batch.drawn.shape[1]], dim=1)
+        return -((logsigmoid(told) * near).sum() + (logsigmoid(-refused) * weight).sum())
+
+
+def neighbours(batch: WindowBatch) -> Bool[Tensor, "rows around words"]:
+    """Which of the words around a row are neighbours of which word in it: within its reach, in its document, not
+    itself."""
+    words = batch.words.shape[1]
+    edge = (batch.around.shape[1] - words) // 2
+    place = torch.arange(words, device=batch.words.device)
+    distance = (torch.arange(words + 2 * edge, device=place.device)[:, None] - edge - place).abs()
+    within = (distance <= batch.reach[:, None]) & (distance > 0)
+    return within & (batch.documents[:, :, None] == batch.documents[:, None, edge : edge + words])

@@ -1,0 +1,58 @@
+"""The loss of word vectors is the sum over pairs that the paper writes, only faster."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch.nn.functional import logsigmoid
+
+import heedful
+from heedful.data.store import Sequences
+from heedful.data.windows import WindowBatch, WindowBatches, count_words
+from heedful.models.config import WordVectorsConfig
+from heedful.objectives.objective import Objective
+from heedful.objectives.skip_gram import SkipGram, neighbours
+
+TEXT = np.random.default_rng(0).integers(6, 40, 150).tolist()
+
+
+def made() -> tuple[torch.nn.Module, WindowBatch]:
+    text = Sequences.of([TEXT])
+    batches = WindowBatches(text, count_words(text, 60), words=1000, window=4, subsample=0.0, seed=1)
+    model = heedful.build(WordVectorsConfig(family="word_vectors", vocabulary=60, width=8))
+    torch.nn.init.normal_(model.table.weight)
+    torch.nn.init.normal_(model.company.weight)
+    return model, batches.batch(0, batches.plan(0)[0])
+
+
+def test_the_loss_is_the_sum_over_all_pairs_and_over_what_is_drawn_against_each() -> None:
+    model, batch = made()
+    v, u = model.table.weight, model.company.weight
+    expected = torch.zeros(())
+    for row, other, place in neighbours(batch).nonzero().tolist():
+        w = v[batch.words[row, place]]
+        expected -= logsigmoid(u[batch.around[row, other]] @ w)
+        share = 5 / batch.drawn.shape[1]  # five words against each pair, spread over all that the row has drawn
+        expected -= share * logsigmoid(-(u[batch.drawn[row]] @ w)).sum()
+    torch.testing.assert_close(SkipGram(5).loss(model, batch), expected, rtol=1e-4, atol=1e-3)
+
+
+def test_only_the_rows_of_words_in_the_batch_get_a_gradient() -> None:
+    model, batch = made()
+    SkipGram(5).loss(model, batch).backward()
+    assert model.table.weight.grad.is_sparse
+    moved = model.table.weight.grad.to_dense().abs().sum(1) > 0
+    assert set(moved.nonzero()[:, 0].tolist()) == set(TEXT)
+
+
+def test_it_is_an_objective_like_any_other_and_counts_words_read() -> None:
+    _, batch = made()
+    assert isinstance(SkipGram(), Objective)
+    assert SkipGram().tokens(batch) == len(TEXT)
+
+
+def test_a_stretch_without_a_word_costs_nothing_and_is_finite() -> None:
+    text = Sequences.of([[1] * 50, TEXT])
+    batches = WindowBatches(text, count_words(text, 60), words=50, window=4, subsample=0.0, seed=1, shuffle=False)
+    model, _ = made()
+    assert SkipGram().loss(model, batches.batch(0, batches.plan(0)[0])).item() == 0
