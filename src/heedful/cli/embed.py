@@ -33,7 +33,7 @@ def embed(
 ) -> None:
     """Give each TEXT a vector, the mean of what MODEL makes of its tokens; with --compare say how alike texts are."""
     from heedful.errors import UsageError
-    from heedful.trained import load
+    from heedful.exchange import load
     from heedful.training.machine import pick_device
 
     if text and input_ is not None:
