@@ -24,7 +24,9 @@ DESIGNS: dict[str, ModelConfig] = {
     "recurrent_decoder": RecurrentConfig(family="recurrent_decoder", **{**RECURRENT, "width": 64}),
     "recurrent_encoder_decoder": RecurrentConfig(family="recurrent_encoder_decoder", **RECURRENT),
 }
-every_family = pytest.mark.parametrize("family", FAMILIES)
+TABLES = {"word_vectors"}
+"""Families that read no text, and are tested by themselves."""
+every_family = pytest.mark.parametrize("family", sorted({*FAMILIES} - TABLES))
 
 
 @every_family
@@ -176,7 +178,7 @@ def greedy(model: Any, state: State, token: Tensor, steps: int) -> Tensor:
     return torch.stack(chosen, dim=1)
 
 
-@pytest.mark.parametrize("family", sorted({*FAMILIES} - {"encoder"}))
+@pytest.mark.parametrize("family", sorted({*FAMILIES} - TABLES - {"encoder"}))
 @torch.no_grad()
 def test_one_greedy_search_serves_every_family_that_writes(family: str) -> None:
     model = build(DESIGNS[family], vocabulary=50).eval()

@@ -16,7 +16,7 @@ from heedful.training.tasks import TASKS, find
 LAPTOP = Situation(recurrent=False, tokens=900_000, seconds=600.0, flops=2e11, gpu=False)
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", sorted({*TASKS} - {"embed"}))  # whose vectors have one size
 @pytest.mark.parametrize("gpu", [False, True])
 def test_more_text_or_more_time_never_gives_a_smaller_model(name: str, gpu: bool) -> None:
     task = find(name)
