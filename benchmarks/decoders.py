@@ -91,7 +91,7 @@ def by_engine(quantisation: str) -> Callable[[Cell, Path, str], Decode]:
     def make(cell: Cell, folder: Path, device: str) -> Decode:
         from heedful.generation.ctranslate2 import CTranslate2
 
-        engine, texts = CTranslate2(folder / quantisation, names(cell), cell.model().config), cell.texts()
+        engine, texts = CTranslate2(folder / quantisation, names(cell), cell.model().config, quantisation), cell.texts()
         options: dict[str, Any] = {"beam": cell.beam}
         if cell.family == "pairs":
             options |= {"at_most": [cell.wrote] * cell.rows, "tokens": 10**9, "each_token": False}

@@ -50,7 +50,7 @@ def ctranslate2_engine(
                 continue  # nothing can be written here
         if record["problem"]:
             raise HeedfulError(f"{place}: {record['problem']}; torch is used instead")
-        return CTranslate2(place, vocabularies, model.config)
+        return CTranslate2(place, vocabularies, model.config, quantisation)
     raise HeedfulError("nowhere to write the converted model: neither its folder nor the cache; torch is used instead")
 
 
@@ -86,7 +86,7 @@ def _convert(
     try:
         aside.mkdir(parents=True)
         export_ctranslate2(model, aside, vocabularies, quantisation=quantisation, never=NEVER_WRITTEN)
-        problem = difference(model, CTranslate2(aside, vocabularies, model.config), quantisation)
+        problem = difference(model, CTranslate2(aside, vocabularies, model.config, quantisation), quantisation)
         record = {"weights": digest, "ctranslate2": library().__version__, "sample": TEXTS, "problem": problem}
         (aside / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
         rmtree(place, ignore_errors=True)

@@ -18,7 +18,7 @@ from heedful.generation.ledger import Hypothesis
 from heedful.generation.rules import FREE, Rules
 from heedful.generation.sampling import Draw
 from heedful.generation.translate import batches, length_limit
-from heedful.interop.ctranslate2 import library, named, obstacle, position_rows
+from heedful.interop.ctranslate2 import Quantisation, library, named, obstacle, position_rows
 from heedful.layers.taps import Tapped
 from heedful.models.config import TransformerConfig
 from heedful.text.special import END
@@ -81,8 +81,14 @@ class Found(NamedTuple):
 class CTranslate2:
     """A converted model, ready to search. `names` are its vocabularies: source and target, or one for both."""
 
-    def __init__(self, folder: Path, names: Sequence[Sequence[str]], config: TransformerConfig) -> None:
-        self.folder, self.config = folder, config
+    def __init__(
+        self,
+        folder: Path,
+        names: Sequence[Sequence[str]],
+        config: TransformerConfig,
+        quantisation: Quantisation = "float32",
+    ) -> None:
+        self.folder, self.config, self.quantisation = folder, config, quantisation
         self.source = named(names[0], config.vocabulary)
         self.target = named(names[-1], config.target_vocabulary or config.vocabulary)
         self.ids = {name: token for token, name in enumerate(self.target)}
@@ -112,8 +118,8 @@ class CTranslate2:
         lengths = [len(source) for source in sources]
         reach = position_rows(self.config) or math.inf
         limits = [int(min(limit, reach)) for limit in at_most or length_limit(torch.tensor(lengths) + 1).tolist()]
-        chunks = list(batches(lengths, tokens // beam))
-        engine = self._engine("Translator", len(sources), len(chunks))
+        chunks = shared_out(list(batches(lengths, tokens // beam)))
+        engine = self._engine("Translator", len(chunks))
         options: dict[str, Any] = {"beam_size": beam, "num_hypotheses": n_best, "length_penalty": length_penalty}
         options |= {"min_decoding_length": rules.min_length, "max_input_length": 0}
         options |= {"return_scores": True, "return_end_token": True, "asynchronous": True}
@@ -155,7 +161,8 @@ class CTranslate2:
         """
         begun = [list(prompt) or [END] for prompt in prompts]
         alike = [[i for i, prompt in enumerate(begun) if len(prompt) == n] for n in sorted({*map(len, begun)})]
-        engine = self._engine("Generator", len(prompts), max(1, len(alike)))
+        alike = shared_out(alike)
+        engine = self._engine("Generator", len(alike))
         options: dict[str, Any] = {"beam_size": beam, "num_hypotheses": n_best, "length_penalty": length_penalty}
         options |= {"min_length": rules.min_length, "max_length": limit, "include_prompt_in_result": False}
         options |= {"return_scores": True, "return_end_token": True, "asynchronous": True}
@@ -169,18 +176,18 @@ class CTranslate2:
 
     def generate_tokens(self, prompt: Ids, *, limit: int) -> Iterator[int]:
         """The likeliest token after a prompt, then the next, each as soon as it is chosen."""
-        engine = self._engine("Generator", 1, 1)
+        engine = self._engine("Generator", 1)
         (spelt,) = self._spelt([list(prompt) or [END]])
         for step in engine.generate_tokens(spelt, max_length=limit):
             if step.token_id == END:
                 return
             yield step.token_id
 
-    def _engine(self, kind: str, texts: int, batches: int) -> Any:
-        """Several batches: a worker for each thread. One batch: all threads on it, unless it is too small to share."""
+    def _engine(self, kind: str, batches: int) -> Any:
+        """A worker of one thread for each batch; to a single text of a wide model in float32 go all threads."""
         threads = torch.get_num_threads()
-        workers = min(batches, threads)
-        share = threads // workers if self.config.width >= WIDE or texts > workers else 1
+        workers = max(1, min(batches, threads))
+        share = threads // workers if self.config.width >= WIDE and self.quantisation == "float32" else 1
         key = (kind, workers, share)
         if key not in self._running:
             make = getattr(library(), kind)
@@ -215,3 +222,13 @@ class CTranslate2:
         steps = iter(one.log_probs for one in scored)
         told = [[text.told(length_penalty, next(steps)) for text in texts] for texts in found]
         return [sorted(texts, key=lambda text: -text.score) for texts in told]
+
+
+def shared_out(batches: list[list[int]]) -> list[list[int]]:
+    """As many batches as there are threads, if they are fewer: two small ones, a thread each, take half as long as a
+    large one that two threads work on together."""
+    threads = torch.get_num_threads()
+    if not batches or len(batches) >= threads:
+        return batches
+    parts = -(-threads // len(batches))
+    return [batch[first::parts] for batch in batches for first in range(min(parts, len(batch)))]
