@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -119,30 +120,30 @@ class CTranslate2:
         reach = position_rows(self.config) or math.inf
         limits = [int(min(limit, reach)) for limit in at_most or length_limit(torch.tensor(lengths) + 1).tolist()]
         chunks = shared_out(list(batches(lengths, tokens // beam)))
-        engine = self._engine("Translator", len(chunks))
         options: dict[str, Any] = {"beam_size": beam, "num_hypotheses": n_best, "length_penalty": length_penalty}
         options |= {"min_decoding_length": rules.min_length, "max_input_length": 0}
         options |= {"return_scores": True, "return_end_token": True, "asynchronous": True}
         found: dict[int, list[Found]] = {}
 
-        def ask(rows: list[int]) -> list[Any]:
+        def ask(engine: Any, rows: list[int]) -> list[Any]:
             texts = [[self.source[token] for token in sources[i]] for i in rows]
             forced = None if prefixes is None else self._spelt([prefixes[i] for i in rows])
             limit = max(limits[i] for i in rows)
             waiting: list[Any] = engine.translate_batch(texts, forced, max_decoding_length=limit, **options)
             return waiting
 
-        asked = [(rows, ask(rows)) for rows in chunks]  # its workers begin at once
-        for rows, waiting in asked:
-            for i, one in zip(rows, waiting, strict=True):
-                answer = one.result()
-                if any(len(text) > limits[i] for text in answer.hypotheses):  # it was given a longer neighbour's limit
-                    answer = ask([i])[0].result()
-                found[i] = self._read(answer.hypotheses, answer.scores)
-            progress(len(rows))
-        texts = [found[i] for i in range(len(sources))]
-        if each_token or prefixes is not None:
-            return self._with_tokens(engine, sources, texts, length_penalty, tokens)
+        with self._engine("Translator", len(chunks)) as engine:
+            asked = [(rows, ask(engine, rows)) for rows in chunks]  # its workers begin at once
+            for rows, waiting in asked:
+                for i, one in zip(rows, waiting, strict=True):
+                    answer = one.result()
+                    if any(len(text) > limits[i] for text in answer.hypotheses):  # it had a longer neighbour's limit
+                        answer = ask(engine, [i])[0].result()
+                    found[i] = self._read(answer.hypotheses, answer.scores)
+                progress(len(rows))
+            texts = [found[i] for i in range(len(sources))]
+            if each_token or prefixes is not None:
+                return self._with_tokens(engine, sources, texts, length_penalty, tokens)
         return [[text.scored(length_penalty) for text in each] for each in texts]
 
     def generate_ids(
@@ -162,29 +163,33 @@ class CTranslate2:
         begun = [list(prompt) or [END] for prompt in prompts]
         alike = [[i for i, prompt in enumerate(begun) if len(prompt) == n] for n in sorted({*map(len, begun)})]
         alike = shared_out(alike)
-        engine = self._engine("Generator", len(alike))
         options: dict[str, Any] = {"beam_size": beam, "num_hypotheses": n_best, "length_penalty": length_penalty}
         options |= {"min_length": rules.min_length, "max_length": limit, "include_prompt_in_result": False}
         options |= {"return_scores": True, "return_end_token": True, "asynchronous": True}
-        asked = [(rows, engine.generate_batch(self._spelt([begun[i] for i in rows]), **options)) for rows in alike]
         found: dict[int, list[Found]] = {}
-        for rows, waiting in asked:
-            for i, one in zip(rows, waiting, strict=True):
-                answer = one.result()
-                found[i] = self._read(answer.sequences, answer.scores)
+        with self._engine("Generator", len(alike)) as engine:
+            asked = [(rows, engine.generate_batch(self._spelt([begun[i] for i in rows]), **options)) for rows in alike]
+            for rows, waiting in asked:
+                for i, one in zip(rows, waiting, strict=True):
+                    answer = one.result()
+                    found[i] = self._read(answer.sequences, answer.scores)
         return [[text.scored(length_penalty) for text in found[i]] for i in range(len(begun))]
 
     def generate_tokens(self, prompt: Ids, *, limit: int) -> Iterator[int]:
         """The likeliest token after a prompt, then the next, each as soon as it is chosen."""
-        engine = self._engine("Generator", 1)
         (spelt,) = self._spelt([list(prompt) or [END]])
-        for step in engine.generate_tokens(spelt, max_length=limit):
-            if step.token_id == END:
-                return
-            yield step.token_id
+        with self._engine("Generator", 1) as engine:
+            for step in engine.generate_tokens(spelt, max_length=limit):
+                if step.token_id == END:
+                    return
+                yield step.token_id
 
-    def _engine(self, kind: str, batches: int) -> Any:
-        """A worker of one thread for each batch; to a single text of a wide model in float32 go all threads."""
+    @contextmanager
+    def _engine(self, kind: str, batches: int) -> Iterator[Any]:
+        """A worker of one thread for each batch; to a single text of a wide model in float32 go all threads.
+
+        The library changes the number of threads for everybody in the process, and is slow when others' is higher.
+        """
         threads = torch.get_num_threads()
         workers = max(1, min(batches, threads))
         share = threads // workers if self.config.width >= WIDE and self.quantisation == "float32" else 1
@@ -192,7 +197,11 @@ class CTranslate2:
         if key not in self._running:
             make = getattr(library(), kind)
             self._running[key] = make(str(self.folder), inter_threads=workers, intra_threads=share)
-        return self._running[key]
+        torch.set_num_threads(workers * share)
+        try:
+            yield self._running[key]
+        finally:
+            torch.set_num_threads(threads)
 
     def _spelt(self, texts: Sequence[Ids]) -> list[list[str]]:
         return [[self.target[token] for token in text] for text in texts]
