@@ -134,7 +134,7 @@ def test_recurrent_models_and_language_models_go_through_the_same_door(dates: Pa
     for kind in ("transformer", "recurrent"):
         sized = recurrent if kind == "recurrent" else SMALL
         trained = heedful.train(
-            "generate", book, kind=kind, steps=30, out=str(tmp_path / kind), device="cpu",
+            "generate", book, kind=kind, steps=6, out=str(tmp_path / kind), device="cpu",
             settings=(*sized, "training.context=32"),
         )  # fmt: skip
         assert trained.generate("The cat", max_length=5, seed=1) == trained.generate("The cat", max_length=5, seed=1)
@@ -155,7 +155,7 @@ def test_the_vocabulary_does_not_know_what_is_held_out(tmp_path: Path) -> None:
 
 def test_training_goes_on_from_a_trained_model(dates: Path, tmp_path: Path) -> None:
     pair = (dates / "train.source", dates / "train.target")
-    first = heedful.train("translate", *pair, steps=30, out=str(tmp_path / "first"), settings=SMALL, device="cpu")
+    first = heedful.train("translate", *pair, steps=4, out=str(tmp_path / "first"), settings=SMALL, device="cpu")
     second = heedful.train(
         "translate", *pair, steps=1, out=str(tmp_path / "second"), start_from=str(tmp_path / "first"), device="cpu",
         settings=(*SMALL, "training.learning_rate=1e-8", "training.average=none"),
