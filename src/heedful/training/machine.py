@@ -93,6 +93,8 @@ def keep_freed_memory() -> None:
 
     A step on a CPU asks for the same blocks again and again; having the system clear them takes 4 to 10% of it.
     """
+    if "MALLOC_MMAP_THRESHOLD_" in os.environ or "MALLOC_TRIM_THRESHOLD_" in os.environ:
+        return  # somebody has decided
     trim, as_files = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
     with suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
