@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.data.labelled import scan_labelled
+from heedful.data.labelled import Labelled, scan_labelled
 from heedful.data.lines import MAX_LINE, Fault, OnBadLine, Watch, drop
-from heedful.data.questions import scan_questions
+from heedful.data.questions import Question, scan_questions
 from heedful.data.report import Bar, CorpusKind, Finding, Place, Report, Side
 from heedful.data.sources import scan_documents, scan_pairs
 from heedful.data.survey import Column, Mask, Survey, chunks
@@ -62,6 +63,9 @@ TROUBLES = {
 }
 SIDES = {"pairs": ("source", "target"), "questions": ("passage", "question")}
 """What the columns of a survey are; of other kinds, one is text."""
+
+
+Row = TypeVar("Row", Labelled, Question)
 
 
 @dataclass
@@ -113,23 +117,24 @@ class Reading:
 
     def _labelled(self, watch: Watch | None) -> Iterator[tuple[int, tuple[str, ...]]]:
         """Texts beside their labels: so texts that come back with another label are seen as sources would be."""
-        count, file = 0, None
-        for row in scan_labelled(self.files, columns=self.columns, limit=self.limit, watch=watch):
-            if isinstance(row, Fault):
-                self._note(row)
-                continue
-            if row.path is not file:
-                file = row.path
-                self._starts.append((count, file))
-            count += 1
+        for row in self._rows(scan_labelled(self.files, columns=self.columns, limit=self.limit, watch=watch)):
             self.characters += sum(map(len, row.texts))
             self.labels.update(row.labels)
             yield row.line, ("\t".join(row.texts), LIST.join(row.labels))
 
     def _questions(self, watch: Watch | None) -> Iterator[tuple[int, tuple[str, ...]]]:
         """Passages beside what is asked about them. Of a passage that stays the same, characters count once."""
-        count, file, passage = 0, None, ""
-        for row in scan_questions(self.files, limit=self.limit, watch=watch):
+        passage = ""
+        for row in self._rows(scan_questions(self.files, limit=self.limit, watch=watch)):
+            self.characters += len(row.question) + (len(row.passage) if row.passage != passage else 0)
+            passage = row.passage
+            self.labels["with an answer" if row.answers else "without an answer"] += 1
+            yield row.line, (passage, row.question)
+
+    def _rows(self, scanned: Iterator[Row | Fault]) -> Iterator[Row]:
+        """The usable rows; faults are noted, and where each file begins."""
+        count, file = 0, None
+        for row in scanned:
             if isinstance(row, Fault):
                 self._note(row)
                 continue
@@ -137,10 +142,7 @@ class Reading:
                 file = row.path
                 self._starts.append((count, file))
             count += 1
-            self.characters += len(row.question) + (len(row.passage) if row.passage != passage else 0)
-            passage = row.passage
-            self.labels["with an answer" if row.answers else "without an answer"] += 1
-            yield row.line, (passage, row.question)
+            yield row
 
     def _text(self, watch: Watch | None) -> Iterator[tuple[int, tuple[str, ...]]]:
         count, file = 0, None

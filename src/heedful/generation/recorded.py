@@ -7,7 +7,9 @@ reads tokens into a state, and a state that can be reordered.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +20,11 @@ from heedful.layers.state import AttentionState, kept_sources
 from heedful.models.encoder_decoder import EncoderDecoder
 from heedful.recorder import Recorder
 from heedful.shapes import Float, Int
+
+MOST = 16
+"""Sizes of rooms, and of sources, whose recordings are kept."""
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 
 class Recorded:
@@ -41,9 +48,8 @@ class Recorded:
             return Writing(self.model.start(*given, room=room), places_for(room))
         source, lengths = given
         size = rounded(len(source)), source_places_for(source.shape[1])
-        if size not in self.sources:
-            self.sources[size] = Source(self.model, *size, self.recorder)
-        return Writing(self.sources[size].read(source, lengths, room), places_for(room))
+        read = kept(self.sources, size, lambda: Source(self.model, *size, self.recorder))
+        return Writing(read.read(source, lengths, room), places_for(room))
 
     def extend(
         self, tokens: Int[Tensor, "rows new"], state: Writing, lengths: None = None, *, last: bool = False
@@ -104,11 +110,19 @@ class Writing:
         sources, memory = len(begun.lengths) // begun.together, begun.layers[0].memory
         read = 0 if memory is None else memory[0].shape[2]
         size = Size(rounded(sources), begun.together, max(self.places, places_for(begun.end + 1)), read)
-        if size not in model.rooms:
-            model.rooms[size] = Room(model.model, model.output, size, model.recorder, compiled=model.compiled)
-        self.room = model.rooms[size]
+        made = partial(Room, model.model, model.output, size, model.recorder, compiled=model.compiled)
+        self.room = kept(model.rooms, size, made)
         self.room.take_over(begun)
         self.end, self.together = begun.end, begun.together
+
+
+def kept(made: dict[Key, Value], key: Key, make: Callable[[], Value]) -> Value:
+    """What was made for this key, or is made now. The last few to be asked for are kept: memory is finite."""
+    value = made.pop(key) if key in made else make()
+    made[key] = value
+    while len(made) > MOST:
+        del made[next(iter(made))]
+    return value
 
 
 class Apart(nn.Linear):

@@ -115,7 +115,6 @@ def clip(model: nn.Module, limit: float) -> Tensor:
     gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
     parts = [gradient._values() if gradient.is_sparse else gradient for gradient in gradients]
     length = whole(nn.utils.get_total_norm(parts))
-    if not limit and len(parts) and any(gradient.is_sparse for gradient in gradients):
-        return length
-    nn.utils.clip_grads_with_norm_(model.parameters(), limit or float("inf"), length)
+    if limit:
+        nn.utils.clip_grads_with_norm_(model.parameters(), limit, length)
     return length

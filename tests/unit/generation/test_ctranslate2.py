@@ -14,7 +14,7 @@ import heedful
 from heedful import HeedfulError
 from heedful.generation import converted
 from heedful.generation.converted import ctranslate2_engine
-from heedful.generation.ctranslate2 import CTranslate2, unfit
+from heedful.generation.ctranslate2 import CTranslate2, shared_out, unfit
 from heedful.generation.generate import generate_ids
 from heedful.generation.rules import Rules
 from heedful.generation.sampling import Draw
@@ -186,3 +186,15 @@ def test_what_the_engine_cannot_serve_is_said(model: Any) -> None:
     assert unfit(recurrent) == "ctranslate2 cannot express family='recurrent_encoder_decoder'"
     learned = heedful.build("laptop-writer", **SMALL)
     assert "40 positions" in str(unfit(learned, longest=41))
+
+
+def test_a_batch_is_shared_out_and_torch_keeps_its_threads(model: Any, tmp_path: Path) -> None:
+    engine, before = ctranslate2_engine(model, NAMES, tmp_path), torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        assert [len(part) for part in shared_out([[*range(7)]])] == [3, 2, 2]
+        assert shared_out([[0], [1], [2], [3]]) == [[0], [1], [2], [3]]
+        engine.translate_ids([[7, 8, 9]], beam=1)
+        assert torch.get_num_threads() == 3  # the library alone would have left one
+    finally:
+        torch.set_num_threads(before)

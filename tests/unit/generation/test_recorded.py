@@ -79,3 +79,31 @@ def test_places_come_in_few_sizes_and_little_is_unused() -> None:
     assert all(size >= number for number, size in enumerate(sizes, 1))
     assert all(size <= 1.25 * number for number, size in enumerate(sizes, 1) if number >= 256)
     assert len(set(sizes)) < 25
+
+
+def test_everything_a_model_is_asked_for_goes_through_recorded_steps(
+    make_trained: Make, texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("laptop-translator", "laptop-writer"):
+        plain, trained = make_trained(name), make_trained(name)
+        recorded = Recorded(trained.model)
+        monkeypatch.setattr(trained.engines, "own", lambda decoding, recorded=recorded: recorded)
+        if name == "laptop-translator":
+            asked = [*texts[:4], "<b>3</b> May {year}"]
+            assert trained.translate(asked, engine="torch") == plain.translate(asked, engine="torch")
+            aligned = [list(each.translations(asked, engine="torch", alignments=True)) for each in (trained, plain)]
+            assert [answer.alignment for answer in aligned[0]] == [answer.alignment for answer in aligned[1]]
+        else:
+            long: dict[str, Any] = {"min_length": 9, "max_length": 9}
+            assert trained.generate("3 May", seed=2, **long) == plain.generate("3 May", seed=2, **long)
+            assert list(trained.stream("3 May", **long)) == list(plain.stream("3 May", **long))
+        assert recorded.rooms
+
+
+def test_of_many_sizes_the_last_few_are_kept(make_model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heedful.generation.recorded.MOST", 2)
+    recorded = Recorded(make_model("paper-base"))
+    for rows in (1, 2, 4, 8, 1):
+        translate_ids(recorded, _texts([5] * rows), beam=2, at_most=3)
+    assert [size.sources for size in recorded.rooms] == [8, 1]
+    assert len(recorded.sources) == 2

@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from heedful.data.prepare import Prepared, Split, learn_from_text, prepare_text
-from heedful.data.report import Report
+from heedful.data.prepare import Prepared, Split
 from heedful.data.stages import Stages
 from heedful.data.windows import WindowBatches, count_words
 from heedful.errors import UsageError
@@ -21,7 +20,7 @@ from heedful.trained import Trained
 from heedful.training.choose import Appetite, Situation
 from heedful.training.loop import Evaluation
 from heedful.training.recipe import Recipe
-from heedful.training.tasks.task import VALID_TOKENS, Lesson, Task, learning, reading, set_aside
+from heedful.training.tasks.task import VALID_TOKENS, Lesson, TextTask
 from heedful.vectors.tables import words_of_model
 
 PROBES = (30, 100, 300, 1000, 3000)
@@ -29,11 +28,10 @@ PROBES = (30, 100, 300, 1000, 3000)
 MOST_WORDS = 200_000
 
 
-class Embed(Task):
+class Embed(TextTask):
     """A vector for a word."""
 
     name = "embed"
-    kind = "text"
     kept_apart = ("valid",)  # tests are sets of words, no text
     verb = "knows words by the company they keep"
     note = (
@@ -42,16 +40,6 @@ class Embed(Task):
     )
     shown = ("word", "nearest words")
     appetite = Appetite(per_layer=0, sides=1, epochs=5, most_epochs=15)
-
-    def amount(self, found: Report) -> str:
-        return f"{found.documents:,} document(s)"
-
-    def learn(self, recipe: Recipe, found: Report, stages: Stages) -> tuple[Tokenizer, ...]:
-        kept = found.characters * (1 - set_aside(recipe))
-        return (learn_from_text(characters=kept, **learning(recipe, found.characters, stages)),)
-
-    def encode(self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, stages: Stages) -> Prepared:
-        return prepare_text(tokenizer=tokenizers[0], characters=characters, **reading(recipe, stages))
 
     def held_out(self, characters: int) -> float:
         return min(0.05, 500_000 / characters)

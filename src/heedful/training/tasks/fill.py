@@ -12,8 +12,7 @@ import torch
 from heedful.answering.fill import WRITTEN, Filler
 from heedful.data.following import masked_batches
 from heedful.data.passages import read_sentences
-from heedful.data.prepare import Prepared, Split, learn_from_text, prepare_text
-from heedful.data.report import Report
+from heedful.data.prepare import Prepared, Split, prepare_text
 from heedful.data.sources import read_documents
 from heedful.data.stages import Stages
 from heedful.errors import UsageError
@@ -26,17 +25,16 @@ from heedful.trained import Trained
 from heedful.training.choose import Appetite, Situation, grown_vocabulary, largest
 from heedful.training.loop import Evaluation
 from heedful.training.recipe import Recipe
-from heedful.training.tasks.task import VALID_TOKENS, Lesson, Task, learning, reading, set_aside
+from heedful.training.tasks.task import VALID_TOKENS, Lesson, TextTask, reading
 
 SHOWN = 5
 """Sentences the card shows."""
 
 
-class Fill(Task):
+class Fill(TextTask):
     """A word that was hidden."""
 
     name = "fill"
-    kind = "text"
     verb = "fills gaps"
     note = (
         "Loss and perplexity are of hidden tokens, given all others: they compare under one tokenizer and one share of "
@@ -47,20 +45,10 @@ class Fill(Task):
     bodies = ("encoder",)
     heads = ("heads.masked_token", "heads.next_sentence", "heads.pooled")
 
-    def amount(self, found: Report) -> str:
-        return f"{found.documents:,} document(s)"
-
-    def learn(self, recipe: Recipe, found: Report, stages: Stages) -> tuple[Tokenizer, ...]:
-        kept = found.characters * (1 - set_aside(recipe))
-        return (learn_from_text(characters=kept, **learning(recipe, found.characters, stages)),)
-
     def encode(self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, stages: Stages) -> Prepared:
         end, sentences = Frame.of(tokenizers[0]).end, recipe.data.next_sentence
         kind: dict[str, Any] = {"characters": characters, "sentences": sentences, "end": end}
         return prepare_text(tokenizer=tokenizers[0], **kind, **reading(recipe, stages))
-
-    def held_out(self, characters: int) -> float:
-        return min(0.1 if characters < 10_000_000 else 0.02, 5_000_000 / characters)
 
     def vocabulary(self, characters: int) -> int:
         """More than a writer's: the output layer sees few tokens, and a gap is one token, best a whole word."""

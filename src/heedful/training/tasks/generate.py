@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from heedful.data.batches import TextBatches
-from heedful.data.prepare import Prepared, Split, learn_from_text, prepare_text
-from heedful.data.report import Report
+from heedful.data.prepare import Prepared, Split
 from heedful.data.sources import read_documents
 from heedful.data.stages import Stages
 from heedful.evaluation.evaluate import judge_text, surprise_of_text
@@ -18,39 +17,24 @@ from heedful.evaluation.predict import predict
 from heedful.generation.generate import generate_ids
 from heedful.generation.sampling import Draw
 from heedful.objectives.language import Language
-from heedful.text.tokenizer import Tokenizer
 from heedful.trained import Trained
 from heedful.training.choose import Appetite, Situation, grown_vocabulary, largest
 from heedful.training.loop import Evaluation
 from heedful.training.recipe import Recipe
-from heedful.training.tasks.task import VALID_TOKENS, Lesson, Task, learning, reading, set_aside
+from heedful.training.tasks.task import VALID_TOKENS, Lesson, TextTask
 
 SAMPLE_TOKENS = 64
 """Length of the text a language model shows of itself at each evaluation."""
 
 
-class Generate(Task):
+class Generate(TextTask):
     """A text that goes on."""
 
     name = "generate"
-    kind = "text"
     verb = "writes"
     note = "Bits per byte compare across tokenizers; perplexity per token does not."
     shown = ("the model, left to itself",)
     appetite = Appetite(per_layer=12, sides=1, epochs=3, most_epochs=30)
-
-    def amount(self, found: Report) -> str:
-        return f"{found.documents:,} document(s)"
-
-    def learn(self, recipe: Recipe, found: Report, stages: Stages) -> tuple[Tokenizer, ...]:
-        kept = found.characters * (1 - set_aside(recipe))
-        return (learn_from_text(characters=kept, **learning(recipe, found.characters, stages)),)
-
-    def encode(self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, stages: Stages) -> Prepared:
-        return prepare_text(tokenizer=tokenizers[0], characters=characters, **reading(recipe, stages))
-
-    def held_out(self, characters: int) -> float:
-        return min(0.1 if characters < 10_000_000 else 0.02, 5_000_000 / characters)
 
     def vocabulary(self, characters: int) -> int:
         """Fewer than a translator's: the output layer is paid for at every token of a long text."""

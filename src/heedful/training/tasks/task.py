@@ -16,7 +16,7 @@ from torch import nn
 
 from heedful.config import Config
 from heedful.data.batches import Batches
-from heedful.data.prepare import Prepared, Split
+from heedful.data.prepare import Prepared, Split, learn_from_text, prepare_text
 from heedful.data.report import CorpusKind, Report
 from heedful.data.stages import Stages
 from heedful.models.config import ModelConfig
@@ -165,6 +165,25 @@ class Task(ABC):
     @abstractmethod
     def samples(self, best: Trained, split: Split) -> list[tuple[str, ...]]:
         """What the model makes of validation text."""
+
+
+class TextTask(Task):
+    """A task of running text: what it counts, learns its vocabulary from and encodes."""
+
+    kind = "text"
+
+    def amount(self, found: Report) -> str:
+        return f"{found.documents:,} document(s)"
+
+    def learn(self, recipe: Recipe, found: Report, stages: Stages) -> tuple[Tokenizer, ...]:
+        kept = found.characters * (1 - set_aside(recipe))
+        return (learn_from_text(characters=kept, **learning(recipe, found.characters, stages)),)
+
+    def encode(self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, stages: Stages) -> Prepared:
+        return prepare_text(tokenizer=tokenizers[0], characters=characters, **reading(recipe, stages))
+
+    def held_out(self, characters: int) -> float:
+        return min(0.1 if characters < 10_000_000 else 0.02, 5_000_000 / characters)
 
 
 def learning(recipe: Recipe, characters: int, stages: Stages) -> dict[str, Any]:
