@@ -1,7 +1,7 @@
 """Words and their neighbours, a stretch of text at a time: what word vectors learn from (E2).
 
-As everywhere, a batch is a pure function of (seed, epoch, index): which frequent words are passed over, how far each
-word looks, and which words are drawn against it.
+As everywhere, a batch is a pure function of (seed, epoch, index): which frequent words are passed over, and which words
+are drawn against the others.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ DRAWN = 64
 FLATTENED = 0.75
 """Words are drawn by their frequency to this power: the rare ones more often than they occur."""
 NOWHERE = -1
+"""The document of places that hold no word."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,7 @@ class WindowBatch:
     around: Int[Tensor, "rows around"]
     """The row again, with a window's width of text before it and behind it."""
     documents: Int[Tensor, "rows around"]
-    """Which document each of these words belongs to."""
-    reach: Int[Tensor, "rows words"]
-    """How many words away a neighbour may be; 0: there is no word here."""
+    """Which document each of these words belongs to; NOWHERE: there is no word here."""
     drawn: Int[Tensor, "rows drawn"]
     read: int
     """Words of text that this was made from."""
@@ -91,8 +90,6 @@ class WindowBatches:
         kept = draw.random(len(ids), dtype=np.float32) < self.kept[ids]
         words, documents = ids[kept], documents[kept]
         rows = max(1, -(-len(words) // ROW))
-        reach = np.zeros(rows * ROW, np.int64)
-        reach[: len(words)] = draw.integers(1, edge + 1, len(words))
         around = np.arange(0, rows * ROW, ROW)[:, None] + np.arange(ROW + 2 * edge)
         drawn = self.table[draw.integers(0, len(self.table), (rows, DRAWN))].astype(np.int64)
         padded = (rows * ROW + 2 * edge, edge, edge + len(words))
@@ -100,7 +97,6 @@ class WindowBatches:
             words=torch.from_numpy(_placed(words, 0, *padded)[edge : edge + rows * ROW].reshape(rows, ROW)),
             around=torch.from_numpy(_placed(words, 0, *padded)[around]),
             documents=torch.from_numpy(_placed(documents, NOWHERE, *padded)[around]),
-            reach=torch.from_numpy(reach.reshape(rows, ROW)),
             drawn=torch.from_numpy(drawn),
             read=len(ids),
         )

@@ -9,17 +9,18 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from heedful.data.windows import WindowBatch
-from heedful.shapes import Bool, Float
+from heedful.data.windows import NOWHERE, WindowBatch
+from heedful.shapes import Float
 
 
 @dataclass(frozen=True)
 class SkipGram:
     """−Σ_(w,c) [ log σ(u_c · v_w) + Σ_k E_r log σ(−u_r · v_w) ]        Mikolov 2013, eq. 4 · E2
 
-    Each word w of the text predicts each word c within its reach, against k words r drawn for every such pair. Here
+    Each word w of the text predicts each word c within its window, against k words r drawn for every such pair. Here
     the words of a row share what is drawn (Ji 2016), each drawn word counting for less: the sum is the same on
-    average, and both scores become matrix products instead of dot products by the million.
+    average, and both scores become matrix products instead of dot products by the million. Nor is it drawn how far a
+    word looks: each neighbour counts for as much as it would on average (see `nearness`).
     """
 
     negatives: int = 5
@@ -29,7 +30,7 @@ class SkipGram:
         return batch.read
 
     def loss(self, model: Any, batch: WindowBatch) -> Float[Tensor, ""]:
-        near = neighbours(batch).float()
+        near = nearness(batch)
         weight = near.sum(1, keepdim=True) * (self.negatives / batch.drawn.shape[1])
         v = model.table(batch.words)  # rows words width
         u = model.company(torch.cat([batch.around, batch.drawn], dim=1))
@@ -37,12 +38,16 @@ class SkipGram:
         return -((logsigmoid(told) * near).sum() + (logsigmoid(-refused) * weight).sum())
 
 
-def neighbours(batch: WindowBatch) -> Bool[Tensor, "rows around words"]:
-    """Which of the words around a row are neighbours of which word in it: within its reach, in its document, not
-    itself."""
+def nearness(batch: WindowBatch) -> Float[Tensor, "rows around words"]:
+    """(n + 1 − d) / n for a neighbour d ≤ n words away in the same document, else 0; n is the window.
+
+    word2vec draws for each word how far it looks, 1 … n: so often is a neighbour then within reach. To count it for
+    that much teaches the same without the noise.
+    """
     words = batch.words.shape[1]
-    edge = (batch.around.shape[1] - words) // 2
+    window = (batch.around.shape[1] - words) // 2
     place = torch.arange(words, device=batch.words.device)
-    distance = (torch.arange(words + 2 * edge, device=place.device)[:, None] - edge - place).abs()
-    within = (distance <= batch.reach[:, None]) & (distance > 0)
-    return within & (batch.documents[:, :, None] == batch.documents[:, None, edge : edge + words])
+    distance = (torch.arange(words + 2 * window, device=place.device)[:, None] - window - place).abs()
+    weight = (1 - (distance - 1) / window).clamp(min=0) * (distance > 0)
+    document = batch.documents[:, None, window : window + words]
+    return weight * ((batch.documents[:, :, None] == document) & (document != NOWHERE))

@@ -17,7 +17,7 @@ from heedful.training.sharding import placed, whole
 
 
 class Optimizer:
-    """AdamW for everything; or Muon for the matrices of the blocks and AdamW for the rest; or AdaGrad by rows.
+    """AdamW for everything; or Muon for the matrices of the blocks and AdamW for the rest; or a rate for each row.
 
     Weight decay falls on matrices only: norms and biases have no scale to shrink (Loshchilov & Hutter 2019). Lower
     layers may learn more slowly (`layer_decay`) or not at all (`freeze`): see `layers`.

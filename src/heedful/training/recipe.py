@@ -83,7 +83,7 @@ class TrainingRecipe(Config):
     subsample: float = Field(default=1e-3, ge=0.0)
     """Words with a larger share of the text than this are passed over now and then; 0: never (word vectors)."""
     optimizer: Literal["adamw", "muon", "rows"] = "adamw"
-    """rows: AdaGrad with a rate for each row, for tables of word vectors."""
+    """rows: a rate for each row, after AdaGrad, for tables of word vectors."""
     learning_rate: PositiveFloat = 1e-3
     betas: tuple[float, float] = (0.9, 0.98)
     weight_decay: float = Field(default=0.01, ge=0.0)

@@ -1,4 +1,4 @@
-"""AdaGrad for tables of vectors: each row has a rate of its own, and rows that a batch does not touch cost nothing."""
+"""Tables of vectors learn by rows: each has a rate of its own, and those that a batch does not touch cost nothing."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
+POWER = 0.3
+"""½ is AdaGrad, 0 one rate for all."""
+
 
 class RowAdaGrad(torch.optim.Optimizer):
-    """v_w ← v_w − η g_w / √(Σ |g_w|²/d)        Duchi 2011, one sum for each row
+    """v_w ← v_w − η g_w / (Σ |g_w|²/d)^p,  p = 0.3        after Duchi 2011, one sum for each row
 
     A frequent word gets its gradients from many places of a batch at once, a rare one from a single place every now
     and then. One rate for both either tears the first to and fro or leaves the second where it was; divided by the
-    size of the gradients that came so far, each goes at its own pace, and neither the number of words in a batch nor
-    its scale matters.
+    size of the gradients that came so far, each goes at its own pace. AdaGrad divides by the root, p = ½, and so slows
+    frequent words down too much to learn from all that is said of them: p lies between it and one rate for all, p = 0.
     """
 
     found_inf: Tensor | None = None
@@ -41,7 +44,7 @@ class RowAdaGrad(torch.optim.Optimizer):
             state["squares"] = torch.zeros(len(weight), device=weight.device)
         squares: Tensor = state["squares"]
         squares.index_add_(0, rows, gradient.square().mean(1))
-        pace = squares[rows].sqrt().clamp(min=1e-20)
+        pace = squares[rows].pow(POWER).clamp(min=1e-20)
         weight.index_add_(0, rows, gradient / pace[:, None], alpha=-rate)
 
 

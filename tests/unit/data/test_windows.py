@@ -9,7 +9,7 @@ import torch
 from heedful.data.store import Sequences
 from heedful.data.windows import WindowBatches, count_words, drawing_table, kept_shares
 from heedful.errors import DataError
-from heedful.objectives.skip_gram import neighbours
+from heedful.objectives.skip_gram import nearness
 from heedful.text.special import END, SPECIAL_TOKENS, UNKNOWN
 
 FIRST = len(SPECIAL_TOKENS)
@@ -21,25 +21,28 @@ def batches(documents: list[list[int]], *, subsample: float = 0.0, window: int =
     return WindowBatches(text, counts, words=words, window=window, subsample=subsample, seed=5)
 
 
-def pairs(made: WindowBatches, epoch: int = 0) -> list[tuple[int, int]]:
-    """Every (word, neighbour) of an epoch."""
-    found = []
+def pairs(made: WindowBatches, epoch: int = 0) -> dict[tuple[int, int], float]:
+    """Every (word, neighbour) of an epoch, and for how much it counts in all."""
+    found: dict[tuple[int, int], float] = {}
     for indices in made.plan(epoch):
         batch = made.batch(epoch, indices)
-        for row, other, place in neighbours(batch).nonzero().tolist():
-            found.append((int(batch.words[row, place]), int(batch.around[row, other])))
+        near = nearness(batch)
+        for row, other, place in near.nonzero().tolist():
+            pair = int(batch.words[row, place]), int(batch.around[row, other])
+            found[pair] = found.get(pair, 0.0) + float(near[row, other, place])
     return found
 
 
-def test_a_word_meets_its_neighbours_within_a_reach_that_is_drawn_and_never_itself() -> None:
+def test_each_neighbour_counts_as_often_as_a_reach_drawn_from_one_to_the_window_would_take_it_in() -> None:
     text = list(range(FIRST, FIRST + 100))  # every word once, so that a pair tells its distance
     found = pairs(batches([text], window=3))
-    distances = [abs(one - other) for one, other in found]
-    assert set(distances) == {1, 2, 3}
-    assert len(set(found)) == len(found)
-    near = [pair for pair in found if abs(pair[0] - pair[1]) == 1]
-    assert len(near) == 2 * 99, "the nearest are always within reach, also across the rows of a batch"
-    assert distances.count(1) > distances.count(2) > distances.count(3)
+    expected = {
+        (one, other): sum(abs(one - other) <= reach for reach in (1, 2, 3)) / 3
+        for one in text
+        for other in text
+        if 0 < abs(one - other) <= 3  # never itself, and also across the rows of a batch
+    }
+    assert found == pytest.approx(expected)
 
 
 def test_windows_end_where_a_document_ends() -> None:
@@ -61,7 +64,7 @@ def test_a_batch_is_a_pure_function_of_seed_epoch_and_index() -> None:
     last, first = one.batch(3, plan[-1]), one.batch(3, plan[0])
     assert not torch.equal(first.drawn, last.drawn)
     again = other.batch(3, plan[-1])  # without having made the others
-    for name in ("words", "around", "documents", "reach", "drawn"):
+    for name in ("words", "around", "documents", "drawn"):
         assert torch.equal(getattr(last, name), getattr(again, name))
 
 
@@ -78,7 +81,7 @@ def test_frequent_words_are_kept_as_often_as_the_formula_says_and_rare_ones_alwa
     text = np.random.default_rng(1).permutation([10] * 9000 + [11] * 1000).tolist()
     made = batches([text], subsample=0.01, words=20_000)
     batch = made.batch(0, made.plan(0)[0])
-    assert int(((batch.words == 10) & (batch.reach > 0)).sum()) == pytest.approx(9000 * kept[10], rel=0.1)
+    assert int((batch.words == 10).sum()) == pytest.approx(9000 * kept[10], rel=0.1)
 
 
 def test_words_are_drawn_by_their_frequency_to_the_three_quarters() -> None:

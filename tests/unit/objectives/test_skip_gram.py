@@ -11,7 +11,7 @@ from heedful.data.store import Sequences
 from heedful.data.windows import WindowBatch, WindowBatches, count_words
 from heedful.models.config import WordVectorsConfig
 from heedful.objectives.objective import Objective
-from heedful.objectives.skip_gram import SkipGram, neighbours
+from heedful.objectives.skip_gram import SkipGram, nearness
 
 TEXT = np.random.default_rng(0).integers(6, 40, 150).tolist()
 
@@ -29,11 +29,12 @@ def test_the_loss_is_the_sum_over_all_pairs_and_over_what_is_drawn_against_each(
     model, batch = made()
     v, u = model.table.weight, model.company.weight
     expected = torch.zeros(())
-    for row, other, place in neighbours(batch).nonzero().tolist():
+    near = nearness(batch)
+    share = 5 / batch.drawn.shape[1]  # five words against each pair, spread over all that the row has drawn
+    for row, other, place in near.nonzero().tolist():
         w = v[batch.words[row, place]]
-        expected -= logsigmoid(u[batch.around[row, other]] @ w)
-        share = 5 / batch.drawn.shape[1]  # five words against each pair, spread over all that the row has drawn
-        expected -= share * logsigmoid(-(u[batch.drawn[row]] @ w)).sum()
+        told, refused = u[batch.around[row, other]] @ w, u[batch.drawn[row]] @ w
+        expected -= near[row, other, place] * (logsigmoid(told) + share * logsigmoid(-refused).sum())
     torch.testing.assert_close(SkipGram(5).loss(model, batch), expected, rtol=1e-4, atol=1e-3)
 
 

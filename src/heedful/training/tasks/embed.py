@@ -61,7 +61,7 @@ class Embed(TextTask):
         return {
             "batch_tokens": 1024,
             "optimizer": "rows",
-            "learning_rate": 0.25,
+            "learning_rate": 2.4,
             "schedule": "linear",
             "warmup": 0,
             "clip": 0.0,
