@@ -14,9 +14,13 @@ from heedful.data.store import new_store
 
 
 def test_a_store_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), new_store(tmp_path / "stores" / "one") as aside:
-        (aside / "ids").write_text("half")
-        raise KeyboardInterrupt
+    def half() -> None:
+        with new_store(tmp_path / "stores" / "one") as aside:
+            (aside / "ids").write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        half()
     assert not list((tmp_path / "stores").iterdir())
 
 
