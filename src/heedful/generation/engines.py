@@ -36,17 +36,16 @@ class Engines:
     tokenizers: tuple[Tokenizer, ...]
     folder: Path | None
     made: dict[Quantisation, CTranslate2] = field(default_factory=dict)
-    recorded: dict[bool, Recorded] = field(default_factory=dict)
+    recorded: Recorded | None = None
 
     def own(self, decoding: Decoding) -> Any:
         """The model itself; for a transformer on a GPU in bfloat16, its steps recorded, unless all must be exact."""
         on_gpu = self.model.table.weight.device.type == "cuda"
         if decoding.exact or not on_gpu or not isinstance(self.model, Transformer):
             return self.model
-        if decoding.compiled not in self.recorded:
-            model = deepcopy(self.model).to(torch.bfloat16).eval()
-            self.recorded[decoding.compiled] = Recorded(model, compiled=decoding.compiled)
-        return self.recorded[decoding.compiled]
+        if self.recorded is None:
+            self.recorded = Recorded(deepcopy(self.model).to(torch.bfloat16).eval())
+        return self.recorded
 
     def choose(self, decoding: Decoding, rules: Rules) -> CTranslate2 | None:
         """CTranslate2 if it was asked for, or can serve this and nobody asked for torch; None: torch.
