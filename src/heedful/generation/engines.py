@@ -108,7 +108,8 @@ class Searching:
         """As `generate_tokens`, by whichever engine."""
         if self.engine is None or self.rules.min_length or self._too_long([prompt], self.limit):
             draw = self.decoding.draw or Draw(temperature=0.0)
-            return generate_tokens(self.model, prompt, limit=self.limit, draw=draw, rules=self.rules)
+            how: dict[str, Any] = {"draw": draw, "rules": self.rules, "exact": self.decoding.exact}
+            return generate_tokens(self.model, prompt, limit=self.limit, **how)
         return self.engine.generate_tokens(prompt, limit=self.limit)
 
     @property
