@@ -8,14 +8,14 @@ through the modules.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn.functional import scaled_dot_product_attention
 
-from heedful.generation.packed import Product, packed_pays
+from heedful.generation.packed import Copies, Product
 from heedful.layers.attention import CrossAttention, SelfAttention
 from heedful.layers.block import Block, Stack
 from heedful.layers.embedding import Embedding, look_up
@@ -35,9 +35,21 @@ KNOWN = (Stack, Block, SelfAttention, CrossAttention, FeedForward, Residual, Emb
 TORCHS = (nn.ModuleList, nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.Dropout, nn.Embedding)
 
 
-def flattened(model: Any) -> Any:
-    """The model with a flat step, if it is one that has it; else the model itself."""
-    return Flat(model) if can_be_flat(model) else model
+NEVER = object()
+"""In place of what was kept, when nothing has been yet."""
+
+
+def flattened(model: Any, kept: Any = None) -> Any:
+    """The model with a flat step, if it is one that has it; else the model itself.
+
+    For one request, since the weights may change after it. `kept` is what was given for the last one, by somebody who
+    will keep this for the next: it is given again, unless the model has changed, and takes some trouble to be fast.
+    """
+    if not can_be_flat(model):
+        return model
+    if isinstance(kept, Flat) and kept.is_of(model):
+        return kept
+    return Flat(model, kept=kept is not None)
 
 
 def can_be_flat(model: Any) -> bool:
@@ -56,27 +68,34 @@ def can_be_flat(model: Any) -> bool:
 
 
 class Flat:
-    """A transformer whose next token is read by a flat step. It is made for one request: weights may change after."""
+    """A transformer whose next token is read by a flat step."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, *, kept: bool = False) -> None:
         self.model, self.config, self.table = model, model.config, model.table
         embedding, stack, head = _wholes(model)
-        own = model.table if getattr(model, "target_table", None) is None else model.target_table
-        self.own, self.embedding = own, embedding
-        self.begin = None if embedding.norm is None else norm_of(embedding.norm)
+        self.embedding, self.begin = embedding, None if embedding.norm is None else norm_of(embedding.norm)
+        self.vectors = _target_table(model).weight.detach()
         self.blocks = [FlatBlock(block) for block in stack.blocks]
         self.end = None if stack.norm is None else norm_of(stack.norm)
-        weight = model.output_table if head.weight is None else head.weight
-        self.output = Product(weight, head.bias)
+        self.output = Product(model.output_table if head.weight is None else head.weight, head.bias)
         self.products = [self.output, *(product for block in self.blocks for product in block.products)]
+        self.copies = Copies(self.products, kept=kept)
         self.places = Places(embedding.positions, stack.rotary_base, stack.attention.d_k)
         self.tapped = [part for whole in (embedding, stack) for part in whole.modules() if isinstance(part, Tapped)]
-        self.steps = 0
         self.mask: tuple[Mask | None, Tensor | None] = (None, None)
+        self.weights = _addresses(model)
+
+    def is_of(self, model: Any) -> bool:
+        """Whether this is still the model's step: its weights lie where they lay, and are the same where copied."""
+        return model is self.model and self.weights == _addresses(model) and not self.copies.outdated()
 
     def start(self, *given: Any, room: int = 0) -> AttentionState:
         state: AttentionState = self.model.start(*given, room=room)
         return state
+
+    def modules(self) -> Iterator[nn.Module]:
+        modules: Iterator[nn.Module] = self.model.modules()
+        return modules
 
     def extend(
         self,
@@ -87,18 +106,19 @@ class Flat:
         last: bool = False,
     ) -> Float[Tensor, "rows asked vocabulary"]:
         """Logits after each of the next tokens (or the last), which the state then remembers."""
-        if tokens.shape[1] != 1 or not len(tokens) or lengths is not None or not self._fits(state):
+        rows, new = tokens.shape
+        if new != 1 or rows == 0 or lengths is not None or not self._fits(state):
             logits: Tensor = self.model.extend(tokens, state, lengths, last=last)
             return logits
-        self._count(len(tokens))
+        self.copies.count(rows)
         where, turn = self.places(state.end)
-        x = self._embed(tokens[:, 0], where)
+        x = self._embed(tokens.view(rows), where)
         mask = self._closed(state.memory_mask, x.dtype)
         for block, layer in zip(self.blocks, state.layers, strict=True):
             x = block(x, layer, turn, mask)
         x = x if self.end is None else self.end(x)
         state.advance(1)
-        return self.output(x)[:, None]
+        return self.output(x).view(rows, 1, -1)
 
     def _fits(self, state: AttentionState) -> bool:
         if not state.uniform or state.fixed is not None or any(part.listeners for part in self.tapped):
@@ -106,27 +126,27 @@ class Flat:
         return self.config.positions != "learned" or state.end < self.config.max_length
 
     def _embed(self, tokens: Int[Tensor, " rows"], where: Float[Tensor, "1 place"] | None) -> Tensor:
-        x = look_up(self.own, tokens)
+        x = self._look_up(tokens)
         x = x * self.embedding.scale if self.embedding.scale != 1.0 else x
-        if where is not None and self.embedding.combine == "add":
-            x = x + where.to(x.dtype)
-        elif where is not None:
-            x = torch.cat([x, where.to(x.dtype).expand(len(x), -1)], dim=1)
+        if where is not None:
+            where = where.to(x.dtype)
+            x = x + where if self.embedding.combine == "add" else torch.cat([x, where.expand(x.shape[0], -1)], dim=1)
         return x if self.begin is None else self.begin(x)
+
+    def _look_up(self, tokens: Int[Tensor, " rows"]) -> Tensor:
+        try:
+            return torch.embedding(self.vectors, tokens)
+        except IndexError:
+            return look_up(_target_table(self.model), tokens)  # which says what is wrong
 
     def _closed(self, mask: Mask | None, dtype: torch.dtype) -> Tensor | None:
         """What is not to be read of the sources, as numbers: the same for all layers, and until sources leave."""
-        if mask is not self.mask[0]:
+        seen, closed = self.mask
+        if mask is not seen:
             whole = mask is None or mask.allowed is None or bool(mask.allowed.all())
-            self.mask = (mask, None if mask is None or whole else mask.as_bias(dtype).bias)
-        return self.mask[1]
-
-    def _count(self, rows: int) -> None:
-        """After some steps it is clear that packing will pay."""
-        self.steps += rows > 1
-        if packed_pays(self.steps, self.products):
-            for product in self.products:
-                product.pack()
+            closed = None if mask is None or whole else mask.as_bias(dtype).bias
+            self.mask = (mask, closed)
+        return closed
 
 
 class FlatBlock:
@@ -141,12 +161,12 @@ class FlatBlock:
             self.cross_query, self.cross_output = map(linear, (block.cross.query, block.cross.output))
             self.products += [self.cross_query, self.cross_output]
         self.pre = block.residual[0].order == "pre"
-        self.norms = [norm_of(residual.norm) for residual in block.residual]  # type: ignore[arg-type]
+        self.first, *self.middle, self.last = (norm_of(residual.norm) for residual in block.residual)  # type: ignore[arg-type]
 
     def __call__(
         self, x: Float[Tensor, "rows width"], layer: LayerState, turn: Rotation | None, mask: Tensor | None
     ) -> Float[Tensor, "rows width"]:
-        first, *middle, last = self.norms
+        first, middle, last = self.first, self.middle, self.last
         if self.pre:
             x = x + self._attend(first(x), layer, turn)
             x = x + self._read(middle[0](x), layer, mask) if middle else x
@@ -156,24 +176,25 @@ class FlatBlock:
         return last(x + self._feed(x))
 
     def _attend(self, x: Tensor, layer: LayerState, turn: Rotation | None) -> Tensor:
-        own, rows = self.attention, len(x)
-        q, k, v = self.query_key_value(x).split(own.sizes, dim=1)
-        query, key = q.view(rows, own.heads, 1, own.d_k), k.view(rows, own.groups, 1, own.d_k)
+        own, rows = self.attention, x.shape[0]
+        query, key, value = _split(self.query_key_value(x), own)
         if turn is not None:
             query, key = rotate(query, turn), rotate(key, turn)
-        keys, values = layer.append(key, v.view(rows, own.groups, 1, own.d_v))
-        heads = F.scaled_dot_product_attention(query, keys, values, scale=own.scale, enable_gqa=own.groups != own.heads)
+        keys, values = layer.append(key, value)
+        heads = scaled_dot_product_attention(query, keys, values, scale=own.scale, enable_gqa=own.groups != own.heads)
         return self.output(heads.reshape(rows, -1))
 
     def _read(self, x: Tensor, layer: LayerState, mask: Tensor | None) -> Tensor:
         assert self.cross is not None
         assert layer.memory is not None
         own, (keys, values) = self.cross, layer.memory
-        query = self.cross_query(x).view(len(keys), -1, own.heads, own.d_k).transpose(1, 2)  # of one source together
-        heads = F.scaled_dot_product_attention(
+        if not keys.is_contiguous() or not values.is_contiguous():  # read at every step: each head in one piece
+            keys, values = layer.memory = keys.contiguous(), values.contiguous()
+        query = self.cross_query(x).view(keys.shape[0], -1, own.heads, own.d_k).transpose(1, 2)  # rows of one source
+        heads = scaled_dot_product_attention(
             query, keys, values, attn_mask=mask, scale=own.scale, enable_gqa=own.groups != own.heads
         )
-        return self.cross_output(heads.transpose(1, 2).reshape(len(x), -1))
+        return self.cross_output(heads.transpose(1, 2).reshape(x.shape[0], -1))
 
     def _feed(self, x: Tensor) -> Tensor:
         inner, activation = self.inward(x), self.feed_forward.activation
@@ -224,9 +245,28 @@ def norm_of(norm: nn.Module) -> Map:
     return lambda x: torch.layer_norm(x, shape, weight, bias, epsilon)
 
 
+def _split(x: Float[Tensor, "rows wide"], own: SelfAttention) -> tuple[Tensor, ...]:
+    """Queries, keys and values: rows × heads × 1 × width of a head."""
+    rows, heads, groups, d_k, d_v = x.shape[0], own.heads, own.groups, own.d_k, own.d_v
+    if heads == groups and d_k == d_v:
+        return x.view(rows, 3, heads, 1, d_k).unbind(1)
+    q, k, v = x.split_with_sizes(own.sizes, 1)
+    return q.view(rows, heads, 1, d_k), k.view(rows, groups, 1, d_k), v.view(rows, groups, 1, d_v)
+
+
 def _wholes(model: Any) -> tuple[Embedding, Stack, NextToken]:
     """What the next token passes through."""
     return model.target if isinstance(model, EncoderDecoder) else model.embedding, model.decoder, model.heads.next_token
+
+
+def _target_table(model: Any) -> nn.Embedding:
+    own: nn.Embedding | None = getattr(model, "target_table", None)
+    return model.table if own is None else own
+
+
+def _addresses(model: Any) -> tuple[int, ...]:
+    parts = (model.table, *_wholes(model), _target_table(model))
+    return tuple(weight.data_ptr() for part in parts for weight in part.parameters())
 
 
 def _hooked(part: nn.Module) -> bool:
