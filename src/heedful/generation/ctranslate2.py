@@ -18,7 +18,7 @@ from heedful.errors import HeedfulError
 from heedful.generation.ledger import Hypothesis
 from heedful.generation.rules import FREE, Rules
 from heedful.generation.sampling import Draw
-from heedful.generation.threads import release_threads
+from heedful.generation.threads import share
 from heedful.generation.translate import batches, length_limit
 from heedful.interop.ctranslate2 import Quantisation, library, named, obstacle, position_rows
 from heedful.layers.taps import Tapped
@@ -27,12 +27,6 @@ from heedful.text.special import END
 
 Ids = Sequence[int]
 Progress = Callable[[int], object]
-MANY = 3_000_000
-"""Weights a step reads; with fewer, a single text is written on one thread: sharing would take longer than it saves."""
-WIDE = 384
-"""The same where threads have to be woken up for every piece of work: only wider models are worth it."""
-DEFAULT = 4
-"""Threads the library would take by itself."""
 
 
 def unfit(
@@ -197,25 +191,16 @@ class CTranslate2:
         """
         threads = torch.get_num_threads()
         workers = max(1, min(batches, threads))
-        share = self._share(threads // workers)
-        key = (kind, workers, share)
+        each = share(self.config, threads // workers) if self.quantisation == "float32" else 1
+        key = (kind, workers, each)
         if key not in self._running:
             make = getattr(library(), kind)
-            self._running[key] = make(str(self.folder), inter_threads=workers, intra_threads=share)
-        torch.set_num_threads(workers * share)
+            self._running[key] = make(str(self.folder), inter_threads=workers, intra_threads=each)
+        torch.set_num_threads(workers * each)
         try:
             yield self._running[key]
         finally:
             torch.set_num_threads(threads)
-
-    def _share(self, threads: int) -> int:
-        """How many of these threads should work on one text together. Torch's own make way for them."""
-        if threads == 1 or self.quantisation != "float32" or weights_a_step(self.config) < MANY:
-            return 1
-        spinning = release_threads()
-        if self.config.width >= WIDE:
-            return threads
-        return min(threads, DEFAULT) if spinning else 1
 
     def _spelt(self, texts: Sequence[Ids]) -> list[list[str]]:
         return [[self.target[token] for token in text] for text in texts]
@@ -245,16 +230,6 @@ class CTranslate2:
         steps = iter(one.log_probs for one in scored)
         told = [[text.told(length_penalty, next(steps)) for text in texts] for texts in found]
         return [sorted(texts, key=lambda text: -text.score) for texts in told]
-
-
-def weights_a_step(config: TransformerConfig) -> int:
-    """About how many weights are read for the next token: the decoder's matrices and the output table."""
-    settings = config.resolved()
-    attention = 6 if config.family == "encoder_decoder" else 4  # of what was read, keys and values are there already
-    inner = (3 if config.gated else 2) * settings["feed_forward"]
-    block = config.width * (attention * config.width + inner)
-    layers = settings["decoder_layers"] or config.layers
-    return layers * block + config.width * (config.target_vocabulary or config.vocabulary)
 
 
 def shared_out(batches: list[list[int]]) -> list[list[int]]:

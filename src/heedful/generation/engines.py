@@ -14,7 +14,7 @@ from heedful.errors import HeedfulError, UsageError
 from heedful.generation.converted import ctranslate2_engine
 from heedful.generation.ctranslate2 import CTranslate2, unfit
 from heedful.generation.engine import Progress, unwatched
-from heedful.generation.flat import NEVER, flattened
+from heedful.generation.flat import lasting
 from heedful.generation.generate import generate_ids, generate_tokens
 from heedful.generation.ledger import Hypothesis
 from heedful.generation.options import LENGTH, Decoding
@@ -38,14 +38,14 @@ class Engines:
     folder: Path | None
     made: dict[Quantisation, CTranslate2] = field(default_factory=dict)
     recorded: dict[bool, Recorded] = field(default_factory=dict)
-    flat: Any = NEVER
+    flat: Any = None
 
     def own(self, decoding: Decoding) -> Any:
         """The model itself; unless all must be exact, a transformer's steps are flat on a CPU, recorded on a GPU."""
         if decoding.exact or not isinstance(self.model, Transformer):
             return self.model
         if self.model.table.weight.device.type != "cuda":
-            self.flat = flattened(self.model, self.flat)
+            self.flat = lasting(self.model, self.flat)
             return self.flat
         if decoding.compiled not in self.recorded:
             model = deepcopy(self.model).to(torch.bfloat16).eval()

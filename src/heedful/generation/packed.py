@@ -8,9 +8,8 @@ Figures are of an AMD EPYC on which others were at work, too; width 256, vocabul
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -55,33 +54,36 @@ class Product:
 class Copies:
     """When a model's matrices are copied, which depends on what is asked of it: after a few steps it will pay.
 
-    Unless they are `kept` for the next request, only several rows are worth it.
+    Unless they are `kept` for the next request, only several rows are worth it. There is one copy at a time, and the
+    one for several rows stays.
     """
 
     def __init__(self, products: Sequence[Product], *, kept: bool) -> None:
         self.products, self.kept = products, kept
         self.single = self.several = 0
+        self.for_several = False
+        self.made_from: Tensor | None = None
         weights = [product.weight for product in products]
-        self.possible = sum(weight.numel() for weight in weights) <= MOST
-        self.possible = self.possible and all(weight.dtype == torch.float32 for weight in weights)
-        self.made_from: Any = None
+        few = sum(weight.numel() for weight in weights) <= MOST
+        self.possible = few and all(weight.dtype == torch.float32 for weight in weights)
 
     def count(self, rows: int) -> None:
         """One more step is to be taken, of so many rows."""
         if rows > 1:
             self.several += 1
-            if self.several == SOON and self.possible and has_packed():
+            if self.several >= SOON and not self.for_several and self.possible and has_packed():
+                self.for_several = True
                 self._make(Product.pack)
         else:
             self.single += 1
-            if self.single == SOON and self.possible and self.kept and self.made_from is None:
+            if self.single >= SOON and self.made_from is None and self.possible and self.kept:
                 self._make(Product.turn)
 
     def outdated(self) -> bool:
         """Whether the weights have changed since."""
         return self.made_from is not None and not torch.equal(self.made_from, self._mark())
 
-    def _make(self, lay_out: Any) -> None:
+    def _make(self, lay_out: Callable[[Product], None]) -> None:
         for product in self.products:
             lay_out(product)
         self.made_from = self._mark()

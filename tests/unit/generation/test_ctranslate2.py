@@ -14,7 +14,7 @@ import heedful
 from heedful import HeedfulError
 from heedful.generation import converted
 from heedful.generation.converted import ctranslate2_engine
-from heedful.generation.ctranslate2 import MANY, CTranslate2, shared_out, unfit, weights_a_step
+from heedful.generation.ctranslate2 import CTranslate2, shared_out, unfit
 from heedful.generation.generate import generate_ids
 from heedful.generation.rules import Rules
 from heedful.generation.sampling import Draw
@@ -198,24 +198,3 @@ def test_a_batch_is_shared_out_and_torch_keeps_its_threads(model: Any, tmp_path:
         assert torch.get_num_threads() == 3  # the library alone would have left one
     finally:
         torch.set_num_threads(before)
-
-
-def test_a_single_text_gets_several_threads_if_the_model_is_worth_it(model: Any, tmp_path: Path) -> None:
-    small = CTranslate2(tmp_path, NAMES, model.config)
-    middling = heedful.build("laptop-translator", vocabulary=8_000, width=256, heads=4, layers=3).config
-    assert weights_a_step(small.config) < MANY < weights_a_step(middling)
-    assert small._share(8) == 1
-    assert CTranslate2(tmp_path, NAMES, middling)._share(1) == 1
-    assert CTranslate2(tmp_path, NAMES, middling)._share(8) in (1, 4)  # the latter where torch's threads make way
-    assert CTranslate2(tmp_path, NAMES, middling, "int8")._share(8) == 1
-    wide = heedful.build("laptop-translator", vocabulary=8_000, width=512, heads=4, layers=3).config
-    assert CTranslate2(tmp_path, NAMES, wide)._share(8) == 8
-
-
-def test_the_weights_a_step_reads_are_counted_from_the_design() -> None:
-    for preset in ("laptop-translator", "laptop-writer"):
-        model = heedful.build(preset, **SMALL)
-        stack = getattr(model, "decoder", None) or model.stack
-        read = sum(part.weight.numel() for part in stack.modules() if isinstance(part, torch.nn.Linear))
-        read -= sum(block.cross.key_value.weight.numel() for block in stack.blocks if block.cross is not None)
-        assert weights_a_step(model.config) == read + model.output_table.numel()

@@ -12,8 +12,9 @@ from torch import nn
 import heedful
 from heedful import UsageError
 from heedful.generation import packed
-from heedful.generation.flat import Flat, can_be_flat, flattened
+from heedful.generation.flat import Flat, can_be_flat, flattened, lasting
 from heedful.generation.generate import generate_ids, generate_tokens
+from heedful.generation.options import Decoding
 from heedful.generation.packed import Product, has_packed
 from heedful.generation.sampling import Draw
 from heedful.generation.translate import translate_ids
@@ -60,8 +61,8 @@ def begun(model: Any, rows: int) -> Any:
 @torch.inference_mode()
 def test_logits_and_state_are_the_modules(family: str, design: str, rows: int, packing: None) -> None:
     model = build(family, **DESIGNS[design])
-    flat = Flat(model)
-    assert can_be_flat(model)
+    flat = lasting(model)
+    assert isinstance(flat, Flat)
     ours, theirs = begun(model, rows), begun(model, rows)
     tokens = torch.randint(6, 40, (rows, 12), generator=torch.Generator().manual_seed(2))
     for first, last in ((0, 1), (1, 5), *((n, n + 1) for n in range(5, 12))):  # one, several, then one at a time
@@ -72,6 +73,7 @@ def test_logits_and_state_are_the_modules(family: str, design: str, rows: int, p
     for mine, other in zip(ours.layers, theirs.layers, strict=True):
         assert torch.allclose(mine.keys[:, :, :12], other.keys[:, :, :12], atol=1e-5)
     assert (flat.output.packed is not None) == (rows > 1 and has_packed())
+    assert (flat.output.turned is not None) == (rows == 1)
 
 
 @torch.inference_mode()
@@ -166,12 +168,44 @@ def test_changed_weights_are_seen_by_the_next_request(packing: None) -> None:
     assert [texts[0].tokens for texts in after] != [texts[0].tokens for texts in before]
 
 
+def test_what_is_kept_is_given_again_until_the_model_changes(packing: None) -> None:
+    model = build("encoder_decoder")
+    kept = lasting(model)
+    assert lasting(model, kept) is kept
+    translate_ids(kept, [[7, 8, 9]], beam=1)
+    assert kept.output.turned is not None
+    assert lasting(model, kept) is kept
+    with torch.no_grad():
+        model.table.weight.data[20:] = 0.0
+    assert lasting(model, kept) is not kept
+    kept = lasting(model)
+    model.decoder.blocks[0].residual[0].norm.weight = nn.Parameter(torch.zeros(32))
+    assert lasting(model, kept) is not kept
+    assert lasting(model.train(), kept) is model
+
+
+def test_a_loaded_model_keeps_its_step_and_exact_requests_go_through_the_modules(
+    make_trained: Callable[..., Any],
+) -> None:
+    trained = make_trained("laptop-translator")
+    assert trained.engines.own(Decoding(exact=True)) is trained.model
+    first = trained.engines.own(Decoding())
+    assert isinstance(first, Flat)
+    assert trained.engines.own(Decoding()) is first
+    ways: list[dict[str, Any]] = [{}, {"exact": True}]
+    plain, exact = (list(trained.translate(["3 May 1999", "12.4.2001"], **way)) for way in ways)
+    assert plain == exact
+
+
 @torch.inference_mode()
 def test_a_packed_product_is_the_product() -> None:
     if not has_packed():
         pytest.skip("this build of torch has none")
-    for bias in (None, torch.randn(12)):
-        product, x = Product(torch.randn(12, 20), bias), torch.randn(5, 20)
+    for bias in (None, torch.randn(20)):
+        product, x = Product(torch.randn(20, 12), bias), torch.randn(5, 12)
         plain = product(x)
+        product.turn()
+        assert torch.allclose(product(x[:1]), plain[:1], atol=1e-5)
         product.pack()
+        assert product.turned is None
         assert torch.allclose(product(x), plain, atol=1e-5)
