@@ -104,10 +104,6 @@ class Same:
         return self.one
 
 
-RECOMPUTED = 0.3
-"""Of a compiled language model's activations: GPT-2 then fits half the memory nanoGPT takes."""
-
-
 def ours(cell: Cell, device: str, compiled: bool) -> tuple[nn.Module, Step]:
     """A step of the library's own Trainer, on the device as the library sets it up, compiled where the peers are."""
     from heedful.data.batches import PairBatch, TextBatch
@@ -147,9 +143,8 @@ def ours(cell: Cell, device: str, compiled: bool) -> tuple[nn.Module, Step]:
     }
     same |= {"betas": (0.9, 0.95), "weight_decay": 0.1, "clip": 1.0, "label_smoothing": 0.0}
     same |= {"precision": "bfloat16" if device == "cuda" else "float32"}
-    if compiled:  # and on a GPU what is many small kernels is recorded, what is large gives up some memory
-        small, long = cell.family == "pairs", cell.family == "text"
-        same |= {"compile": True, "record": device == "cuda" and small, "recompute": RECOMPUTED if long else 0.0}
+    if compiled:  # and on a GPU what is many small kernels is recorded
+        same |= {"compile": True, "record": device == "cuda" and cell.family == "pairs"}
     model = build(make_config({**design, **size}))
     where = pick_device(device)
     trainer = Trainer(model, objective, Same(batch), TrainingRecipe(**same), seed=1, device=where, events=Events())

@@ -63,14 +63,14 @@ def names(cell: Cell) -> list[list[str]]:
 # Ours ----------------------------------------------------------------------------------------------------------------
 
 
-def by_torch(cell: Cell, folder: Path, device: str, compiled: bool = False) -> Decode:
+def by_torch(cell: Cell, folder: Path, device: str) -> Decode:
     from heedful.generation.flat import lasting
     from heedful.generation.generate import generate_ids
     from heedful.generation.recorded import Recorded
     from heedful.generation.translate import translate_ids
 
     model, texts = cell.model().to(device), cell.texts()
-    model = Recorded(model.bfloat16(), compiled=compiled) if device == "cuda" else lasting(model)
+    model = Recorded(model.bfloat16()) if device == "cuda" else lasting(model)
 
     def write() -> int:
         if cell.family == "pairs":
@@ -81,10 +81,6 @@ def by_torch(cell: Cell, folder: Path, device: str, compiled: bool = False) -> D
         return sum(len(each[0].tokens) for each in found)
 
     return write
-
-
-def by_torch_compiled(cell: Cell, folder: Path, device: str) -> Decode:
-    return by_torch(cell, folder, device, compiled=True)
 
 
 def by_engine(quantisation: str) -> Callable[[Cell, Path, str], Decode]:
@@ -177,7 +173,6 @@ def without_cache(cell: Cell, folder: Path, device: str) -> Decode:
 
 CONTENDERS: dict[str, Callable[[Cell, Path, str], Decode]] = {
     "heedful torch": by_torch,
-    "heedful torch compiled": by_torch_compiled,
     "heedful ctranslate2": by_engine("float32"),
     "heedful ctranslate2 int8": by_engine("int8"),
     "hugging face": hugging_face("dynamic"),
@@ -193,9 +188,7 @@ def contenders(cell: Cell, device: str) -> list[str]:
     left_out = {"no cache"} if cell.beam > 1 or device == "cuda" else set()
     if device == "cuda":
         left_out |= {name for name in CONTENDERS if "ctranslate2" in name}
-        left_out |= {"hugging face static", "heedful torch compiled"} if cell.family == "pairs" else set()
-    else:
-        left_out |= {"heedful torch compiled"}
+        left_out |= {"hugging face static"} if cell.family == "pairs" else set()
     return [name for name in CONTENDERS if name not in left_out]
 
 

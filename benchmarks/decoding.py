@@ -184,20 +184,26 @@ def main() -> None:
         for name, why in rows[-1]["left_out"].items():
             print(f"  {name:<26} left out: {why}")
         sys.stdout.flush()
+        write(args, rows)  # after each: a later one may fail, or take too long
     for pipe in pipes.values():
         pipe.send(0)
+
+
+def write(args: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
+    """The rows measured so far, if they are to be kept."""
     name = f"decoding-{'gpu' if args.device == 'cuda' else 'cpu'}.json"
     out = args.out or (None if args.quick or args.only else HERE / "results" / name)
-    if out is not None:
-        words = ["python benchmarks/decoding.py", f"--device {args.device}", f"--threads {args.threads}"]
-        words += ["--only", *args.only] if args.only else []
-        words += ["--quick"] * args.quick
-        facts = {**machine(args.device), "threads": args.threads}
-        facts |= {"ctranslate2": version("ctranslate2")} if args.device == "cpu" else {}
-        record = {"command": " ".join(words), "machine": facts, "rows": rows}
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n")
-        draw(rows, out.with_suffix(".png"))
+    if out is None:
+        return
+    words = ["python benchmarks/decoding.py", f"--device {args.device}", f"--threads {args.threads}"]
+    words += ["--only", *args.only] if args.only else []
+    words += ["--quick"] * args.quick
+    facts = {**machine(args.device), "threads": args.threads}
+    facts |= {"ctranslate2": version("ctranslate2")} if args.device == "cpu" else {}
+    record = {"command": " ".join(words), "machine": facts, "rows": rows}
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+    draw(rows, out.with_suffix(".png"))
 
 
 if __name__ == "__main__":

@@ -291,8 +291,8 @@ def draw(rows: list[dict[str, Any]], file: Path) -> None:
         names = list(row["contenders"])[::-1]
         found = [row["contenders"][name] for name in names]
         shares = [1 / one["ratio"] for one in found]
-        spread = [[s - 1 / f["ratio_quartiles"][1] for s, f in zip(shares, found, strict=True)]]
-        spread += [[1 / f["ratio_quartiles"][0] - s for s, f in zip(shares, found, strict=True)]]
+        spread = [[max(0, s - 1 / f["ratio_quartiles"][1]) for s, f in zip(shares, found, strict=True)]]
+        spread += [[max(0, 1 / f["ratio_quartiles"][0] - s) for s, f in zip(shares, found, strict=True)]]
         colours = ["tab:orange" if name.startswith("heedful") else "tab:grey" for name in names]
         panel.barh(names, shares, xerr=spread, color=colours)
         panel.set_title(f"{row['section']} ({row['unit']})", fontsize=10, loc="left")
@@ -336,20 +336,25 @@ def main() -> None:
             print(f"  {name:<24} left out: {why}")
         sys.stdout.flush()
         rows.append(row)
+        write(args, rows)  # after each: a later one may fail, or take too long
 
+
+def write(args: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
+    """The rows measured so far, if they are to be kept."""
     name = f"training-{'gpu' if args.device == 'cuda' else 'cpu'}.json"
     out = args.out or (None if args.quick or args.only else HERE / "results" / name)
-    if out is not None:
-        words = [f"--{key} {value}".strip() for key, value in said(args).items()]
-        record = {
-            "command": " ".join(["python benchmarks/training.py", *words]),
-            "machine": {**machine(args.device), "threads": args.threads},
-            "notes": {"nanogpt-like": "a stand-in of the same shape and recipe; not nanoGPT's code"},
-            "rows": rows,
-        }
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n")
-        draw(rows, out.with_suffix(".png"))
+    if out is None:
+        return
+    words = [f"--{key} {value}".strip() for key, value in said(args).items()]
+    record = {
+        "command": " ".join(["python benchmarks/training.py", *words]),
+        "machine": {**machine(args.device), "threads": args.threads},
+        "notes": {"nanogpt-like": "a stand-in of the same shape and recipe; not nanoGPT's code"},
+        "rows": rows,
+    }
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+    draw(rows, out.with_suffix(".png"))
 
 
 def said(args: argparse.Namespace) -> dict[str, Any]:

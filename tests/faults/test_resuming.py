@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from heedful.training.begun import alone_in
 from heedful.training.checkpoint import checkpoints
 
 SETTINGS = {
@@ -78,6 +79,14 @@ def test_a_finished_run_says_so_with_or_without_its_state(nursery: Any, folder: 
     tidied = resume(nursery, folder)
     assert (tidied.code, "finished" in tidied.said) == (0, True)
     assert (folder / "run" / "card.md").read_bytes() == card
+
+
+def test_two_processes_never_train_in_one_folder(nursery: Any, folder: Path) -> None:
+    with alone_in(folder / "run"):
+        done = resume(nursery, folder)
+    assert done.code == 2
+    assert error(done.said) == "heedful: another process is training in run: wait for it, or stop it first"
+    assert resume(nursery, folder).code == 0
 
 
 def test_another_recipe_is_refused_key_by_key_and_the_safe_keys_are_listed(nursery: Any, folder: Path) -> None:

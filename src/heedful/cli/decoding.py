@@ -37,8 +37,6 @@ Engine = Annotated[
 ]
 Int8 = Annotated[bool, typer.Option("--int8", help="Weights in eight bits: faster on a CPU, nearly the same texts.")]
 
-Compiled = Annotated[bool, typer.Option("--compile", help="On a GPU: a minute at the start, then faster.")]
-
 
 def given(arguments: dict[str, Any]) -> dict[str, Any]:
     """What was said on the command line, as `Decoding` takes it."""
@@ -50,7 +48,7 @@ def given(arguments: dict[str, Any]) -> dict[str, Any]:
     chance = {"temperature", "top_k", "top_p", "min_p", "seed"}
     said = {name: value for name, value in arguments.items() if name in searching | chance and value is not None}
     texts = {"stop": tuple(arguments["stop"] or ()), "forbidden": tuple(arguments["forbid"] or ())}
-    return said | texts | {name: arguments[name] for name in ("exact", "engine", "int8", "compiled")}
+    return said | texts | {name: arguments[name] for name in ("exact", "engine", "int8")}
 
 
 def ready(model: Path, task: str, device: str) -> Trained:

@@ -39,7 +39,6 @@ def generate(
     exact: about.Exact = False,
     engine: about.Engine = "auto",
     int8: about.Int8 = False,
-    compiled: about.Compiled = False,
     on_bad_line: about.SkipBad = "fail",
     device: Device = "auto",
 ) -> None:

@@ -47,7 +47,6 @@ def translate(
     exact: about.Exact = False,
     engine: about.Engine = "auto",
     int8: about.Int8 = False,
-    compiled: about.Compiled = False,
     on_bad_line: about.SkipBad = "fail",
     device: Device = "auto",
 ) -> None:

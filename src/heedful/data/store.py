@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -99,8 +100,12 @@ def store_folder(key: dict[str, Any], root: Path | None = None) -> Path:
 
 @contextmanager
 def new_store(folder: Path) -> Iterator[Path]:
-    """Write a store aside and rename it when whole; a failed one leaves nothing behind."""
-    aside = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
+    """Write a store aside and rename it when whole; a failed one leaves nothing behind, one that was killed its folder
+    until the next is written."""
+    aside = folder.with_name(f"{folder.name}.{platform.node()}.{os.getpid()}.tmp")
+    for left in folder.parent.glob(f"*.{platform.node()}.*.tmp"):
+        if not _is_running(left.suffixes[-2].removeprefix(".")):
+            shutil.rmtree(left, ignore_errors=True)
     try:
         aside.mkdir(parents=True)
         yield aside
@@ -113,6 +118,16 @@ def new_store(folder: Path) -> Iterator[Path]:
         ) from None
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _is_running(process: str) -> bool:
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, ValueError):  # somebody else's; or none of ours
+        pass
+    return True
 
 
 def _map(file: Path, kind: str) -> Ids:

@@ -37,7 +37,7 @@ class Engines:
     tokenizers: tuple[Tokenizer, ...]
     folder: Path | None
     made: dict[Quantisation, CTranslate2] = field(default_factory=dict)
-    recorded: dict[bool, Recorded] = field(default_factory=dict)
+    recorded: Recorded | None = None
     flat: Any = None
 
     def own(self, decoding: Decoding) -> Any:
@@ -47,10 +47,9 @@ class Engines:
         if self.model.table.weight.device.type != "cuda":
             self.flat = lasting(self.model, self.flat)
             return self.flat
-        if decoding.compiled not in self.recorded:
-            model = deepcopy(self.model).to(torch.bfloat16).eval()
-            self.recorded[decoding.compiled] = Recorded(model, compiled=decoding.compiled)
-        return self.recorded[decoding.compiled]
+        if self.recorded is None:
+            self.recorded = Recorded(deepcopy(self.model).to(torch.bfloat16).eval())
+        return self.recorded
 
     def choose(self, decoding: Decoding, rules: Rules) -> CTranslate2 | None:
         """CTranslate2 if it was asked for, or can serve this and nobody asked for torch; None: torch.

@@ -54,8 +54,6 @@ class Decoding(Config):
     """auto: CTranslate2 where it is installed and can serve this, else torch."""
     int8: bool = False
     """Weights in eight bits: faster on a CPU, nearly the same texts."""
-    compiled: bool = False
-    """Compile the steps (GPU): most of a minute before the first words, then faster: for many texts, or long ones."""
 
     @property
     def draw(self) -> Draw | None:
@@ -85,8 +83,6 @@ class Decoding(Config):
             raise ValueError(f"a beam of {self.beam} finds no {self.n_best} best: ask for a beam of {self.n_best}")
         if self.int8 and self.engine == "torch":
             raise ValueError("int8 is CTranslate2's: leave the engine open, or choose ctranslate2")
-        if self.compiled and self.exact:
-            raise ValueError("compile makes other roundings, and exact allows none: give one or the other")
         if self.max_length is not None and self.min_length > self.max_length:
             raise ValueError(f"min_length {self.min_length} is more than max_length {self.max_length}")
         for name, texts in (("stop", self.stop), ("forbidden", self.forbidden)):

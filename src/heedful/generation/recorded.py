@@ -12,8 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
 
 from heedful.generation.rooms import Output, Room, Size, Source, best, places_for, rounded, source_places_for
 from heedful.layers.state import AttentionState, kept_sources
@@ -30,13 +29,9 @@ Value = TypeVar("Value")
 class Recorded:
     """A transformer that decodes by replaying its steps. The model is no longer to be changed, nor used otherwise."""
 
-    def __init__(self, model: Any, *, compiled: bool = False) -> None:
-        """`compiled`: most of a minute for each size of room, before its first step; then nearly twice as fast."""
+    def __init__(self, model: Any) -> None:
         self.model, self.config, self.table = model, model.config, model.table
         self.recorder = Recorder() if self.table.weight.is_cuda else None
-        self.compiled = compiled and self.recorder is not None
-        if self.compiled:
-            set_biases_apart(model)
         self.output = Output(model)
         self.rooms: dict[Size, Room] = {}
         self.sources: dict[tuple[int, int], Source] = {}
@@ -110,7 +105,7 @@ class Writing:
         sources, memory = len(begun.lengths) // begun.together, begun.layers[0].memory
         read = 0 if memory is None else memory[0].shape[2]
         size = Size(rounded(sources), begun.together, max(self.places, places_for(begun.end + 1)), read)
-        made = partial(Room, model.model, model.output, size, model.recorder, compiled=model.compiled)
+        made = partial(Room, model.model, model.output, size, model.recorder)
         self.room = kept(model.rooms, size, made)
         self.room.take_over(begun)
         self.end, self.together = begun.end, begun.together
@@ -123,17 +118,3 @@ def kept(made: dict[Key, Value], key: Key, make: Callable[[], Value]) -> Value:
     while len(made) > MOST:
         del made[next(iter(made))]
     return value
-
-
-class Apart(nn.Linear):
-    """W x + b as a product and a sum."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight) + self.bias
-
-
-def set_biases_apart(model: nn.Module) -> None:
-    """The compiler makes the product of a single row itself, and what stands around it, if it is nothing else."""
-    for module in model.modules():
-        if type(module) is nn.Linear and module.bias is not None:
-            module.__class__ = Apart

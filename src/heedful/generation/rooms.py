@@ -61,8 +61,8 @@ class Room:
     Recordings are made for as many rows and places as are in use, rounded up: when texts leave, the steps get smaller.
     """
 
-    def __init__(self, model: Any, output: Output, size: Size, recorder: Recorder | None, *, compiled: bool) -> None:
-        self.model, self.output, self.size, self.recorder, self.compiled = model, output, size, recorder, compiled
+    def __init__(self, model: Any, output: Output, size: Size, recorder: Recorder | None) -> None:
+        self.model, self.output, self.size, self.recorder = model, output, size, recorder
         weight, attention, layers = model.table.weight, model.decoder.attention, len(model.decoder.blocks)
         rows = size.sources * size.together
 
@@ -81,8 +81,8 @@ class Room:
         self.place = torch.zeros(1, dtype=torch.long, device=weight.device)
         self.origin = torch.zeros(rows, size.places, dtype=torch.int32, device=weight.device)
         self.own = torch.arange(rows, dtype=torch.int32, device=weight.device)
-        self.whole = compiled or attention.has_kernel(weight)
-        """Whether a step is recorded over all places: where only those in use are read, or compiling takes long."""
+        self.whole = attention.has_kernel(weight)
+        """Whether a step is recorded over all places: where only those in use are read."""
         self.moved = False
         """Whether texts have been reordered, so that some point elsewhere."""
         self.steps: dict[tuple[int, int, str, bool], Callable[[], Any]] = {}
@@ -145,8 +145,6 @@ class Room:
         """Without a GPU it is simply taken, and the same."""
         if self.recorder is None:
             return step
-        if self.compiled:
-            step = torch.compile(step, dynamic=False, options={"coordinate_descent_tuning": True})
         with cudnn_attention(True):
             return self.recorder.record(step)
 
@@ -191,6 +189,10 @@ class Output:
 
 def best(logits: Float[Tensor, "rows 1 vocabulary"]) -> tuple[Int[Tensor, " rows"], Float[Tensor, " rows"]]:
     """The likeliest token of each row, and its log-probability."""
+    if logits.is_cuda:
+        from heedful.generation.best import best_in_rows  # there is none without a GPU
+
+        return best_in_rows(logits[:, 0])
     likely, tokens = log_softmax(logits[:, 0]).max(-1)
     return tokens, likely
 

@@ -95,8 +95,8 @@ def follow(
     """The texts that `walk` writes."""
     steps = list(walk(model, state, limits, choose, **options))  # type: ignore[arg-type]
     texts: list[list[tuple[int, float]]] = [[] for _ in limits]
-    for step in steps:  # read when all is written: a device is not made to wait at every step
-        for row, token, likely in zip(*(part.tolist() for part in step), strict=True):
+    if steps:  # read when all is written, at once: a device is not made to wait at every step
+        for row, token, likely in zip(*(torch.cat(parts).tolist() for parts in zip(*steps, strict=True)), strict=True):
             if token != PAD:
                 texts[row].append((token, likely))
     return [Hypothesis.written([token for token, _ in text], [likely for _, likely in text]) for text in texts]

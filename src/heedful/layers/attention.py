@@ -19,10 +19,6 @@ from heedful.layers.state import LayerState
 from heedful.layers.taps import Tapped
 from heedful.shapes import Bool, Float
 
-SHORT = 64
-"""Keys up to which the equation, compiled for a GPU, is faster than the kernel: a step of Transformer-base on 32 + 32
-tokens takes 29 ms instead of 32."""
-
 
 def attention(
     query: Float[Tensor, "*axes queries d_q"],
@@ -90,12 +86,17 @@ def fused_attention(
     scale: float | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "batch heads queries d_v"]:
-    """`attention` by PyTorch's kernel, which never stores the n_q × n_k weights (A8).
+    """`attention` by PyTorch's kernel, which never stores the n_q × n_k weights (A8); of short texts on a GPU, by ours.
 
     Fewer key/value heads than query heads are shared in groups (Ainslie 2023).
     """
     mask = (mask or EVERYTHING).settle(query.shape[-2], key.shape[-2], query.device)
     mask.check(*query.shape[:-1], key.shape[-2])
+    if query.is_cuda and not dropout:
+        from heedful.layers.short import is_short, short_attention  # there is none without a GPU
+
+        if is_short(query, key, value):
+            return short_attention(query, key, value, mask, scale)
     bias = mask.allowed if mask.bias is None else mask.bias.to(query.dtype)
     heads = scaled_dot_product_attention(
         query,
@@ -179,9 +180,7 @@ class MultiHead(Tapped):
 
     def _look_up(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None) -> Tensor:
         dropout = self.dropout if self.training else 0.0
-        written_out = torch.compiler.is_compiling() and key.is_cuda and key.shape[-2] <= SHORT
-        fused = self.fused and not written_out
-        if fused:
+        if self.fused:
             heads = fused_attention(query, key, value, mask, scale=self.scale, dropout=dropout)
             if "weights" not in self.listeners:
                 return heads
@@ -189,7 +188,7 @@ class MultiHead(Tapped):
         # Watching leaves the kernel's result alone; putting other weights in their place does not.
         weights = attention_weights(query, self._every_head(key), mask, score=self.score, softmax=self.softmax)
         shown = self.tap("weights", weights)
-        if fused and shown is weights:
+        if self.fused and shown is weights:
             return heads
         return drop(shown, dropout) @ self._every_head(value)
 

@@ -15,6 +15,9 @@ from heedful.layers.residual import Residual
 from heedful.layers.state import AttentionState, LayerState
 from heedful.shapes import Float, Int
 
+FEW = 8
+"""Rows up to which a step of decoding on a GPU is mostly reading weights, and goes through kernels of its own."""
+
 
 class Block(nn.Module):
     """Self-attention, then (in a decoder that reads a source) cross-attention, then feed-forward.
@@ -83,7 +86,11 @@ class Stack(nn.Module):
         state: AttentionState | None = None,
     ) -> Float[Tensor, "batch tokens width"]:
         turn, settled = self._placed(x, mask, state)
-        if state is None:
+        if state is not None and settled is None and len(x) <= FEW and self.skip:
+            from heedful.layers.next_step import next_step  # there is none without a GPU
+
+            x = next_step(self.blocks, x, state, turn)
+        elif state is None:
             for block in self.blocks:
                 x = block(x, settled, rotation=turn, memory=memory, memory_mask=memory_mask)
         else:
@@ -105,6 +112,12 @@ class Stack(nn.Module):
             return turn, mask.settle(queries, keys, x.device, positions).as_bias(x.dtype)
         ragged = None if state is None or state.uniform else positions
         return turn, mask.settle(queries, keys, x.device, ragged)
+
+    @property
+    def skip(self) -> bool:
+        first = self.blocks[0]
+        assert isinstance(first, Block)
+        return all(residual.skip for residual in first.residual)
 
     @property
     def attention(self) -> SelfAttention:

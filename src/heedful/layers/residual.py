@@ -46,8 +46,10 @@ class Residual(Tapped):
     ) -> Float[Tensor, "batch tokens width"]:
         if self.order == "pre":
             return self.tap("", self._add(x, f(self.norm(x))))
-        return self.tap("", self.norm(self._add(x, f(x))))
+        added = self._add(x, f(x))
+        return self.tap("", self.norm(added).to(added.dtype))
 
     def _add(self, x: Tensor, y: Tensor) -> Tensor:
+        """In the type of what is added: autocast would widen the stream, and with it what training reads and keeps."""
         y = self.dropout(y) if self.training else y
-        return self.tap("skip", x) + y if self.skip else y
+        return (self.tap("skip", x) + y).to(y.dtype) if self.skip else y

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -12,7 +13,7 @@ from heedful.models.heads import Scoring
 from heedful.shapes import Float, Int
 from heedful.text.special import PAD
 
-AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 29}
+AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 30}
 """Logits held at one time: on a CPU so few that they stay in its cache."""
 
 
@@ -34,54 +35,120 @@ def token_loss(
     return loss
 
 
-class LinearCrossEntropy(torch.autograd.Function):
-    """The output layer and its loss in one, a slice of the rows at a time: logits of a whole batch never exist.
+def count_labels(labels: Int[Tensor, "batch tokens"]) -> int:
+    """By one thread: on many cores, waking the others takes longer than counting."""
+    return int(np.count_nonzero(labels.cpu().numpy() != PAD))
 
-    ∂/∂z = softmax(z) − y is at hand as soon as a slice's logits z are, so the gradients are made on the way
-    forward and only scaled on the way back: nothing is computed twice.
-    """
+
+class LinearCrossEntropy(torch.autograd.Function):
+    """The output layer and its loss in one: see `slices`. Gradients are at hand on the way forward, scaled on the
+    way back."""
 
     @staticmethod
     def forward(
         ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float
     ) -> Tensor:
         learn = any(ctx.needs_input_grad)
-        loss = torch.zeros((), device=states.device, dtype=torch.promote_types(states.dtype, torch.float32))
-        to_weight = torch.zeros_like(weight, dtype=loss.dtype) if learn else loss
-        to_bias = torch.zeros_like(bias) if learn and bias is not None else None
-        to_states: list[Tensor] = []
-        rows = max(1, AT_ONCE.get(states.device.type, 1 << 24) // len(weight))
-        for part, label in zip(torch.split(states, rows), torch.split(labels[:, None], rows), strict=True):
-            real = label != PAD
-            scores = torch.log_softmax(F.linear(part, weight, bias), dim=-1, dtype=loss.dtype)
-            surprise = -(1 - smoothing) * scores.gather(1, label)
-            if smoothing:
-                surprise = surprise - smoothing * scores.mean(-1, keepdim=True)
-            loss = loss + (surprise * real).sum()
-            if learn:
-                slope = scores.exp_()  # in its place: these are the most numbers of all
-                if smoothing:
-                    slope -= smoothing / len(weight)
-                slope = slope.to(states.dtype)
-                slope.scatter_add_(1, label, slope.new_full(label.shape, smoothing - 1))
-                to_states.append((slope @ weight) * real)
-                part = part * real
-                if to_weight.dtype == part.dtype:
-                    to_weight.addmm_(slope.T, part)
-                else:
-                    to_weight += slope.T @ part
-                if to_bias is not None:
-                    to_bias += (slope.T @ real.to(slope.dtype))[:, 0]
+        loss: Tensor
+        loss, *gradients = slices(states, weight, bias, labels, smoothing, learn)
         if learn:
-            ctx.save_for_backward(torch.cat(to_states), to_weight, to_bias)
-            ctx.kind = weight.dtype
+            ctx.save_for_backward(*gradients)
+            ctx.kind, ctx.has_bias = weight.dtype, bias is not None
         return loss
 
     @staticmethod
     def backward(ctx: Any, scale: Tensor) -> Any:
         to_states, to_weight, to_bias = ctx.saved_tensors
-        bias = None if to_bias is None else to_bias * scale
-        return to_states * scale, (to_weight * scale).to(ctx.kind), bias, None, None
+        return (
+            to_states * scale,
+            (to_weight * scale).to(ctx.kind),
+            to_bias * scale if ctx.has_bias else None,
+            None,
+            None,
+        )
+
+
+# A compiler takes it as it is: left to itself, it would work out parts of all slices wherever one is read.
+@torch.library.custom_op(
+    "heedful::slices",
+    mutates_args=(),
+    schema="(Tensor states, Tensor weight, Tensor? bias, Tensor labels, float smoothing, bool learn)"
+    " -> (Tensor, Tensor, Tensor, Tensor)",
+)
+def slices(
+    states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float, learn: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The loss, and if it is to `learn` the gradients by states, weight and bias, a slice of the rows at a time.
+
+    Logits of a whole batch never exist. ∂/∂z = softmax(z) − y is at hand as soon as a slice's logits z are, so the
+    gradients are made there and then: nothing is computed twice.
+    """
+    loss, to_states, to_weight, to_bias = _results(states, weight, bias, learn)
+    offset = None if bias is None else bias.to(states.dtype)
+    rows = slice_size(len(states), max(1, AT_ONCE.get(states.device.type, 1 << 24) // len(weight)))
+    for first in range(0, len(states), rows):
+        part, label = states[first : first + rows], labels[first : first + rows, None]
+        surprise, slope = surprise_and_slope(F.linear(part, weight, offset), label, smoothing, learn=learn)
+        loss += surprise.sum()
+        if learn:
+            slope = slope.to(states.dtype)
+            torch.mm(slope, weight, out=to_states[first : first + rows])
+            if to_weight.dtype == part.dtype:
+                to_weight.addmm_(slope.T, part)
+            else:
+                to_weight += slope.T @ part
+            if bias is not None:
+                to_bias += slope.sum(0, dtype=to_bias.dtype)
+    return loss, to_states, to_weight, to_bias
+
+
+@slices.register_fake
+def _(states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float, learn: bool) -> Any:
+    return _results(states, weight, bias, learn)
+
+
+def _results(states: Tensor, weight: Tensor, bias: Tensor | None, learn: bool) -> tuple[Tensor, ...]:
+    """Places for the loss and the gradients; sums in float32 at least."""
+    exact = torch.promote_types(states.dtype, torch.float32)
+    loss = torch.zeros((), device=states.device, dtype=exact)
+    return (
+        loss,
+        torch.empty_like(states if learn else loss),
+        torch.zeros_like(weight if learn else loss, dtype=exact),
+        torch.zeros_like(bias if learn and bias is not None else loss),
+    )
+
+
+def surprise_and_slope(
+    logits: Float[Tensor, "rows vocabulary"], label: Int[Tensor, "rows 1"], smoothing: float, *, learn: bool
+) -> tuple[Float[Tensor, "rows 1"], Float[Tensor, "rows vocabulary"]]:
+    """−Σ_w y_w log softmax(z)_w, and its slope softmax(z) − y; y is the label, or for its share any word.
+
+    Both are 0 where there is no label. The logits may be gone afterwards.
+    """
+    if logits.is_cuda and logits.dtype != torch.float64:
+        from heedful.objectives.surprise import surprise_in_place  # there is none without a GPU
+
+        return surprise_in_place(logits, label, smoothing, learn=learn)
+    real = label != PAD
+    scores = torch.log_softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    surprise = -(1 - smoothing) * scores.gather(1, label)
+    if smoothing:
+        surprise = surprise - smoothing * scores.mean(-1, keepdim=True)
+    if learn:
+        scores = scores.exp_()  # in its place: these are the most numbers of all
+        if smoothing:
+            scores -= smoothing / scores.shape[1]
+        scores.scatter_add_(1, label, scores.new_full(label.shape, smoothing - 1))
+        if not real.all():
+            scores *= real
+    return surprise * real, scores
+
+
+def slice_size(rows: int, most: int) -> int:
+    """Slices of one size, so that no small one is left over; of many rows, what matrix units like."""
+    even = -(-rows // max(1, -(-rows // most)))
+    return max(1, even) if most < 128 else min(most // 128 * 128, max(1, -(-even // 128)) * 128)
 
 
 def agreeing_loss(

@@ -8,9 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from heedful.data.batches import TextBatch
-from heedful.objectives.cross_entropy import token_loss
+from heedful.objectives.cross_entropy import count_labels, token_loss
 from heedful.shapes import Float
-from heedful.text.special import PAD
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,7 @@ class Language:
     label_smoothing: float = 0.0
 
     def tokens(self, batch: TextBatch) -> int:
-        return int((batch.labels != PAD).sum())
+        return count_labels(batch.labels)
 
     def loss(self, model: Any, batch: TextBatch) -> Float[Tensor, ""]:
         states = model.states(batch.tokens, document_ids=batch.document_ids)

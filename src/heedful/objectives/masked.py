@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from heedful.data.masked import MaskedBatch
-from heedful.objectives.cross_entropy import token_loss
+from heedful.objectives.cross_entropy import count_labels, token_loss
 from heedful.shapes import Float
 from heedful.text.special import PAD
 
@@ -25,7 +25,7 @@ class Masked:
     label_smoothing: float = 0.0
 
     def tokens(self, batch: MaskedBatch) -> int:
-        return int((batch.labels != PAD).sum())
+        return count_labels(batch.labels)
 
     def loss(self, model: Any, batch: MaskedBatch) -> Float[Tensor, ""]:
         states = read(model, batch)

@@ -8,9 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from heedful.data.batches import PairBatch
-from heedful.objectives.cross_entropy import agreeing_loss, token_loss
+from heedful.objectives.cross_entropy import agreeing_loss, count_labels, token_loss
 from heedful.shapes import Float
-from heedful.text.special import PAD
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class Translation:
 
     def tokens(self, batch: PairBatch) -> int:
         """How many labels the loss is summed over."""
-        return int((batch.labels != PAD).sum())
+        return count_labels(batch.labels)
 
     def loss(self, model: Any, batch: PairBatch) -> Float[Tensor, ""]:
         smooth = self.label_smoothing if model.training else 0.0

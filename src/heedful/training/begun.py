@@ -2,14 +2,18 @@
 
     training/run.json       recipe, model, sums of the files and tokenizers, machine
     training/step-…/        checkpoints, each of which names the run.json it belongs to
+    training/lock           held by the process that trains
 
 The folder `training` serves resuming alone and can be deleted when a run is done.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +30,7 @@ from heedful.text.tokenizer import Tokenizer
 from heedful.trained import NOTES, TARGET_TOKENIZER, TOKENIZER
 from heedful.training.recipe import RECIPE, Recipe, make_recipe
 
-STATE, RUN = "training", "run.json"
+STATE, RUN, LOCK = "training", "run.json", "lock"
 FILES = ("train", "valid", "test")
 SAFE = ("training.patience", "training.workers", "training.checkpoint_every", "training.keep", "training.shard")
 """Settings that may change on the way: what is past would have been the same with them."""
@@ -83,6 +87,20 @@ def read_beginning(folder: Path) -> Begun:
         raise CheckpointError(f"{folder} has no {STATE}/{RUN}: it is no run that could be resumed") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, HeedfulError) as error:
         raise CheckpointError(f"{file} is damaged: {error}") from None
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """One process at a time trains in a folder. The lock goes with its process, however that ends; its loaders, which
+    may live a moment longer, do not hold it."""
+    with (folder / STATE / LOCK).open("a") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            raise UsageError(f"another process is training in {folder}: wait for it, or stop it first") from None
+        except OSError:
+            pass  # a file system that knows no locks
+        yield
 
 
 def is_taken(folder: Path) -> bool:

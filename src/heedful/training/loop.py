@@ -80,7 +80,7 @@ class Trainer:
         # of recurrent models, whose library cannot be recorded.
         recordable = device.type == "cuda" and isinstance(model, Transformer)
         way = Recorded if recipe.record and recordable else Gradients
-        learned = Compiled(objective, recipe.recompute) if recipe.compile else objective
+        learned = Compiled(objective) if recipe.compile else objective
         self.gradients = way(model, learned, device, getattr(torch, recipe.precision))
         self.seed, self.device, self.events = seed, device, events
         self.optimizer = Optimizer(model, recipe)

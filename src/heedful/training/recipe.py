@@ -115,8 +115,6 @@ class TrainingRecipe(Config):
     faster, for large ones a second set of activations held for nothing."""
     compile: bool = False
     """Compile model and loss by torch.compile: most of a minute at the start, faster steps after."""
-    recompute: float = Field(default=0.0, ge=0.0, lt=1.0)
-    """Share of what a compiled step would keep for the way back that it works out again instead: slower, smaller."""
     workers: NonNegativeInt = 0
     """Processes that prepare batches ahead of the model."""
     shard: bool = False
@@ -128,8 +126,6 @@ class TrainingRecipe(Config):
             raise ValueError("shard = true goes with none of record, compile and muon (which needs its matrices whole)")
         if self.shard and self.freeze:
             raise ValueError("freeze and shard = true do not go together: a frozen model's gradients are small anyway")
-        if self.recompute and not self.compile:
-            raise ValueError("recompute needs compile = true: the compiler chooses what is worked out again")
         return self
 
 

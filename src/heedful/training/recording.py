@@ -31,6 +31,15 @@ class Recorded(Gradients):
         self.recordings: dict[tuple[Any, ...], Recording] = {}
         self.graphs: Recorder | None = None
 
+    def spread(self, loss: Tensor) -> None:
+        """To all weights at once, where they have gradients already: backward would add to each by itself."""
+        weights = [weight for weight in self.model.parameters() if weight.requires_grad]
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
+        if len(gradients) < len(weights):
+            super().spread(loss)
+        else:
+            torch._foreach_add_(gradients, list(torch.autograd.grad(loss, weights)))
+
     def add(self, batch: Any, tokens: int | Tensor) -> Tensor:
         shape = tuple(None if tensor is None else tensor.shape for tensor in tensors_of(batch).values())
         self.seen[shape] += 1

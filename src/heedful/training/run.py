@@ -17,7 +17,7 @@ from heedful.errors import OutOfMemoryError, UsageError
 from heedful.folder import replace_file, save
 from heedful.models.presets import make_config
 from heedful.trained import NOTES, TARGET_TOKENIZER, TOKENIZER, Trained, load_as_stored
-from heedful.training.begun import STATE, Begun, is_taken, note_beginning
+from heedful.training.begun import STATE, Begun, alone_in, is_taken, note_beginning
 from heedful.training.checkpoint import Checkpoint
 from heedful.training.conclude import conclude
 from heedful.training.events import METRICS, Events, JsonLines, Listener, TensorBoard
@@ -122,7 +122,8 @@ def begin(settings: dict[str, Any], folder: Path, wish: Wishes, listeners: Seque
         events.emit("ready", folder=str(folder), recipe=ready.recipe.model_dump(mode="json"), **asdict(ready.forecast))
         for line in announce(ready, folder):
             events.emit("note", text=line)
-        return carry_through(ready, folder, wish, events, begun, checkpoint, world)
+        with alone_in(folder):
+            return carry_through(ready, folder, wish, events, begun, checkpoint, world)
 
 
 def lay_out(ready: Ready, folder: Path) -> tuple[Begun, Checkpoint]:
@@ -184,7 +185,7 @@ def go_on(wish: Wishes, listeners: Sequence[Listener], world: World) -> Trained:
         raise UsageError(f"the run in {folder} trains a {run.kind} model, not a {wish.kind} one")
     if nothing_left(run):
         return finished(run.device)
-    with told_plainly(run.recipe.model_dump(), folder):
+    with alone_in(folder), told_plainly(run.recipe.model_dump(), folder):
         say(f"going on after step {run.checkpoint.step} of {run.recipe.training.steps}")
         replace_file(folder / RECIPE, to_toml(run.recipe))
         ready = ready_again(run, notes)

@@ -38,8 +38,12 @@ class Gradients:
         """Add the gradient of the batch's share of the loss over `tokens` labels. Gives its summed loss."""
         with torch.autocast(self.device.type, dtype=self.precision, enabled=self.precision != torch.float32):
             loss = self.objective.loss(self.model, to_device(batch, self.device))
-        (loss / tokens).backward()  # type: ignore[no-untyped-call]
+        self.spread(loss / tokens)
         return loss.detach()
+
+    def spread(self, loss: Tensor) -> None:
+        """Add the gradient of this to every weight's."""
+        loss.backward()  # type: ignore[no-untyped-call]
 
 
 def seed_dropout(seed: int, device: torch.device) -> None:

@@ -59,7 +59,6 @@ def test_a_misspelt_key_names_the_nearest_right_one(change: str, words: str) -> 
         ("model.dropout=1.5", "dropout"),
         ("training.schedule=sideways", "schedule"),
         ("task=sing", "task"),
-        ("training={steps=1, recompute=0.5}", "recompute needs compile = true"),
         ('training={steps=1, shard=true, optimizer="muon"}', "shard = true goes with none of record, compile and muon"),
     ],
 )

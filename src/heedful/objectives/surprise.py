@@ -1,0 +1,74 @@
+"""Logits to surprise and slope in one kernel, in their own place: on a GPU the widest numbers of a step are read and
+written as seldom as can be.
+
+It equals `surprise_and_slope`, which says what it means; a test compares them.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from heedful.shapes import Float, Int
+from heedful.text.special import PAD
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+WIDEST = 8192
+"""Logits of a row taken at a time: so many that few rows are under way, and are still at hand the second time."""
+EACH = 8
+"""Of these, neighbours that one lane takes: what can be loaded at once."""
+
+
+def surprise_in_place(
+    logits: Float[Tensor, "rows vocabulary"], labels: Int[Tensor, "rows 1"], smoothing: float, *, learn: bool
+) -> tuple[Float[Tensor, "rows 1"], Float[Tensor, "rows vocabulary"]]:
+    """The surprise of each row; where something is to be learned, the logits have become their slope."""
+    rows, vocabulary = logits.shape
+    surprise = torch.empty(rows, 1, dtype=torch.float32, device=logits.device)
+    block = min(WIDEST, max(32 * EACH, triton.next_power_of_2(vocabulary)))
+    _row[(rows,)](
+        logits, labels, surprise, logits.stride(0), vocabulary, smoothing, PAD,
+        lanes=block // EACH, each=EACH, smooth=smoothing > 0, learn=learn, num_warps=block // EACH // 32,
+    )  # fmt: skip
+    return surprise, logits
+
+
+# One row, twice over: log Σ exp, kept up to date in every lane (Milakov & Gimelshein 2018), then the slope.
+# Without annotations: the compiler would read them as code.
+@triton.jit
+def _row(
+    logits, labels, surprise, stride, vocabulary, smoothing, pad,
+    lanes: tl.constexpr, each: tl.constexpr, smooth: tl.constexpr, learn: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    at = logits + row * stride
+    label = tl.load(labels + row)
+    real = tl.where(label == pad, 0.0, 1.0)
+    wanted = tl.load(at + label).to(tl.float32) * LOG2_E
+    block = tl.arange(0, lanes)[:, None] * each + tl.arange(0, each)[None, :]
+    most = tl.full([lanes], -1e30, tl.float32)  # finite: a lane without logits stays a number
+    total = tl.zeros([lanes], tl.float32)
+    every = tl.zeros([lanes], tl.float32)
+    for first in range(0, vocabulary, lanes * each):
+        here = first + block < vocabulary
+        z = tl.load(at + first + block, mask=here, other=float("-inf")).to(tl.float32) * LOG2_E
+        more = tl.maximum(most, tl.max(z, 1))
+        total = total * tl.exp2(most - more) + tl.sum(tl.exp2(z - more[:, None]), 1)
+        most = more
+        if smooth:
+            every += tl.sum(tl.where(here, z, 0.0), 1)
+    peak = tl.max(most, 0)
+    log_total = peak + tl.log2(tl.sum(total * tl.exp2(most - peak), 0))
+    found = log_total - (1 - smoothing) * wanted
+    if smooth:
+        found -= smoothing * tl.sum(every, 0) / vocabulary
+    tl.store(surprise + row, real * found / LOG2_E)
+    if learn:
+        for first in range(0, vocabulary, lanes * each):
+            here = first + block < vocabulary
+            z = tl.load(at + first + block, mask=here, other=float("-inf")).to(tl.float32) * LOG2_E
+            slope = tl.exp2(z - log_total) - smoothing / vocabulary
+            slope = tl.where(first + block == label, slope - (1 - smoothing), slope) * real
+            tl.store(at + first + block, slope.to(logits.dtype.element_ty), mask=here)

@@ -1,0 +1,39 @@
+"""Stores appear whole or not at all, and what a killed run left goes."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from heedful.data.store import new_store
+
+
+def test_a_store_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    def half() -> None:
+        with new_store(tmp_path / "stores" / "one") as aside:
+            (aside / "ids").write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        half()
+    assert not list((tmp_path / "stores").iterdir())
+
+
+def test_what_a_killed_run_left_goes_and_what_is_being_written_stays(tmp_path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    killed, running, elsewhere = (
+        tmp_path / f"two.{host}.{process}.tmp"
+        for host, process in ((platform.node(), dead.pid), (platform.node(), os.getppid()), ("another", dead.pid))
+    )
+    for left in (killed, running, elsewhere):
+        left.mkdir()
+    with new_store(tmp_path / "one") as aside:
+        (aside / "ids").write_text("whole")
+    assert (tmp_path / "one" / "ids").read_text() == "whole"
+    assert sorted(tmp_path.iterdir()) == sorted([tmp_path / "one", running, elsewhere])
