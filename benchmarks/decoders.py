@@ -64,13 +64,13 @@ def names(cell: Cell) -> list[list[str]]:
 
 
 def by_torch(cell: Cell, folder: Path, device: str) -> Decode:
+    from heedful.generation.flat import lasting
     from heedful.generation.generate import generate_ids
     from heedful.generation.recorded import Recorded
     from heedful.generation.translate import translate_ids
 
     model, texts = cell.model().to(device), cell.texts()
-    if device == "cuda":
-        model = Recorded(model.bfloat16())
+    model = Recorded(model.bfloat16()) if device == "cuda" else lasting(model)
 
     def write() -> int:
         if cell.family == "pairs":

@@ -18,6 +18,7 @@ from heedful.errors import HeedfulError
 from heedful.generation.ledger import Hypothesis
 from heedful.generation.rules import FREE, Rules
 from heedful.generation.sampling import Draw
+from heedful.generation.threads import share
 from heedful.generation.translate import batches, length_limit
 from heedful.interop.ctranslate2 import Quantisation, library, named, obstacle, position_rows
 from heedful.layers.taps import Tapped
@@ -26,8 +27,6 @@ from heedful.text.special import END
 
 Ids = Sequence[int]
 Progress = Callable[[int], object]
-WIDE = 384
-"""A narrower model writes a single text on one thread: another takes longer to wake up than it saves."""
 
 
 def unfit(
@@ -186,18 +185,18 @@ class CTranslate2:
 
     @contextmanager
     def _engine(self, kind: str, batches: int) -> Iterator[Any]:
-        """A worker of one thread for each batch; to a single text of a wide model in float32 go all threads.
+        """A worker of one thread for each batch; to a single text of a large model in float32 go several threads.
 
         The library changes the number of threads for everybody in the process, and is slow when others' is higher.
         """
         threads = torch.get_num_threads()
         workers = max(1, min(batches, threads))
-        share = threads // workers if self.config.width >= WIDE and self.quantisation == "float32" else 1
-        key = (kind, workers, share)
+        each = share(self.config, threads // workers) if self.quantisation == "float32" else 1
+        key = (kind, workers, each)
         if key not in self._running:
             make = getattr(library(), kind)
-            self._running[key] = make(str(self.folder), inter_threads=workers, intra_threads=share)
-        torch.set_num_threads(workers * share)
+            self._running[key] = make(str(self.folder), inter_threads=workers, intra_threads=each)
+        torch.set_num_threads(workers * each)
         try:
             yield self._running[key]
         finally:

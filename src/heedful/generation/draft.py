@@ -74,6 +74,9 @@ class Draft:
     @torch.inference_mode()
     def scores(self) -> Scores:
         """Read what is new; the log-probabilities of what may follow."""
+        return self._scores()
+
+    def _scores(self) -> Scores:
         own = log_softmax(self._read(last=True)[:, 0])
         ranked = self.rules(own, self.texts, self.written, self.where)
         if self.written < self.forced.shape[1]:
@@ -87,7 +90,7 @@ class Draft:
         if at_once is not None and self.rules == FREE and self.written >= self.forced.shape[1]:
             found: tuple[Tensor, Tensor] = at_once(self._unread(), self.state)
             return found
-        own, ranked = self.scores()
+        own, ranked = self._scores()
         tokens = ranked.argmax(-1)
         return tokens, own.gather(1, tokens[:, None])[:, 0]
 

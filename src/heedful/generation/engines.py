@@ -14,6 +14,7 @@ from heedful.errors import HeedfulError, UsageError
 from heedful.generation.converted import ctranslate2_engine
 from heedful.generation.ctranslate2 import CTranslate2, unfit
 from heedful.generation.engine import Progress, unwatched
+from heedful.generation.flat import lasting
 from heedful.generation.generate import generate_ids, generate_tokens
 from heedful.generation.ledger import Hypothesis
 from heedful.generation.options import LENGTH, Decoding
@@ -37,12 +38,15 @@ class Engines:
     folder: Path | None
     made: dict[Quantisation, CTranslate2] = field(default_factory=dict)
     recorded: Recorded | None = None
+    flat: Any = None
 
     def own(self, decoding: Decoding) -> Any:
-        """The model itself; for a transformer on a GPU in bfloat16, its steps recorded, unless all must be exact."""
-        on_gpu = self.model.table.weight.device.type == "cuda"
-        if decoding.exact or not on_gpu or not isinstance(self.model, Transformer):
+        """The model itself; unless all must be exact, a transformer's steps are flat on a CPU, recorded on a GPU."""
+        if decoding.exact or not isinstance(self.model, Transformer):
             return self.model
+        if self.model.table.weight.device.type != "cuda":
+            self.flat = lasting(self.model, self.flat)
+            return self.flat
         if self.recorded is None:
             self.recorded = Recorded(deepcopy(self.model).to(torch.bfloat16).eval())
         return self.recorded
@@ -107,7 +111,8 @@ class Searching:
         """As `generate_tokens`, by whichever engine."""
         if self.engine is None or self.rules.min_length or self._too_long([prompt], self.limit):
             draw = self.decoding.draw or Draw(temperature=0.0)
-            return generate_tokens(self.model, prompt, limit=self.limit, draw=draw, rules=self.rules)
+            how: dict[str, Any] = {"draw": draw, "rules": self.rules, "exact": self.decoding.exact}
+            return generate_tokens(self.model, prompt, limit=self.limit, **how)
         return self.engine.generate_tokens(prompt, limit=self.limit)
 
     @property

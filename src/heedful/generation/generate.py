@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from heedful.generation.flat import flattened
 from heedful.generation.ledger import Hypothesis
 from heedful.generation.rules import FREE, Rules
 from heedful.generation.sampling import Draw, sample
@@ -33,6 +34,7 @@ def generate_ids(
 
     Prompts of one length share a batch, so that no row has gaps. An empty prompt begins a new document.
     """
+    model = model if exact else flattened(model)
     begun = [list(prompt) or [END] for prompt in prompts]
     window = reach(model)
     results: dict[int, list[Hypothesis]] = {}
@@ -57,8 +59,11 @@ def generate_ids(
     return [results[i] for i in range(len(prompts))]
 
 
-def generate_tokens(model: Any, prompt: Sequence[int], *, limit: int, draw: Draw, rules: Rules = FREE) -> Iterator[int]:
+def generate_tokens(
+    model: Any, prompt: Sequence[int], *, limit: int, draw: Draw, rules: Rules = FREE, exact: bool = False
+) -> Iterator[int]:
     """The tokens after one prompt, each as soon as it is chosen; the same ones that `generate_ids` gives."""
+    model = model if exact else flattened(model)
     opening = torch.tensor([list(prompt) or [END]], device=model.table.weight.device)
     window = reach(model)
     with torch.inference_mode():

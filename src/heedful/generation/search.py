@@ -75,13 +75,13 @@ def walk(
         yield Step(rows, tokens, likely)
         if draft.written + 1 >= longest:
             return
-        alive = alive & ~draft.ends(tokens) & (draft.written + 1 < limits[rows])
+        alive = alive & ~draft.ends(tokens) & (limits > draft.written + 1)
         going = alive.nonzero()[:, 0] if turn % every == 0 else None
         if going is None or len(going) == len(rows):
             draft.go_on(None, tokens, likely)
         else:
             draft.go_on(going, tokens[going], likely[going])
-            rows, alive = rows[going], alive[going]
+            rows, alive, limits = rows[going], alive[going], limits[going]
 
 
 def greedy(model: Extending, state: State, limits: Int[Tensor, " batch"], **options: object) -> list[Hypothesis]:

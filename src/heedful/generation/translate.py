@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from heedful.generation.flat import flattened
 from heedful.generation.ledger import Hypothesis
 from heedful.generation.rules import FREE, Rules
 from heedful.generation.sampling import Draw, sample
@@ -38,6 +39,7 @@ def translate_ids(
     own: matrix products round differently in other company, so only then is every bit of a result the same whatever
     else was asked for. `at_most` says where to stop each, or all, instead of well past any sensible length.
     """
+    model = model if exact else flattened(model)
     results: dict[int, list[Hypothesis]] = {}
     rows_each = beam if draw is None else n_best
     for chosen in batches([len(source) for source in sources], 0 if exact else tokens // rows_each):

@@ -75,14 +75,14 @@ class LayerState:
         self.keys = self._with_room(self.keys, key, end)
         self.values = self._with_room(self.values, value, end)
         if self.clock.uniform:
-            self.keys[:, :, self.clock.end : end] = key
-            self.values[:, :, self.clock.end : end] = value
+            self.keys.narrow(2, self.clock.end, key.shape[2]).copy_(key)
+            self.values.narrow(2, self.clock.end, key.shape[2]).copy_(value)
         else:  # rows of different lengths: each writes at its own place
             rows = torch.arange(key.shape[0], device=key.device)[:, None]
             places = self.clock.positions(key.shape[2])
             self.keys[rows, :, places] = key.transpose(1, 2)
             self.values[rows, :, places] = value.transpose(1, 2)
-        return self.keys[:, :, :end], self.values[:, :, :end]
+        return self.keys.narrow(2, 0, end), self.values.narrow(2, 0, end)
 
     def reorder(self, rows: Int[Tensor, " chosen"], sources: Int[Tensor, " kept"] | None) -> None:
         self.keys = None if self.keys is None else self.keys[rows]
