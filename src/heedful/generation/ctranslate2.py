@@ -185,13 +185,13 @@ class CTranslate2:
 
     @contextmanager
     def _engine(self, kind: str, batches: int) -> Iterator[Any]:
-        """A worker of one thread for each batch; to a single text of a large model in float32 go several threads.
+        """A worker of one thread for each batch; to a single text of a large model go several threads.
 
         The library changes the number of threads for everybody in the process, and is slow when others' is higher.
         """
         threads = torch.get_num_threads()
         workers = max(1, min(batches, threads))
-        each = share(self.config, threads // workers) if self.quantisation == "float32" else 1
+        each = share(self.config, threads // workers, self.quantisation)
         key = (kind, workers, each)
         if key not in self._running:
             make = getattr(library(), kind)

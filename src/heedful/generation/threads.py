@@ -7,9 +7,10 @@ import threading
 from collections.abc import Callable
 from functools import cache
 
+from heedful.interop.ctranslate2 import Quantisation
 from heedful.models.config import TransformerConfig
 
-MANY = 3_000_000
+MANY: dict[Quantisation, int] = {"float32": 3_000_000, "int8": 64_000_000}
 """Weights a step reads; with fewer, a single text is written on one thread: sharing would take longer than it saves."""
 WIDE = 384
 """The same where threads have to be woken up for every piece of work: only wider models are worth it."""
@@ -19,9 +20,9 @@ HARD = 2
 """omp_pause_hard: threads end, and are made again when next wanted."""
 
 
-def share(config: TransformerConfig, threads: int) -> int:
+def share(config: TransformerConfig, threads: int, quantisation: Quantisation) -> int:
     """How many of CTranslate2's threads should work on one text together. Torch's own make way for them."""
-    if threads == 1 or weights_a_step(config) < MANY:
+    if threads == 1 or weights_a_step(config) < MANY[quantisation]:
         return 1
     spinning = release_threads()
     if config.width >= WIDE:

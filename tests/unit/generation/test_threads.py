@@ -44,10 +44,10 @@ def test_a_single_text_gets_several_threads_if_the_model_is_worth_it() -> None:
         heedful.build("laptop-translator", vocabulary=8_000, width=width, heads=4, layers=3).config
         for width in (32, 256, 512)
     )
-    assert weights_a_step(small) < MANY < weights_a_step(middling)
-    assert share(small, 8) == share(middling, 1) == 1
-    assert share(middling, 8) in (1, 4)  # the latter where torch's threads make way
-    assert share(wide, 8) == 8
+    assert weights_a_step(small) < MANY["float32"] < weights_a_step(middling)
+    assert share(small, 8, "float32") == share(middling, 1, "float32") == share(wide, 8, "int8") == 1
+    assert share(middling, 8, "float32") in (1, 4)  # the latter where torch's threads make way
+    assert share(wide, 8, "float32") == 8
 
 
 def test_the_weights_a_step_reads_are_counted_from_the_design() -> None:
