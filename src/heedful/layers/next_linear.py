@@ -89,7 +89,7 @@ def _activated(y, activation: tl.constexpr):
 
 @triton.jit
 def _mean(values, inside, size, norm: tl.constexpr):
-    """Of one row: its mean, and 1 / its deviation."""
+    """Of one row: its mean, and its variance about it; of a norm that is not centred, about 0."""
     mean = tl.sum(values, 0) * 0.0
     if norm < 3:
         mean = tl.sum(values, 0) / size

@@ -57,8 +57,8 @@ def _self_attention(
     attention: SelfAttention, layer: LayerState, state: AttentionState, rotation: Rotation | None
 ) -> Sublayer:
     def found(x: Tensor, norm: Norm | None) -> tuple[Tensor, nn.Linear]:
-        found = next_linear(x, attention.query_key_value, norm=norm)[:, None]
-        q, k, v = torch.split(found, attention.sizes, dim=-1)
+        projected = next_linear(x, attention.query_key_value, norm=norm)[:, None]
+        q, k, v = torch.split(projected, attention.sizes, dim=-1)
         query, key = split_heads(q, attention.heads), split_heads(k, attention.groups)
         if rotation is not None:
             query, key = rotate(query, rotation), rotate(key, rotation)

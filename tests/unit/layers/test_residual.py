@@ -90,3 +90,11 @@ def test_the_skip_carries_gradient_past_a_dead_sublayer(order: str) -> None:
         output = Residual(6, order=order, skip=skip)(x, lambda x: x.detach() ** 2)
         reached = output.requires_grad and torch.autograd.grad(output[..., 0].sum(), x, allow_unused=True)[0]
         assert isinstance(reached, Tensor) == skip
+
+
+@pytest.mark.parametrize("order", ["pre", "post"])
+def test_under_autocast_the_stream_is_of_the_type_of_what_is_added(order: str) -> None:
+    residual, linear = Residual(6, order=order), torch.nn.Linear(6, 6)  # type: ignore[arg-type]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert residual(torch.randn(2, 3, 6), linear).dtype == torch.bfloat16
+    assert residual(torch.randn(2, 3, 6), linear).dtype == torch.float32
