@@ -99,7 +99,7 @@ class TrainingRecipe(Config):
     average_decay: float = Field(default=0.999, gt=0.0, lt=1.0)
     average_last: PositiveInt = 5
     evaluate_every: PositiveInt = 500
-    judged_labels: PositiveInt = 50_000
+    judged_labels: PositiveInt = 20_000
     """Validation labels predicted at each evaluation, at most: tokens, hidden tokens (fill), texts (classify)."""
     judged_texts: PositiveInt = 300
     """Validation texts translated, and questions answered, at each evaluation, at most. Both are taken evenly from all
