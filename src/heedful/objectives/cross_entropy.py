@@ -13,8 +13,8 @@ from heedful.models.heads import Scoring
 from heedful.shapes import Float, Int
 from heedful.text.special import PAD
 
-AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 30}
-"""Logits held at one time: on a CPU so few that they stay in its cache."""
+AT_ONCE = {"cpu": 1 << 21}
+"""Logits held at one time: on a CPU so few that they stay in its cache. On a GPU: see `at_once`."""
 WIDE = 1024
 """Words from which a kernel of our own is worth compiling, which takes seconds when it is first met."""
 FULL = 64
@@ -93,7 +93,7 @@ def slices(
         bias = None if bias is None else F.pad(bias, (0, -words % FULL))
     loss, to_states, to_weight, to_bias = _results(states, weight, bias, learn)
     offset = None if bias is None else bias.to(states.dtype)
-    rows = slice_size(len(states), max(1, AT_ONCE.get(states.device.type, 1 << 24) // len(weight)))
+    rows = slice_size(len(states), max(1, at_once(states.device) // len(weight)))
     for first in range(0, len(states), rows):
         part, label = states[first : first + rows], labels[first : first + rows, None]
         surprise, slope = surprise_and_slope(F.linear(part, weight, offset), label, smoothing, words, learn=learn)
@@ -152,6 +152,13 @@ def surprise_and_slope(
         if real.is_cuda or not real.all():  # a GPU is not asked: that would be waiting for it
             scores *= real
     return surprise * real, scores
+
+
+def at_once(device: torch.device) -> int:
+    """How many logits are held at one time: on a GPU a thirty-second of what it has room for."""
+    if device.type in AT_ONCE:
+        return AT_ONCE[device.type]
+    return torch.cuda.get_device_properties(device).total_memory // 64 if device.type == "cuda" else 1 << 24
 
 
 def has_kernel(x: Tensor, words: int) -> bool:
