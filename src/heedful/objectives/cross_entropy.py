@@ -33,9 +33,10 @@ def token_loss(
     if torch.is_autocast_enabled(states.device.type):
         kind = torch.get_autocast_dtype(states.device.type)
         states, weight = states.to(kind), weight.to(kind)
-    loss: Tensor = LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        states.flatten(0, 1), weight, bias, labels.flatten(), label_smoothing
-    )
+    given = (states.flatten(0, 1), weight, bias, labels.flatten(), label_smoothing)
+    if not torch.is_grad_enabled():  # asked here: inside, weights always look as if they were to learn
+        return slices(*given, False)[0]
+    loss: Tensor = LinearCrossEntropy.apply(*given)  # type: ignore[no-untyped-call]
     return loss
 
 

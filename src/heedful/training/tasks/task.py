@@ -27,9 +27,6 @@ from heedful.training.choose import Appetite, Situation
 from heedful.training.loop import Evaluation
 from heedful.training.recipe import Recipe
 
-VALID_TOKENS = 200_000
-"""Labels of validation text judged at each evaluation, at most."""
-
 
 @dataclass(frozen=True)
 class Lesson:
