@@ -34,9 +34,8 @@ def token_loss(
         kind = torch.get_autocast_dtype(states.device.type)
         states, weight = states.to(kind), weight.to(kind)
     given = (states.flatten(0, 1), weight, bias, labels.flatten(), label_smoothing)
-    if not torch.is_grad_enabled():  # asked here: inside, weights always look as if they were to learn
-        return slices(*given, False)[0]
-    loss: Tensor = LinearCrossEntropy.apply(*given)  # type: ignore[no-untyped-call]
+    # Asked here: inside, weights always look as if they were to learn.
+    loss: Tensor = LinearCrossEntropy.apply(*given) if torch.is_grad_enabled() else slices(*given, False)[0]  # type: ignore[no-untyped-call]
     return loss
 
 

@@ -103,7 +103,7 @@ class TrainingRecipe(Config):
     """Validation labels predicted at each evaluation, at most: tokens, hidden tokens (fill), texts (classify)."""
     judged_texts: PositiveInt = 300
     """Validation texts translated, and questions answered, at each evaluation, at most. Both are taken evenly from all
-    over the validation text; the report at the end is on the whole of it."""
+    over the validation text, and choose the best model; its scores in the card are worked out anew."""
     patience: NonNegativeInt = 0
     """Evaluations without a better score before stopping; 0: never stop early."""
     checkpoint_every: NonNegativeInt = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -119,6 +120,23 @@ def test_a_compiler_does_not_change_what_is_taught(device: str, backend: str, wo
 def test_no_gradient_is_made_where_none_is_wanted() -> None:
     scoring = Scoring(torch.randn(2, 3, 4), torch.randn(5, 4), None)
     assert not token_loss(scoring, torch.ones(2, 3).long()).requires_grad
+
+
+def test_judging_works_out_no_gradients_though_weights_could_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    states, table = torch.randn(2, 3, 4), torch.randn(5, 4, requires_grad=True)
+    scoring, labels = Scoring(states, table, None), torch.tensor([[1, 2, PAD], [3, PAD, PAD]])
+    expected, learned, slices = token_loss(scoring, labels), [], cross_entropy.slices
+
+    def watched(*given: Any) -> Any:
+        learned.append(given[-1])
+        return slices(*given)
+
+    monkeypatch.setattr(cross_entropy, "slices", watched)
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            torch.testing.assert_close(token_loss(scoring, labels), expected.detach())
+    token_loss(scoring, labels)
+    assert learned == [False, False, True]
 
 
 def test_two_passes_lose_the_mean_of_both_and_their_disagreement() -> None:

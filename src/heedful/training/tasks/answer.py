@@ -44,6 +44,7 @@ class Answer(Task):
     name = "answer"
     kind = "questions"
     verb = "answers questions about a passage"
+    chosen_by = "F1"
     note = "Exact match and F1 by SQuAD's published rule, the best over all references, with a 95% bootstrap interval."
     each = "place"
     given = '"question", "passage"'

@@ -43,6 +43,7 @@ class Classify(Task):
     name = "classify"
     kind = "labelled"
     verb = "classifies"
+    chosen_by = "accuracy, or macro F1 where classes are weighted or several"
     note = (
         "Accuracy has a 95% interval (Wilson); macro F1 is the mean over classes, however rare; the calibration error "
         "is how far probabilities are, on average, from the share of such answers that are right."

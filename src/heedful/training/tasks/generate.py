@@ -32,6 +32,7 @@ class Generate(TextTask):
 
     name = "generate"
     verb = "writes"
+    chosen_by = "bits per byte"
     note = "Bits per byte compare across tokenizers; perplexity per token does not."
     shown = ("the model, left to itself",)
     appetite = Appetite(per_layer=12, sides=1, epochs=3, most_epochs=30)

@@ -58,6 +58,8 @@ class Task(ABC):
     """What a model of it is called with, in Python."""
     shown: ClassVar[tuple[str, ...]]
     """The columns of its samples."""
+    chosen_by: ClassVar[str] = "loss"
+    """What is judged on the way, to keep the best model."""
     each: ClassVar[str] = "token"
     """What its loss is the mean over."""
     appetite: ClassVar[Appetite]

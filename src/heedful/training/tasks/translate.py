@@ -36,6 +36,7 @@ class Translate(Task):
     name = "translate"
     kind = "pairs"
     verb = "translates"
+    chosen_by = "BLEU, written greedily"
     note = "BLEU is cased and detokenised, with a 95% bootstrap interval; the signature says how to compare it."
     shown = ("source", "model", "reference")
     appetite = Appetite(per_layer=28, sides=2, epochs=12, most_epochs=60)
