@@ -43,9 +43,7 @@ def test_shrinking_gradients_in_a_step_is_shrinking_them_beforehand(optimizer: s
     def learned(*, beforehand: bool) -> dict[str, torch.Tensor]:
         torch.manual_seed(1)
         small = nn.Embedding(7, 4)
-        model = (
-            small if optimizer == "rows" else heedful.build("laptop-writer", vocabulary=9, width=8, layers=1)
-        )
+        model = small if optimizer == "rows" else heedful.build("laptop-writer", vocabulary=9, width=8, layers=1)
         learner = Optimizer(model, TrainingRecipe(steps=9, optimizer=optimizer))
         for by in (1.0, 4.0, 1.0):
             for weight in model.parameters():
