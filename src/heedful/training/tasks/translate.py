@@ -74,7 +74,6 @@ class Translate(Task):
             "average": "exponential",
             "weight_decay": 0.01,
             "r_drop": 1.0 if situation.gpu and situation.scarce else 0.0,
-            "judged_texts": 1000 if situation.gpu else 300,
         }
 
     def lesson(self, recipe: Recipe, data: Prepared, device: torch.device) -> Lesson:
