@@ -112,11 +112,14 @@ class Trained:
         return prompt + answer.text
 
     def continuations(
-        self, prompts: Iterable[str | None], *, progress: Progress = unwatched, **options: Any
+        self, prompts: Iterable[str | None], *, keep_blank: bool = False, progress: Progress = unwatched, **options: Any
     ) -> Iterator[Continuation]:
-        """One continuation a prompt, in order, as soon as a few are done; see `translations`."""
+        """One continuation a prompt, in order, as soon as a few are done; see `translations`.
+
+        `keep_blank`: a blank prompt is no beginning of a document, but a line that stays blank.
+        """
         searching = self._for_prompts(options)
-        writer = Writer(searching.generate, self.tokenizers[0], searching.decoding, reach(self.model))
+        writer = Writer(searching.generate, self.tokenizers[0], searching.decoding, reach(self.model), keep_blank)
         return (answer for window in windows(prompts) for answer in writer.continuations(window, progress))
 
     def stream(self, prompt: str = "", **options: Any) -> Iterator[str]:
