@@ -72,7 +72,7 @@ class Engines:
         except HeedfulError as error:
             reason = str(error)
         if demanded:
-            raise UsageError(f"{reason}; --engine torch can")
+            raise UsageError(f"{reason}; {'without --int8,' if decoding.int8 else '--engine'} torch can")
         return None
 
     def _converted(self, quantisation: Quantisation) -> CTranslate2:

@@ -44,7 +44,7 @@ def test_what_only_torch_can_do_torch_does(make_trained: Make, tmp_path: Path) -
         assert trained.engines.choose(Decoding(**options), FREE) is None
     with pytest.raises(UsageError, match="--engine torch can"):
         trained.translate("3 May", engine="ctranslate2", temperature=1.0)
-    with pytest.raises(UsageError, match="--engine torch can"):
+    with pytest.raises(UsageError, match="without --int8, torch can"):
         make_trained("recurrent-translator").translate("3 May", int8=True)
 
 
