@@ -63,14 +63,30 @@ def names(cell: Cell) -> list[list[str]]:
 # Ours ----------------------------------------------------------------------------------------------------------------
 
 
-def by_torch(cell: Cell, folder: Path, device: str) -> Decode:
-    from heedful.generation.flat import lasting
+def as_asked(**how: Any) -> Callable[[Cell, Path, str], Decode]:
+    """As a person has it from Python: texts in, texts out, from a model folder; tokens are words here."""
+
+    def make(cell: Cell, folder: Path, device: str) -> Decode:
+        import heedful
+
+        trained = heedful.load(folder / "heedful")
+        texts = trained.tokenizers[0].decode(cell.texts())
+        assert trained.tokenizers[0].encode(texts) == cell.texts(), "the texts are not those the others read"
+        options: dict[str, Any] = {"beam": cell.beam, "max_length": cell.wrote, **how}
+        if cell.family == "pairs":
+            return lambda: sum(len(text.split()) for text in trained.translate(texts, **options))
+        options |= {"temperature": 0.0}
+        return lambda: sum(len(answer.text.split()) for answer in trained.continuations(texts, **options))
+
+    return make
+
+
+def on_a_gpu(cell: Cell, folder: Path, device: str) -> Decode:
     from heedful.generation.generate import generate_ids
     from heedful.generation.recorded import Recorded
     from heedful.generation.translate import translate_ids
 
-    model, texts = cell.model().to(device), cell.texts()
-    model = Recorded(model.bfloat16()) if device == "cuda" else lasting(model)
+    model, texts = Recorded(cell.model().to(device).bfloat16()), cell.texts()
 
     def write() -> int:
         if cell.family == "pairs":
@@ -83,21 +99,8 @@ def by_torch(cell: Cell, folder: Path, device: str) -> Decode:
     return write
 
 
-def by_engine(quantisation: str) -> Callable[[Cell, Path, str], Decode]:
-    def make(cell: Cell, folder: Path, device: str) -> Decode:
-        from heedful.generation.ctranslate2 import CTranslate2
-
-        engine, texts = CTranslate2(folder / quantisation, names(cell), cell.model().config, quantisation), cell.texts()
-        options: dict[str, Any] = {"beam": cell.beam}
-        if cell.family == "pairs":
-            options |= {"at_most": [cell.wrote] * cell.rows, "tokens": 10**9, "each_token": False}
-            ask: Any = engine.translate_ids
-        else:
-            options |= {"limit": cell.wrote}
-            ask = engine.generate_ids
-        return lambda: sum(len(each[0].tokens) for each in ask(texts, **options))
-
-    return make
+def by_torch(cell: Cell, folder: Path, device: str) -> Decode:
+    return (on_a_gpu if device == "cuda" else as_asked(engine="torch"))(cell, folder, device)
 
 
 # Theirs --------------------------------------------------------------------------------------------------------------
@@ -172,9 +175,9 @@ def without_cache(cell: Cell, folder: Path, device: str) -> Decode:
 
 
 CONTENDERS: dict[str, Callable[[Cell, Path, str], Decode]] = {
+    "heedful": as_asked(),
+    "heedful int8": as_asked(int8=True),
     "heedful torch": by_torch,
-    "heedful ctranslate2": by_engine("float32"),
-    "heedful ctranslate2 int8": by_engine("int8"),
     "hugging face": hugging_face("dynamic"),
     "hugging face static": hugging_face("static"),
     "ctranslate2": ctranslate2_itself("float32"),
@@ -187,9 +190,19 @@ def contenders(cell: Cell, device: str) -> list[str]:
     """Those that can do this cell; what compiles is asked for long texts only, and CTranslate2 on a CPU only."""
     left_out = {"no cache"} if cell.beam > 1 or device == "cuda" else set()
     if device == "cuda":
-        left_out |= {name for name in CONTENDERS if "ctranslate2" in name}
+        left_out |= {name for name in CONTENDERS if "ctranslate2" in name} | {"heedful", "heedful int8"}
         left_out |= {"hugging face static"} if cell.family == "pairs" else set()
     return [name for name in CONTENDERS if name not in left_out]
+
+
+def keep(cell: Cell, model: Any, folder: Path) -> None:
+    """As `heedful train` would: the model and its tokenizer, which knows every word by the token it is."""
+    import heedful
+    from heedful.text.tokenizer import Tokenizer, TokenizerConfig
+
+    (spelling,) = names(cell)
+    tokenizer = Tokenizer.train(spelling[6:], TokenizerConfig(kind="words", vocabulary=cell.vocabulary))
+    tokenizer.save(heedful.save(model, folder) / "tokenizer.json")
 
 
 def export(cell: Cell, folder: Path, device: str) -> None:
@@ -203,5 +216,6 @@ def export(cell: Cell, folder: Path, device: str) -> None:
     special |= {"decoder_start_token_id": 2, "suppress_tokens": None}
     export_model(model, folder / "huggingface", choose_layout(model), **special)
     if device == "cpu":
+        keep(cell, model, folder / "heedful")
         export_ctranslate2(model, folder / "float32", names(cell), never=NEVER_WRITTEN)
         export_ctranslate2(model, folder / "int8", names(cell), quantisation="int8", never=NEVER_WRITTEN)

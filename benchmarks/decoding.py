@@ -10,7 +10,7 @@
 
 Every contender lives in a process of its own and they take turns (A B C, B C A, …), so a busy machine disturbs all
 alike. Speeds are tokens written a second, of the texts kept; ratios are ours / theirs, round by round (median and
-quartiles), with "heedful torch" as ours. `decoders.py` says what each contender does.
+quartiles), with "heedful" as ours (on a GPU "heedful torch"). `decoders.py` says what each contender does.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CELLS = {
         *(GPT2._replace(rows=rows, wrote=256) for rows in (1, 64)),
     ],
 }
-OURS = "heedful torch"
+OURS = {"cpu": "heedful", "cuda": "heedful torch"}
 
 
 def serve(pipe: Any, contender: str, device: str, threads: int) -> None:
@@ -97,7 +97,7 @@ def measure(cell: Cell, pipes: dict[str, Any], device: str, rounds: int, seconds
     title = f"{cell.name}, batch {cell.rows}" + (f", beam {cell.beam}" if cell.beam > 1 else "")
     row: dict[str, Any] = {"section": title, "unit": "tokens/s", "shape": cell._asdict(), "rounds": rounds}
     row["left_out"] = left_out
-    row["contenders"] = {contender: compared(speeds[contender], speeds[OURS]) for contender in field}
+    row["contenders"] = {contender: compared(speeds[contender], speeds[OURS[device]]) for contender in field}
     return row
 
 

@@ -112,11 +112,14 @@ class Trained:
         return prompt + answer.text
 
     def continuations(
-        self, prompts: Iterable[str | None], *, progress: Progress = unwatched, **options: Any
+        self, prompts: Iterable[str | None], *, keep_blank: bool = False, progress: Progress = unwatched, **options: Any
     ) -> Iterator[Continuation]:
-        """One continuation a prompt, in order, as soon as a few are done; see `translations`."""
+        """One continuation a prompt, in order, as soon as a few are done; see `translations`.
+
+        `keep_blank`: a blank prompt is no beginning of a document, but a line that stays blank.
+        """
         searching = self._for_prompts(options)
-        writer = Writer(searching.generate, self.tokenizers[0], searching.decoding, reach(self.model))
+        writer = Writer(searching.generate, self.tokenizers[0], searching.decoding, reach(self.model), keep_blank)
         return (answer for window in windows(prompts) for answer in writer.continuations(window, progress))
 
     def stream(self, prompt: str = "", **options: Any) -> Iterator[str]:
@@ -225,11 +228,10 @@ class Trained:
         self.check("translate")
         config, decoding = self.model.config, Decoding(**options)
         searching = self._searching(decoding, decoding.width(), config.target_vocabulary or config.vocabulary)
-        with_required = partial(translate_required, searching.model, self.tokenizers, **searching.torch())
         confidence = self.confidence or Confidence()
         return Translator(
             searching.translate,
-            partial(with_required, at_most=decoding.max_length),
+            partial(self._with_required, searching),
             self.tokenizers,
             decoding,
             self.reading or usual_reading(config),
@@ -238,6 +240,10 @@ class Trained:
             confidence.unit,
             self._align if decoding.alignments else None,
         )
+
+    def _with_required(self, searching: Searching, *texts: Any, prefix: str) -> list[list[Answer]]:
+        how = {**searching.torch(), "hurry": False, "at_most": searching.decoding.max_length}
+        return translate_required(searching.model, self.tokenizers, *texts, prefix=prefix, **how)
 
     def _align(self, pairs: Sequence[tuple[str, Answer]]) -> list[Links]:
         """By the head that was found to align best; or, of a model that came without, by the usual one."""
@@ -264,8 +270,7 @@ class Trained:
 
     def _searching(self, decoding: Decoding, beam: int, vocabulary: int) -> Searching:
         rules = make_rules(decoding, self.tokenizers[-1], vocabulary)
-        own = self.engines.own(decoding)
-        return Searching(own, decoding, rules, beam, self.engines.choose(decoding, rules))
+        return Searching(self.engines, decoding, rules, beam, self.engines.choose(decoding, rules))
 
 
 def task_of(config: ModelConfig) -> str:

@@ -93,6 +93,7 @@ def test_a_writer_goes_on_from_a_prompt_and_from_lines(models: Path, command: Co
     lines = command("generate", models / "writer", *options, given="3 M\nMon\n\n")
     assert len(lines.out.splitlines()) == 3
     assert lines.out.splitlines()[0] == spoken.out.splitlines()[0]
+    assert lines.out.splitlines()[2] == ""  # a blank line stays blank
     whole = command("generate", models / "writer", "--json", *options, given="3 M\n")
     assert "3 M" + json.loads(whole.out)["text"] + "\n" == spoken.out
 

@@ -33,7 +33,7 @@ Forbidden = Annotated[list[str] | None, typer.Option("--forbid", help="Never wri
 Exact = Annotated[bool, typer.Option("--exact", help="Every bit the same in any company; slower.")]
 Engine = Annotated[
     Literal["auto", "torch", "ctranslate2"],
-    typer.Option(help="auto: ctranslate2 where it is there and can serve this."),
+    typer.Option(help="auto: ctranslate2 where it is there, can serve this and is the faster; else torch."),
 ]
 Int8 = Annotated[bool, typer.Option("--int8", help="Weights in eight bits: faster on a CPU, nearly the same texts.")]
 

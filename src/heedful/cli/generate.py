@@ -57,7 +57,7 @@ def generate(
     notes = Notes()
     with progress(input_, output) as watch:
         prompts = lines_of(None if prompt is None else [prompt], input_, on_bad_line, notes, watch)
-        found = trained.continuations(prompts, **options)
+        found = trained.continuations(prompts, keep_blank=prompt is None, **options)
         with answers_to(output) as write:
             for number, answer in enumerate(found, 1):
                 texts = [answer.prompt + each.text for each in (answer, *answer.rivals)]

@@ -48,7 +48,7 @@ def lines_of(
 
     A line that cannot be read is no reason to lose count: skipped, it gives an empty one.
     """
-    from heedful.data.lines import scan_lines
+    from heedful.data.lines import SKIP_HINT, scan_lines
     from heedful.data.pipe import scan_pipe
 
     if texts:
@@ -67,7 +67,7 @@ def lines_of(
         elif on_bad_line == "fail":
             raise DataError(str(line))
         else:
-            notes(number, f"left empty: {line.what}")
+            notes(number, f"left empty: {line.what.removesuffix(SKIP_HINT).rstrip()}")
             yield ""
 
 

@@ -1,7 +1,7 @@
 """CTranslate2 behind the same calls: an engine in C++ for transformers on a CPU, with int8 if wished.
 
 Scores are ours: log P / length^α, END counted. One thing differs with a beam: it stops as soon as `beam` texts have
-ended, ours goes on while a living one can still win. Greedy texts are the same.
+ended, ours, unless in a hurry, goes on while a living one can still win. Greedy texts are the same.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from heedful.generation.sampling import Draw
 from heedful.generation.threads import share
 from heedful.generation.translate import batches, length_limit
 from heedful.interop.ctranslate2 import Quantisation, library, named, obstacle, position_rows
-from heedful.layers.taps import Tapped
+from heedful.layers.taps import listened_to
 from heedful.models.config import TransformerConfig
 from heedful.text.special import END
 
@@ -42,7 +42,7 @@ def unfit(
         return f"ctranslate2 cannot express {problem}"
     if device.type != "cpu":
         return f"ctranslate2 serves the CPU here, and the model is on {device}"
-    if any(part.listeners for part in model.modules() if isinstance(part, Tapped)):
+    if listened_to(model):
         return "ctranslate2 has no taps, and some are listening"
     wishes = {
         "draw words by chance repeatably": draw is not None,
@@ -53,10 +53,15 @@ def unfit(
     for wish, asked in wishes.items():
         if asked:
             return f"ctranslate2 cannot {wish}"
+    return too_long(config, longest)
+
+
+def too_long(config: TransformerConfig, longest: int) -> str | None:
+    """Why a text of so many tokens cannot be served; None: it can."""
     reach = config.max_length if config.family == "decoder" else position_rows(config)
-    if reach is not None and longest > reach:
-        return f"ctranslate2 has {reach} positions, and a text of {longest} tokens needs more"
-    return None
+    if reach is None or longest <= reach:
+        return None
+    return f"ctranslate2 has {reach} positions, and a text of {longest} tokens needs more"
 
 
 class Found(NamedTuple):

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from heedful.errors import HeedfulError, UsageError
+from heedful.generation.abreast import Work, shares, side_by_side, worth_it
 from heedful.generation.converted import ctranslate2_engine
-from heedful.generation.ctranslate2 import CTranslate2, unfit
+from heedful.generation.ctranslate2 import CTranslate2, too_long, unfit
 from heedful.generation.engine import Progress, unwatched
 from heedful.generation.flat import lasting
 from heedful.generation.generate import generate_ids, generate_tokens
@@ -23,6 +25,7 @@ from heedful.generation.rules import Rules
 from heedful.generation.sampling import Draw
 from heedful.generation.translate import translate_ids
 from heedful.interop.ctranslate2 import Quantisation
+from heedful.models.config import TransformerConfig
 from heedful.models.transformer import Transformer
 from heedful.text.tokenizer import Tokenizer
 
@@ -36,7 +39,9 @@ class Engines:
     model: Any
     tokenizers: tuple[Tokenizer, ...]
     folder: Path | None
-    made: dict[Quantisation, CTranslate2] = field(default_factory=dict)
+    made: dict[Quantisation, tuple[int, CTranslate2]] = field(default_factory=dict)
+    """Converted models, and how often the weights had been changed by then: torch counts."""
+    weights: list[Tensor] = field(default_factory=list)
     recorded: Recorded | None = None
     flat: Any = None
 
@@ -67,21 +72,26 @@ class Engines:
         except HeedfulError as error:
             reason = str(error)
         if demanded:
-            raise UsageError(f"{reason}; --engine torch can")
+            raise UsageError(f"{reason}; {'without --int8,' if decoding.int8 else '--engine'} torch can")
         return None
 
     def _converted(self, quantisation: Quantisation) -> CTranslate2:
-        if quantisation not in self.made:
+        if not self.weights:
+            self.weights = list(self.model.parameters())
+        changes = sum(0 if weight.is_inference() else weight._version for weight in self.weights)
+        before, engine = self.made.get(quantisation, (None, None))
+        if engine is None or before != changes:
             vocabularies = [tokenizer.tokens for tokenizer in self.tokenizers]
-            self.made[quantisation] = ctranslate2_engine(self.model, vocabularies, self.folder, quantisation)
-        return self.made[quantisation]
+            engine = ctranslate2_engine(self.model, vocabularies, self.folder, quantisation)
+            self.made[quantisation] = (changes, engine)
+        return engine
 
 
 @dataclass(frozen=True)
 class Searching:
     """One way of writing, with everything that is the same for all texts."""
 
-    model: Any
+    engines: Engines
     decoding: Decoding
     rules: Rules
     beam: int
@@ -92,36 +102,56 @@ class Searching:
     ) -> list[list[Hypothesis]]:
         """As `translate_ids`, by whichever engine."""
         at_most = self.decoding.max_length
-        own: dict[str, Any] = {"prefixes": prefixes, "progress": progress}
-        if self.engine is None or self._too_long(sources, 1):
-            return translate_ids(self.model, sources, at_most=at_most, **self.torch(), **own)
-        each = None if at_most is None else [at_most] * len(sources)
-        own["each_token"] = self.decoding.words
-        return self.engine.translate_ids(sources, at_most=each, **self._common(), **own)
+        if engine := self._serving(sources, 1):
+            each = None if at_most is None else [at_most] * len(sources)
+            own: dict[str, Any] = {"prefixes": prefixes, "progress": progress, "each_token": self.decoding.words}
+            return engine.translate_ids(sources, at_most=each, **self._common(), **own)
+
+        def write(model: Any, part: Sequence[int], progress: Progress) -> list[list[Hypothesis]]:
+            beginnings = None if prefixes is None else [prefixes[i] for i in part]
+            own: dict[str, Any] = {"prefixes": beginnings, "at_most": at_most, "progress": progress}
+            return translate_ids(model, [sources[i] for i in part], **self.torch(), **own)
+
+        return self._abreast(sources, write, progress)
 
     def generate(self, prompts: Sequence[Ids], *, progress: Progress = unwatched) -> list[list[Hypothesis]]:
         """As `generate_ids`, by whichever engine."""
-        if self.engine is None or self.rules.min_length or self._too_long(prompts, self.limit):
-            return generate_ids(self.model, prompts, limit=self.limit, **self.torch(), progress=progress)
-        found = self.engine.generate_ids(prompts, limit=self.limit, **self._common())
-        progress(len(found))
-        return found
+        if engine := self._serving(prompts, self.limit):
+            found = engine.generate_ids(prompts, limit=self.limit, **self._common())
+            progress(len(found))
+            return found
+
+        def write(model: Any, part: Sequence[int], progress: Progress) -> list[list[Hypothesis]]:
+            return generate_ids(model, [prompts[i] for i in part], limit=self.limit, **self.torch(), progress=progress)
+
+        return self._abreast(prompts, write, progress)
 
     def stream(self, prompt: Ids) -> Iterator[int]:
         """As `generate_tokens`, by whichever engine."""
-        if self.engine is None or self.rules.min_length or self._too_long([prompt], self.limit):
-            draw = self.decoding.draw or Draw(temperature=0.0)
-            how: dict[str, Any] = {"draw": draw, "rules": self.rules, "exact": self.decoding.exact}
-            return generate_tokens(self.model, prompt, limit=self.limit, **how)
-        return self.engine.generate_tokens(prompt, limit=self.limit)
+        if engine := self._serving([prompt], self.limit):
+            return engine.generate_tokens(prompt, limit=self.limit)
+        draw = self.decoding.draw or Draw(temperature=0.0)
+        how: dict[str, Any] = {"draw": draw, "rules": self.rules, "exact": self.decoding.exact}
+        return generate_tokens(self.model, prompt, limit=self.limit, **how)
+
+    @property
+    def model(self) -> Any:
+        """For torch: to make it ready takes a moment, so only who needs it asks."""
+        return self.engines.own(self.decoding)
 
     @property
     def limit(self) -> int:
         return self.decoding.max_length or LENGTH
 
     def torch(self) -> dict[str, Any]:
-        """The options of our own search."""
-        return {**self._common(), "draw": self.decoding.draw, "exact": self.decoding.exact}
+        """The options of our own search. Where CTranslate2 could have served, it stops as that would, so that nothing
+        depends on which of the two it was."""
+        return {
+            **self._common(),
+            "draw": self.decoding.draw,
+            "exact": self.decoding.exact,
+            "hurry": self.engine is not None,
+        }
 
     def _common(self) -> dict[str, Any]:
         return {
@@ -131,6 +161,19 @@ class Searching:
             "rules": self.rules,
         }
 
-    def _too_long(self, texts: Sequence[Ids], more: int) -> bool:
-        longest = max((len(text) for text in texts), default=0) + more
-        return unfit(self.model, longest=longest) is not None
+    def _serving(self, texts: Sequence[Ids], more: int) -> CTranslate2 | None:
+        """CTranslate2, for what it can do and does faster; None: torch."""
+        config: TransformerConfig = self.engines.model.config
+        if self.engine is None or (config.family == "decoder" and self.rules.min_length):
+            return None
+        if too_long(config, max((len(text) for text in texts), default=0) + more):
+            return None
+        free = self.decoding.engine == "auto" and not self.decoding.int8
+        return None if free and worth_it(config, len(texts), self.beam) else self.engine
+
+    def _abreast(
+        self, texts: Sequence[Ids], write: Work[list[Hypothesis]], progress: Progress
+    ) -> list[list[Hypothesis]]:
+        model, each = self.model, self.decoding.n_best if self.decoding.draw else self.beam
+        count = 1 if self.decoding.exact else shares(model, len(texts), each)
+        return side_by_side(model, [len(text) for text in texts], count, write, progress)

@@ -9,6 +9,7 @@ through the modules.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from threading import local
 from typing import Any
 
 import torch
@@ -79,7 +80,7 @@ class Flat:
         self.copies = Copies(self.products, kept=kept)
         self.places = Places(embedding.positions, stack.rotary_base, stack.attention.d_k)
         self.tapped = [part for whole in (embedding, stack) for part in whole.modules() if isinstance(part, Tapped)]
-        self.mask: tuple[Mask | None, Tensor | None] = (None, None)
+        self.mask = local()  # threads may share this model, but not their batches
         self.weights = _addresses(model)
 
     def is_of(self, model: Any) -> bool:
@@ -138,11 +139,11 @@ class Flat:
 
     def _closed(self, mask: Mask | None, dtype: torch.dtype) -> Tensor | None:
         """What is not to be read of the sources, as numbers: the same for all layers, and until sources leave."""
-        seen, closed = self.mask
+        seen, closed = getattr(self.mask, "last", (None, None))
         if mask is not seen:
             whole = mask is None or mask.allowed is None or bool(mask.allowed.all())
             closed = None if mask is None or whole else mask.as_bias(dtype).bias
-            self.mask = (mask, closed)
+            self.mask.last = (mask, closed)
         return closed
 
 

@@ -27,6 +27,7 @@ def generate_ids(
     n_best: int = 1,
     rules: Rules = FREE,
     exact: bool = False,
+    hurry: bool = False,
     tokens: int = 8192,
     progress: Callable[[int], object] = lambda _: None,
 ) -> list[list[Hypothesis]]:
@@ -50,7 +51,7 @@ def generate_ids(
             with torch.inference_mode():
                 state = model.start(len(chosen), room=room(length + limit, window))
             if draw is None:
-                how: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty, "n_best": n_best}
+                how: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty, "n_best": n_best, "hurry": hurry}
                 found = beam_search(model, state, limits, opening=opening, rules=rules, window=window, **how)
             else:
                 found = sample(model, state, limits, draw, samples=n_best, opening=opening, rules=rules, window=window)

@@ -82,8 +82,10 @@ def _together(parts: Sequence[Tensor]) -> list[Any]:
 class Ledger:
     """The best finished texts of every row, and the texts being written."""
 
-    def __init__(self, limits: Sequence[int], length_penalty: float, wanted: int, draft: Draft) -> None:
-        self.pools = [Pool(limit, length_penalty, wanted) for limit in limits]
+    def __init__(
+        self, limits: Sequence[int], length_penalty: float, wanted: int, draft: Draft, enough: int | None = None
+    ) -> None:
+        self.pools = [Pool(limit, length_penalty, wanted, enough) for limit in limits]
         self.living = self.pools
         self.longest = max(limits, default=0)
         self.words = draft.texts[:, draft.opening :].cpu().numpy()
@@ -137,14 +139,18 @@ class Pool:
     """The best finished texts of one row.
 
     It has settled when no living text can still be among its best: living texts only lose probability, and the most a
-    longer one can gain is the penalty at its limit, so this is safe for α ≥ 0.
+    longer one can gain is the penalty at its limit, so this is safe for α ≥ 0. Or, in a hurry, when `enough` texts
+    have ended, as CTranslate2 has it (but with α = 0 it, too, waits for the best).
     """
 
-    def __init__(self, limit: int, length_penalty: float, wanted: int) -> None:
+    def __init__(self, limit: int, length_penalty: float, wanted: int, enough: int | None = None) -> None:
         self.limit, self.length_penalty, self.wanted = limit, length_penalty, wanted
+        self.enough = enough if length_penalty else None
+        self.ended = 0
         self.texts: list[Hypothesis] = []
 
     def add(self, tokens: list[int], log_probabilities: list[float], total: float) -> None:
+        self.ended += 1
         score = total / len(tokens) ** self.length_penalty
         self.texts.append(Hypothesis.written(tokens, log_probabilities, score))
         self.texts.sort(key=lambda text: -text.score)
@@ -154,4 +160,6 @@ class Pool:
         """Whether texts of this length, the best of them with this total, can change nothing any more."""
         if length >= self.limit or best == -torch.inf:
             return True
+        if self.enough is not None:
+            return self.ended >= self.enough
         return len(self.texts) == self.wanted and self.texts[-1].score >= best / self.limit**self.length_penalty

@@ -51,7 +51,7 @@ class Decoding(Config):
     exact: bool = False
     """Every bit the same in any company, at the price of speed."""
     engine: Literal["auto", "torch", "ctranslate2"] = "auto"
-    """auto: CTranslate2 where it is installed and can serve this, else torch."""
+    """auto: CTranslate2 where it is installed, can serve this and is the faster, else torch."""
     int8: bool = False
     """Weights in eight bits: faster on a CPU, nearly the same texts."""
 

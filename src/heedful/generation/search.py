@@ -115,8 +115,11 @@ def beam_search(
     prefixes: Sequence[Sequence[int]] | None = None,
     rules: Rules = FREE,
     window: int | None = None,
+    hurry: bool = False,
 ) -> list[list[Hypothesis]]:
     """The `n_best` (all `beam`) texts found for a row, best first, by log P / length^α        Wu 2016, 7 (simplified)
+
+    A row is done when nothing better can be found; in a `hurry`, when `beam` of its texts have ended.
 
     The device goes on by itself; what it found is entered in a ledger, which says which rows have settled: at every
     step, or of a GPU only now and then, so that it never waits.
@@ -125,7 +128,8 @@ def beam_search(
         alone = greedy(model, state, limits, opening=opening, prefixes=prefixes, rules=rules, window=window)
         return [[text] for text in alone]
     draft = Draft(model, state, opening=opening, prefixes=prefixes, rules=rules, window=window)
-    ledger = Ledger(_room_for(prefixes, limits).tolist(), length_penalty, n_best or beam, draft)
+    limit = _room_for(prefixes, limits).tolist()
+    ledger = Ledger(limit, length_penalty, n_best or beam, draft, enough=beam if hurry else None)
     every = ASKED_EVERY if limits.is_cuda else 1
     totals = draft.log_probabilities.sum(1, keepdim=True)  # one beam a row, until it branches
     turns: list[Turn] = []

@@ -14,6 +14,8 @@ MANY: dict[Quantisation, int] = {"float32": 3_000_000, "int8": 64_000_000}
 """Weights a step reads; with fewer, a single text is written on one thread: sharing would take longer than it saves."""
 WIDE = 384
 """The same where threads have to be woken up for every piece of work: only wider models are worth it."""
+SHARE = 8
+"""Rows that are worth a thread of their own to torch: see `abreast`."""
 DEFAULT = 4
 """Threads CTranslate2 would take by itself."""
 HARD = 2

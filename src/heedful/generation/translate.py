@@ -30,6 +30,7 @@ def translate_ids(
     at_most: Sequence[int] | int | None = None,
     rules: Rules = FREE,
     exact: bool = False,
+    hurry: bool = False,
     tokens: int = 8192,
     progress: Callable[[int], object] = lambda _: None,
 ) -> list[list[Hypothesis]]:
@@ -37,7 +38,8 @@ def translate_ids(
 
     Sources of like length share a batch, as many as fit `tokens` with their beams. `exact` gives each a batch of its
     own: matrix products round differently in other company, so only then is every bit of a result the same whatever
-    else was asked for. `at_most` says where to stop each, or all, instead of well past any sensible length.
+    else was asked for. In a `hurry`, a beam search stops as CTranslate2's does. `at_most` says where to stop each, or
+    all, instead of well past any sensible length.
     """
     model = model if exact else flattened(model)
     results: dict[int, list[Hypothesis]] = {}
@@ -49,7 +51,7 @@ def translate_ids(
         with torch.inference_mode():
             state = model.start(source, lengths, room=int(limits.max()))
         if draw is None:
-            how: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty, "n_best": n_best}
+            how: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty, "n_best": n_best, "hurry": hurry}
             found = beam_search(model, state, limits, prefixes=prefix, rules=rules, **how)
         else:
             found = sample(model, state, limits, draw, samples=n_best, prefixes=prefix, rules=rules)

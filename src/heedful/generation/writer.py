@@ -22,12 +22,20 @@ class Writer:
     tokenizer: Tokenizer
     decoding: Decoding
     reach: int | None
+    keep_blank: bool = False
+    """A blank prompt has no continuation, instead of being the beginning of a new document."""
 
     def continuations(self, window: Sequence[str], progress: Progress = unwatched) -> list[Continuation]:
         """What follows each prompt, and how likely that was."""
-        read = self.tokenizer.encode(window)
+        blank = [self.keep_blank and not prompt.strip() for prompt in window]
+        asked = [prompt for prompt, left in zip(window, blank, strict=True) if not left]
+        read = self.tokenizer.encode(asked)
         found = self.search(read, progress=progress)
-        return [self._best(*parts) for parts in zip(window, read, found, strict=True)]
+        answers = iter([self._best(*parts) for parts in zip(asked, read, found, strict=True)])
+        return [
+            Continuation(prompt, "", 0.0, 0.0) if left else next(answers)
+            for prompt, left in zip(window, blank, strict=True)
+        ]
 
     def _best(self, prompt: str, ids: list[int], found: list[Hypothesis]) -> Continuation:
         best, *rivals = (self._alone(prompt, hypothesis) for hypothesis in found)

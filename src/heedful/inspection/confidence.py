@@ -18,14 +18,17 @@ EDGE = 1e-6
 class Confidence(Config):
     """From the probability a model gives its word to how often such words are right: what confidence.json holds.
 
-    p′ = σ(a · logit p + b)        Platt 1999
+    p′ = σ(a · logit p + b) · min(1, p / p₀)        Platt 1999, but for the end
 
     Labels smoothed in training leave a model too modest, and choosing the likeliest text makes it look too sure; a
-    slope and a shift, fitted on held-out text, undo both and keep the order of words.
+    slope and a shift, fitted on held-out text, undo both and keep the order of words. Of words less likely than all it
+    was fitted on, p < p₀, nothing is known: p′ falls with p, or rivals of a model that is always right would look sure.
     """
 
     slope: float = 1.0
     shift: float = 0.0
+    lowest: float = 0.0
+    """p₀"""
     unit: Unit = "words"
     words: int = 0
     """How many it was fitted on."""
@@ -33,7 +36,8 @@ class Confidence(Config):
     """And in how many texts: the first of the validation text."""
 
     def __call__(self, probability: float) -> float:
-        return float(sigmoid(self.slope * logit(np.array([probability])) + self.shift)[0])
+        known = min(1.0, probability / self.lowest) if self.lowest else 1.0
+        return known * float(sigmoid(self.slope * logit(np.array([probability])) + self.shift)[0])
 
 
 def fit_confidence(
@@ -52,7 +56,8 @@ def fit_confidence(
     slope, shift = _newton(np.stack([x, np.ones_like(x)], axis=1), y)
     if slope <= 0:
         slope, shift = 0.0, float(logit(np.array([y.mean()]))[0])
-    return Confidence(slope=slope, shift=shift, unit=unit, words=len(x), texts=texts)
+    lowest = max(0.0, float(min(probabilities)))
+    return Confidence(slope=slope, shift=shift, lowest=lowest, unit=unit, words=len(x), texts=texts)
 
 
 def _newton(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> tuple[float, float]:

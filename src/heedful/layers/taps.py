@@ -23,6 +23,8 @@ from torch import Tensor, nn
 from heedful.errors import UsageError, nearest
 
 Listener = Callable[[Tensor], Tensor | None]
+_under_way: list[None] = []
+"""One for each recording or replacement that has not ended, of whatever model."""
 
 
 class Tapped(nn.Module):
@@ -57,6 +59,11 @@ class Recording(dict[str, Tensor]):
             self.history[name].append(value)
 
         return keep
+
+
+def listened_to(model: nn.Module) -> bool:
+    """Whether somebody listens to this model. As a rule nobody listens to any, which is quickly said."""
+    return bool(_under_way) and any(part.listeners for part in model.modules() if isinstance(part, Tapped))
 
 
 def tap_names(model: nn.Module) -> list[str]:
@@ -120,11 +127,13 @@ def _matching(model: nn.Module, patterns: tuple[str, ...] | list[str]) -> list[s
 def _listening(model: nn.Module, listeners: Mapping[str, Listener]) -> Iterator[None]:
     points = _points(model)
     before = [(points[name][0], dict(points[name][0].listeners)) for name in listeners]
+    _under_way.append(None)
     try:
         for name, listener in listeners.items():
             module, point = points[name]
             module.listeners = {**module.listeners, point: (*module.listeners.get(point, ()), listener)}
         yield
     finally:
+        _under_way.pop()
         for module, listening in reversed(before):
             module.listeners = listening

@@ -85,6 +85,20 @@ def test_a_beams_texts_have_the_scores_that_torch_gives_those_texts(
     assert same > len(sources)
 
 
+@pytest.mark.parametrize("length_penalty", [0.0, 0.6, 1.0, 2.0])
+def test_in_a_hurry_torchs_beam_search_stops_where_this_one_does(
+    model: Any, engine: CTranslate2, sources: list[list[int]], length_penalty: float
+) -> None:
+    options: dict[str, Any] = {"beam": 4, "length_penalty": length_penalty}
+    theirs = engine.translate_ids(sources, **options)
+    hurried, patient = (translate_ids(model, sources, hurry=hurry, **options) for hurry in (True, False))
+    assert [texts[0].tokens for texts in hurried] == [texts[0].tokens for texts in theirs]
+    if length_penalty >= 1:  # a longer text could still have won, and sometimes did
+        gains = [a[0].score - b[0].score for a, b in zip(patient, hurried, strict=True)]
+        assert min(gains) > -1e-4
+        assert max(gains) > 0.01
+
+
 def test_a_forced_prefix_is_written_and_counts(model: Any, engine: CTranslate2, sources: list[list[int]]) -> None:
     prefixes = [[7, 9][: i % 3] for i in range(len(sources))]
     ours = translate_ids(model, sources, beam=1, prefixes=prefixes)

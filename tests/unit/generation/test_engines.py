@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import heedful
 from heedful.errors import UsageError
+from heedful.generation import engines
 from heedful.generation.options import Decoding
 from heedful.generation.rules import FREE
+from heedful.generation.threads import WIDE
 
 Make = Callable[..., Any]
 
@@ -40,7 +44,7 @@ def test_what_only_torch_can_do_torch_does(make_trained: Make, tmp_path: Path) -
         assert trained.engines.choose(Decoding(**options), FREE) is None
     with pytest.raises(UsageError, match="--engine torch can"):
         trained.translate("3 May", engine="ctranslate2", temperature=1.0)
-    with pytest.raises(UsageError, match="--engine torch can"):
+    with pytest.raises(UsageError, match="without --int8, torch can"):
         make_trained("recurrent-translator").translate("3 May", int8=True)
 
 
@@ -66,3 +70,51 @@ def test_how_likely_words_are_is_worked_out_only_if_wanted(
     assert (
         [answer.text for answer in told] == [answer.text for answer in untold] == trained.translate(texts[:5], beam=1)
     )
+
+
+WIDE_ONE: dict[str, Any] = {"width": WIDE, "heads": 4, "layers": 1, "feed_forward": 64}
+
+
+@contextmanager
+def threads(number: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("name", ["laptop-translator", "laptop-writer"])
+def test_many_rows_of_a_wide_model_are_torchs_and_no_text_depends_on_that(
+    name: str, make_trained: Make, tmp_path: Path, texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared_out: list[int] = []
+    side_by_side = engines.side_by_side
+
+    def watched(model: Any, lengths: Any, count: int, *rest: Any) -> Any:
+        shared_out.append(count)
+        return side_by_side(model, lengths, count, *rest)
+
+    monkeypatch.setattr(engines, "side_by_side", watched)
+    with threads(1):
+        trained = _saved(make_trained(name, **WIDE_ONE), tmp_path / "model")
+        options: dict[str, Any] = {"beam": 2, "max_length": 10}
+        ask = trained.translations if name.endswith("translator") else trained.continuations
+        some = [text for text in texts if text][:8]
+        alone = [answer.text for text in some for answer in ask([text], **options)]
+        theirs = [answer.text for answer in ask(some, engine="ctranslate2", **options)]
+        assert shared_out == []
+    with threads(2):
+        together = [answer.text for answer in ask(some, **options)]
+    assert shared_out == [2]  # a share for each thread
+    assert together == alone == theirs
+
+
+def test_weights_changed_in_memory_are_converted_again(make_trained: Make, tmp_path: Path, texts: list[str]) -> None:
+    trained = _saved(make_trained("laptop-translator"), tmp_path / "model")
+    before = trained.translate(texts[:5], beam=1)
+    with torch.no_grad():
+        trained.model.table.weight.neg_()
+    after = [trained.translate(texts[:5], beam=1, engine=engine) for engine in ("auto", "torch")]
+    assert after[0] == after[1] != before

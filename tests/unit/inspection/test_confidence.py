@@ -52,6 +52,14 @@ def test_a_model_that_is_always_or_never_right_has_a_finite_fit(said: list[float
     assert all(p > 0.95 if right else p < 0.05 for p in corrected)
 
 
+def test_what_is_less_likely_than_all_it_was_fitted_on_is_not_called_sure() -> None:
+    found = fit_confidence([0.6, 0.9, 0.99] * 100, [True] * 300)
+    assert found(0.6) > 0.95
+    assert found(0.3) == pytest.approx(found(0.6) / 2, rel=0.05)
+    assert found(0.001) < 0.01
+    assert found(0.0) == 0.0
+
+
 def test_no_words_are_too_far_apart_for_a_fit() -> None:
     """Newton's method alone would be thrown off by a few words of hardly any probability."""
     draw = np.random.default_rng(3)

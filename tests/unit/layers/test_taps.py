@@ -17,7 +17,7 @@ from heedful.errors import UsageError
 from heedful.layers.attention import MultiHead, SelfAttention, attention
 from heedful.layers.masks import causal
 from heedful.layers.residual import Residual
-from heedful.layers.taps import Tapped, record, replace, tap_names
+from heedful.layers.taps import Tapped, listened_to, record, replace, tap_names
 
 TRANSFORMERS: dict[str, dict[str, Any]] = {
     "laptop-translator": {"heads": 4},
@@ -294,6 +294,16 @@ def test_an_unknown_name_gets_the_nearest_one() -> None:
     ):
         pass
     assert listeners(model) == []
+
+
+def test_a_model_knows_whether_it_is_listened_to() -> None:
+    model, other = SelfAttention(8, 2), SelfAttention(8, 2)
+    with record(model, "weights"):
+        assert (listened_to(model), listened_to(other)) == (True, False)
+        with replace(other, {"weights": torch.zeros_like}):
+            assert listened_to(other)
+        assert (listened_to(model), listened_to(other)) == (True, False)
+    assert not listened_to(model)
 
 
 def test_a_replacement_of_the_wrong_shape_is_named_with_both_shapes() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from heedful.text.borders import inside_word, words
-from heedful.text.keep import find_kept
+from heedful.text.keep import PATTERN, find_kept
 from heedful.text.tags import shape
 
 
@@ -63,3 +65,8 @@ def test_words_of_many_scripts() -> None:
     assert of("cafe\u0301") == ["cafe\u0301"]
     assert words("a {x y} b", [(2, 7)]) == [(0, 1), (2, 7), (8, 9)]
     assert [inside_word("a bc 北京", place) for place in range(8)] == [False] * 3 + [True] + [False] * 4
+
+
+@given(st.text(alphabet="ab1<>{}%$&@:;/.wWs#()\"' \n", max_size=40))
+def test_what_is_kept_never_hides_from_the_quick_look(text: str) -> None:
+    assert [found.text for found in find_kept(text)] == [found.group() for found in PATTERN.finditer(text)]
