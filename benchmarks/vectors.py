@@ -5,6 +5,7 @@
 Both read the same file (`enwik8.words`: an article a line, a to z), with skip-gram, 100 numbers a word, a window of 5,
 5 words drawn against each, words below 5 occurrences left out, sub-sampling at 1e-3, on the same number of cores, once
 over the text for each epoch. They take turns, `--runs` times with a seed of its own each; the cores do nothing else.
+All are scored when all are trained.
 
   words a second   words of the text over the time of training alone, from the first step to the last: heedful's time
                    includes its evaluations and checkpoints; `whole` is the time of the command, reading and all
@@ -12,6 +13,7 @@ over the text for each epoch. They take turns, `--runs` times with a seed of its
   gensim           Word2Vec(corpus_file=…): its fastest way, a thread for each core that never waits for Python
   scores           by `heedful evaluate` for both, from gensim's own word2vec file: Google's analogies (19,544),
                    WordSim-353 and SimLex-999; gensim's own figures for its vectors stand beside them
+  halves           the similarity sets cut in two by chance, always the same way, each half scored by itself
 
 DATA holds enwik8/enwik8.gz and word_similarity/.
 """
@@ -28,6 +30,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 import enwik8
@@ -41,7 +44,7 @@ THEIRS = """
 import json, sys, time
 from gensim.models import Word2Vec
 import gensim
-text, out, epochs, workers, seed, *sets = sys.argv[1:]
+text, out, epochs, workers, seed = sys.argv[1:]
 begin = time.perf_counter()
 model = Word2Vec(vector_size=100, window=5, min_count=5, sg=1, negative=5, sample=1e-3, workers=int(workers),
                  seed=int(seed))
@@ -51,12 +54,18 @@ model.train(corpus_file=text, total_words=model.corpus_total_words, total_exampl
             epochs=int(epochs))
 end, busy = time.perf_counter(), time.process_time() - busy
 model.wv.save_word2vec_format(out)
-print(json.dumps({
-    "version": gensim.__version__, "training": end - start, "cpu": busy, "whole": end - begin,
-    "words": model.corpus_total_words, "vocabulary": len(model.wv), "own": {
-        "analogies": model.wv.evaluate_word_analogies(sets[0])[0],
-        "wordsim353": model.wv.evaluate_word_pairs(sets[1])[1][0],
-        "simlex999": model.wv.evaluate_word_pairs(sets[2])[1][0]}}))
+print(json.dumps({"version": gensim.__version__, "training": end - start, "cpu": busy, "whole": end - begin,
+                  "words": model.corpus_total_words, "vocabulary": len(model.wv)}))
+"""
+THEIR_SCORES = """
+import json, sys
+from gensim.models import KeyedVectors
+file, *sets = sys.argv[1:]
+vectors = KeyedVectors.load_word2vec_format(file)
+print(json.dumps({"own": {
+    "analogies": vectors.evaluate_word_analogies(sets[0])[0],
+    "wordsim353": vectors.evaluate_word_pairs(sets[1])[1][0],
+    "simlex999": vectors.evaluate_word_pairs(sets[2])[1][0]}}))
 """
 
 
@@ -91,11 +100,18 @@ def run(python: str, script: str, *words: object, threads: int) -> dict[str, Any
 
 
 def scores(model: Path, sets: list[Path]) -> dict[str, float]:
-    """What `heedful evaluate` says."""
-    from heedful.evaluation.words import judge_words
+    """What `heedful evaluate` says; of the similarity sets also each half."""
+    from heedful.evaluation.words import WordSet, judge_pairs, judge_words, read_word_set
     from heedful.trained import load_words
 
-    found = judge_words(load_words(model), sets)
+    words = load_words(model)
+    found = judge_words(words, sets)
+    for file in sets[1:]:
+        pairs = read_word_set(file).pairs
+        order = np.random.default_rng(0).permutation(len(pairs))
+        for name, part in zip(("first", "second"), np.array_split(order, 2), strict=True):
+            half = WordSet(file.name, pairs=[pairs[place] for place in part])
+            found |= judge_pairs(words, half, f"{file.stem}_{name}_half")
     return {name: round(value, 4) for name, value in found.items() if isinstance(value, float)}
 
 
@@ -111,16 +127,18 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     sets = [args.data / "word_similarity" / name for name in SETS]
-    rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         text, words = write_text(args.data / "enwik8" / "enwik8.gz", folder, args.articles)
-        for epochs in args.epochs:
-            for seed in range(1, args.runs + 1):
-                rows += [
-                    row | {"epochs": epochs, "seed": seed}
-                    for row in turn(args, folder, text, words, epochs, seed, sets)
-                ]
+        turns = [(epochs, seed) for epochs in args.epochs for seed in range(1, args.runs + 1)]
+        rows = [row for epochs, seed in turns for row in turn(args, folder, text, words, epochs, seed)]
+        print(f"{len(rows)} trained", flush=True)
+        for row in rows:
+            place = folder / row.pop("place")
+            if row["tool"] == "gensim":
+                row |= run(args.gensim, THEIR_SCORES, place, *sets, folder, threads=args.threads)
+            row["scores"] = scores(place, sets)
+            print(json.dumps(row), flush=True)
     name = "vectors-cpu.json"
     out = args.out or (None if args.articles else HERE / "results" / name)
     if out is not None:
@@ -140,30 +158,28 @@ def write_text(dump: Path, folder: Path, most: int | None) -> tuple[Path, int]:
 
 
 def turn(
-    args: argparse.Namespace, folder: Path, text: Path, words: int, epochs: int, seed: int, sets: list[Path]
+    args: argparse.Namespace, folder: Path, text: Path, words: int, epochs: int, seed: int
 ) -> list[dict[str, Any]]:
-    """Ours and theirs, one after the other."""
+    """Both trained, one after the other."""
     steps = -(-words // BATCH) * epochs
-    theirs_at, ours_at = folder / f"gensim-{epochs}-{seed}.txt", folder / f"ours-{epochs}-{seed}"
+    theirs, ours = f"gensim-{epochs}-{seed}.txt", f"ours-{epochs}-{seed}"
     found = {
-        "gensim": run(
-            args.gensim, THEIRS, text, theirs_at, epochs, args.threads, seed, *sets, folder, threads=args.threads
+        theirs: run(
+            args.gensim, THEIRS, text, folder / theirs, epochs, args.threads, seed, folder, threads=args.threads
         ),
-        "heedful": run(
-            sys.executable, OURS, text, folder / "valid.txt", ours_at, steps, args.threads, seed, folder,
+        ours: run(
+            sys.executable, OURS, text, folder / "valid.txt", folder / ours, steps, args.threads, seed, folder,
             threads=args.threads,
         ),
     }  # fmt: skip
     rows = []
-    for name, place in (("gensim", theirs_at), ("heedful", ours_at)):
-        speed = words * epochs / found[name]["training"]
-        busy = words * epochs / found[name]["cpu"]
+    for tool, place in (("gensim", theirs), ("heedful", ours)):
+        speed = words * epochs / found[place]["training"]
+        busy = words * epochs / found[place]["cpu"]
         speeds = {"words_per_second": round(speed), "words_per_cpu_second": round(busy)}
-        rows.append({"tool": name, **speeds, **found[name], "scores": scores(place, sets)})
-        print(json.dumps(rows[-1]), flush=True)
-    print(
-        f"heedful / gensim: {rows[1]['words_per_second'] / rows[0]['words_per_second']:.2f} words a second", flush=True
-    )
+        rows.append({"tool": tool, "epochs": epochs, "seed": seed, **speeds, **found[place], "place": place})
+    ratio = rows[1]["words_per_second"] / rows[0]["words_per_second"]
+    print(f"seed {seed}: heedful / gensim {ratio:.2f} words a second", flush=True)
     return rows
 
 

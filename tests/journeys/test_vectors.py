@@ -140,7 +140,7 @@ def test_plan_foresees_the_run_in_json(run: Path, heedful_command: Command) -> N
     done = heedful_command("plan", "embed", "corpus.txt", *SETTINGS, "--device", "cpu", "--json", cwd=run)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    assert {*told["parameters"]} == {"token vectors", "company vectors"}
+    assert {*told["parameters"]} == {"token vectors", "company vectors", "side vectors"}
     assert told["seconds_per_step"] > 0
 
 

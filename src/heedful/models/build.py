@@ -80,6 +80,7 @@ def count(design: str | ModelConfig | nn.Module, **changes: Any) -> Count:
 PARTS = {
     "table": "token vectors",
     "company": "company vectors",
+    "side": "side vectors",
     "target_table": "target token vectors",
     "embedding": "positions and segments",
     "source": "source positions",

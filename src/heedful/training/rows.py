@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.functional import embedding_bag
 
 POWER = 0.3
 """½ is AdaGrad, 0 one rate for all."""
@@ -67,5 +68,6 @@ def touched(gradient: Tensor | None) -> tuple[Tensor, Tensor]:
     rows, values = gradient._indices()[0], gradient._values()
     if isinstance(values, FakeTensor):  # a rehearsal: rows without contents cannot be told apart
         return rows, values
-    rows, places = torch.unique(rows, return_inverse=True)
-    return rows, values.new_zeros(len(rows), values.shape[1]).index_add_(0, places, values)
+    rows, order = torch.sort(rows)
+    rows, times = torch.unique_consecutive(rows, return_counts=True)
+    return rows, embedding_bag(order, values, times.cumsum(0) - times, mode="sum")  # as index_add_, but faster
