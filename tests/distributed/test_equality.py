@@ -14,7 +14,8 @@ CLOSE_LOSS = 1e-5
 BLIND = ("key_value.bias",)
 """A bias on keys shifts all scores of a query alike and has no gradient: in single precision, AdamW makes steps of mere
 rounding there."""
-FAMILIES = ("encoder_decoder", "decoder", "recurrent_decoder", "recurrent_encoder_decoder")
+ENCODERS = ("fill", "classify", "answer")
+FAMILIES = ("encoder_decoder", "decoder", "recurrent_decoder", "recurrent_encoder_decoder", *ENCODERS)
 NAMES = (
     "in double precision",
     "last average, 3 batches by rows",

@@ -85,6 +85,8 @@ def lead(wish: Wishes, listeners: Sequence[Listener], world: World) -> Trained:
             return go_on(wish, listeners, world)
         wish = replace(wish, out=wish.resume)
     settings = starting_settings(wish)
+    if world.size > 1 and not find(settings["task"]).together:
+        raise UsageError(f"{settings['task']} is trained by one process: leave torchrun out")
     folder = free_folder(wish, settings["task"])
     while True:
         try:
