@@ -234,6 +234,7 @@ def measure_whole(settings: Settings) -> dict[str, Any]:
     speeds = {"heedful": 1000 / found["whole_ms"], "bare steps": 1000 / found["bare_ms"]}
     row: dict[str, Any] = {"section": "whole", "unit": "steps/s", "seconds": seconds, "found": found}
     row["contenders"] = {who: compared([speed], [speeds["heedful"]]) for who, speed in speeds.items()}
+    row["contenders"]["bare steps"] |= {key: found[key] for key in ("ratio", "ratio_quartiles")}  # of its windows
     return row
 
 

@@ -3,66 +3,182 @@
     python benchmarks/whole.py FOLDER SECONDS DEVICE
 
 Trains a translator on Multi30k as the command does when it is given nothing but the files and the time: loader,
-evaluations and checkpoints included. Then takes the same steps bare: the run's own batches, made beforehand, and
-nothing else. The last line printed is JSON.
+evaluations and checkpoints included. After each evaluation the run is held, and a second trainer of the same recipe
+takes a few bare steps: batches made beforehand, and nothing else. So whatever else the machine is doing slows both
+down alike. Each window, from one evaluation to the next, gives a ratio; the median of them is the one to quote.
+
+Counted is the time from before the first step to after the last checkpoint, less the bare steps. Reading the text and
+trying the first steps before that, and scoring the model and writing the card after it, are told apart (`before_s`,
+`after_s`): they do not grow with the number of steps. `parts_s` says where the seconds in between went. The last line
+printed is JSON.
 """
 
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 import tempfile
 import time
-from itertools import islice
+from collections import Counter
+from itertools import cycle, islice, pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
 
+BARE = {"cpu": 20, "cuda": 100}
+"""Bare steps at a time."""
+DIFFERENT = 240
+"""Batches they are taken with, from all over an epoch."""
+
+
+class Stopwatch:
+    """Seconds spent in some functions; of one that calls another, both have them."""
+
+    def __init__(self) -> None:
+        self.seconds: Counter[str] = Counter()
+        self.running = True
+
+    def put_on(self, owner: Any, name: str, part: str) -> None:
+        function = getattr(owner, name)
+
+        def timed(*args: Any, **options: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return function(*args, **options)
+            finally:
+                if self.running:
+                    self.seconds[part] += time.perf_counter() - start
+
+        setattr(owner, name, timed)
+
+
+def watch_the_parts() -> Stopwatch:
+    from heedful.training import keeper, loop, run
+    from heedful.training.tasks import translate
+
+    watch = Stopwatch()
+    for owner, name, part in (
+        (loop.Trainer, "step", "steps"),
+        (loop.EpochBatches, "__getitem__", "loader"),
+        (loop.Trainer, "_report", "log"),
+        (loop.Trainer, "_evaluate", "evaluations"),
+        (translate, "predict", "evaluations: loss"),
+        (translate, "translate_texts", "evaluations: translating"),
+        (run, "save", "evaluations: best model saved"),
+        (keeper.Keeper, "save", "checkpoints"),
+    ):
+        watch.put_on(owner, name, part)
+    return watch
+
+
+class BareSteps:
+    """A trainer of the same recipe, and its batches."""
+
+    def __init__(self, recipe: Path, device: str) -> None:
+        from heedful.training.events import Events
+        from heedful.training.ready import get_ready
+        from heedful.training.run import make_trainer
+        from heedful.training.wishes import Wishes, starting_settings
+
+        wish = Wishes(recipe=str(recipe), device=device)
+        ready = get_ready(starting_settings(wish), wish, Events())
+        self.trainer, self.device = make_trainer(ready, ready.lesson(), Events()), device
+        batches = list(islice(self.trainer.stream(), DIFFERENT * ready.recipe.training.accumulate))
+        self.stream = cycle(batches)
+        if device == "cuda":  # each shape is recorded when it comes for the second time
+            self._take(2 * DIFFERENT)
+
+    def seconds(self) -> float:
+        """Of one step; the first few bring the caches back and are not counted."""
+        self._take(3)
+        start = time.perf_counter()
+        self._take(BARE[self.device])
+        return (time.perf_counter() - start) / BARE[self.device]
+
+    def _take(self, steps: int) -> None:
+        for _ in range(steps):
+            self.trainer.step(self.stream)
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+
+
+class Timekeeper:
+    """Listens to a run: when each part of it began, and how long its windows were."""
+
+    def __init__(self, recipe: Path, device: str) -> None:
+        self.recipe, self.device, self.watch = recipe, device, watch_the_parts()
+        self.at = {"start": time.perf_counter()}
+        self.held = 0.0
+        self.bare: list[float] = []
+        """Seconds of a bare step: before the first window, and after each."""
+        self.ends: list[tuple[int, float]] = []
+        """Steps taken and seconds counted at the end of each window."""
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        self.at.setdefault(event["kind"], time.perf_counter() - self.held)
+        if event["kind"] == "ready":
+            self._hold()
+        elif event["kind"] == "begin":
+            self.watch.seconds.clear()
+        elif event["kind"] == "evaluation":
+            self.ends.append((event["step"], time.perf_counter() - self.held - self.at["begin"]))
+            self._hold()
+        elif event["kind"] == "end":  # after one more checkpoint
+            self.ends[-1] = (self.ends[-1][0], self.at["end"] - self.at["begin"])
+            self.watch.running = False
+
+    def _hold(self) -> None:
+        start, self.watch.running = time.perf_counter(), False
+        if not self.ends:
+            self.steps = BareSteps(self.recipe, self.device)
+        self.bare.append(self.steps.seconds())
+        took, self.watch.running = time.perf_counter() - start, True
+        self.held += took
+        self.watch.seconds["evaluations"] -= took  # inside of which this happens
+
+    def found(self) -> dict[str, Any]:
+        bare, starts = self.bare, [(0, 0.0), *self.ends]
+        whole = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(starts)]
+        around = [(one + other) / 2 for one, other in pairwise(bare)]
+        ratios = [b / w for b, w in zip(around, whole, strict=True)]
+        low, middle, high = statistics.quantiles(ratios) if len(ratios) > 1 else ratios * 3
+        parts, seconds = self.watch.seconds, self.ends[-1][1]
+        counted = ("steps", "log", "evaluations", "checkpoints")  # the others are parts of these
+        parts["rest"] = seconds - sum(parts[part] for part in counted)
+        parts["steps"] -= parts["loader"]
+        return {
+            "steps": self.ends[-1][0],
+            "evaluations": len(self.ends),
+            "whole_ms": 1000 * seconds / self.ends[-1][0],
+            "bare_ms": 1000 * statistics.mean(bare),
+            "ratio": middle,
+            "ratio_quartiles": [low, high],
+            "ratio_of_means": statistics.mean(bare) * self.ends[-1][0] / seconds,
+            "windows_ms": [[round(1000 * w, 2), round(1000 * b, 2)] for w, b in zip(whole, around, strict=True)],
+            "before_s": round(self.at["begin"] - self.at["start"], 2),
+            "parts_s": {part: round(parts[part], 2) for part in parts},
+            "after_s": round(time.perf_counter() - self.held - self.at["end"], 2),
+        }
+
 
 def main() -> None:
     corpus, seconds, device = Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
     import heedful
-    from heedful.training.events import Events
-    from heedful.training.ready import get_ready
-    from heedful.training.run import make_trainer
-    from heedful.training.wishes import Wishes, starting_settings
 
     files = [str(corpus / f"train.{side}") for side in ("en", "de")]
     valid = tuple(str(corpus / f"val.{side}") for side in ("en", "de"))
-    at: dict[str, float] = {}
-
-    def listen(event: dict[str, Any]) -> None:
-        at.setdefault(event["kind"], time.perf_counter())
-
     with tempfile.TemporaryDirectory() as name:
         out = Path(name) / "run"
-        heedful.train(
-            "translate", *files, valid=valid, seconds=seconds, device=device, out=str(out), listeners=[listen]
+        keeper = Timekeeper(out / "recipe.toml", device)
+        trained = heedful.train(
+            "translate", *files, valid=valid, seconds=seconds, device=device, out=str(out), listeners=[keeper]
         )
-        wish = Wishes(recipe=str(out / "recipe.toml"), device=device)
-        ready = get_ready(starting_settings(wish), wish, Events())
-        lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-        evaluations = sum(line["kind"] == "evaluation" for line in lines)
-        lesson = ready.lesson()
-        trainer = make_trainer(ready, lesson, Events())
-        accumulate, steps = ready.recipe.training.accumulate, ready.recipe.training.steps
-        sample = min(60, steps)
-        batches = list(islice(trainer.stream(), (sample + 5) * accumulate))
-        stream = iter(batches)
-        for _ in range(5):
-            trainer.step(stream)
-        if device == "cuda":
-            torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(sample):
-            trainer.step(stream)
-        if device == "cuda":
-            torch.cuda.synchronize()
-        bare = (time.perf_counter() - start) / sample
-    whole = (at["end"] - at["begin"]) / steps
-    found = {"steps": steps, "evaluations": evaluations, "whole_ms": 1000 * whole, "bare_ms": 1000 * bare}
-    print(json.dumps({**found, "ratio": bare / whole}))
+        found = keeper.found()
+        done = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
+    shape = {key: getattr(trained.model.config, key) for key in ("width", "layers")}
+    print(json.dumps({**shape, **found, "scores": {key: done["scores"][key] for key in ("bleu", "loss")}}))
 
 
 if __name__ == "__main__":

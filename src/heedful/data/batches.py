@@ -74,6 +74,20 @@ class Batches(Protocol):
         """The tensors of one batch."""
 
 
+def spread_out(batches: Batches, most: int | None = None) -> list[Indices]:
+    """The first epoch's batches; or so many that they have about `most` labels, the same ones each time, from all over
+    it: unshuffled, the first ones would be the shortest texts, or the beginning of a book."""
+    plan = batches.plan(0)
+    share = 1.0 if most is None else most / max(1, batches.labels)
+    return [plan[place] for place in evenly(len(plan), max(1, round(share * len(plan))))]
+
+
+def evenly(number: int, most: int) -> list[int]:
+    """Places of `most` out of a `number` of things, or of all: always the same, and from all over them."""
+    chosen = min(number, most)
+    return [(2 * i + 1) * number // (2 * chosen) for i in range(chosen)]
+
+
 class Bucketed:
     """Examples of like length together, as many as fit the token budget.
 

@@ -44,10 +44,6 @@ class Sequences:
         lengths = [len(ids) for ids in sequences]
         return cls(np.fromiter((i for ids in sequences for i in ids), np.int64), np.cumsum(lengths))
 
-    def first(self, number: int) -> Sequences:
-        """The first so many of them."""
-        return Sequences(self.ids, self.starts[1 : number + 1])
-
     def __len__(self) -> int:
         return len(self.starts) - 1
 

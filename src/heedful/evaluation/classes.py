@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 from heedful.answering.classify import LIKELY, all_logits, probabilities
+from heedful.data.batches import Indices, spread_out
 from heedful.data.classes import ClassBatches, framed
 from heedful.data.parts import Split
 from heedful.data.stages import Stages, unseen
@@ -76,17 +77,21 @@ def fit_temperature(
 
 
 @torch.inference_mode()
-def batch_scores(model: Any, batches: ClassBatches, names: Sequence[str], device: torch.device) -> dict[str, Any]:
-    """The scores of a model being trained, and what it says of the first text."""
-    several = batches.several
-    said = np.zeros((batches.labels, len(names)))
-    for indices in batches.plan(0):
+def batch_scores(
+    model: Any, batches: ClassBatches, names: Sequence[str], device: torch.device, *, limit: int | None = None
+) -> dict[str, Any]:
+    """The scores of a model being trained, on all texts or on about `limit` of them, and what it says of the first."""
+
+    def judged(indices: Indices) -> npt.NDArray[np.floating[Any]]:
         logits = class_logits(model, to_device(batches.batch(0, indices), device))
-        said[indices] = probabilities(logits, several).cpu().numpy()
-    labels = [batches.called[place].astype(np.int64) for place in range(batches.labels)]
-    first = int(said[0].argmax())
-    scores = (several_scores if several else single_scores)(said, labels, names)
-    return {**scores, "first": f"{names[first]} {said[0, first]:.0%}"}
+        return probabilities(logits, batches.several).cpu().numpy()
+
+    chosen = spread_out(batches, limit)
+    labels = [batches.called[place].astype(np.int64) for indices in chosen for place in indices.tolist()]
+    said = np.concatenate([judged(indices) for indices in chosen])
+    scores = (several_scores if batches.several else single_scores)(said, labels, names)
+    (first,) = judged(np.zeros(1, np.int64))
+    return {**scores, "first": f"{names[int(first.argmax())]} {first.max():.0%}"}
 
 
 def single_scores(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from heedful.data.batches import Batches
+from heedful.data.batches import Batches, spread_out
 from heedful.data.following import masked_batches
 from heedful.data.passages import encode_sentences
 from heedful.data.store import Sequences
@@ -44,9 +44,9 @@ class HiddenScores:
 
 @torch.inference_mode()
 def find_hidden(model: Any, batches: Batches, device: torch.device, *, limit: int | None = None) -> HiddenScores:
-    """Over all batches of the first epoch, or over the first ones that hide about `limit` tokens."""
+    """Over all batches of the first epoch, or over some that hide about `limit` tokens."""
     nats, right, tokens, known, pairs = 0.0, 0, 0, 0, 0
-    for indices in batches.plan(0):
+    for indices in spread_out(batches, limit):
         batch = to_device(batches.batch(0, indices), device)
         states = read(model, batch)
         logits = model.read_out("masked_token", at_places(states, batch.places)).float().flatten(0, 1)
@@ -57,8 +57,6 @@ def find_hidden(model: Any, batches: Batches, device: torch.device, *, limit: in
         if batch.follows is not None:
             guess = model.read_out("next_sentence", states, batch.lengths).argmax(-1)
             known, pairs = known + int((guess == batch.follows).sum()), pairs + len(guess)
-        if limit is not None and tokens >= limit:
-            break
     loss = nats / max(1, tokens)
     follows = (known / pairs, pairs) if pairs else (None, None)
     return HiddenScores(loss, exponential(loss), right / max(1, tokens), tokens, *follows)

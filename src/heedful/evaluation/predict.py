@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from heedful.data.batches import Batches
+from heedful.data.batches import Batches, spread_out
 from heedful.data.prepare import Split
 from heedful.evaluation.scores import PredictionScores, prediction_scores
 from heedful.objectives.objective import Objective, to_device
@@ -24,11 +24,9 @@ def predict(
 ) -> PredictionScores:
     """The text's surprise, summed over its labels; or over about `limit` of them, taken as a fair share of it."""
     nats, tokens = 0.0, 0
-    for indices in batches.plan(0):
+    for indices in spread_out(batches, limit):
         batch = batches.batch(0, indices)
         nats += float(objective.loss(model, to_device(batch, device)))
         tokens += objective.tokens(batch)
-        if limit is not None and tokens >= limit:
-            break
     share = tokens / max(1, batches.labels)
     return prediction_scores(nats, tokens, round(text.words * share), round(text.bytes * share))

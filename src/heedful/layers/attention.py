@@ -92,11 +92,12 @@ def fused_attention(
     """
     mask = (mask or EVERYTHING).settle(query.shape[-2], key.shape[-2], query.device)
     mask.check(*query.shape[:-1], key.shape[-2])
-    if query.is_cuda and not dropout:
+    if query.is_cuda and not dropout and query.shape[1] == key.shape[1]:
         from heedful.layers.short import is_short, short_attention  # there is none without a GPU
 
-        if is_short(query, key, value):
-            return short_attention(query, key, value, mask, scale)
+        parts = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+        if is_short(*parts):
+            return short_attention(parts, mask, scale).transpose(1, 2)
     bias = mask.allowed if mask.bias is None else mask.bias.to(query.dtype)
     heads = scaled_dot_product_attention(
         query,
@@ -178,6 +179,23 @@ class MultiHead(Tapped):
         heads = self.tap("heads", self._look_up(query, key, value, mask))
         return self.tap("output", self.output(join_heads(heads)))
 
+    def read_short(self, mask: Mask | None, *projected: Tensor) -> Tensor | None:
+        """The layer's output by the kernel for short texts, from projections as they are; or nothing: it is not made
+        for these, or somebody looks on."""
+        plain = self.fused and self.groups == self.heads and not (self.training and self.dropout)
+        if not plain or self.listeners or not projected[0].is_cuda:
+            return None
+        from heedful.layers.short import is_short, short_attention  # there is none without a GPU
+
+        parts = [part.view(*part.shape[:2], -1, self.d_k) for part in projected] if self.d_k == self.d_v else []
+        if not parts or not is_short(*parts):
+            return None
+        queries, keys = parts[0].shape[1], parts[-1].shape[1]
+        mask = (mask or EVERYTHING).settle(queries, keys, parts[0].device)
+        mask.check(len(parts[0]), self.heads, queries, keys)
+        found: Tensor = self.output(short_attention(parts, mask, self.scale).flatten(2))
+        return found
+
     def _look_up(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None) -> Tensor:
         dropout = self.dropout if self.training else 0.0
         if self.fused:
@@ -221,7 +239,10 @@ class SelfAttention(MultiHead):
         rotation: Rotation | None = None,
         state: LayerState | None = None,
     ) -> Float[Tensor, "batch tokens width"]:
-        q, k, v = self.query_key_value(x).split(self.sizes, dim=-1)
+        projected = self.query_key_value(x)
+        if rotation is None and state is None and (output := self.read_short(mask, projected)) is not None:
+            return output
+        q, k, v = projected.split(self.sizes, dim=-1)
         query, key, value = (
             split_heads(q, self.heads),
             split_heads(k, self.groups),
@@ -262,7 +283,10 @@ class CrossAttention(MultiHead):
         self, memory: Float[Tensor, "batch keys width"]
     ) -> tuple[Float[Tensor, "batch groups keys d_k"], Float[Tensor, "batch groups keys d_v"]]:
         """K and V of what is read: the same at every decoding step, so computed once."""
-        k, v = self.key_value(memory).split(self.sizes, dim=-1)
+        return self._split(self.key_value(memory))
+
+    def _split(self, known: Tensor) -> tuple[Tensor, Tensor]:
+        k, v = torch.split(known, self.sizes, dim=-1)
         return split_heads(k, self.groups), split_heads(v, self.groups)
 
     def forward(
@@ -272,8 +296,10 @@ class CrossAttention(MultiHead):
         mask: Mask | None = None,
     ) -> Float[Tensor, "batch queries width"]:
         if isinstance(memory, Tensor):
-            key, value = self.project(memory)
-            return self.read(split_heads(self.query(x), self.heads), key, value, mask)
+            asked, known = self.query(x), self.key_value(memory)
+            if (output := self.read_short(mask, asked, known)) is not None:
+                return output
+            return self.read(split_heads(asked, self.heads), *self._split(known), mask)
         key, value = memory
         asked = x.view(len(key), -1, x.shape[2]) if len(key) else x  # rows that share a memory ask side by side
         return self.read(split_heads(self.query(asked), self.heads), key, value, mask).view_as(x)

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from heedful.errors import UsageError, nearest, require_positive
+from heedful.layers.activations import ACTIVATIONS, ActivationName, linear_relu
 from heedful.layers.taps import Tapped
 from heedful.shapes import Float
-
-ActivationName = Literal["relu", "gelu", "gelu_tanh", "silu"]
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "gelu_tanh": partial(F.gelu, approximate="tanh"),
-    "silu": F.silu,
-}
 
 
 class FeedForward(Tapped):
@@ -49,12 +38,16 @@ class FeedForward(Tapped):
         self.activation = ACTIVATIONS[activation]
         self.inward = nn.Linear(width, hidden * (2 if gated else 1), bias=bias)  # W_g beside W_1 when gated
         self.outward = nn.Linear(hidden, width, bias=bias)
+        self.at_once = activation == "relu" and bias and not gated  # where there is a kernel for both
 
     def forward(self, x: Float[Tensor, "batch tokens width"]) -> Float[Tensor, "batch tokens width"]:
-        inner = self.inward(x)
+        return self.tap("output", self.outward(self.tap("hidden", self._hidden(x))))
+
+    def _hidden(self, x: Tensor) -> Tensor:
+        if self.at_once and x.is_cuda:
+            return linear_relu(self.inward, x)
+        inner: Tensor = self.inward(x)
         if self.gated:
             gate, inner = inner.chunk(2, dim=-1)
-            hidden = self.activation(gate) * inner
-        else:
-            hidden = self.activation(inner)
-        return self.tap("output", self.outward(self.tap("hidden", hidden)))
+            return self.activation(gate) * inner
+        return self.activation(inner)

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from heedful.layers.activations import ACTIVATIONS
 from heedful.layers.attention import CrossAttention, SelfAttention, fused_attention, join_heads, split_heads
-from heedful.layers.feed_forward import ACTIVATIONS, FeedForward
+from heedful.layers.feed_forward import FeedForward
 from heedful.layers.next_linear import Norm, next_linear
 from heedful.layers.next_token import attend_next
 from heedful.layers.positions import Rotation, rotate

@@ -6,6 +6,7 @@ it means; a test compares them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -24,102 +25,108 @@ OPEN, ALLOWED, BIAS = 0, 1, 2
 """How a mask is given: not at all, as what may be read, or as numbers to add."""
 
 
-def is_short(query: Tensor, key: Tensor, value: Tensor) -> bool:
+def is_short(*parts: Float[Tensor, "batch tokens heads d_k"]) -> bool:
     """Whether `short_attention` is made for these."""
-    longest = max(query.shape[2], key.shape[2])
-    one_width = query.shape[3] == value.shape[3] and query.shape[3] in WIDTHS
-    return longest <= LONGEST and one_width and query.shape[1] == key.shape[1] and query.dtype in KINDS
+    one_width = len({part.shape[3] for part in parts}) == 1 and parts[0].shape[3] in WIDTHS
+    return one_width and parts[0].dtype in KINDS and max(part.shape[1] for part in parts) <= LONGEST
 
 
 def short_attention(
-    query: Float[Tensor, "batch heads queries d_k"],
-    key: Float[Tensor, "batch heads keys d_k"],
-    value: Float[Tensor, "batch heads keys d_k"],
-    mask: Mask,
-    scale: float | None = None,
-) -> Float[Tensor, "batch heads queries d_k"]:
-    """softmax(Q Kᵀ · scale + B) V under a settled mask; a query that may read nothing reads zeros        A1, A6"""
+    parts: Sequence[Float[Tensor, "batch tokens heads d_k"]], mask: Mask, scale: float | None = None
+) -> Float[Tensor, "batch queries heads d_k"]:
+    """softmax(Q Kᵀ · scale + B) V under a settled mask; a query that may read nothing reads zeros        A1, A6
+
+    Queries, keys and values are three parts, or lie side by side as they were projected: then their gradients do, too,
+    and nothing is copied to bring them together.
+    """
     table = mask.allowed if mask.bias is None else mask.bias
-    scale = query.shape[3] ** -0.5 if scale is None else scale
-    found: Tensor = _short(query, key, value, table, mask.causal, scale)
-    return found.transpose(1, 2)
+    found: Tensor = _short(list(parts), table, mask.causal, parts[0].shape[3] ** -0.5 if scale is None else scale)
+    return found
 
 
-_GIVEN = "Tensor query, Tensor key, Tensor value, Tensor? table, bool causal, float scale"
+def _three(parts: Sequence[Tensor]) -> list[Tensor]:
+    """Queries, keys and values where they lie."""
+    return [piece for part in parts for piece in torch.split(part, _heads(parts), 2)]
 
 
-# A compiler takes both as they are. Results lie as batch, tokens, heads, width: heads are joined without a copy.
+def _heads(parts: Sequence[Tensor]) -> int:
+    return sum(part.shape[2] for part in parts) // 3
+
+
+def _likewise(parts: Sequence[Tensor]) -> list[Tensor]:
+    return [torch.empty_like(part, memory_format=torch.contiguous_format) for part in parts]
+
+
+def _found(parts: list[Tensor], *rest: object) -> Tensor:
+    batch, queries, _, width = parts[0].shape
+    return torch.empty(batch, queries, _heads(parts), width, dtype=parts[0].dtype, device=parts[0].device)
+
+
+_GIVEN = "Tensor[] parts, Tensor? table, bool causal, float scale"
+
+
+# A compiler takes both as they are.
 @torch.library.custom_op("heedful::short_attention", mutates_args=(), schema=f"({_GIVEN}) -> Tensor")
-def _short(query: Tensor, key: Tensor, value: Tensor, table: Tensor | None, causal: bool, scale: float) -> Tensor:
-    out = _like(query)
-    _forward[_grid(query)](
+def _short(parts: list[Tensor], table: Tensor | None, causal: bool, scale: float) -> Tensor:
+    query, key, value = _three(parts)
+    out = _found(parts)
+    _forward[query.shape[0], query.shape[2]](
         query, key, value, query if table is None else table, out,
-        *_places(query, key, value, table), *out.stride()[:3], query.shape[2], key.shape[2], scale,
+        *_places(query, key, value, table), *out.stride()[:3], query.shape[1], key.shape[1], scale,
         causal=causal, **_sizes(query, key, table),
     )  # fmt: skip
     return out
 
 
 @torch.library.custom_op(
-    "heedful::short_attention_back", mutates_args=(), schema=f"(Tensor slope, {_GIVEN}) -> (Tensor, Tensor, Tensor)"
+    "heedful::short_attention_back", mutates_args=(), schema=f"(Tensor slope, {_GIVEN}) -> Tensor[]"
 )
-def _short_back(
-    slope: Tensor, query: Tensor, key: Tensor, value: Tensor, table: Tensor | None, causal: bool, scale: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    to_query, to_key, to_value = _like(query), _like(key), _like(value)
+def _short_back(slope: Tensor, parts: list[Tensor], table: Tensor | None, causal: bool, scale: float) -> list[Tensor]:
+    query, key, value = _three(parts)
+    slopes = _likewise(parts)
+    to_query, to_key, to_value = _three(slopes)
     slope = slope if slope.stride(-1) == 1 else slope.contiguous()
-    _backward[_grid(query)](
+    _backward[query.shape[0], query.shape[2]](
         query, key, value, query if table is None else table, slope, to_query, to_key, to_value,
         *_places(query, key, value, table), *slope.stride()[:3], *to_query.stride()[:3], *to_key.stride()[:3],
-        query.shape[2], key.shape[2], scale, causal=causal, **_sizes(query, key, table),
+        query.shape[1], key.shape[1], scale, causal=causal, **_sizes(query, key, table),
     )  # fmt: skip
-    return to_query, to_key, to_value
+    return slopes
 
 
-@_short.register_fake
-def _(query: Tensor, *rest: object) -> Tensor:
-    return _like(query)
+_short.register_fake(_found)
 
 
 @_short_back.register_fake
-def _(slope: Tensor, query: Tensor, key: Tensor, value: Tensor, *rest: object) -> tuple[Tensor, Tensor, Tensor]:
-    return _like(query), _like(key), _like(value)
+def _(slope: Tensor, parts: list[Tensor], *rest: object) -> list[Tensor]:
+    return _likewise(parts)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    *tensors, ctx.causal, ctx.scale = inputs
-    ctx.save_for_backward(*tensors)
+    parts, table, ctx.causal, ctx.scale = inputs
+    ctx.save_for_backward(table, *parts)
 
 
 def _learn(ctx: Any, slope: Tensor) -> tuple[Any, ...]:
-    query, key, value, table = ctx.saved_tensors
-    slopes = _short_back(slope, query, key, value, table, ctx.causal, ctx.scale)
-    return *(slope.transpose(1, 2) for slope in slopes), None, None, None
+    table, *parts = ctx.saved_tensors
+    return _short_back(slope, parts, table, ctx.causal, ctx.scale), None, None, None
 
 
 _short.register_autograd(_learn, setup_context=_keep)
 
 
-def _like(x: Tensor) -> Tensor:
-    batch, heads, tokens, width = x.shape
-    return x.new_empty(batch, tokens, heads, width)
-
-
-def _grid(query: Tensor) -> tuple[int, int]:
-    return query.shape[0], query.shape[1]
-
-
 def _places(query: Tensor, key: Tensor, value: Tensor, table: Tensor | None) -> tuple[int, ...]:
-    """How far apart things lie: batch, head, token of each; batch, head, query, key of the table."""
+    """How far apart things lie: batch, token, head of each; batch, head, query, key of the table."""
     apart = (*query.stride()[:3], *key.stride()[:3], *value.stride()[:3])
     if table is None:
         return *apart, 0, 0, 0, 0
-    return *apart, *table.expand(*query.shape[:3], key.shape[2]).stride()
+    batch, queries, heads, _ = query.shape
+    return *apart, *table.expand(batch, heads, queries, key.shape[1]).stride()
 
 
 def _sizes(query: Tensor, key: Tensor, table: Tensor | None) -> dict[str, int]:
     """Few of them, since each is a kernel to be compiled."""
-    half = max(query.shape[2], key.shape[2]) <= LONGEST // 2
+    half = max(query.shape[1], key.shape[1]) <= LONGEST // 2
     given = OPEN if table is None else ALLOWED if table.dtype == torch.bool else BIAS
     return {
         "given": given,
@@ -168,7 +175,7 @@ def _put(x, tile, tokens, apart, size: tl.constexpr, width: tl.constexpr):
 @triton.jit
 def _forward(
     query, key, value, table, out,
-    q_row, q_head, q_token, k_row, k_head, k_token, v_row, v_head, v_token, t_row, t_head, t_query, t_key,
+    q_row, q_token, q_head, k_row, k_token, k_head, v_row, v_token, v_head, t_row, t_head, t_query, t_key,
     o_row, o_token, o_head, queries, keys, scale,
     causal: tl.constexpr, given: tl.constexpr, size: tl.constexpr, width: tl.constexpr,
 ):  # fmt: skip
@@ -185,7 +192,7 @@ def _forward(
 @triton.jit
 def _backward(
     query, key, value, table, slope, to_query, to_key, to_value,
-    q_row, q_head, q_token, k_row, k_head, k_token, v_row, v_head, v_token, t_row, t_head, t_query, t_key,
+    q_row, q_token, q_head, k_row, k_token, k_head, v_row, v_token, v_head, t_row, t_head, t_query, t_key,
     s_row, s_token, s_head, tq_row, tq_token, tq_head, tk_row, tk_token, tk_head, queries, keys, scale,
     causal: tl.constexpr, given: tl.constexpr, size: tl.constexpr, width: tl.constexpr,
 ):  # fmt: skip

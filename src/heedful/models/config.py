@@ -13,9 +13,9 @@ from pydantic import (
 
 from heedful.config import Config
 from heedful.errors import UsageError
+from heedful.layers.activations import ActivationName
 from heedful.layers.attention import even_split, shared_heads
 from heedful.layers.embedding import Combine
-from heedful.layers.feed_forward import ActivationName
 from heedful.layers.norms import NormName
 from heedful.layers.positions import Layout
 from heedful.layers.residual import NormOrder

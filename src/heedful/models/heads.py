@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import UsageError
-from heedful.layers.feed_forward import ACTIVATIONS
+from heedful.layers.activations import ACTIVATIONS
 from heedful.layers.norms import make_norm
 from heedful.models.config import Pooling, TransformerConfig
 from heedful.shapes import Float, Int

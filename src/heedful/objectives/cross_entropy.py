@@ -13,8 +13,12 @@ from heedful.models.heads import Scoring
 from heedful.shapes import Float, Int
 from heedful.text.special import PAD
 
-AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 30}
-"""Logits held at one time: on a CPU so few that they stay in its cache."""
+AT_ONCE = {"cpu": 1 << 21}
+"""Logits held at one time: on a CPU so few that they stay in its cache. On a GPU: see `at_once`."""
+WIDE = 1024
+"""Words from which a kernel of our own is worth compiling, which takes seconds when it is first met."""
+FULL = 64
+"""Then vocabularies are filled up to a multiple of this: matrix units are slow at odd sizes."""
 
 
 def token_loss(
@@ -29,9 +33,9 @@ def token_loss(
     if torch.is_autocast_enabled(states.device.type):
         kind = torch.get_autocast_dtype(states.device.type)
         states, weight = states.to(kind), weight.to(kind)
-    loss: Tensor = LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        states.flatten(0, 1), weight, bias, labels.flatten(), label_smoothing
-    )
+    given = (states.flatten(0, 1), weight, bias, labels.flatten(), label_smoothing)
+    # Asked here: inside, weights always look as if they were to learn.
+    loss: Tensor = LinearCrossEntropy.apply(*given) if torch.is_grad_enabled() else slices(*given, False)[0]  # type: ignore[no-untyped-call]
     return loss
 
 
@@ -83,12 +87,16 @@ def slices(
     Logits of a whole batch never exist. ∂/∂z = softmax(z) − y is at hand as soon as a slice's logits z are, so the
     gradients are made there and then: nothing is computed twice.
     """
+    words = len(weight)
+    if has_kernel(states, words) and words % FULL:
+        weight = F.pad(weight, (0, 0, 0, -words % FULL))
+        bias = None if bias is None else F.pad(bias, (0, -words % FULL))
     loss, to_states, to_weight, to_bias = _results(states, weight, bias, learn)
     offset = None if bias is None else bias.to(states.dtype)
-    rows = slice_size(len(states), max(1, AT_ONCE.get(states.device.type, 1 << 24) // len(weight)))
+    rows = slice_size(len(states), max(1, at_once(states.device) // len(weight)))
     for first in range(0, len(states), rows):
         part, label = states[first : first + rows], labels[first : first + rows, None]
-        surprise, slope = surprise_and_slope(F.linear(part, weight, offset), label, smoothing, learn=learn)
+        surprise, slope = surprise_and_slope(F.linear(part, weight, offset), label, smoothing, words, learn=learn)
         loss += surprise.sum()
         if learn:
             slope = slope.to(states.dtype)
@@ -99,6 +107,7 @@ def slices(
                 to_weight += slope.T @ part
             if bias is not None:
                 to_bias += slope.sum(0, dtype=to_bias.dtype)
+    to_weight, to_bias = (kept[:words] if kept.ndim else kept for kept in (to_weight, to_bias))
     return loss, to_states, to_weight, to_bias
 
 
@@ -120,16 +129,16 @@ def _results(states: Tensor, weight: Tensor, bias: Tensor | None, learn: bool) -
 
 
 def surprise_and_slope(
-    logits: Float[Tensor, "rows vocabulary"], label: Int[Tensor, "rows 1"], smoothing: float, *, learn: bool
-) -> tuple[Float[Tensor, "rows 1"], Float[Tensor, "rows vocabulary"]]:
+    logits: Float[Tensor, "rows columns"], label: Int[Tensor, "rows 1"], smoothing: float, words: int, *, learn: bool
+) -> tuple[Float[Tensor, "rows 1"], Float[Tensor, "rows columns"]]:
     """−Σ_w y_w log softmax(z)_w, and its slope softmax(z) − y; y is the label, or for its share any word.
 
     Both are 0 where there is no label. The logits may be gone afterwards.
     """
-    if logits.is_cuda and logits.dtype != torch.float64:
+    if has_kernel(logits, words):
         from heedful.objectives.surprise import surprise_in_place  # there is none without a GPU
 
-        return surprise_in_place(logits, label, smoothing, learn=learn)
+        return surprise_in_place(logits, label, smoothing, words, learn=learn)
     real = label != PAD
     scores = torch.log_softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
     surprise = -(1 - smoothing) * scores.gather(1, label)
@@ -140,9 +149,20 @@ def surprise_and_slope(
         if smoothing:
             scores -= smoothing / scores.shape[1]
         scores.scatter_add_(1, label, scores.new_full(label.shape, smoothing - 1))
-        if not real.all():
+        if real.is_cuda or not real.all():  # a GPU is not asked: that would be waiting for it
             scores *= real
     return surprise * real, scores
+
+
+def at_once(device: torch.device) -> int:
+    """How many logits are held at one time: on a GPU a thirty-second of what it has room for."""
+    if device.type in AT_ONCE:
+        return AT_ONCE[device.type]
+    return torch.cuda.get_device_properties(device).total_memory // 64 if device.type == "cuda" else 1 << 24
+
+
+def has_kernel(x: Tensor, words: int) -> bool:
+    return x.is_cuda and x.dtype != torch.float64 and words >= WIDE
 
 
 def slice_size(rows: int, most: int) -> int:

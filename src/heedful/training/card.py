@@ -51,6 +51,8 @@ On {report.scored_on}. {report.task.note}
 
 {table(("score", "value"), plain(report.scores))}
 
+{choice(report)}
+
 ![loss]({CURVE})
 {report.findings}{pictures(report)}
 ## Forecast against fact
@@ -76,6 +78,15 @@ On {report.scored_on}. {report.task.note}
     file = folder / "card.md"
     file.write_text(text, encoding="utf-8")
     return file
+
+
+def choice(report: Report) -> str:
+    """Which model of the run this is, and why."""
+    times = sum("loss" not in row for row in report.history)  # the others tell of training
+    return (
+        f"Kept is the model of step {report.best_step:,}, the best of {times} by {report.task.chosen_by}, on the same "
+        "sample of validation text each time; the scores above were worked out anew."
+    )
 
 
 def plain(scores: dict[str, Any]) -> list[tuple[str, str]]:

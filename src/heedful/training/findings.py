@@ -3,11 +3,10 @@ was made to read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from heedful.data.prepare import Prepared
 from heedful.data.stages import Stages
@@ -83,11 +82,12 @@ def training_words(data: Prepared, units: tuple[Unit, Unit], cells: float) -> li
 
 def find_confidence(best: Trained, data: Prepared, stages: Stages) -> Confidence:
     """How often words of a given probability are right, on the first half of the validation text, or less of it."""
-    texts = data.valid.texts[: max(1, min(len(judged_texts(data, best.device)), len(data.valid.texts) // 2))]
+    most = 1000 if best.device.type == "cuda" else 300
+    texts = data.valid.texts[: max(1, min(most, len(data.valid.texts) // 2))]
     unit = choose_unit([target for _, target in texts])
     sources = best.tokenizers[0].encode([source for source, _ in texts])
     with stages("checking probabilities", len(texts)) as watch:
-        found = translate_ids(best.model, sources, at_most=judged_lengths(data, len(texts)), progress=watch)
+        found = translate_ids(best.model, sources, at_most=judged_lengths(data, range(len(texts))), progress=watch)
     words = [
         word_probabilities(cut_tokens(first.tokens, best.tokenizers[-1], unit), first.token_log_probabilities)
         for first, *_ in found
@@ -96,13 +96,8 @@ def find_confidence(best: Trained, data: Prepared, stages: Stages) -> Confidence
     return fit_confidence(said, right, unit=unit, texts=len(texts))
 
 
-def judged_texts(data: Prepared, device: torch.device) -> tuple[tuple[str, ...], ...]:
-    """The validation pairs translated at each evaluation."""
-    return data.valid.texts[: 1000 if device.type == "cuda" else 300]
-
-
-def judged_lengths(data: Prepared, texts: int) -> list[int]:
+def judged_lengths(data: Prepared, places: Iterable[int]) -> list[int]:
     """Tokens after which a judged text is cut off: a model that has learned little would ramble on, and what runs that
     far past its reference is wrong anyway."""
     target = data.valid.sides[1]
-    return [len(target[i]) * 5 // 4 + 5 for i in range(texts)]
+    return [len(target[place]) * 5 // 4 + 5 for place in places]

@@ -11,7 +11,7 @@ from heedful.training.checkpoint import Checkpoint, write_checkpoint
 from heedful.training.loop import Trainer
 from heedful.training.signals import Stop
 
-PATIENCE = 30
+PATIENCE = 50
 """Unless the recipe says how often, at least so many times as long as a save took goes by before the next."""
 
 

@@ -9,13 +9,15 @@ from torch import Tensor
 
 
 class Muon(torch.optim.Muon):
-    """torch's Muon with the switch that its fused AdamW has: where `found_inf` is 1, a step changes nothing.
+    """torch's Muon with what its fused AdamW has: gradients are divided by `grad_scale`, and where `found_inf` is 1, a
+    step changes nothing.
 
     A gradient that equals the momentum leaves the momentum as it was, and the weights are put back from a
     copy that lives for the length of the step.
     """
 
     found_inf: Tensor | None
+    grad_scale: Tensor | None
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -26,6 +28,8 @@ class Muon(torch.optim.Muon):
         for weight in weights:
             momentum = self.state[weight].setdefault("momentum_buffer", torch.zeros_like(weight))
             assert weight.grad is not None
+            if self.grad_scale is not None:
+                weight.grad /= self.grad_scale
             weight.grad.copy_(torch.where(skip, momentum, weight.grad))
         super().step(closure)  # type: ignore[no-untyped-call]
         for weight, old in zip(weights, before, strict=True):

@@ -65,19 +65,19 @@ class Optimizer:
         """The learning rate of the last step, at the top."""
         return self.recipe.learning_rate * self.factor
 
-    def step(self, factor: float, skip: Tensor) -> None:
-        """Update the weights; or, where `skip` is 1, leave weights and state exactly as they are.
+    def step(self, factor: float, skip: Tensor, shrink: Tensor | None = None) -> None:
+        """Update the weights by gradients divided by `shrink`; or, where `skip` is 1, leave everything as it is.
 
-        `skip` stays on the device, under the name AdamW's fused kernel knows it by: reading it would make
-        every step wait.
+        Both stay on the device, under the names AdamW's fused kernel knows them by: reading them would make every
+        step wait, and dividing beforehand would be one more way through all gradients.
         """
         self.factor = factor
         for part in self.parts:
             for group in part.param_groups:
                 group["lr"] = self.recipe.learning_rate * factor * group["share"]
-            part.found_inf = skip  # type: ignore[attr-defined]
+            part.found_inf, part.grad_scale = skip, shrink  # type: ignore[attr-defined]
             part.step()
-            part.found_inf = None  # type: ignore[attr-defined]
+            part.found_inf, part.grad_scale = None, None  # type: ignore[attr-defined]
 
     def zero(self) -> None:
         for part in self.parts:
@@ -110,11 +110,6 @@ def _block_matrices(model: nn.Module) -> Iterator[str]:
                     yield name
 
 
-def clip(model: nn.Module, limit: float) -> Tensor:
-    """Scale the whole gradient down to length `limit` if it is longer; gives the length it had."""
+def gradient_length(model: nn.Module) -> Tensor:
     gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
-    parts = [gradient._values() if gradient.is_sparse else gradient for gradient in gradients]
-    length = whole(nn.utils.get_total_norm(parts))
-    if limit:
-        nn.utils.clip_grads_with_norm_(model.parameters(), limit, length)
-    return length
+    return whole(nn.utils.get_total_norm([g._values() if g.is_sparse else g for g in gradients]))

@@ -19,7 +19,7 @@ from heedful.training.events import Events
 from heedful.training.loop import Trainer
 from heedful.training.machine import give_back_freed_memory, peak_memory, reset_peak
 from heedful.training.recipe import TrainingRecipe
-from heedful.training.tasks.task import VALID_TOKENS, Lesson
+from heedful.training.tasks.task import Lesson
 
 PASSES = 3
 LONGEST_WRITING = 5.0
@@ -62,7 +62,7 @@ def measure(
         with trainer.averaged():
             evaluate_briefly(model.eval(), lesson, device)
             peak = peak_memory(device)
-            return Pace(step, time_evaluation(model, lesson, device), peak)
+            return Pace(step, time_evaluation(model, lesson, device, recipe.judged_labels), peak)
 
 
 def time_steps(trainer: Trainer, epoch: Sequence[Any], seconds: float = 2.0) -> float:
@@ -101,8 +101,8 @@ def evaluate_briefly(model: Any, lesson: Lesson, device: torch.device) -> None:
 
 
 @torch.inference_mode()
-def time_evaluation(model: Any, lesson: Lesson, device: torch.device) -> float:
-    """Seconds to predict the validation text, of which a few batches are tried, and to write what is judged."""
+def time_evaluation(model: Any, lesson: Lesson, device: torch.device, judged: int) -> float:
+    """Seconds to predict so many labels, of which a few batches are tried, and to write what is judged."""
 
     def predict(batches: Sequence[Any]) -> None:
         for batch in batches:
@@ -110,7 +110,7 @@ def time_evaluation(model: Any, lesson: Lesson, device: torch.device) -> float:
 
     few = spread(lesson.valid, 4)
     per_label = _clock(predict, few) / sum(lesson.objective.tokens(batch) for batch in few)
-    return per_label * min(VALID_TOKENS, lesson.valid.labels) + time_writing(model, lesson)
+    return per_label * min(judged, lesson.valid.labels) + time_writing(model, lesson)
 
 
 def time_writing(model: Any, lesson: Lesson) -> float:

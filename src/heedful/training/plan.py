@@ -29,7 +29,6 @@ from heedful.training.recipe import Recipe, TrainingRecipe
 from heedful.training.rehearsal import Rehearsal, rehearse
 from heedful.training.start import told
 from heedful.training.tasks import find
-from heedful.training.tasks.task import VALID_TOKENS
 
 HOLES = {"cpu": 0.4}
 """Share by which a C library's heap is larger than the blocks on it, whose sizes change from step to step, where it
@@ -45,8 +44,8 @@ LONGEST_TRIAL = 20.0
 REST = "evaluation and allocator"
 SAVED_PER_SECOND = 200e6
 MOST_EVALUATIONS = 12
-EVALUATIONS_SHARE = 0.12
-"""Of the time, at most: a run is for learning."""
+EVALUATIONS_SHARE = 0.04
+"""Of the time, at most, unless fewer than two would be left: a run is for learning."""
 
 SURELY_TOO_MUCH = 1.15
 """Times the memory there is: a forecast may be that wrong."""
@@ -165,7 +164,8 @@ def forecast(recipe: Recipe, data: Prepared, config: ModelConfig, device: torch.
     if sum(parts.values()) < available_memory(device) and guess < LONGEST_TRIAL:
         pace = measure(recipe.training, lesson, config, device, epoch)
     else:
-        pace = Pace(guess, guess / 3 * min(VALID_TOKENS, lesson.valid.labels) / labels, None)
+        judged = min(recipe.training.judged_labels, lesson.valid.labels)
+        pace = Pace(guess, guess / 3 * judged / labels, None)
     give_back_freed_memory()
     memory = {"process": memory_in_use(device), **parts}
     if pace.peak is None:

@@ -38,6 +38,8 @@ NOT_YET_KNOWN = 1_000_000
 """Steps of a run whose length depends on what a step will take."""
 RECORDED = 2e11
 """Width² × layers × tokens up to which steps are recorded."""
+COMPILED_FROM = 900.0
+"""Seconds of a run on a GPU from which it is tried whether compiled steps are faster: that takes most of a minute."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,9 @@ def decide(
     config = trial.model_config_for(*vocabularies(data.tokenizers, start))
     begun = take_over(start, config, task, task.afresh(start, data)) if start else None
     expected = forecast(trial, data, config, device)
+    seconds = situation.seconds if "steps" not in training else expected.seconds
+    if device.type == "cuda" and "compile" not in training and seconds >= COMPILED_FROM:
+        expected, training["compile"] = faster_compiled(trial, expected, data, config, device)
     if begun:
         expected = replace(expected, start=begun.to_json())
     if "steps" not in training:
@@ -120,6 +125,23 @@ def decide(
     training.setdefault("evaluate_every", -(-training["steps"] // expected.worthwhile_evaluations(training["steps"])))
     recipe = make_recipe(settings)
     return Ready(recipe, data, config, begun, device, expected.for_run(recipe.training))
+
+
+def faster_compiled(
+    recipe: Recipe, plain: Forecast, data: Prepared, config: ModelConfig, device: torch.device
+) -> tuple[Forecast, bool]:
+    """What compiled steps take and True, if that is clearly less; else what it was, and False. Batches of many shapes
+    would be compiled many times, and a recurrence not at all."""
+    lesson = find(recipe.task).lesson(recipe, data, device)
+    if recipe.training.shard or config.family.startswith("recurrent") or not lesson.train.one_shape:
+        return plain, False
+    training = recipe.training.model_copy(update={"compile": True})
+    try:
+        compiled = forecast(recipe.model_copy(update={"training": training}), data, config, device)
+    except (RuntimeError, OSError):  # no compiler there, or one that cannot do this: not needed, only faster
+        return plain, False
+    faster = compiled.timing == "measured" and compiled.seconds_per_step < 0.95 * plain.seconds_per_step
+    return (compiled, True) if faster else (plain, False)
 
 
 def vocabularies(tokenizers: tuple[Tokenizer, ...], start: Trained | None) -> tuple[int, ...]:
@@ -196,7 +218,8 @@ def announce(ready: Ready, folder: Path) -> list[str]:
         *find(recipe.task).told(recipe, ready.data),
         f"model      {model}",
         f"training   {training.steps:,} steps of {training.batch_tokens * training.accumulate:,} tokens, "
-        f"{training.optimizer} at {training.learning_rate:.2g} ({training.schedule}), {training.precision}",
+        f"{training.optimizer} at {training.learning_rate:.2g} ({training.schedule}), {training.precision}"
+        + (", compiled" if training.compile else ""),
         f"forecast   {expected.summary()}",
         f"folder     {folder}: recipe.toml holds every choice",
     ]

@@ -100,10 +100,15 @@ class TrainingRecipe(Config):
     average_decay: float = Field(default=0.999, gt=0.0, lt=1.0)
     average_last: PositiveInt = 5
     evaluate_every: PositiveInt = 500
+    judged_labels: PositiveInt = 20_000
+    """Validation labels predicted at each evaluation, at most: tokens, hidden tokens (fill), texts (classify)."""
+    judged_texts: PositiveInt = 300
+    """Validation texts translated, and questions answered, at each evaluation, at most. Both are taken evenly from all
+    over the validation text, and choose the best model; its scores in the card are worked out anew."""
     patience: NonNegativeInt = 0
     """Evaluations without a better score before stopping; 0: never stop early."""
     checkpoint_every: NonNegativeInt = 0
-    """Steps between checkpoints; 0: one at every evaluation, as long as that takes less than 3% of the time."""
+    """Steps between checkpoints; 0: one at every evaluation, as long as that takes less than 2% of the time."""
     keep: PositiveInt = 2
     """Checkpoints kept; the best model is kept besides."""
     freeze: NonNegativeInt = 0

@@ -24,6 +24,8 @@ class RowAdaGrad(torch.optim.Optimizer):
 
     found_inf: Tensor | None = None
     """1 where the gradients are not finite: nothing changes then."""
+    grad_scale: Tensor | None = None
+    """What the gradients are divided by."""
 
     def __init__(self, weights: Iterable[nn.Parameter] | Iterable[dict[str, Any]], lr: float) -> None:
         super().__init__(weights, {"lr": lr})
@@ -37,6 +39,8 @@ class RowAdaGrad(torch.optim.Optimizer):
 
     def _update(self, weight: Tensor, rate: float) -> None:
         rows, gradient = touched(weight.grad)
+        if self.grad_scale is not None:
+            gradient = gradient / self.grad_scale
         if self.found_inf is not None:
             gradient = _zero_where(self.found_inf, gradient)
         state = self.state[weight]

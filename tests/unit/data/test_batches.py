@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.data.batches import PairBatches, TextBatches
+from heedful.data.batches import PairBatches, TextBatches, evenly, spread_out
 from heedful.data.store import Sequences
 from heedful.text.special import END, PAD, START
 from heedful.text.subwords import SplitTable
@@ -35,6 +35,23 @@ def test_every_pair_is_read_once_an_epoch_within_the_budget(sizes: list[int], se
     for indices in plan:
         batch = batches.batch(epoch, indices)
         assert len(indices) == 1 or batch.source.numel() + batch.target.numel() <= 128
+
+
+def test_a_sample_of_batches_comes_from_all_over_and_is_as_large_as_asked() -> None:
+    batches = TextBatches(_sequences([1000]), context=10, rows=2, seed=0, shuffle=False)
+    chosen = [int(indices[0]) for indices in spread_out(batches, 200)]
+    assert chosen == [40, 140, 240, 340, 440, 540, 640, 740, 840, 940]
+    assert len(spread_out(batches)) == len(spread_out(batches, 10_000)) == len(batches.plan(0))
+    assert len(spread_out(batches, 1)) == 1
+
+
+@given(st.integers(0, 50), st.integers(1, 60))
+def test_what_is_taken_evenly_is_taken_once_and_in_order(number: int, most: int) -> None:
+    places = evenly(number, most)
+    assert len(places) == min(number, most)
+    assert places == sorted(set(places))
+    assert set(places) <= set(range(number))
+    assert len(set(np.diff(places).tolist())) <= 2, "no gap is more than one wider than another"
 
 
 def test_order_depends_on_seed_and_epoch_alone() -> None:

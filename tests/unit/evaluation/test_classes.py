@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from heedful.data.classes import ClassBatches
+from heedful.data.parts import Split
+from heedful.data.store import Sequences
+from heedful.evaluation import classes
 from heedful.evaluation.classes import (
+    batch_scores,
     draw_confusion,
     f1_scores,
     fit_temperature,
@@ -16,6 +22,8 @@ from heedful.evaluation.classes import (
     several_scores,
     single_scores,
 )
+from heedful.text.frame import frame_for
+from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
 NAMES = ["a", "b", "c"]
 SAID = np.array([[0.8, 0.1, 0.1], [0.6, 0.3, 0.1], [0.2, 0.7, 0.1], [0.1, 0.2, 0.7], [0.5, 0.1, 0.4]])
@@ -69,3 +77,23 @@ def test_the_temperature_that_made_the_labels_is_found_again() -> None:
     labels = [row.numpy() for row in torch.multinomial(logits.softmax(-1), 1, generator=draw)]
     assert fit_temperature(logits, labels, several=False) == pytest.approx(1.0, rel=0.05)
     assert fit_temperature(3 * logits, labels, several=False) == pytest.approx(3.0, rel=0.05)
+
+
+def test_on_the_way_a_share_of_the_texts_is_judged_each_against_its_own_label(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = Sequences.of([[number % 3] for number in range(90)])
+    texts = Sequences.of([[10 + number % 3] * (1 + number // 10) for number in range(90)])
+    split = Split((texts,), 90, 90, 90, labels=called)
+    tokenizer = Tokenizer.train(["a b c"], TokenizerConfig(kind="characters", vocabulary=30))
+    batches = ClassBatches(split, frame_for("encoder", tokenizer), 3, several=False, tokens=40, seed=0, shuffle=False)
+
+    def knows(model: None, batch: Any) -> torch.Tensor:
+        """A model that reads the label off the text, but is wrong about the longest."""
+        long = batch.lengths[:, None] > 9
+        return 9.0 * torch.nn.functional.one_hot((batch.labels[:, None] + long)[:, 0] % 3, 3)
+
+    monkeypatch.setattr(classes, "class_logits", knows)
+    found = [batch_scores(None, batches, NAMES, torch.device("cpu"), limit=limit) for limit in (None, 30, 30)]
+    assert [scores["examples"] for scores in found] == [90, pytest.approx(30, abs=8), found[1]["examples"]]
+    assert found[1] == found[2]
+    assert found[1]["accuracy"] == pytest.approx(found[0]["accuracy"], abs=0.12)
+    assert found[1]["first"] == found[0]["first"] == "a 100%"

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from heedful.errors import UsageError
-from heedful.layers.feed_forward import ACTIVATIONS, FeedForward
+from heedful.layers.activations import ACTIVATIONS
+from heedful.layers.feed_forward import FeedForward
 from heedful.layers.taps import record
 
 # Each activation as its paper writes it, with Φ(x) = (1 + erf(x/√2)) / 2.

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from heedful.layers.feed_forward import ACTIVATIONS
+from heedful.layers.activations import ACTIVATIONS
 
 pytest.importorskip("triton")
 

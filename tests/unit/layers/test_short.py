@@ -45,10 +45,12 @@ def compare(device: torch.device, kind: torch.dtype, queries: int, keys: int, wi
         "bias": Mask(bias=torch.randn(1, heads, queries, keys, generator=drawn).to(device)),
     }
     settled = kinds[mask].settle(queries, keys, device)
-    found = short_attention(*(part.transpose(1, 2) for part in given), settled)
     expected = attention(*(part.transpose(1, 2) for part in exact), settled)
+    wanted = [expected, *torch.autograd.grad(expected, exact, slope.double())]
     near = {"rtol": 1e-4, "atol": 1e-5} if kind == torch.float32 else {"rtol": 0.05, "atol": 0.05}
-    torch.testing.assert_close(found.double(), expected, **near)
-    ours, theirs = torch.autograd.grad(found, given, slope), torch.autograd.grad(expected, exact, slope.double())
-    for mine, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(mine.double(), other, **near)
+    query, key, value = given
+    ways = [given, [query, torch.cat([key, value], 2)], *([[torch.cat(given, 2)]] if queries == keys else [])]
+    for parts in ways:  # apart, or side by side as they are projected
+        found = short_attention(parts, settled).transpose(1, 2)
+        for ours, theirs in zip([found, *torch.autograd.grad(found, given, slope)], wanted, strict=True):
+            torch.testing.assert_close(ours.double(), theirs, **near)

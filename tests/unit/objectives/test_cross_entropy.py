@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -89,10 +90,10 @@ from heedful.objectives import cross_entropy
 from heedful.objectives.language import Language
 from heedful.objectives.objective import to_device
 
-device, backend = sys.argv[1:]
-cross_entropy.AT_ONCE[device] = 200
+device, backend, vocabulary = *sys.argv[1:3], int(sys.argv[3])
+cross_entropy.AT_ONCE[device] = 7 * vocabulary
 torch.manual_seed(1)
-model = heedful.build("laptop-writer", vocabulary=30, width=16, heads=2, layers=1, dropout=0.0).to(device)
+model = heedful.build("laptop-writer", vocabulary=vocabulary, width=16, heads=2, layers=1, dropout=0.0).to(device)
 batches = TextBatches(Sequences.of([list(range(6, 29)) * 9]), context=8, rows=4, seed=0)
 batch = to_device(batches.batch(0, batches.plan(0)[0]), torch.device(device))
 taught = []
@@ -104,19 +105,38 @@ near = 0.03 if device == "cuda" else 1e-5
 for plain, compiled in zip(*taught, strict=True):
     assert (compiled - plain).norm() <= near * plain.norm() + 1e-6
 """
-DEVICES = [("cpu", "aot_eager"), *([("cuda", "inductor")] if torch.cuda.is_available() else [])]
+ON_GPU = [("cuda", "inductor", "30"), ("cuda", "inductor", "1030")]  # without and with a kernel of our own
 
 
-@pytest.mark.parametrize(("device", "backend"), DEVICES)
-def test_a_compiler_does_not_change_what_is_taught(device: str, backend: str) -> None:
+@pytest.mark.parametrize(
+    ("device", "backend", "words"), [("cpu", "aot_eager", "30"), *(ON_GPU if torch.cuda.is_available() else [])]
+)
+def test_a_compiler_does_not_change_what_is_taught(device: str, backend: str, words: str) -> None:
     """In a process of its own: the checks of shapes that tests add are not for compilers."""
-    command = [sys.executable, "-c", COMPILED, device, backend]
+    command = [sys.executable, "-c", COMPILED, device, backend, words]
     subprocess.run(command, check=True, capture_output=True)
 
 
 def test_no_gradient_is_made_where_none_is_wanted() -> None:
     scoring = Scoring(torch.randn(2, 3, 4), torch.randn(5, 4), None)
     assert not token_loss(scoring, torch.ones(2, 3).long()).requires_grad
+
+
+def test_judging_works_out_no_gradients_though_weights_could_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    states, table = torch.randn(2, 3, 4), torch.randn(5, 4, requires_grad=True)
+    scoring, labels = Scoring(states, table, None), torch.tensor([[1, 2, PAD], [3, PAD, PAD]])
+    expected, learned, slices = token_loss(scoring, labels), [], cross_entropy.slices
+
+    def watched(*given: Any) -> Any:
+        learned.append(given[-1])
+        return slices(*given)
+
+    monkeypatch.setattr(cross_entropy, "slices", watched)
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            torch.testing.assert_close(token_loss(scoring, labels), expected.detach())
+    token_loss(scoring, labels)
+    assert learned == [False, False, True]
 
 
 def test_two_passes_lose_the_mean_of_both_and_their_disagreement() -> None:

@@ -25,10 +25,12 @@ def compare(device: torch.device, kind: torch.dtype, vocabulary: int, smoothing:
     drawn = torch.Generator().manual_seed(vocabulary)
     logits = (5 * torch.randn(7, vocabulary, generator=drawn)).to(kind)
     labels = torch.randint(vocabulary, (7, 1), generator=drawn)
-    surprise, slope = surprise_and_slope(logits.double(), labels, smoothing, learn=True)
-    given = logits.to(device)
-    found, changed = surprise_in_place(given, labels.to(device), smoothing, learn=learn)
-    assert changed is given
+    surprise, slope = surprise_and_slope(logits.double(), labels, smoothing, vocabulary, learn=True)
+    filled = torch.nn.functional.pad(logits, (0, -vocabulary % 64), value=9.0).to(device)
+    found, changed = surprise_in_place(filled, labels.to(device), smoothing, vocabulary, learn=learn)
+    assert changed is filled
+    given, rest = filled[:, :vocabulary], filled[:, vocabulary:]
+    assert torch.equal(rest, torch.zeros_like(rest) if learn else torch.full_like(rest, 9.0))
     torch.testing.assert_close(found.cpu().double(), surprise, rtol=1e-5, atol=1e-5)
     tolerance = {"rtol": 1e-5, "atol": 1e-6} if kind == torch.float32 else {"rtol": 8e-3, "atol": 1e-4}
     torch.testing.assert_close(given.cpu().double(), slope if learn else logits.double(), **tolerance)

@@ -64,7 +64,7 @@ def test_cheap_saves_come_with_every_evaluation(tmp_path: Path, monkeypatch: pyt
 
 
 def test_dear_saves_come_seldom_but_the_last_always(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert saves(tmp_path, monkeypatch, save_takes=1.5) == [10, 60, 100]
+    assert saves(tmp_path, monkeypatch, save_takes=1.5) == [10, 90, 100]
 
 
 def test_the_recipe_has_the_last_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""A step that is told to change nothing changes nothing."""
+"""A step that is told to change nothing changes nothing; one told to shrink gradients learns from smaller ones."""
 
 from __future__ import annotations
 
@@ -36,6 +36,24 @@ def test_a_skipped_step_leaves_weights_and_state_bit_for_bit(optimizer: str) -> 
         weight.grad = torch.randn_like(weight)
     learner.step(1.0, sound)
     assert all(tensor.isfinite().all() for tensor in tensors(model, learner).values())
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon", "rows"])
+def test_shrinking_gradients_in_a_step_is_shrinking_them_beforehand(optimizer: str) -> None:
+    def learned(*, beforehand: bool) -> dict[str, torch.Tensor]:
+        torch.manual_seed(1)
+        small = nn.Embedding(7, 4)
+        model = small if optimizer == "rows" else heedful.build("laptop-writer", vocabulary=9, width=8, layers=1)
+        learner = Optimizer(model, TrainingRecipe(steps=9, optimizer=optimizer))
+        for by in (1.0, 4.0, 1.0):
+            for weight in model.parameters():
+                weight.grad = torch.randn_like(weight) / (by if beforehand else 1.0)
+            learner.step(1.0, torch.tensor(0.0), None if beforehand else torch.tensor(by))
+        return tensors(model, learner)
+
+    beforehand, within = learned(beforehand=True), learned(beforehand=False)
+    for name, tensor in beforehand.items():
+        torch.testing.assert_close(within[name], tensor)
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])

@@ -34,7 +34,8 @@ def test_a_run_takes_its_steps_and_its_evaluations() -> None:
 
 
 def test_evaluations_take_little_of_the_time() -> None:
-    assert MADE.worthwhile_evaluations(100) == 3  # 12% of 50 s, 2 s each
+    assert MADE.worthwhile_evaluations(100) == 2  # 4% of 50 s, 2 s each, but no fewer than two
+    assert MADE.worthwhile_evaluations(500) == 5
     assert MADE.worthwhile_evaluations(10_000) == 12
     assert MADE.worthwhile_evaluations(1) == 2
 

@@ -13,6 +13,7 @@ from torch import nn
 
 from heedful.answering.answer import Answerer, Answering, Asked, read
 from heedful.data.asked import SpanBatches
+from heedful.data.batches import evenly
 from heedful.data.prepare import Prepared, Split
 from heedful.data.prepare_questions import learn_from_questions, prepare_questions, read_questions
 from heedful.data.report import Report
@@ -33,8 +34,6 @@ from heedful.training.recipe import DataRecipe, Recipe
 from heedful.training.tasks.task import Lesson, Task, learning, reading, set_aside
 
 USUAL_WINDOW: int = DataRecipe.model_fields["max_length"].default
-JUDGED = {"cpu": 200, "cuda": 2000}
-"""Validation questions answered at each evaluation, and windows whose loss is taken: each is a page to read."""
 LONG_ANSWER = 0.999
 """The share of training answers that are no longer than the longest looked for."""
 
@@ -45,6 +44,7 @@ class Answer(Task):
     name = "answer"
     kind = "questions"
     verb = "answers questions about a passage"
+    chosen_by = "F1"
     note = "Exact match and F1 by SQuAD's published rule, the best over all references, with a 95% bootstrap interval."
     each = "place"
     given = '"question", "passage"'
@@ -78,7 +78,9 @@ class Answer(Task):
 
     def training(self, situation: Situation, model: dict[str, Any]) -> dict[str, Any]:
         """From a model, small steps that do not wash away what it knows: 5e-5 at 768 wide, more for narrower ones."""
-        shared = {"schedule": "linear", "label_smoothing": 0.0, "weight_decay": 0.01, "average": "none"}
+        judged = 2000 if situation.gpu else 200  # each is a page to read, and a window has two labels
+        shared = {"schedule": "linear", "label_smoothing": 0.0, "weight_decay": 0.01, "average": "none",
+                  "judged_texts": judged, "judged_labels": 2 * judged}  # fmt: skip
         if situation.pretrained:
             rate = min(3e-4, 5e-5 * 768 / model["width"])
             return {**shared, "batch_tokens": 6144 if situation.gpu else 3072, "learning_rate": rate}
@@ -119,10 +121,9 @@ class Answer(Task):
     def lesson(self, recipe: Recipe, data: Prepared, device: torch.device) -> Lesson:
         batching: dict[str, Any] = {"tokens": recipe.training.batch_tokens, "seed": recipe.seed}
         train = SpanBatches(*data.train.sides, **batching)
-        most = JUDGED.get(device.type, JUDGED["cpu"])
-        valid = SpanBatches(*(side.first(most) for side in data.valid.sides), shuffle=False, **batching)
+        valid = SpanBatches(*data.valid.sides, shuffle=False, **batching)
         objective, how = AnswerPlace(), answering(windows_of(recipe), data)
-        shown = data.valid.texts[:most]
+        shown = [data.valid.texts[place] for place in evenly(len(data.valid.texts), recipe.training.judged_texts)]
         references = [texts[2:] for texts in shown]
         has_unanswerable = any(not each for each in references)
 
@@ -131,7 +132,7 @@ class Answer(Task):
             return [read(question, passage, data.tokenizers[0], how) for question, passage, *_ in shown]
 
         def evaluate(model: nn.Module) -> Evaluation:
-            loss = predict(model, objective, valid, data.valid, device).loss
+            loss = predict(model, objective, valid, data.valid, device, limit=recipe.training.judged_labels).loss
             best = [answer.spans[0] for answer in Answerer(model, data.tokenizers[0], how).find(asked())]
             judged = [Judged(span.text, span.score, texts) for span, texts in zip(best, references, strict=True)]
             scores = answer_scores(judged, best_threshold(judged)[1] if has_unanswerable else None)

@@ -20,7 +20,7 @@ from heedful.trained import Trained
 from heedful.training.choose import Appetite, Situation
 from heedful.training.loop import Evaluation
 from heedful.training.recipe import Recipe
-from heedful.training.tasks.task import VALID_TOKENS, Lesson, TextTask
+from heedful.training.tasks.task import Lesson, TextTask
 from heedful.vectors.tables import words_of_model
 
 PROBES = (30, 100, 300, 1000, 3000)
@@ -87,7 +87,7 @@ class Embed(TextTask):
         objective = SkipGram(training.negatives)
 
         def evaluate(model: Any) -> Evaluation:
-            loss = predict(model, objective, valid, data.valid, device, limit=VALID_TOKENS).loss
+            loss = predict(model, objective, valid, data.valid, device, limit=training.judged_labels).loss
             lines = tuple(f"{word:<12} {near}" for word, near in neighbourhoods(model, tokenizer)[-3:])
             return Evaluation(-loss, {"valid_loss": loss}, lines)
 

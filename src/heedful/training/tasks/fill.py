@@ -25,7 +25,7 @@ from heedful.trained import Trained
 from heedful.training.choose import Appetite, Situation, grown_vocabulary, largest
 from heedful.training.loop import Evaluation
 from heedful.training.recipe import Recipe
-from heedful.training.tasks.task import VALID_TOKENS, Lesson, TextTask, reading
+from heedful.training.tasks.task import Lesson, TextTask, reading
 
 SHOWN = 5
 """Sentences the card shows."""
@@ -101,7 +101,7 @@ class Fill(TextTask):
         shown = gaps_in(data.valid, tokenizer, 1, training.context)
 
         def evaluate(model: Any) -> Evaluation:
-            found = find_hidden(model, valid, device, limit=VALID_TOKENS)
+            found = find_hidden(model, valid, device, limit=training.judged_labels)
             scores = {"valid_loss": found.loss, "perplexity": found.perplexity, "accuracy": found.accuracy}
             if found.next_sentence_accuracy is not None:
                 scores["next_sentence_accuracy"] = found.next_sentence_accuracy

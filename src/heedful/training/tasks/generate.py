@@ -21,7 +21,7 @@ from heedful.trained import Trained
 from heedful.training.choose import Appetite, Situation, grown_vocabulary, largest
 from heedful.training.loop import Evaluation
 from heedful.training.recipe import Recipe
-from heedful.training.tasks.task import VALID_TOKENS, Lesson, TextTask
+from heedful.training.tasks.task import Lesson, TextTask
 
 SAMPLE_TOKENS = 64
 """Length of the text a language model shows of itself at each evaluation."""
@@ -32,6 +32,7 @@ class Generate(TextTask):
 
     name = "generate"
     verb = "writes"
+    chosen_by = "bits per byte"
     note = "Bits per byte compare across tokenizers; perplexity per token does not."
     shown = ("the model, left to itself",)
     appetite = Appetite(per_layer=12, sides=1, epochs=3, most_epochs=30)
@@ -78,7 +79,7 @@ class Generate(TextTask):
             return found.tokens
 
         def evaluate(model: Any) -> Evaluation:
-            scores = predict(model, objective, valid, data.valid, device, limit=VALID_TOKENS)
+            scores = predict(model, objective, valid, data.valid, device, limit=training.judged_labels)
             text = data.tokenizers[0].decode([[*prompt, *write(model, 1, None)]])[0]
             return Evaluation(
                 -scores.bits_per_byte,

@@ -27,9 +27,6 @@ from heedful.training.choose import Appetite, Situation
 from heedful.training.loop import Evaluation
 from heedful.training.recipe import Recipe
 
-VALID_TOKENS = 200_000
-"""Labels of validation text judged at each evaluation, at most."""
-
 
 @dataclass(frozen=True)
 class Lesson:
@@ -61,6 +58,8 @@ class Task(ABC):
     """What a model of it is called with, in Python."""
     shown: ClassVar[tuple[str, ...]]
     """The columns of its samples."""
+    chosen_by: ClassVar[str] = "loss"
+    """What is judged on the way, to keep the best model."""
     each: ClassVar[str] = "token"
     """What its loss is the mean over."""
     appetite: ClassVar[Appetite]

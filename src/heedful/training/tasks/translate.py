@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from heedful.data.batches import PairBatches
+from heedful.data.batches import PairBatches, evenly
 from heedful.data.prepare import Prepared, Split, learn_from_pairs, prepare_pairs
 from heedful.data.report import Report
 from heedful.data.sources import read_pairs
@@ -24,10 +24,10 @@ from heedful.text.subwords import SplitTable
 from heedful.text.tokenizer import Tokenizer
 from heedful.trained import Trained
 from heedful.training.choose import Appetite, Situation, grown_vocabulary, largest
-from heedful.training.findings import find_out, judged_lengths, judged_texts
+from heedful.training.findings import find_out, judged_lengths
 from heedful.training.loop import Evaluation
 from heedful.training.recipe import Recipe
-from heedful.training.tasks.task import VALID_TOKENS, Lesson, Task, learning, reading, set_aside
+from heedful.training.tasks.task import Lesson, Task, learning, reading, set_aside
 
 
 class Translate(Task):
@@ -36,6 +36,7 @@ class Translate(Task):
     name = "translate"
     kind = "pairs"
     verb = "translates"
+    chosen_by = "BLEU, written greedily"
     note = "BLEU is cased and detokenised, with a 95% bootstrap interval; the signature says how to compare it."
     shown = ("source", "model", "reference")
     appetite = Appetite(per_layer=28, sides=2, epochs=12, most_epochs=60)
@@ -87,11 +88,11 @@ class Translate(Task):
         )
         valid = PairBatches(*data.valid.sides, tokens=training.batch_tokens, seed=recipe.seed, shuffle=False)
         objective = Translation(training.label_smoothing, training.r_drop)
-        shown = judged_texts(data, device)
-        limits = judged_lengths(data, len(shown))
+        places = evenly(len(data.valid.texts), training.judged_texts)
+        shown, limits = [data.valid.texts[place] for place in places], judged_lengths(data, places)
 
         def evaluate(model: nn.Module) -> Evaluation:
-            scores = predict(model, objective, valid, data.valid, device, limit=VALID_TOKENS)
+            scores = predict(model, objective, valid, data.valid, device, limit=training.judged_labels)
             outputs = translate_texts(model, data.tokenizers, [source for source, _ in shown], beam=1, at_most=limits)
             bleu = sample_bleu(outputs, [target for _, target in shown])
             sample_lines = (f"source     {shown[0][0]}", f"model      {outputs[0]}", f"reference  {shown[0][1]}")
@@ -101,8 +102,8 @@ class Translate(Task):
 
         def write(model: Any, texts: int, at_most: int | None) -> None:
             lengths = limits[:texts] if at_most is None else [at_most] * texts
-            sources = data.valid.sides[0]
-            translate_ids(model, [sources[i].tolist() for i in range(texts)], beam=1, at_most=lengths)
+            sources = [data.valid.sides[0][place].tolist() for place in places[:texts]]
+            translate_ids(model, sources, beam=1, at_most=lengths)
 
         return Lesson(objective, train, valid, evaluate, len(shown), write)
 
