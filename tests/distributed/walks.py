@@ -82,8 +82,7 @@ class Poisoned(Translation):
 
 WALKS: dict[str, Walk] = {}
 for each in FAMILIES:
-    # What is alike at all places of a passage has no gradient: in single precision, steps of mere rounding.
-    WALKS |= _both(each, Walk(each, double=each == "answer"))
+    WALKS |= _both(each, Walk(each, double=False))
 WALKS |= _both("in double precision", Walk("encoder_decoder"))
 ROWS: dict[str, Any] = {"average": "last", "average_last": 2, "accumulate": 3, "clip": 0.1}
 WALKS |= _both("last average, 3 batches by rows", Walk("encoder_decoder", ROWS, steps=FEW))
