@@ -1,6 +1,6 @@
 """Forecast against fact: `heedful plan` beside real runs, over a grid of models and batch sizes.
 
-    python benchmarks/forecast.py [--device cpu] [--out benchmarks/results/forecast-cpu.json]
+    python benchmarks/forecast.py [--device cpu] [--others] [--out benchmarks/results/forecast-cpu.json]
 
 On a CPU each run is a process of its own, since a process's highest memory includes all it did before.
 """
@@ -29,6 +29,14 @@ SHAPES: list[tuple[str, str]] = [
     ("translate", "recurrent"),
     ("generate", "recurrent"),
 ]
+OTHER_TASKS: dict[str, tuple[str, str, list[str]]] = {
+    "answer": ("squad/train-small.json", "squad/dev-small.json", []),
+    "classify": ("sst2/train.tsv", "sst2/dev.tsv", []),
+    "fill": ("wikitext2/train.txt", "wikitext2/valid.txt", []),
+    "fill, next sentence": ("wikitext2/train.txt", "wikitext2/valid.txt", ["data.next_sentence=true"]),
+    "embed": ("wikitext2/train.txt", "wikitext2/valid.txt", []),
+}
+"""Their text, and what to validate with; as they choose for themselves, but for the width."""
 
 
 def main() -> None:
@@ -36,11 +44,15 @@ def main() -> None:
     options.add_argument("--device", default="cpu")
     options.add_argument("--seconds", type=float, default=40.0, help="time allowed for each run")
     options.add_argument("--quick", action="store_true", help="two runs only")
+    options.add_argument("--others", action="store_true", help="the tasks that read neither pairs nor plain text alone")
     options.add_argument("--out", type=Path)
     options.add_argument("--one", help=argparse.SUPPRESS)
     chosen = options.parse_args()
     if chosen.one:
         print(json.dumps(run(*json.loads(chosen.one))))
+        return
+    if chosen.others:
+        keep(other_tasks(chosen.device, chosen.seconds, WIDTHS[chosen.device][:2]), chosen)
         return
     data = Path(os.environ["HEEDFUL_DATA"]) / "multi30k"
     runs = list(itertools.product(SHAPES, WIDTHS[chosen.device], BATCHES[chosen.device]))
@@ -57,8 +69,26 @@ def main() -> None:
             result = (run if chosen.device == "cuda" else run_apart)(*given, tempfile.mkdtemp(dir=folder))
             results.append({"task": task, "kind": kind, "width": width, "batch_tokens": batch, **result})
             print(describe(results[-1]), flush=True)
+    keep(results, chosen)
+
+
+def keep(results: list[dict[str, Any]], chosen: argparse.Namespace) -> None:
     if chosen.out:
         chosen.out.write_text(json.dumps({**circumstances(chosen.device), "runs": results}, indent=1) + "\n")
+
+
+def other_tasks(device: str, seconds: float, widths: tuple[int, ...]) -> list[dict[str, Any]]:
+    """Forecast against fact for each, at two widths."""
+    data, results = Path(os.environ["HEEDFUL_DATA"]), []
+    for (name, (train, valid, said)), width in itertools.product(OTHER_TASKS.items(), widths):
+        settings = [f"model.width={width}", *said, *([] if name == "embed" else ["model.heads=4"])]
+        with tempfile.TemporaryDirectory() as out:
+            task = name.partition(",")[0]
+            given = (task, "transformer", device, seconds, [str(data / train)], [str(data / valid)], settings, out)
+            result = (run if device == "cuda" else run_apart)(*given)
+        results.append({"task": name, "kind": "transformer", "width": width, **result})
+        print(describe(results[-1]), flush=True)
+    return results
 
 
 def first_lines(file: Path, folder: Path, number: int = 200) -> str:
@@ -84,7 +114,8 @@ def run(
         valid=tuple(valid), listeners=[seen.append],
     )  # fmt: skip
     ready, done = (next(event for event in seen if event["kind"] == kind) for kind in ("ready", "done"))
-    return {"steps": ready["steps"], "parameters": sum(ready["parameters"].values()), "rows": done["compared"]}
+    training = {"batch_tokens": ready["recipe"]["training"]["batch_tokens"], "steps": ready["steps"]}
+    return {**training, "parameters": sum(ready["parameters"].values()), "rows": done["compared"]}
 
 
 def run_apart(*given: Any) -> dict[str, Any]:
@@ -97,7 +128,7 @@ def run_apart(*given: Any) -> dict[str, Any]:
 def describe(result: dict[str, Any]) -> str:
     rows = "  ".join(f"{row['name']} {row['ratio']:.2f}" for row in result["rows"])
     return (
-        f"{result['task']:<9} {result['kind']:<11} width {result['width']:>4}  batch {result['batch_tokens']:>6}  "
+        f"{result['task']:<19} {result['kind']:<11} width {result['width']:>4}  batch {result['batch_tokens']:>6}  "
         f"{result['steps']:>5} steps  fact/forecast: {rows}"
     )
 

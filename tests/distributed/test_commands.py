@@ -207,6 +207,15 @@ def test_asked_to_stop_all_stop_at_one_step_and_go_on(started: Any, dates: Path,
     torch.testing.assert_close(load_file(home / "stopped" / name), load_file(two / name), rtol=0, atol=0)
 
 
+def test_what_only_one_process_can_train_is_said_by_the_first(ranks: Any, dates: Path, tmp_path: Path) -> None:
+    words = ("-m", "heedful.cli", "train", "embed", str(dates / "train.source"), "--device", "cpu")
+    (first, said), (other, heard) = ranks(2, *words, folder=tmp_path).finish(60)
+    assert (first, other) == (2, 1)
+    assert said.strip() == "heedful: embed is trained by one process: leave torchrun out"
+    assert heard.strip() == "heedful: the first process could not begin the run: see what it says"
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("words", [("--auto-batch",), ("--prove-resume",), ("--set", "model.widht=3")])
 @pytest.mark.slow
 def test_what_cannot_be_is_said_by_the_first_and_ends_all(ranks: Any, dates: Path, tmp_path: Path, words: Any) -> None:

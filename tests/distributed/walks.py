@@ -16,11 +16,21 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import heedful
+from heedful.data.asked import SpanBatches
 from heedful.data.batches import Batches, PairBatches, TextBatches
+from heedful.data.classes import ClassBatches
+from heedful.data.following import masked_batches
+from heedful.data.parts import Split
 from heedful.data.store import Sequences
+from heedful.objectives.classification import Classification
 from heedful.objectives.language import Language
+from heedful.objectives.masked import Masked
 from heedful.objectives.objective import Objective
+from heedful.objectives.span import AnswerPlace
 from heedful.objectives.translation import Translation
+from heedful.text.frame import Frame
+from heedful.text.special import SEPARATOR
+from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 from heedful.training.events import Events
 from heedful.training.loop import Evaluation, Trainer
 from heedful.training.recipe import TrainingRecipe
@@ -34,7 +44,13 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "decoder": {"design": "laptop-writer", "heads": 2, "layers": 2},
     "recurrent_decoder": {"family": "recurrent_decoder", "layers": 2},
     "recurrent_encoder_decoder": {"family": "recurrent_encoder_decoder", "attention": "additive"},
+    "fill": {"tasks": ("masked_token", "next_sentence")},
+    "classify": {"tasks": ("sequence_class",), "classes": 3, "pooling": "mean"},
+    "answer": {"tasks": ("answer_span",)},
 }
+"""By name; an encoder goes by what it learns."""
+ENCODERS = ("fill", "classify", "answer")
+TOKENIZER = Tokenizer.train(["abcdefghijklmnopqrstuvwx"], TokenizerConfig(kind="characters", vocabulary=30))
 
 
 @dataclass(frozen=True)
@@ -85,7 +101,10 @@ WALKS |= {
 def make(walk: Walk, world: World) -> Trainer:
     settings = dict(FAMILIES[walk.family])
     torch.manual_seed(0)
-    if "design" in settings:
+    if walk.family in ENCODERS:
+        shape = {"family": "encoder", "heads": 2, "layers": 2, "segments": 2, "max_length": 16, **SMALL, **settings}
+        model = heedful.build(heedful.TransformerConfig(**shape))
+    elif "design" in settings:
         model = heedful.build(settings.pop("design"), **SMALL, **settings)
     else:
         model = heedful.build(heedful.RecurrentConfig(**SMALL, **settings))
@@ -100,7 +119,9 @@ def make(walk: Walk, world: World) -> Trainer:
     sides = Sequences.of(TEXTS)
     objective: Objective
     batches: Batches
-    if walk.family.endswith("encoder_decoder"):
+    if walk.family in ENCODERS:
+        objective, batches = encoder_lesson(walk.family, sides, recipe.batch_tokens)
+    elif walk.family.endswith("encoder_decoder"):
         objective = (Poisoned if walk.poisoned else Translation)(recipe.label_smoothing, recipe.r_drop)
         batches = PairBatches(sides, sides, tokens=recipe.batch_tokens, seed=3)
     else:
@@ -109,6 +130,20 @@ def make(walk: Walk, world: World) -> Trainer:
     return Trainer(
         model.to(kind), objective, batches, recipe, seed=3, device=torch.device("cpu"), events=Events(), world=world
     )
+
+
+def encoder_lesson(task: str, texts: Sequences, tokens: int) -> tuple[Objective, Batches]:
+    """Hidden words and next sentences, classes with weights, or places of answers."""
+    if task == "fill":
+        sentences = Sequences.of([[*text, SEPARATOR] if place % 4 == 3 else text for place, text in enumerate(TEXTS)])
+        return Masked(), masked_batches(sentences, TOKENIZER, next_sentence=True, context=16, tokens=tokens, seed=3)
+    if task == "classify":
+        split = Split((texts,), len(texts), 0, 0, labels=Sequences.of([[place % 3] for place in range(len(texts))]))
+        weights = [0.5, 1.0, 2.0]
+        return Classification(), ClassBatches(split, Frame(), 3, several=False, tokens=tokens, seed=3, weights=weights)
+    windows = Sequences.of([Frame().around(text, text) for text in TEXTS])
+    places = Sequences.of([[len(text) + 2, len(text) + 2, 2 * len(text) + 1] for text in TEXTS])
+    return AnswerPlace(), SpanBatches(windows, places, tokens=tokens, seed=3)
 
 
 @dataclass(frozen=True)

@@ -136,6 +136,22 @@ def test_each_mistake_is_one_line(
     assert "Traceback" not in done.stderr
 
 
+def test_a_run_that_gets_no_better_ends_and_says_so(heedful_command: Any, home: Path, tmp_path: Path) -> None:
+    still = (
+        "training.learning_rate=1e-12",
+        "training.average=none",
+        "training.patience=2",
+        "training.evaluate_every=5",
+    )
+    words = [*SET, *(word for setting in still for word in ("--set", setting))]
+    done = heedful_command(
+        "train", "classify", home / "train.tsv", *words, "--steps", "60", "--out", "run", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("stopped ")]
+    assert "after step 15: 2 evaluations in a row brought nothing better (training.patience)" in line
+
+
 def test_a_killed_run_goes_on_to_the_same_bits(nursery: Any, home: Path, tmp_path: Path) -> None:
     words = ["train", "classify", home / "train.tsv", *SET, "--steps", "6", "--device", "cpu", "--out"]
     settings = {"evaluate_every": 3, "checkpoint_every": 2, "freeze": 1, "layer_decay": 0.9}

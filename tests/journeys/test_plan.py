@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +57,30 @@ def test_memory_is_what_was_forecast(
         "train", task, *files, "--model", kind, *words, "--steps", "6", "--out", "run", cwd=tmp_path
     )
     assert found.returncode == 0, found.stderr
-    events = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    (done,) = (event for event in events if event["kind"] == "done")
-    rows = {row["name"]: row for row in done["compared"]}
-    assert abs(rows["peak memory"]["ratio"] - 1) < CPU_MEMORY
+    assert abs(memory_ratio(tmp_path / "run") - 1) < CPU_MEMORY
     assert "Forecast against fact" in (tmp_path / "run" / "card.md").read_text()
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_every_new_shape(heedful_command: Any, tmp_path: Path) -> None:
+    """Passages of any length: hardly two batches are alike."""
+    draw = random.Random(0)
+    names = [f"name{number}" for number in range(300)]
+    rows = []
+    for _ in range(1500):
+        told = draw.sample(names, draw.randint(5, 110))
+        rows.append({"question": f"Who stands after {told[0]}?", "passage": " ".join(told), "answer": told[1]})
+    (tmp_path / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = heedful_command("train", "answer", "asked.jsonl", "--steps", "200", "--out", "run", cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    assert abs(memory_ratio(tmp_path / "run") - 1) < CPU_MEMORY
+
+
+def memory_ratio(run: Path) -> float:
+    """Peak memory, fact to forecast."""
+    events = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    (done,) = (event for event in events if event["kind"] == "done")
+    return float({row["name"]: row for row in done["compared"]}["peak memory"]["ratio"])
 
 
 def test_a_model_too_large_for_the_machine_is_planned_but_not_tried(

@@ -49,8 +49,8 @@ class ClassBatch(Rows):
 
     labels: Tensor
     """The number of the class; or, where a text may have several labels, 1 for each it has and 0 for the others."""
-    weights: Float[Tensor, " batch"]
-    """How much each text counts."""
+    weights: Float[Tensor, "batch ..."]
+    """How much each text counts; or, where a text may have several labels, how much each label or its absence does."""
 
     @property
     def padding(self) -> tuple[int, int]:
@@ -114,7 +114,7 @@ class ClassBatches(Bucketed):
             labels = np.zeros((len(called), self.classes), np.int64)
             for row, names in zip(labels, called, strict=True):
                 row[names] = 1
-            weights = np.ones(len(called))
+            weights = np.where(labels == 1, self.weights, 1.0)
         else:
             labels = np.concatenate(called)
             weights = self.weights[labels]

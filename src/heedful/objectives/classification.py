@@ -22,9 +22,9 @@ def class_logits(model: Any, rows: Rows) -> Float[Tensor, "batch classes"]:
 
 @dataclass(frozen=True)
 class Classification:
-    """−Σ w log P(class | text); or, of several labels, −Σ log P(label or not | text)        Devlin 2019, 4.1 · T5
+    """−Σ w log P(class | text); or, of several labels, −Σ w log P(label or not | text)        Devlin 2019, 4.1 · T5
 
-    Where classes are skewed, training counts the texts of rare ones for more (w): see `balanced`.
+    Where classes are skewed, training counts the texts of rare ones for more (w): see `balanced` and `lifted`.
     """
 
     several: bool = False
@@ -40,7 +40,7 @@ class Classification:
         if self.several:
             real = batch.labels != batch.nothing
             wrong = F.binary_cross_entropy_with_logits(logits, (batch.labels * real).float(), reduction="none")
-            return (wrong * real).sum()
+            return (wrong * real * batch.weights).sum() if model.training else (wrong * real).sum()
         smooth = self.label_smoothing if model.training else 0.0
         wrong = F.cross_entropy(
             logits, batch.labels, ignore_index=batch.nothing, reduction="none", label_smoothing=smooth
@@ -56,3 +56,11 @@ def balanced(counts: list[int], most: float = float("inf")) -> list[float]:
     parts = [max(1, count, max(counts) / most) for count in counts]
     scale = sum(counts) / sum(count / part for count, part in zip(counts, parts, strict=True))
     return [scale / part for part in parts]
+
+
+def lifted(counts: list[int], most: float = float("inf")) -> list[float]:
+    """w_c = max n / n_c, where each label is a question of its own: a text that has a rare one counts for more there.
+
+    Texts without a label, and those with the commonest, count once; none more than `most` times.
+    """
+    return [min(most, max(counts) / max(1, count)) for count in counts]

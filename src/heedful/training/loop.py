@@ -19,7 +19,7 @@ from heedful.models.transformer import Transformer
 from heedful.objectives.objective import Compiled, Objective
 from heedful.training.averaging import ExponentialAverage, LastAverage
 from heedful.training.events import Events
-from heedful.training.machine import keep_freed_memory, memory_in_use
+from heedful.training.machine import forget_kernels, keep_freed_memory, memory_in_use
 from heedful.training.optimizers import Optimizer
 from heedful.training.progress import Progress, is_finished
 from heedful.training.recipe import TrainingRecipe
@@ -70,9 +70,11 @@ class Trainer:
         world: World = ALONE,
     ) -> None:
         if recipe.optimizer == "rows" and world.size > 1:
-            raise UsageError("word vectors are trained by one process: leave torchrun out")
+            raise UsageError("what learns by rows (training.optimizer) is trained by one process: leave torchrun out")
         if device.type == "cpu":
             keep_freed_memory()
+            if not batches.one_shape and recipe.precision == "float32":
+                forget_kernels()
         self.model, self.batches, self.recipe, self.world = model.to(device), batches, recipe, world
         if recipe.shard and world.size > 1:
             shard(model, world)

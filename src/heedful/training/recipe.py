@@ -93,7 +93,8 @@ class TrainingRecipe(Config):
     warmup: NonNegativeInt = 400
     label_smoothing: float = Field(default=0.1, ge=0.0, lt=1.0)
     class_weights: Literal["auto", "none", "balanced"] = "auto"
-    """Of a classifier: whether texts of rare classes count for more; auto: where the commonest has 3 times as many."""
+    """Of a classifier: whether texts of rare classes or labels count for more; auto: where the commonest has 3 times as
+    many."""
     r_drop: float = Field(default=0.0, ge=0.0)
     average: Literal["none", "exponential", "last"] = "exponential"
     average_decay: float = Field(default=0.999, gt=0.0, lt=1.0)

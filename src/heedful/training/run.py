@@ -85,6 +85,8 @@ def lead(wish: Wishes, listeners: Sequence[Listener], world: World) -> Trained:
             return go_on(wish, listeners, world)
         wish = replace(wish, out=wish.resume)
     settings = starting_settings(wish)
+    if world.size > 1 and not find(settings["task"]).together:
+        raise UsageError(f"{settings['task']} is trained by one process: leave torchrun out")
     folder = free_folder(wish, settings["task"])
     while True:
         try:
@@ -214,10 +216,20 @@ def carry_through(
     watch = Watch(ready.device, before=checkpoint.facts["seconds"])
     world.tell(str(folder.absolute() / STATE / checkpoint.folder))
     progress = fit(ready, folder, events, begun, checkpoint, world)
+    if progress.step < ready.recipe.training.steps:
+        events.emit("note", text=given_up(progress))
     compared = compare(ready.forecast, watch.fact(progress.step, progress.tokens))
     with told_plainly({}, folder):  # smaller batches would be no help here
         trained = conclude(ready, progress, compared, folder, events)
     return proved(trained, folder, wish, lambda text: events.emit("note", text=text))
+
+
+def given_up(progress: Progress) -> str:
+    """Why a run ended before its last step."""
+    return (
+        f"stopped    after step {progress.step:,}: {progress.stale} evaluations in a row brought nothing better "
+        f"(training.patience); the model of step {progress.best_step:,} is kept"
+    )
 
 
 def proved(trained: Trained, folder: Path, wish: Wishes, say: Callable[[str], object]) -> Trained:

@@ -47,11 +47,12 @@ def load_start(folder: str, task: Task, *, recurrent: bool) -> Trained:
     """The model to go on from, if its body can serve this task."""
     start = load(folder)
     family = start.model.config.family
+    what = f"{'an' if family.startswith('e') else 'a'} {family}"
     if start.task != task.name and family not in task.bodies:
         bodies = f"; {task.name} can begin with: {', '.join(task.bodies)}" if task.bodies else ""
-        raise UsageError(f"{folder} holds a {family}: it can {start.task}, not {task.name}{bodies}")
+        raise UsageError(f"{folder} holds {what}: it can {start.task}, not {task.name}{bodies}")
     if recurrent and not family.startswith("recurrent"):
-        raise UsageError(f"{folder} holds a {family}: leave out --model recurrent")
+        raise UsageError(f"{folder} holds {what}: leave out --model recurrent")
     if not start.tokenizers:
         raise UsageError(f"{folder} has no {TOKENIZER}: without its vocabulary it cannot be trained further")
     if family == "encoder":

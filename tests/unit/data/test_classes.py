@@ -109,9 +109,10 @@ def test_several_labels_are_ones_among_zeros(tmp_path: Path) -> None:
     file.write_text("text\tlabels\n" + "".join(rows))
     data = prepared(file)
     assert data.facts["names"] == ["blue", "red"]
-    train = ClassBatches(data.train, Frame(), 2, several=True, tokens=4096, seed=1, shuffle=False)
+    how = {"several": True, "tokens": 4096, "seed": 1, "shuffle": False}
+    train = ClassBatches(data.train, Frame(), 2, weights=[3.0, 5.0], **how)  # type: ignore[arg-type]
     batch = train.batch(0, np.arange(train.labels))
     for row, (text, _) in zip(batch.labels, data.train.texts, strict=True):
         number = int(text.split()[1])
         assert row.tolist() == [int(number % 3 == 0), number % 2]
-    assert torch.equal(batch.weights, torch.ones(train.labels))
+    assert torch.equal(batch.weights, torch.where(batch.labels == 1, torch.tensor([3.0, 5.0]), 1.0))

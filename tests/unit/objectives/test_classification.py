@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 import heedful
 from heedful.data.classes import ClassBatch, framed, padded
-from heedful.objectives.classification import Classification, balanced, class_logits
+from heedful.objectives.classification import Classification, balanced, class_logits, lifted
 from heedful.text.frame import Frame, LastFrame
 from heedful.training.world import rows_of
 
@@ -58,9 +58,20 @@ def test_weights_count_in_training_and_not_in_judging() -> None:
     torch.testing.assert_close(objective.loss(classifier, heavy), 2 * objective.loss(classifier, given))
 
 
+def test_of_several_labels_each_yes_counts_by_its_weight_in_training_alone() -> None:
+    classifier, given = model("encoder"), batch("encoder", *TEXTS, labels=[0, 0, 0])
+    labels = torch.tensor([[1, 0, 1], [0, 0, 0], [1, 1, 1]])
+    given = replace(given, labels=labels, weights=torch.where(labels == 1, torch.tensor([1.0, 2.0, 5.0]), 1.0))
+    said = class_logits(classifier, given).sigmoid()
+    each = -torch.where(labels == 1, said, 1 - said).log()
+    objective = Classification(several=True)
+    torch.testing.assert_close(objective.loss(classifier, given), each.sum())
+    torch.testing.assert_close(objective.loss(classifier.train(), given), (each * given.weights).sum())
+
+
 def test_several_labels_are_judged_one_by_one() -> None:
     classifier, given = model("encoder"), batch("encoder", *TEXTS, labels=[0, 0, 0])
-    given = replace(given, labels=torch.tensor([[1, 0, 1], [0, 0, 0], [1, 1, 1]]))
+    given = replace(given, labels=torch.tensor([[1, 0, 1], [0, 0, 0], [1, 1, 1]]), weights=torch.ones(3, 3))
     said = class_logits(classifier, given).sigmoid()
     expected = -torch.where(given.labels == 1, said, 1 - said).log().sum()
     torch.testing.assert_close(Classification(several=True).loss(classifier, given), expected)
@@ -70,7 +81,7 @@ def test_several_labels_are_judged_one_by_one() -> None:
 def test_a_process_without_rows_learns_nothing(several: bool) -> None:
     classifier, given = model("encoder"), batch("encoder", *TEXTS, labels=[0, 2, 1])
     if several:
-        given = replace(given, labels=F.one_hot(given.labels, 3))
+        given = replace(given, labels=F.one_hot(given.labels, 3), weights=torch.ones(3, 3))
     objective = Classification(several)
     idle = rows_of(given, 5, 6)
     with torch.no_grad():
@@ -95,3 +106,5 @@ def test_balanced_classes_have_the_same_say() -> None:
     bounded = balanced(counts, 10.0)
     assert max(bounded) / min(bounded) == pytest.approx(10.0)
     assert sum(count * weight for count, weight in zip(counts, bounded, strict=True)) == pytest.approx(100)
+    assert lifted(counts) == pytest.approx([1, 10, 90])
+    assert lifted(counts, 20.0) == pytest.approx([1, 10, 20])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -39,6 +40,18 @@ def test_the_same_batches_for_any_number_of_workers() -> None:
         seen.append([next(stream).source.tolist() for _ in range(25)])  # into the third epoch
         stream.close()  # type: ignore[attr-defined]
     assert seen[0] == seen[1] == seen[2]
+
+
+def test_kernels_are_kept_only_where_shapes_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
+    for one_shape, expected in ((True, None), (False, "0")):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.setattr(PairBatches, "one_shape", one_shape)
+        trainer()
+        assert os.environ.get(name) == expected
+    monkeypatch.setenv(name, "7")
+    trainer()
+    assert os.environ[name] == "7", "somebody has decided"
 
 
 def test_accumulated_batches_equal_one_large_batch() -> None:

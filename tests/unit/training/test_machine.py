@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 FAULTS = """
 import resource
@@ -33,3 +34,35 @@ def test_freed_memory_is_kept_unless_somebody_decided(monkeypatch: pytest.Monkey
 
 def pages_cleared() -> int:
     return int(subprocess.check_output([sys.executable, "-c", FAULTS]))
+
+
+SHAPES = """
+import ctypes, sys
+import torch
+from heedful.training.machine import forget_kernels
+if sys.argv[1] == "forget":
+    forget_kernels()
+class Heap(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in "arena o s h d u f used free top".split()]
+library = ctypes.CDLL(None)
+library.mallinfo2.restype = Heap
+def used():
+    return library.mallinfo2().used
+def read(tokens):
+    x = torch.zeros(2, tokens, 16, requires_grad=True)
+    torch.nn.functional.gelu(x).sum().backward()
+read(9)
+before = used()
+for tokens in range(10, 60):
+    read(tokens)
+print(used() - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver() < ("glibc", "2.33"), reason="glibc's heap is what is looked into")
+def test_shapes_leave_nothing_behind_on_the_heap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", raising=False)
+    kept, forgotten = (int(subprocess.check_output([sys.executable, "-c", SHAPES, how])) for how in ("keep", "forget"))
+    assert forgotten < 200_000
+    if torch.backends.mkldnn.is_available() and platform.machine() == "x86_64":
+        assert 5 * forgotten < kept, "torch no longer keeps a kernel for each shape: forget_kernels can go"

@@ -68,7 +68,7 @@ def test_what_was_taken_is_told_in_a_line() -> None:
 
 def test_a_task_begins_with_bodies_it_can_use(tmp_path: Any) -> None:
     heedful.save(classifier(("bad", "good")).model, tmp_path)
-    with pytest.raises(UsageError, match="holds a encoder: it can classify, not generate"):
+    with pytest.raises(UsageError, match="holds an encoder: it can classify, not generate"):
         load_start(str(tmp_path), GENERATE, recurrent=False)
     with pytest.raises(UsageError, match=r"has no tokenizer\.json"):
         load_start(str(tmp_path), CLASSIFY, recurrent=False)

@@ -20,7 +20,7 @@ from heedful.evaluation.calibration import Reliability, draw_reliability
 from heedful.evaluation.classes import batch_scores, draw_confusion, fit_temperature, judge_classes, labels_of
 from heedful.folder import replace_file
 from heedful.models.config import ModelConfig
-from heedful.objectives.classification import Classification, balanced
+from heedful.objectives.classification import Classification, balanced, lifted
 from heedful.text.frame import frame_for
 from heedful.text.tokenizer import Tokenizer
 from heedful.trained import NOTES, Trained
@@ -129,8 +129,9 @@ class Classify(Task):
         shown = ", ".join(f"{name} ({count:,})" for count, name in given[:8]) + (" …" if len(given) > 8 else "")
         lines = [f"columns    {facts['columns']}", f"classes    {len(given):,}: {shown}"]
         if weights := class_weights(recipe, data):
+            what = "label" if facts["several"] else "class"
             times = max(weights) / min(weights)
-            lines.append(f"weights    a text of the rarest class counts {times:.1f} times one of the commonest")
+            lines.append(f"weights    a text of the rarest {what} counts {times:.1f} times one of the commonest")
         return lines
 
     def measure(self, split: Split) -> str:
@@ -210,9 +211,9 @@ class Classify(Task):
 def class_weights(recipe: Recipe, data: Prepared) -> list[float] | None:
     """How much the texts of each class count: by themselves where classes are skewed, or as the recipe says."""
     counts, how = data.facts["counts"], recipe.training.class_weights
-    if data.facts["several"] or how == "none" or (how == "auto" and max(counts) < SKEWED * max(1, min(counts))):
+    if how == "none" or (how == "auto" and max(counts) < SKEWED * max(1, min(counts))):
         return None
-    return balanced(counts, MOST_WEIGHT)
+    return (lifted if data.facts["several"] else balanced)(counts, MOST_WEIGHT)
 
 
 TASK = Classify()

@@ -33,6 +33,7 @@ class Embed(TextTask):
 
     name = "embed"
     kept_apart = ("valid",)  # tests are sets of words, no text
+    together = False  # what learns by rows is a few rows of a table: sending them around would take longer
     verb = "knows words by the company they keep"
     note = (
         "The loss tells two runs on one text apart, no more. `--test questions-words.txt`, or `heedful evaluate` with "

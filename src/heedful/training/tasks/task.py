@@ -63,6 +63,8 @@ class Task(ABC):
     each: ClassVar[str] = "token"
     """What its loss is the mean over."""
     appetite: ClassVar[Appetite]
+    together: ClassVar[bool] = True
+    """Whether several processes can train one model."""
     bodies: ClassVar[tuple[str, ...]] = ()
     """Families that a model of another task may lend to this one (`--from`)."""
     heads: ClassVar[tuple[str, ...]] = ()

@@ -33,9 +33,16 @@ def test_skewed_classes_are_weighted_and_said_unless_told_otherwise() -> None:
     assert class_weights(recipe(), even) is None
     assert class_weights(recipe(class_weights="none"), skewed) is None
     assert class_weights(recipe(class_weights="balanced"), even) == pytest.approx([100 / 120, 100 / 80])
-    assert class_weights(recipe(), data(90, 10, several=True)) is None
     assert "a text of the rarest class counts 9.0 times one of the commonest" in TASK.told(recipe(), skewed)[-1]
     assert TASK.told(recipe(), even)[-1] == "classes    2: class 0 (60), class 1 (40)"
+
+
+def test_rare_labels_are_lifted_where_a_text_may_have_several() -> None:
+    skewed = data(90, 45, 10, 1, several=True)
+    assert class_weights(recipe(), skewed) == pytest.approx([1.0, 2.0, 9.0, 20.0])
+    assert class_weights(recipe(), data(60, 40, several=True)) is None
+    assert class_weights(recipe(class_weights="none"), skewed) is None
+    assert "a text of the rarest label counts 20.0 times" in TASK.told(recipe(), skewed)[-1]
 
 
 def test_a_trained_body_is_taught_gently_and_briefly() -> None:
