@@ -20,6 +20,7 @@ from heedful.generation.flat import lasting
 from heedful.generation.generate import generate_ids, generate_tokens
 from heedful.generation.ledger import Hypothesis
 from heedful.generation.options import LENGTH, Decoding
+from heedful.generation.packed import changes
 from heedful.generation.recorded import Recorded
 from heedful.generation.rules import Rules
 from heedful.generation.sampling import Draw
@@ -78,12 +79,12 @@ class Engines:
     def _converted(self, quantisation: Quantisation) -> CTranslate2:
         if not self.weights:
             self.weights = list(self.model.parameters())
-        changes = sum(0 if weight.is_inference() else weight._version for weight in self.weights)
+        now = changes(self.weights)
         before, engine = self.made.get(quantisation, (None, None))
-        if engine is None or before != changes:
+        if engine is None or before != now:
             vocabularies = [tokenizer.tokens for tokenizer in self.tokenizers]
             engine = ctranslate2_engine(self.model, vocabularies, self.folder, quantisation)
-            self.made[quantisation] = (changes, engine)
+            self.made[quantisation] = (now, engine)
         return engine
 
 

@@ -176,7 +176,7 @@ def test_what_is_kept_is_given_again_until_the_model_changes(packing: None) -> N
     assert kept.output.turned is not None
     assert lasting(model, kept) is kept
     with torch.no_grad():
-        model.table.weight.data[20:] = 0.0
+        model.table.weight[20:] = 0.0
     assert lasting(model, kept) is not kept
     kept = lasting(model)
     model.decoder.blocks[0].residual[0].norm.weight = nn.Parameter(torch.zeros(32))
