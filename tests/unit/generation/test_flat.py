@@ -184,6 +184,16 @@ def test_what_is_kept_is_given_again_until_the_model_changes(packing: None) -> N
     assert lasting(model.train(), kept) is model
 
 
+def test_a_single_row_of_a_large_model_is_served_like_several(packing: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build("encoder_decoder")
+    plain = translate_ids(lasting(model), [[7, 8, 9]], beam=1)
+    monkeypatch.setattr(packed, "LARGE", 1)
+    large = lasting(model)
+    assert [text.tokens for (text,) in translate_ids(large, [[7, 8, 9]], beam=1)] == [text.tokens for (text,) in plain]
+    assert (large.output.packed is not None) == has_packed()
+    assert (large.output.turned is None) == has_packed()
+
+
 def test_a_loaded_model_keeps_its_step_and_exact_requests_go_through_the_modules(
     make_trained: Callable[..., Any],
 ) -> None:
