@@ -4,7 +4,7 @@ A product of few rows is over as soon as the weights have passed by, and MKL, wh
 order that suits many rows: it read 8 GB a second where a plain sum read 48. For a single row, let columns instead of
 rows lie side by side (15 GB/s); for several, oneDNN has an order of its own (32 rows in less than half MKL's time).
 Figures are of an AMD EPYC on which others were at work, too; width 256, vocabulary 8,000. For a large model oneDNN's
-order is the better one for a single row, too: GPT-2 124M passed by at 26 GB/s, 18 turned and 14 as it was (two threads).
+order is the better one for a single row, too: GPT-2 124M passed by at 26 GB/s, 18 turned and 14 as it was (2 threads).
 """
 
 from __future__ import annotations
