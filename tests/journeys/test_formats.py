@@ -80,7 +80,10 @@ def test_each_side_can_have_its_own_vocabulary(tmp_path: Path) -> None:
     assert scores["texts"] == len(PAIRS)
 
 
-@pytest.mark.parametrize("kind", ["byte_bpe", "unigram", "wordpiece", "words", "characters"])
+SIMPLER = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("wordpiece", "words", "characters")]
+
+
+@pytest.mark.parametrize("kind", ["byte_bpe", "unigram", *SIMPLER])
 def test_every_kind_of_token_serves_languages_without_spaces(kind: str, tmp_path: Path) -> None:
     (tmp_path / "a.ja").write_text("\n".join(JAPANESE))
     (tmp_path / "a.iso").write_text("\n".join(f"{n % 12 + 1}-{n % 28 + 1}: {n}" for n in range(300)))
