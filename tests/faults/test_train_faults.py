@@ -97,6 +97,7 @@ def test_a_bad_line_stops_training_or_is_skipped_and_stands_in_the_card(
     assert f"| dropped: {kind} | 1, first at bad.de:40 |" in Path("run/card.md").read_text()
 
 
+@pytest.mark.slow
 def test_line_ends_and_byte_order_marks_give_the_same_model(run: Run) -> None:
     models = []
     for name, end, mark in (("lf", "\n", ""), ("crlf", "\r\n", ""), ("bom", "\n", "\ufeff")):

@@ -56,6 +56,7 @@ def write_pairs(folder: Path, name: str) -> list[Path]:
     return [file]
 
 
+@pytest.mark.slow
 def test_the_same_pairs_in_any_format_give_the_same_model(tmp_path: Path) -> None:
     models = [
         trained(tmp_path / f"run-{name}", "translate", *write_pairs(tmp_path, name))
