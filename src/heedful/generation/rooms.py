@@ -19,8 +19,6 @@ from heedful.recorder import Recorder
 from heedful.shapes import Float, Int
 
 FEWEST_PLACES, FEWEST_SOURCE_PLACES = 64, 16
-WHOLE = 64
-"""Matrix units want rows by so many: a vocabulary of 50,257 takes six times as long as one of 50,304."""
 
 
 class Size(NamedTuple):
@@ -178,10 +176,9 @@ class Output:
     def __init__(self, model: Any) -> None:
         with torch.inference_mode():
             nothing = model.table.weight.new_zeros(1, 1, model.config.width)
-            _, weight, bias = model.scoring("next_token", nothing)
-            self.vocabulary, missing = len(weight), -len(weight) % WHOLE
-            self.weight = F.pad(weight, (0, 0, 0, missing))
-            self.bias = None if bias is None else F.pad(bias, (0, missing))
+            scoring = model.scoring("next_token", nothing)
+            self.vocabulary = len(scoring.weight)
+            _, self.weight, self.bias = scoring.filled()
 
     def __call__(self, states: Float[Tensor, "rows 1 width"]) -> Float[Tensor, "rows 1 vocabulary"]:
         return F.linear(*Scoring(states, self.weight, self.bias))[..., : self.vocabulary]

@@ -17,8 +17,6 @@ AT_ONCE = {"cpu": 1 << 21}
 """Logits held at one time: on a CPU so few that they stay in its cache. On a GPU: see `at_once`."""
 WIDE = 1024
 """Words from which a kernel of our own is worth compiling, which takes seconds when it is first met."""
-FULL = 64
-"""Then vocabularies are filled up to a multiple of this: matrix units are slow at odd sizes."""
 
 
 def token_loss(
@@ -88,9 +86,8 @@ def slices(
     gradients are made there and then: nothing is computed twice.
     """
     words = len(weight)
-    if has_kernel(states, words) and words % FULL:
-        weight = F.pad(weight, (0, 0, 0, -words % FULL))
-        bias = None if bias is None else F.pad(bias, (0, -words % FULL))
+    if has_kernel(states, words):
+        _, weight, bias = Scoring(states, weight, bias).filled()
     loss, to_states, to_weight, to_bias = _results(states, weight, bias, learn)
     offset = None if bias is None else bias.to(states.dtype)
     rows = slice_size(len(states), max(1, at_once(states.device) // len(weight)))

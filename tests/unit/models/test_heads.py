@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import gelu, layer_norm
 
 from heedful import Decoder, Encoder, TransformerConfig, UsageError, build
+from heedful.models.heads import Scoring
 
 VOCABULARY = 13
 EVERY_TASK = ("masked_token", "next_sentence", "sequence_class", "answer_span", "pooled")
@@ -138,3 +139,13 @@ def test_an_absent_head_is_refused_with_those_there_are(tasks: tuple[str, ...], 
     model = reader(*tasks)
     with pytest.raises(UsageError, match=f"this model has no 'masked_token' head; it has {has}$"):
         model.read_out("masked_token", states(model))
+
+
+@pytest.mark.parametrize("words", [5, 64, 70])
+def test_filled_up_a_table_has_a_whole_number_of_rows_and_scores_its_words_alike(words: int) -> None:
+    scoring = Scoring(torch.randn(2, 3), torch.randn(words, 3), torch.randn(words))
+    filled = scoring.filled()
+    assert len(filled.weight) == len(filled.bias) == -(-words // 64) * 64
+    logits = torch.nn.functional.linear(*filled)
+    torch.testing.assert_close(logits[:, :words], torch.nn.functional.linear(*scoring))
+    assert not logits[:, words:].any()
