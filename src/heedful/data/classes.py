@@ -19,7 +19,7 @@ from heedful.data.parts import KEPT_TEXTS, Part, Prepared, Split, blocks, finish
 from heedful.data.prepare import learn_tokenizer
 from heedful.data.sources import is_held_out, size_on_disk
 from heedful.data.stages import Stages, unseen
-from heedful.data.store import Sequences, new_store
+from heedful.data.store import Sequences, is_whole, new_store
 from heedful.data.tables import LIST
 from heedful.errors import DataError
 from heedful.shapes import Float, Int
@@ -166,7 +166,7 @@ def prepare_labelled(
     def part(row: Labelled) -> str:
         return "valid" if not valid and is_held_out("\t".join(row.texts), held_out) else "train"
 
-    if not folder.exists():
+    if not is_whole(folder):
         dropped: Counter[str] = Counter()
         reading: dict[str, Any] = {"columns": columns, "on_bad_line": on_bad_line}
         names = count_labels(read_labelled(train, **reading))

@@ -15,7 +15,7 @@ from heedful.data.parts import KEPT_TEXTS, Part, Prepared, Split, blocks, finish
 from heedful.data.passages import encode_sentences, read_sentences
 from heedful.data.sources import Pair, is_held_out, read_documents, read_pairs, size_on_disk
 from heedful.data.stages import Stages, unseen
-from heedful.data.store import new_store
+from heedful.data.store import is_whole, new_store
 from heedful.text.special import END
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
@@ -113,7 +113,7 @@ def prepare_pairs(
     def part(pair: Pair) -> str:
         return "valid" if not valid and is_held_out(pair.source, held_out) else "train"
 
-    if not folder.exists():
+    if not is_whole(folder):
         with (
             new_store(folder) as aside,
             new_parts(aside, {"source": len(tokenizers[0]), "target": len(tokenizers[-1])}) as parts,
@@ -157,7 +157,7 @@ def prepare_text(
     def encode(pieces: Iterator[tuple[str, bool]], part_at: Callable[[int], Part]) -> None:
         _encode_text(pieces, part_at, tokenizer, end, apart=sentences)
 
-    if not folder.exists():
+    if not is_whole(folder):
         with (
             new_store(folder) as aside,
             new_parts(aside, {"text": len(tokenizer)}) as parts,

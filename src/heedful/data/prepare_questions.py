@@ -13,7 +13,7 @@ from heedful.data.questions import Question, scan_questions
 from heedful.data.sources import Files, is_held_out, size_on_disk, usable
 from heedful.data.spans import Passage, Windows
 from heedful.data.stages import Stages, unseen
-from heedful.data.store import new_store
+from heedful.data.store import is_whole, new_store
 from heedful.errors import DataError
 from heedful.text.frame import Frame
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
@@ -72,7 +72,7 @@ def prepare_questions(
     def part(asked: Question) -> str:
         return "valid" if not valid and is_held_out(asked.passage, held_out) else "train"
 
-    if not folder.exists():
+    if not is_whole(folder):
         with (
             new_store(folder) as aside,
             new_parts(aside, {"windows": len(tokenizer), "places": windows.longest}) as parts,

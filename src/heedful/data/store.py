@@ -1,7 +1,7 @@
 """Token ids on disk, read through memory maps: a corpus may be larger than memory.
 
 A store is a folder of sequences. It is written once, under a name that is the hash of everything it
-depends on (the files' contents, the tokenizer, the limits), and never changed after.
+depends on (the files' contents, the tokenizer, the limits), and never changed after; sums of its files say so.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from heedful.errors import DataError, HeedfulError
 
 Ids = npt.NDArray[np.integer[Any]]
 FORMAT = 3
+SUMS, DAMAGED = "sums.json", "damaged"
 
 
 class Sequences:
@@ -105,8 +106,12 @@ def new_store(folder: Path) -> Iterator[Path]:
     try:
         aside.mkdir(parents=True)
         yield aside
-        if not folder.exists():  # another run may have written the same store meanwhile
+        (aside / SUMS).write_text(json.dumps(_sums(aside)), encoding="utf-8")
+        if not is_whole(folder):  # another run may have written the same store meanwhile
+            if folder.exists():
+                folder.rename(aside / DAMAGED)
             aside.rename(folder)
+            shutil.rmtree(folder / DAMAGED, ignore_errors=True)
     except OSError as error:
         size = sum(file.stat().st_size for file in aside.glob("*"))
         raise HeedfulError(
@@ -114,6 +119,23 @@ def new_store(folder: Path) -> Iterator[Path]:
         ) from None
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether the store is there, to the last bit as it was written: training on other text would not be noticed."""
+    try:
+        return bool(json.loads((folder / SUMS).read_text(encoding="utf-8")) == _sums(folder))
+    except (OSError, ValueError, RecursionError):
+        return False
+
+
+def _sums(folder: Path) -> dict[str, str]:
+    """SHA-256 of each file, in a fraction of the time it takes to look at the text itself."""
+    sums = {}
+    for file in sorted(path for path in folder.iterdir() if path.name not in (SUMS, DAMAGED)):
+        with file.open("rb") as stream:
+            sums[file.name] = hashlib.file_digest(stream, "sha256").hexdigest()
+    return sums
 
 
 def _is_running(process: str) -> bool:
