@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from heedful.errors import UsageError
+
 PORT = 29400
 
 
@@ -23,26 +25,36 @@ class Place:
 
 def find_place(environment: Mapping[str, str]) -> Place | None:
     """As torchrun says, or else SLURM; None: alone."""
+    try:
+        place = _said_place(environment)
+    except ValueError as error:
+        raise UsageError(f"RANK, WORLD_SIZE, SLURM_PROCID and their like must be numbers: {error}") from None
+    if place is None or place.size <= 1:
+        return None
+    if not 0 <= place.rank < place.size:
+        raise UsageError(f"rank {place.rank} of {place.size} processes: RANK or SLURM_PROCID counts them from 0")
+    return place
+
+
+def _said_place(environment: Mapping[str, str]) -> Place | None:
     said = environment.get
     if "RANK" in environment and "WORLD_SIZE" in environment:
-        place = Place(
+        return Place(
             int(environment["RANK"]),
             int(environment["WORLD_SIZE"]),
             int(said("LOCAL_RANK", "0")),
             said("MASTER_ADDR", "localhost"),
             int(said("MASTER_PORT", PORT)),
         )
-    elif "SLURM_PROCID" in environment:
-        place = Place(
+    if "SLURM_PROCID" in environment:
+        return Place(
             int(environment["SLURM_PROCID"]),
             int(said("SLURM_STEP_NUM_TASKS", said("SLURM_NTASKS", "1"))),
             int(said("SLURM_LOCALID", "0")),
             said("MASTER_ADDR") or first_node(said("SLURM_STEP_NODELIST", said("SLURM_JOB_NODELIST", "localhost"))),
             int(said("MASTER_PORT", PORT + int(said("SLURM_JOB_ID", "0")) % 1000)),
         )
-    else:
-        return None
-    return place if place.size > 1 else None
+    return None
 
 
 def first_node(nodes: str) -> str:

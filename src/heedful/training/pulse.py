@@ -23,6 +23,8 @@ PATIENCE = 120.0
 """Seconds of silence, unless the environment says otherwise."""
 BEATS = 5
 """In that time."""
+WARN_AFTER = 10.0
+"""Seconds for others to come, before it is told that they are waited for."""
 LOST = "lost"
 
 
@@ -52,17 +54,25 @@ class Pulse:
         ]
 
     def roll_call(self, seconds: float) -> None:
-        """Wait until all have come; say who has not."""
+        """Wait until all have come; say who has not. By asking again and again: Ctrl-C would have to wait, too, for an
+        answer that is long in coming."""
         self._beat(0)
         names = [_name(rank) for rank in range(self.size)]
-        try:
-            self.store.wait(names, timedelta(seconds=seconds))
-        except dist.DistError:
-            missing = [str(rank) for rank, name in enumerate(names) if not self.store.check([name])]
-            raise HeedfulError(
-                f"of {self.size} processes, rank {', '.join(missing)} did not come within {seconds:.0f} s"
-            ) from None
+        start, warned = time.monotonic(), self.rank > 0
+        while not self.store.check(names):
+            waited = time.monotonic() - start
+            if waited > seconds:
+                missing = f"of {self.size} processes, {self._missing(names)} did not come within {seconds:.0f} s"
+                raise HeedfulError(f"{missing}: srun or torchrun starts them all")
+            if waited > WARN_AFTER and not warned:
+                warned = True
+                missing = f"{self._missing(names)} of {self.size} processes"
+                print(f"waiting for {missing}: srun or torchrun starts them all", file=sys.stderr)
+            time.sleep(min(1.0, 0.02 + waited / 10))
         self.store.set_timeout(timedelta(seconds=self.patience))
+
+    def _missing(self, names: list[str]) -> str:
+        return f"rank {', '.join(str(rank) for rank, name in enumerate(names) if not self.store.check([name]))}"
 
     def start(self) -> None:
         for thread in self.threads:

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch._C._distributed_c10d import HashStore
 
 from heedful.data.batches import PairBatch, TextBatch
-from heedful.errors import UsageError
+from heedful.errors import HeedfulError, UsageError
 from heedful.training.place import Place, find_place, first_node
-from heedful.training.pulse import patience
+from heedful.training.pulse import Pulse, patience
 from heedful.training.world import ALONE, World, buckets
 
 
@@ -70,6 +71,27 @@ TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "a
 )
 def test_torchrun_or_slurm_says_which_process_this_is(environment: dict[str, str], place: Place | None) -> None:
     assert find_place(environment) == place
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({**SLURM, "SLURM_PROCID": "x"}, "SLURM_PROCID and their like must be numbers: .*'x'"),
+        ({**TORCHRUN, "RANK": "4"}, "rank 4 of 4 processes: RANK or SLURM_PROCID counts them from 0"),
+    ],
+)
+def test_a_place_that_is_none_is_named(environment: dict[str, str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        find_place(environment)
+
+
+def test_whoever_does_not_come_is_waited_for_told_and_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("heedful.training.pulse.WARN_AFTER", 0.0)
+    with pytest.raises(HeedfulError, match="of 3 processes, rank 1, 2 did not come within 0 s"):
+        Pulse(HashStore(), 0, 3).roll_call(0.1)
+    assert capsys.readouterr().err == "waiting for rank 1, 2 of 3 processes: srun or torchrun starts them all\n"
 
 
 @pytest.mark.parametrize(
