@@ -125,7 +125,8 @@ class Scaled:
                 f"  time      {way.seconds_per_step:.3g} s a step, {way.tokens_per_second:,.0f} {self.one.unit} "
                 f"to predict a second, {all_steps} for {self.one.steps:,} steps",
             ]
-        return "\n".join([*lines, self.links.words(self.gpus)])
+        share = f"also with {self.one.labels / self.gpus:,.0f} {self.one.unit} each at a step"
+        return "\n".join([*lines, f"{self.links.words(self.gpus)}, {share}"])
 
     def to_json(self) -> str:
         ways = {name: asdict(way) | {"peak_memory": way.peak_memory} for name, way in self.ways.items()}
@@ -137,6 +138,9 @@ def scale(one: Forecast, config: ModelConfig, gpus: int, batches: int = 1, links
     """A forecast on one device, carried over to `gpus` of them; `batches` are those of a step."""
     if gpus < 1:
         raise UsageError(f"--gpus must be positive, got {gpus}")
+    if gpus > max(1, one.labels):
+        share = f"a step has {one.labels:,.0f} {one.unit} to predict"
+        raise UsageError(f"--gpus {gpus}: {share}, for no more devices than that")
     links = links or Links()
     load = Load(sum(one.parameters.values()), gathered(config), one.seconds_per_step, one.labels, batches)
 

@@ -75,6 +75,8 @@ def test_the_forecast_says_both_ways_and_what_it_assumes() -> None:
     assert told["ways"]["sharded"]["peak_memory"] == sum(told["ways"]["sharded"]["memory"].values())
     with pytest.raises(UsageError, match="--gpus must be positive"):
         scale(forecast(), config, 0)
+    with pytest.raises(UsageError, match="a step has 100 tokens to predict, for no more devices"):
+        scale(forecast(), config, 101)
 
 
 def test_what_is_gathered_is_the_tables_and_two_blocks() -> None:
