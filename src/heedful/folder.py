@@ -26,6 +26,7 @@ from heedful.models.presets import make_config
 
 CONFIG, WEIGHTS, MANIFEST = "config.json", "model.safetensors", "manifest.json"
 FORMAT = "heedful-1"
+ASIDE = "saving.tmp"
 
 
 def save(model: Any, folder: str | os.PathLike[str]) -> Path:
@@ -41,12 +42,13 @@ def save(model: Any, folder: str | os.PathLike[str]) -> Path:
     weights = {name: weight.detach().cpu().contiguous() for name, weight in model.state_dict().items()}
     config = {"format": FORMAT, **model.config.model_dump(mode="json")}
     size = sum(weight.nbytes for weight in weights.values())
-    aside = path / "saving.tmp"
+    aside = path / ASIDE
     try:
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
         save_file(weights, aside / WEIGHTS, metadata={"format": "pt"})
         (aside / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        shutil.copymode(aside / CONFIG, aside / WEIGHTS)  # safetensors' own is for the owner alone
         write_manifest(aside, (CONFIG, WEIGHTS))
         for name in (WEIGHTS, CONFIG, MANIFEST):
             (aside / name).replace(path / name)

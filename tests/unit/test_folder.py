@@ -112,6 +112,10 @@ def test_a_folder_holds_three_files_and_no_leftovers(folder: Path) -> None:
     assert sums[WEIGHTS] == {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
+def test_who_may_read_the_configuration_may_read_the_weights(folder: Path) -> None:
+    assert (folder / WEIGHTS).stat().st_mode == (folder / "config.json").stat().st_mode
+
+
 def test_a_tied_table_is_stored_once(folder: Path) -> None:
     assert b"next_token" not in (folder / WEIGHTS).read_bytes()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,7 @@ def export_model(model: Any, folder: Path, model_type: str, **settings: Any) -> 
     folder.mkdir(parents=True, exist_ok=True)
     save_file(_their_weights(written, layout, prefix), folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+    shutil.copymode(folder / "config.json", folder / "model.safetensors")  # safetensors' own is for the owner alone
 
 
 def choose_layout(model: Any) -> str:
