@@ -89,6 +89,93 @@ def test_two_processes_never_train_in_one_folder(nursery: Any, folder: Path) -> 
     assert resume(nursery, folder).code == 0
 
 
+MEANWHILE = """
+import heedful.training.run as run
+from pathlib import Path
+sound = run.get_ready
+def get_ready(*given):
+    ready = sound(*given)
+    Path("translate-1").mkdir()
+    Path("translate-1/recipe.toml").write_text("another's")
+    return ready
+run.get_ready, run.conclude = get_ready, lambda *_: None
+"""
+
+
+def test_a_folder_that_another_run_has_taken_meanwhile_is_left_to_it(nursery: Any, half: Path, tmp_path: Path) -> None:
+    pair = [half / "text" / "train.source", half / "text" / "train.target"]
+    words = ["train", "translate", *pair, *settings(), "--steps", "2", "--device", "cpu"]
+    done = nursery.run(*words, folder=tmp_path, before=MEANWHILE)
+    assert done.code == 0, done.said
+    assert "folder     translate-2" in done.said
+    assert (tmp_path / "translate-2" / "model.safetensors").exists()
+    assert [file.name for file in (tmp_path / "translate-1").iterdir()] == ["recipe.toml"]
+    assert (tmp_path / "translate-1" / "recipe.toml").read_text() == "another's"
+
+
+def test_looking_on_does_not_tidy_up_what_another_is_writing(nursery: Any, folder: Path) -> None:
+    writing = folder / "run" / "training" / "step-00000015.tmp"
+    writing.mkdir()
+    with alone_in(folder / "run"):
+        assert resume(nursery, folder).code == 2
+    assert writing.exists()
+
+
+AWAY = """
+import os
+from heedful.training.loop import Trainer
+sound = Trainer.step
+def step(self, stream):
+    if self.progress.step == 11:
+        {what}
+    return sound(self, stream)
+Trainer.step = step
+"""
+
+
+@pytest.mark.parametrize("what", ["os.rename('run', 'away')", "os.unlink('run/tokenizer.json')"])
+def test_a_run_whose_folder_goes_away_soon_says_so(nursery: Any, folder: Path, what: str) -> None:
+    done = nursery.run("train", "--resume", "run", "--steps", "40", folder=folder, before=AWAY.format(what=what))
+    assert done.code == 1, done.said
+    assert error(done.said).startswith("heedful: run/"), done.said
+    assert "step     20" not in done.said
+    assert (folder / "run").exists() == ("rename" not in what), "nothing is made anew"
+
+
+STOPPED = """
+import os, signal
+import heedful.training.run as run
+from heedful.training.keeper import Keeper
+def stopped(self):
+    os.kill(os.getpid(), signal.{name})
+    return save(self)
+save = Keeper.save
+{where} = {what}
+"""
+NOW = "lambda *_: os.kill(os.getpid(), signal.{name})"
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "code", "said"),
+    [
+        ("run.get_ready", "SIGTERM", 143, "stopped before the run began"),
+        ("run.conclude", "SIGTERM", 143, "stopped; go on with: heedful train --resume run"),
+        ("run.conclude", "SIGINT", 130, "stopped; go on with: heedful train --resume run"),
+        ("Keeper.save", "SIGINT", 130, "stopped after step 11 and saved; go on with: heedful train --resume run"),
+    ],
+)
+def test_asked_to_stop_where_there_is_no_step_to_finish(
+    nursery: Any, folder: Path, where: str, name: str, code: int, said: str
+) -> None:
+    what = "stopped" if where == "Keeper.save" else NOW.format(name=name)
+    before = STOPPED.format(where=where, what=what, name=name)
+    pair = [folder / "text" / "train.source", folder / "text" / "train.target"]
+    words = ["translate", *pair, "--out", "new"] if where == "run.get_ready" else ["--resume", "run", "--steps", "11"]
+    done = nursery.run("train", *words, folder=folder, before=before)
+    assert (done.code, error(done.said)) == (code, f"heedful: {said}"), done.said
+    assert not (folder / "new").exists()
+
+
 def test_another_recipe_is_refused_key_by_key_and_the_safe_keys_are_listed(nursery: Any, folder: Path) -> None:
     changes = ("--set", "model.width=32", "--set", "training.clip=2.5", "--seed", "9", "--set", "training.workers=1")
     done = resume(nursery, folder, *changes)
@@ -174,6 +261,18 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning_or_refused_when_name
         assert done.code == 0, done.said
         assert "step-00000010/state.safetensors is damaged" in done.said
         assert "going on after step 5 of 10" in done.said
+
+
+def test_a_damaged_best_model_is_brought_back_from_before_it_was_written(nursery: Any, folder: Path) -> None:
+    best = folder / "run" / "model.safetensors"
+    whole = best.read_bytes()
+    flip(best, 0.5)
+    skip = "import heedful.training.run as run; run.conclude = lambda *_: None"
+    done = nursery.run("train", "--resume", "run", folder=folder, before=skip)
+    assert done.code == 0, done.said
+    assert "run/model.safetensors is damaged" in done.said
+    assert "going on after step 5 of 10" in done.said
+    assert best.read_bytes() == whole
 
 
 def test_when_no_checkpoint_is_whole_all_are_named(nursery: Any, folder: Path) -> None:

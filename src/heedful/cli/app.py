@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import Annotated
 
@@ -27,9 +28,13 @@ def options(
 
 def main() -> None:
     """Run the command; an error a user can cause is one line and an exit code."""
+    heeded = signal.getsignal(signal.SIGINT)
+    if heeded is signal.default_int_handler:  # Ctrl-C amid imports would be tracebacks of other people's code
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     from heedful.cli import commands  # noqa: F401  (registers every command)
     from heedful.cli.words import resumed, spread
 
+    signal.signal(signal.SIGINT, heeded)
     debug = "--debug" in sys.argv
     try:
         app(resumed(spread(sys.argv[1:])))
@@ -38,6 +43,11 @@ def main() -> None:
             raise
         print(f"heedful: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from None
+    except OSError as error:  # no right to read or write, a disk or link that is gone
+        if debug or error.errno is None:
+            raise
+        print(f"heedful: {error.filename or 'a file'}: {error.strerror}", file=sys.stderr)
+        raise SystemExit(1) from None
     except KeyboardInterrupt:
         if debug:
             raise

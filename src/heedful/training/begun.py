@@ -52,6 +52,12 @@ class Begun:
     machine: dict[str, str | int]
     forecast: dict[str, Any]
 
+    def require_there(self, folder: Path) -> None:
+        """A folder that is moved or deleted while a run trains in it would be made anew, and could not be resumed."""
+        for name in (f"{STATE}/{RUN}", *(TOKENIZER, TARGET_TOKENIZER)[: len(self.tokenizers)]):
+            if not (folder / name).is_file():
+                raise HeedfulError(f"{folder / name} is gone: moved or deleted while the run was training in {folder}")
+
 
 def note_beginning(
     folder: Path,
@@ -89,15 +95,23 @@ def read_beginning(folder: Path) -> Begun:
         raise CheckpointError(f"{file} is damaged: {error}") from None
 
 
+class AnotherIsTrainingError(UsageError):
+    """The folder of a run is in use."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(f"another process is training in {folder}: wait for it, or stop it first")
+
+
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
     """One process at a time trains in a folder. The lock goes with its process, however that ends; its loaders, which
     may live a moment longer, do not hold it."""
+    (folder / STATE).mkdir(parents=True, exist_ok=True)
     with (folder / STATE / LOCK).open("a") as file:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
-            raise UsageError(f"another process is training in {folder}: wait for it, or stop it first") from None
+            raise AnotherIsTrainingError(folder) from None
         except OSError:
             pass  # a file system that knows no locks
         yield

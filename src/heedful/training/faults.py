@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,15 +13,24 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from heedful.errors import HeedfulError, OutOfMemoryError
+from heedful.errors import HeedfulError, OutOfMemoryError, StoppedError
+from heedful.training.recipe import RECIPE
 
-MEMORY = ("can't allocate memory", "out of memory", "not enough memory", "std::bad_alloc", "Cannot allocate memory")
+MEMORY = (
+    "can't allocate memory",
+    "out of memory",
+    "not enough memory",
+    "std::bad_alloc",
+    "Cannot allocate memory",
+    "can't start new thread",
+)
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
-def told_plainly(settings: dict[str, Any], folder: Path) -> Iterator[None]:
-    """Memory, disk and worker processes that give out become one line each; all other errors pass.
+def told_plainly(settings: dict[str, Any], folder: Path | None = None) -> Iterator[None]:
+    """Memory, disks and worker processes that give out become one line each, and so does being asked to stop where
+    there is no step to finish; all other errors pass.
 
     `settings` are looked at when it happens: by then more may be decided than when training was asked for.
     """
@@ -31,14 +41,20 @@ def told_plainly(settings: dict[str, Any], folder: Path) -> Iterator[None]:
         if plain is None:
             raise
         raise plain from None
+    except (KeyboardInterrupt, SystemExit) as asked:
+        begun = folder is not None and (folder / RECIPE).is_file()
+        stopped = f"stopped; go on with: heedful train --resume {folder}" if begun else "stopped before the run began"
+        code = 128 + signal.SIGINT if isinstance(asked, KeyboardInterrupt) else int(asked.code or 0)
+        raise StoppedError(stopped, code - 128) from None
 
 
-def _plain(error: Exception, training: dict[str, Any], folder: Path) -> HeedfulError | None:
+def _plain(error: Exception, training: dict[str, Any], folder: Path | None) -> HeedfulError | None:
     words = str(error)
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(sign in words for sign in MEMORY):
         return out_of_memory(training)
     if isinstance(error, OSError) and error.errno in DISK:
-        return HeedfulError(f"{error.filename or folder}: nothing more can be written: {error.strerror}")
+        where = error.filename or folder or "a full disk"
+        return HeedfulError(f"{where}: nothing more can be written: {error.strerror}")
     # Who asks a process that was killed gets one of the first two; torch notices a moment later.
     if (isinstance(error, ConnectionError | EOFError) and training.get("workers")) or "DataLoader worker" in words:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # or torch says so once more, in the midst of whatever comes next
@@ -47,8 +63,10 @@ def _plain(error: Exception, training: dict[str, Any], folder: Path) -> HeedfulE
             f"a process that prepares batches is gone: {first} (training.workers={training['workers']}; "
             f"0 does without). Go on with: heedful train --resume {folder}"
         )
+    if isinstance(error, OSError) and error.errno is not None:
+        return HeedfulError(f"{error.filename or folder or 'a file'}: {error.strerror}")
     if isinstance(error, dist.DistError) or "gloo" in words:
-        first = words.splitlines()[0].rstrip(".")
+        first = re.sub(r"^\[\S+\] ", "", words.splitlines()[0]).split(". ")[0].rstrip(".")  # less where in gloo it was
         return HeedfulError(
             f"another process of this run is gone: {first}. Go on with: heedful train --resume {folder}"
         )
@@ -75,6 +93,6 @@ SMALLEST = 64
 def with_smaller_batch(settings: dict[str, Any], error: OutOfMemoryError) -> dict[str, Any]:
     """Half the batch, twice as often before each step; an error when there is nothing left to halve."""
     if error.batch_tokens < SMALLEST:
-        raise error
+        raise out_of_memory({})
     halved = {"batch_tokens": error.batch_tokens // 2, "accumulate": 2 * error.accumulate}
     return {**settings, "training": {**settings["training"], **halved}}

@@ -23,6 +23,7 @@ class Keeper:
         self.saved = self.took = 0.0
 
     def save(self) -> Checkpoint:
+        self.trainer.world.by_first(lambda: self.begun.require_there(self.folder))
         start = time.monotonic()
         tensors, progress = self.trainer.state()
         facts = {"seconds": self.trainer.events.seconds, "progress": progress}
@@ -48,8 +49,12 @@ class Keeper:
         if asked or self.trainer.finished or self._is_due():
             self.save()
         if asked:
-            said = f"stopped after step {step} and saved; go on with: heedful train --resume {self.folder}"
-            raise StoppedError(said, asked)
+            raise self.stopped(asked)
+
+    def stopped(self, asked: int) -> StoppedError:
+        """What ends a run that was asked to stop."""
+        said = f"stopped after step {self.trainer.progress.step} and saved"
+        return StoppedError(f"{said}; go on with: heedful train --resume {self.folder}", asked)
 
     def _is_due(self) -> bool:
         """How often state is written changes nothing but how much is lost, so that a clock may decide it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
@@ -26,6 +25,7 @@ from heedful.training.recipe import TrainingRecipe
 from heedful.training.recording import Recorded
 from heedful.training.schedules import factor
 from heedful.training.sharding import gather, placed, shard, whole_model
+from heedful.training.signals import left_to_parent
 from heedful.training.step import Gradients, StepResult, train_step
 from heedful.training.tally import Tally
 from heedful.training.world import ALONE, World
@@ -144,7 +144,7 @@ class Trainer:
             epoch = EpochBatches(self.batches, progress.epoch)
             ahead = range(progress.index, len(epoch))
             loader = DataLoader(
-                epoch, batch_size=None, sampler=ahead, num_workers=self.recipe.workers, worker_init_fn=_leave_signals
+                epoch, batch_size=None, sampler=ahead, num_workers=self.recipe.workers, worker_init_fn=left_to_parent
             )
             for batch in loader:
                 progress.index += 1
@@ -222,9 +222,3 @@ class Trainer:
             self.average.restore(parts["average"])
         for name, value in facts.items():  # in place: whoever holds the progress sees it move
             setattr(self.progress, name, value)
-
-
-def _leave_signals(worker: int) -> None:
-    """Ctrl-C reaches every process of a terminal, but stopping is up to the one that trains."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -25,6 +25,7 @@ from heedful.training.machine import describe_machine
 KILLS = (12, 25)
 NEVER = 0
 HEADING = "## Resuming, proved"
+OURS = "heedful.errors.HeedfulError: "
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def _walk(source: Path, copy: Path, device: torch.device, kill_after: int) -> st
     done = subprocess.run(command, env={**os.environ, **threads}, capture_output=True, text=True, check=False)
     if done.returncode != (-signal.SIGKILL if kill_after else 0):
         why = done.stderr.strip().splitlines()[-1:] or [f"it ended with {done.returncode}"]
-        raise HeedfulError(f"resuming could not be proved: a stretch failed: {why[0]}")
+        raise HeedfulError(f"resuming could not be proved: a stretch failed: {why[0].removeprefix(OURS)}")
     return done.stderr
 
 

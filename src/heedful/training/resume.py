@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 
 from heedful.errors import CheckpointError, UsageError
+from heedful.folder import ASIDE, CONFIG, WEIGHTS, read_manifest
 from heedful.text.tokenizer import Tokenizer
 from heedful.trained import TARGET_TOKENIZER, TOKENIZER
 from heedful.training.begun import (
@@ -24,7 +26,7 @@ from heedful.training.begun import (
     refuse_other_text,
     tokenizer_sums,
 )
-from heedful.training.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint, tidy
+from heedful.training.checkpoint import Checkpoint, checkpoints, newest_checkpoint, read_checkpoint
 from heedful.training.events import METRICS
 from heedful.training.machine import pick_device
 from heedful.training.progress import Progress, is_finished
@@ -77,11 +79,31 @@ def pick_up(path: str, said: dict[str, Any], device: str, say: Say) -> Unfinishe
         raise CheckpointError(f"{folder / TOKENIZER} is not the tokenizer the run began with")
     state = folder / STATE
     checkpoint = read_checkpoint(chosen, begun.name) if chosen else newest_checkpoint(state, begun.name, say)
-    tidy(state, checkpoint, keep=asked.training.keep)
+    if not chosen:
+        checkpoint = before_damage(folder, checkpoint, say)
     there = device_again(begun, device)
     if changed := other_machine(begun, there):
         say(f"not on the machine it began on ({changed}): the last digits may differ from an uninterrupted run's")
     return Unfinished(folder, begun, asked, checkpoint, tokenizers, there)
+
+
+def before_damage(folder: Path, newest: Checkpoint, say: Say) -> Checkpoint:
+    """The newest checkpoint, if the best model in the folder is whole. If it is not, the newest from before it was
+    written: the steps since then bring it back. A save that was killed is no damage: its step is yet to come again."""
+    best = newest.facts["progress"]["best_step"]
+    if not best or (folder / ASIDE).exists():
+        return newest
+    try:
+        read_manifest(folder, (CONFIG, WEIGHTS))
+    except CheckpointError as error:
+        for path in checkpoints(folder / STATE):
+            with suppress(CheckpointError):
+                older = read_checkpoint(path, newest.run)
+                if older.facts["progress"]["best_step"] < best:
+                    say(f"{error}; going back to a checkpoint from before it was written")
+                    return older
+        say(f"{error}, and no checkpoint is from before it was written: a better one has to come")
+    return newest
 
 
 def tokenizer_files(folder: Path) -> list[Path]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from heedful.data.prepare import Prepared
 from heedful.data.stages import unseen
@@ -17,8 +19,8 @@ from heedful.errors import OutOfMemoryError, UsageError
 from heedful.folder import replace_file, save
 from heedful.models.presets import make_config
 from heedful.trained import NOTES, TARGET_TOKENIZER, TOKENIZER, Trained, load_as_stored
-from heedful.training.begun import STATE, Begun, alone_in, is_taken, note_beginning
-from heedful.training.checkpoint import Checkpoint
+from heedful.training.begun import STATE, AnotherIsTrainingError, Begun, alone_in, is_taken, note_beginning
+from heedful.training.checkpoint import Checkpoint, tidy
 from heedful.training.conclude import conclude
 from heedful.training.events import METRICS, Events, JsonLines, Listener, TensorBoard
 from heedful.training.faults import out_of_memory, told_plainly, with_smaller_batch
@@ -42,7 +44,7 @@ from heedful.training.resume import (
     was_tidied,
 )
 from heedful.training.scale import Scaled, scale
-from heedful.training.signals import Stop
+from heedful.training.signals import Stop, unwinding
 from heedful.training.tasks import find
 from heedful.training.tasks.task import Lesson
 from heedful.training.wishes import Wishes, said, starting_settings
@@ -73,7 +75,10 @@ def train(task: str | None = None, *files: str | Path, listeners: Sequence[Liste
     wish = Wishes(task, tuple(str(file) for file in files), **wishes)
     with joined(wish.device) as world:
         wish = replace(wish, device=world.device_for(wish.device))
-        return lead(wish, listeners, world) if world.is_first else follow(wish, world)
+        if world.size > 1:  # each may be waiting where no handler of signals runs
+            return lead(wish, listeners, world) if world.is_first else follow(wish, world)
+        with unwinding():
+            return lead(wish, listeners, world)
 
 
 def lead(wish: Wishes, listeners: Sequence[Listener], world: World) -> Trained:
@@ -87,15 +92,14 @@ def lead(wish: Wishes, listeners: Sequence[Listener], world: World) -> Trained:
     settings = starting_settings(wish)
     if world.size > 1 and not find(settings["task"]).together:
         raise UsageError(f"{settings['task']} is trained by one process: leave torchrun out")
-    folder = free_folder(wish, settings["task"])
+    free_folder(wish, settings["task"])  # or say so before the text is read
     while True:
         try:
-            return begin(settings, folder, wish, listeners, world)
+            return begin(settings, wish, listeners, world)
         except OutOfMemoryError as error:
             if not wish.auto_batch:
                 raise
             settings = with_smaller_batch(settings, error)
-        clear(folder)
         now = ", ".join(f"training.{name}={settings['training'][name]}" for name in ("batch_tokens", "accumulate"))
         Events(*listeners).emit("note", text=f"out of memory: starting over with {now}")
 
@@ -112,20 +116,40 @@ def follow(wish: Wishes, world: World) -> Trained:
     return load_as_stored(folder, device=wish.device)
 
 
-def begin(settings: dict[str, Any], folder: Path, wish: Wishes, listeners: Sequence[Listener], world: World) -> Trained:
+def begin(settings: dict[str, Any], wish: Wishes, listeners: Sequence[Listener], world: World) -> Trained:
     """A new run: everything decided, the folder laid out with a first checkpoint, then trained."""
-    with told_plainly(settings, folder):
+    with told_plainly(settings):
         ready = get_ready(settings, wish, Events(*listeners))
         if wish.auto_batch and not ready.forecast.fits:
             raise out_of_memory(settings["training"])
         ready.forecast.require_room()
+    with own_folder(wish, ready.recipe.task) as folder, told_plainly(settings, folder):
         begun, checkpoint = lay_out(ready, folder)
         events = Events(*listeners, JsonLines(folder / METRICS), *_tensorboard(wish, folder))
         events.emit("ready", folder=str(folder), recipe=ready.recipe.model_dump(mode="json"), **asdict(ready.forecast))
         for line in announce(ready, folder):
             events.emit("note", text=line)
-        with alone_in(folder):
+        try:
             return carry_through(ready, folder, wish, events, begun, checkpoint, world)
+        except OutOfMemoryError:
+            if wish.auto_batch:
+                clear(folder)
+            raise
+
+
+@contextmanager
+def own_folder(wish: Wishes, task: str) -> Iterator[Path]:
+    """The run's folder, for this process alone. Text takes its time to read: one that was free may be so no longer."""
+    while True:
+        folder = free_folder(wish, task)
+        try:
+            with alone_in(folder):
+                if not is_taken(folder):
+                    yield folder
+                    return
+        except AnotherIsTrainingError:
+            if wish.out is not None:
+                raise
 
 
 def lay_out(ready: Ready, folder: Path) -> tuple[Begun, Checkpoint]:
@@ -188,6 +212,7 @@ def go_on(wish: Wishes, listeners: Sequence[Listener], world: World) -> Trained:
     if nothing_left(run):
         return finished(run.device)
     with alone_in(folder), told_plainly(run.recipe.model_dump(), folder):
+        tidy(folder / STATE, run.checkpoint, keep=run.recipe.training.keep)
         say(f"going on after step {run.checkpoint.step} of {run.recipe.training.steps}")
         replace_file(folder / RECIPE, to_toml(run.recipe))
         ready = ready_again(run, notes)
@@ -261,11 +286,18 @@ def fit(
     trainer = make_trainer(ready, lesson, events, world)
     keeper = Keeper(folder, begun, trainer)
     keeper.restore(checkpoint)
+
+    def save_best(best: nn.Module) -> None:
+        begun.require_there(folder)
+        save(best, folder)
+
     events.emit("begin")
     try:
         with Stop() as stop:
-            progress = trainer.run(lesson.evaluate, lambda best: save(best, folder), lambda: keeper.after_step(stop))
+            progress = trainer.run(lesson.evaluate, save_best, lambda: keeper.after_step(stop))
         world.leave()
+        if stop.asked:  # while the last state was being saved
+            raise keeper.stopped(stop.asked)
         return progress
     finally:
         events.emit("end")
