@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.objectives.objective import Objective, to_device
-from heedful.training.optimizers import Optimizer, gradient_length
+from heedful.training.optimizers import Optimizer
 from heedful.training.world import ALONE, World
 
 
@@ -79,7 +79,7 @@ def train_step(
         total += gradients.add(batch, max(1, tokens))
     world.sum_gradients(model)
     world.add_up(total)
-    length = gradient_length(model)
+    length = optimizer.length()
     finite = torch.isfinite(total) & torch.isfinite(length)
     shrink = (length.float() / clip_at).clamp(min=1.0) if clip_at else None
     optimizer.step(factor, skip=1 - finite.float(), shrink=shrink)
