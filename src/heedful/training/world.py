@@ -73,10 +73,13 @@ class World:
         """What the first process makes of it, given to all."""
         return work()
 
+    def each(self, work: Callable[[], T]) -> list[T]:
+        """What each process makes of it, given to all. Where one fails, none goes on."""
+        return [work()]
+
     def by_first(self, work: Callable[[], object]) -> None:
-        """Done once, for all."""
-        if self.is_first:
-            work()
+        """Done once, for all; and done when this returns."""
+        self.each(lambda: work() if self.is_first else None)
 
     def asked(self, asked: int, step: int) -> int:
         """The signal that asks to stop, whichever process it was sent to."""
@@ -148,6 +151,22 @@ class Together(World):
         dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
         found: T = box[0]
         return found
+
+    def each(self, work: Callable[[], T]) -> list[T]:
+        mine: list[T] = []
+        fault: HeedfulError | None = None
+        try:
+            mine.append(work())
+        except HeedfulError as error:
+            fault = error
+        box: list[Any] = [None] * self.size
+        dist.all_gather_object(box, (mine, str(fault)))
+        if fault is not None:
+            raise fault
+        for found, words in box:
+            if not found:
+                raise HeedfulError(words)
+        return [found[0] for found, _ in box]
 
     def asked(self, asked: int, step: int) -> int:
         if step % AGREE_EVERY:
