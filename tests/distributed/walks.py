@@ -5,6 +5,7 @@ python walks.py FOLDER NAME…        as one of several processes, which find ea
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from dataclasses import dataclass, field, replace
@@ -219,5 +220,9 @@ if __name__ == "__main__":
     folder = Path(sys.argv[1])
     with joined("cpu") as world:
         for name in sys.argv[2:]:
+            if name not in WALKS:
+                sys.modules["walks"] = sys.modules["__main__"]
+                importlib.import_module("mishaps").MISHAPS[name](folder / name, world)
+                continue
             before = WALKS[name].resume
             walk(name, folder / name, world, folder.parent / "2" / before if before else None)
