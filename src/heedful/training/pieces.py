@@ -5,7 +5,7 @@
 
 The files are safetensors; where a block begins in the whole stands in the header as JSON, as torch's own distributed
 checkpoints have it (`HuggingFaceStorageReader` opens these, too). Its writer is not used: it makes two more copies of
-all it writes in memory, and no two files of the same state are the same. Here one block at a time goes to the disk.
+all it writes in memory, and the same state need not give the same file twice. Here one block at a time goes to the disk.
 """
 
 from __future__ import annotations
