@@ -33,6 +33,7 @@ from heedful.objectives.translation import Translation
 from heedful.text.frame import Frame
 from heedful.text.special import SEPARATOR
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
+from heedful.training import summing
 from heedful.training.checkpoint import Checkpoint, newest_checkpoint, write_checkpoint
 from heedful.training.events import Events
 from heedful.training.loop import Evaluation, Trainer
@@ -217,6 +218,7 @@ def walk(name: str, folder: Path, world: World = ALONE, resume: Path | None = No
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    summing.BUCKET = 1000  # so that these small models have several
     folder = Path(sys.argv[1])
     with joined("cpu") as world:
         for name in sys.argv[2:]:

@@ -5,7 +5,7 @@
 
 The files are safetensors; where a block begins in the whole stands in the header as JSON, as torch's own distributed
 checkpoints have it (`HuggingFaceStorageReader` opens these, too). Its writer is not used: it makes two more copies of
-all it writes in memory, and the same state need not give the same file twice. Here one block at a time goes to the disk.
+what it writes, in memory, and the same state need not give the same file twice. Here one block goes after the other.
 """
 
 from __future__ import annotations
