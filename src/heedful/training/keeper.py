@@ -22,19 +22,19 @@ class Keeper:
         self.folder, self.begun, self.trainer = folder, begun, trainer
         self.saved = self.took = 0.0
 
-    def save(self) -> Checkpoint:
+    def save(self) -> Path:
         start = time.monotonic()
         tensors, progress = self.trainer.state()
         facts = {"seconds": self.trainer.events.seconds, "progress": progress}
-        checkpoint = Checkpoint(self.begun.name, self.trainer.progress.step, tensors, facts)
-        keep = self.trainer.recipe.keep
-        self.trainer.world.by_first(lambda: write_checkpoint(self.folder / STATE, checkpoint, keep=keep))
+        checkpoint = Checkpoint(self.begun.name, self.trainer.progress.step, {**tensors}, facts)
+        trainer, keep = self.trainer, self.trainer.recipe.keep
+        path = write_checkpoint(self.folder / STATE, checkpoint, keep=keep, world=trainer.world)
         self.saved = time.monotonic()
         self.took = self.saved - start
-        return checkpoint
+        return path
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Take the state over. Its tensors are let go: they are as large as all that training holds."""
+        """Take the state over, and let go of its files."""
         try:
             self.trainer.restore(checkpoint.tensors, checkpoint.facts["progress"])
         except (RuntimeError, KeyError, TypeError) as error:

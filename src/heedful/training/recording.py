@@ -28,6 +28,8 @@ class Recorded(Gradients):
     memory, since only one runs at a time. Weights and gradients must stay where they are from then on.
     """
 
+    one_by_one = False
+
     def __init__(self, model: nn.Module, objective: Objective, device: torch.device, precision: torch.dtype) -> None:
         super().__init__(model, objective, device, precision)
         self.seen: Counter[tuple[Any, ...]] = Counter()

@@ -45,9 +45,10 @@ def saves(folder: Path, monkeypatch: pytest.MonkeyPatch, *, save_takes: float, e
     """The steps after which state is written, by a clock we wind ourselves: a step takes a second."""
     clock, written = [0.0], []
 
-    def write(folder: Path, checkpoint: Any, keep: int) -> None:
+    def write(folder: Path, checkpoint: Any, **_: Any) -> Path:
         clock[0] += save_takes
         written.append(checkpoint.step)
+        return folder
 
     kept = keeper(folder, every)
     monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
