@@ -79,7 +79,7 @@ def walks() -> ModuleType:
 def walked(walks: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every walk by two processes, started once for all."""
     folder = tmp_path_factory.mktemp("walked")
-    _walk(2, folder, list(walks.WALKS))
+    _walk(2, folder, [*walks.WALKS, "disk full for the second", "nothing is put together"])
     return folder
 
 

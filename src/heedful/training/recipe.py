@@ -210,7 +210,9 @@ def known_sections(settings: dict[str, Any]) -> None:
             raise UsageError(f"unknown setting '{name}'; {nearest(name, Recipe.model_fields)}")
         for key in value if isinstance(value, dict) else ():
             if key not in known_keys((name,)):
-                raise UsageError(f"unknown setting '{name}.{key}'; {nearest(key, known_keys((name,)))}")
+                elsewhere = [f"{section}.{key}" for section in SECTIONS if key in known_keys((section,))]
+                hint = nearest(elsewhere[0], elsewhere) if elsewhere else nearest(key, known_keys((name,)))
+                raise UsageError(f"unknown setting '{name}.{key}'; {hint}")
 
 
 def with_overrides(settings: dict[str, Any], changes: list[str]) -> dict[str, Any]:
