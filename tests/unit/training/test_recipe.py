@@ -42,6 +42,7 @@ def test_overrides_are_read_as_toml_or_as_bare_words() -> None:
         ("training.stpes=3", "steps"),
         ("tokenizer.vocab=3", "vocabulary"),
         ("dta.train=x", "data"),
+        ("training.dropout=0.1", "did you mean 'model.dropout'"),
         ("training.steps", "section.key=value"),
     ],
 )
