@@ -66,6 +66,11 @@ class Optimizer:
         """The learning rate of the last step, at the top."""
         return self.recipe.learning_rate * self.factor
 
+    def length(self) -> Tensor:
+        """Of all gradients together."""
+        gradients = [weight.grad for weight in self.named.values() if weight.grad is not None]
+        return whole(nn.utils.get_total_norm([g._values() if g.is_sparse else g for g in gradients]))
+
     def step(self, factor: float, skip: Tensor, shrink: Tensor | None = None) -> None:
         """Update the weights by gradients divided by `shrink`; or, where `skip` is 1, leave everything as it is.
 
@@ -109,8 +114,3 @@ def _block_matrices(model: nn.Module) -> Iterator[str]:
             for name, weight in module.named_parameters(prefix=path):
                 if weight.ndim == 2:
                     yield name
-
-
-def gradient_length(model: nn.Module) -> Tensor:
-    gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
-    return whole(nn.utils.get_total_norm([g._values() if g.is_sparse else g for g in gradients]))

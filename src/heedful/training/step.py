@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.objectives.objective import Objective, to_device
-from heedful.training.optimizers import Optimizer, gradient_length
+from heedful.training.optimizers import Optimizer
 from heedful.training.world import ALONE, World
 
 
@@ -83,7 +83,7 @@ def train_step(
     with world.summing(model, early=gradients.one_by_one):
         total += gradients.add(last, max(1, tokens))
     world.add_up(total)
-    length = gradient_length(model)
+    length = optimizer.length()
     finite = torch.isfinite(total) & torch.isfinite(length)
     shrink = (length.float() / clip_at).clamp(min=1.0) if clip_at else None
     optimizer.step(factor, skip=1 - finite.float(), shrink=shrink)
