@@ -31,6 +31,9 @@ from heedful.training.step import Gradients, StepResult, train_step
 from heedful.training.tally import Tally
 from heedful.training.world import ALONE, World
 
+UNDER_WAY = 2
+"""Steps whose loss a report leaves to the next: a GPU has them to do while the host reads the others and goes on."""
+
 
 class EpochBatches(Dataset[Any]):
     """One epoch as a list: any process can make its i-th batch from i alone."""
@@ -109,7 +112,7 @@ class Trainer:
             self.tally.add(self.step(stream))
             evaluating = progress.step % recipe.evaluate_every == 0 or progress.step == recipe.steps
             if evaluating or progress.step % self._report_every() == 0:
-                self._report()
+                self._report(but=0 if evaluating else UNDER_WAY)
             if evaluating:
                 self._evaluate(evaluate, save_best)
             after_step()
@@ -155,9 +158,9 @@ class Trainer:
     def _report_every(self) -> int:
         return max(1, min(50, self.recipe.evaluate_every // 5))
 
-    def _report(self) -> None:
+    def _report(self, *, but: int) -> None:
         """Reading the loss waits for the device: done seldom."""
-        progress, window = self.progress, self.tally.close()
+        progress, window = self.progress, self.tally.close(but=but if self.device.type == "cuda" else 0)
         progress.history.append({"step": progress.step, "loss": window.loss})
         self.events.emit(
             "step",
