@@ -49,6 +49,7 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 def is_cut(tensor: Sliced) -> bool:
+    """Whether other processes keep other parts of it."""
     return isinstance(tensor, DTensor)
 
 
