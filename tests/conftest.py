@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import shapechecks
 import torch
+
+shapechecks.install()
 
 # Tests run side by side, and matrices this small are multiplied sooner than a second thread wakes up.
 torch.set_num_threads(1)
