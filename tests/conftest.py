@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import shapechecks
 import torch
+
+import shapechecks
 
 shapechecks.install()
 

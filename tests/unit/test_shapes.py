@@ -9,12 +9,12 @@ from typing import Any
 
 import jaxtyping
 import pytest
-import shapechecks
 import torch
 from beartype.roar import BeartypeCallHintViolation
 from torch import Tensor
 
 import heedful
+import shapechecks
 from heedful.layers.masks import Mask
 from heedful.shapes import Float, Int
 
