@@ -77,6 +77,10 @@ class Running:
         """Send it to every process of the run, as a terminal does."""
         os.killpg(self.pid, number)
 
+    def has_ended(self) -> bool:
+        """It is not gone before somebody has waited for it."""
+        return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
     def wait(self) -> Done:
         return Done(self.home.ask(wait=self.pid)["code"], self.said())
 

@@ -64,10 +64,10 @@ def child(request: dict[str, Any]) -> None:
         resource.setrlimit(getattr(resource, name), (limit, limit))
     if request["kill_at"]:
         die_at(request["kill_at"])
-    exec(request["before"], {})
     sys.argv = ["heedful", *request["arguments"]]
     code: Any = 1
     try:
+        exec(request["before"], {})
         main()
         code = 0
     except SystemExit as end:
