@@ -130,6 +130,12 @@ class Nursery:
     def run(self, *arguments: str | Path, folder: Path, **harm: Any) -> Done:
         return self.start(*arguments, folder=folder, **harm).wait()
 
+    def run_script(self, code: str, *arguments: str | Path, folder: Path, **more: Any) -> Done:
+        """Some Python in the command's place: quick to start, and without the test suite's shape checks."""
+        named = [str(argument) for argument in arguments]
+        instead = f"import sys\nsys.argv[1:] = {named!r}\n{code}\nraise SystemExit"
+        return self.run(folder=folder, before=instead, **more)
+
 
 @pytest.fixture(scope="session")
 def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:

@@ -67,7 +67,7 @@ def child(request: dict[str, Any]) -> None:
     sys.argv = ["heedful", *request["arguments"]]
     code: Any = 1
     try:
-        exec(request["before"], {})
+        exec(request["before"], {"__name__": "__main__"})
         main()
         code = 0
     except SystemExit as end:
