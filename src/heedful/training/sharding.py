@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from heedful.layers.block import Block
 from heedful.models.build import build
 from heedful.models.recurrent import Recurrence
-from heedful.training.world import World
+from heedful.training.world import World, is_cut
 
 ENTRANCES = ("forced_states", "states")
 """Where an objective enters a model. Only the first that a model has: a step must gather its weights once."""
@@ -23,6 +20,9 @@ ENTRANCES = ("forced_states", "states")
 
 def shard(model: nn.Module, world: World) -> None:
     """Cut every weight into as many parts as there are processes."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+
     device = next(model.parameters()).device
     mesh = init_device_mesh(device.type, (world.size,))
     for part in [*(part for part in model.modules() if isinstance(part, Block | Recurrence)), model]:
@@ -38,7 +38,7 @@ def shard(model: nn.Module, world: World) -> None:
 
 def whole(tensor: Tensor) -> Tensor:
     """A tensor put together from its shards, by all processes at once; one that has none, as it is."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return tensor.full_tensor() if is_cut(tensor) else tensor
 
 
 def gather(tensors: dict[str, Tensor], world: World) -> dict[str, Tensor]:
@@ -46,7 +46,7 @@ def gather(tensors: dict[str, Tensor], world: World) -> dict[str, Tensor]:
     found = {}
     for name, tensor in tensors.items():
         full = whole(tensor)
-        if not isinstance(tensor, DTensor):
+        if not is_cut(tensor):
             found[name] = full
         elif world.is_first:
             found[name] = full.cpu()
@@ -56,8 +56,10 @@ def gather(tensors: dict[str, Tensor], world: World) -> dict[str, Tensor]:
 def placed(tensor: Tensor, like: Tensor) -> Tensor:
     """A whole tensor where and as `like` is: on its device, and cut if that is."""
     there = tensor.to(like.device)
-    if not isinstance(like, DTensor) or tensor.shape != like.shape:
+    if not is_cut(like) or tensor.shape != like.shape:
         return there
+    from torch.distributed.tensor import distribute_tensor
+
     cut = distribute_tensor(there, like.device_mesh, like.placements, src_data_rank=None)
     return cut.clone()  # a part of the whole would keep all of it in memory
 
@@ -65,7 +67,7 @@ def placed(tensor: Tensor, like: Tensor) -> Tensor:
 def whole_model(model: nn.Module, world: World) -> nn.Module:
     """The model itself; or, if it is cut, in the first process a copy in one piece: for evaluation and saving."""
     weights = model.state_dict()
-    if not any(isinstance(weight, DTensor) for weight in weights.values()):
+    if not any(is_cut(weight) for weight in weights.values()):
         return model
     found = gather(weights, world)
     if not world.is_first:

@@ -15,18 +15,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
-from torch.distributed.tensor import DTensor
 
 from heedful.errors import HeedfulError, UsageError
 from heedful.training.machine import pick_device
 from heedful.training.place import Place, find_place
 from heedful.training.pulse import Pulse
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 JOIN_SECONDS = 300.0
 """For all processes to come together: machines of a cluster do not start at once."""
@@ -133,7 +135,7 @@ class Together(World):
     def sum_gradients(self, model: nn.Module) -> None:
         """In buckets. The gradients of sharded weights are summed already, on the way back."""
         found = [weight.grad for weight in model.parameters() if weight.grad is not None]
-        for bucket in buckets([gradient for gradient in found if not isinstance(gradient, DTensor)]):
+        for bucket in buckets([gradient for gradient in found if not is_cut(gradient)]):
             flat = torch.cat([gradient.flatten() for gradient in bucket])
             dist.all_reduce(flat)
             parts = torch.split(flat, [gradient.numel() for gradient in bucket])
@@ -179,6 +181,12 @@ class Together(World):
         if together:
             dist.all_reduce(torch.zeros(1))
         dist.destroy_process_group()
+
+
+def is_cut(tensor: Tensor) -> TypeGuard[DTensor]:
+    """Whether each process holds but a part of it. Told by what it can do: a process alone need not import what cuts
+    weights into shards, which takes half a second."""
+    return hasattr(tensor, "full_tensor")
 
 
 def buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
