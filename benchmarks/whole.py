@@ -87,7 +87,7 @@ class BareSteps:
         self.trainer, self.device = make_trainer(ready, ready.lesson(), Events()), device
         batches = list(islice(self.trainer.stream(), DIFFERENT * ready.recipe.training.accumulate))
         self.stream = cycle(batches)
-        if device == "cuda":  # each shape is recorded when it comes for the second time
+        if device == "cuda":  # each shape is recorded
             self._take(2 * DIFFERENT)
 
     def seconds(self) -> float:

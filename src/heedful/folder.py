@@ -10,22 +10,33 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from heedful.errors import CheckpointError, HeedfulError, UsageError
 from heedful.interop.huggingface import import_model
 from heedful.models.build import build
+from heedful.models.config import ModelConfig
 from heedful.models.presets import make_config
 
 CONFIG, WEIGHTS, MANIFEST = "config.json", "model.safetensors", "manifest.json"
 FORMAT = "heedful-1"
+
+
+class Sum(NamedTuple):
+    """What a manifest says of a file."""
+
+    size: int
+    sha256: str
 
 
 def save(model: Any, folder: str | os.PathLike[str]) -> Path:
@@ -69,8 +80,7 @@ def load_model(folder: str | os.PathLike[str], *, device: str | torch.device = "
     read_manifest(path, (CONFIG, WEIGHTS))
     try:
         config = make_config({key: value for key, value in described.items() if key != "format"})
-        with torch.device("meta"), Undrawn():
-            model = build(config)
+        model = undrawn(config)
         model.load_state_dict(load_file(path / WEIGHTS), assign=True)
     except (SafetensorError, RuntimeError, HeedfulError) as error:
         raise CheckpointError(f"{path}: weights and configuration do not fit: {error}".replace("\n", " ")) from None
@@ -80,6 +90,13 @@ def load_model(folder: str | os.PathLike[str], *, device: str | torch.device = "
 def is_ours(folder: Path) -> bool:
     """Whether a model folder is in our own format, rather than in one of Hugging Face's layouts."""
     return _read_config(folder).get("format") == FORMAT
+
+
+def undrawn(config: ModelConfig) -> nn.Module:
+    """The model without memory for its weights: they are about to be read."""
+    with torch.device("meta"), Undrawn():
+        model: nn.Module = build(config)
+    return model
 
 
 class Undrawn(TorchFunctionMode):
@@ -109,10 +126,12 @@ def _read_config(path: Path) -> dict[str, Any]:
     return described
 
 
-def write_manifest(folder: Path, names: Iterable[str]) -> None:
-    """Note the size and SHA-256 of these files, and see them and the note to the disk."""
-    sums = {name: {"size": (folder / name).stat().st_size, "sha256": _sha256(folder / name)} for name in names}
-    (folder / MANIFEST).write_text(json.dumps(sums, indent=2) + "\n", encoding="utf-8")
+def write_manifest(folder: Path, names: Iterable[str], known: Mapping[str, Sum] = MappingProxyType({})) -> None:
+    """Note the size and SHA-256 of these files, and see them and the note to the disk; and of others of which that is
+    known and done."""
+    sums = {name: _sum(folder / name) for name in names}
+    said = {name: found._asdict() for name, found in {**known, **sums}.items()}
+    (folder / MANIFEST).write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
     for name in (*sums, MANIFEST):
         sync(folder / name)
 
@@ -121,16 +140,16 @@ def read_manifest(folder: Path, names: Iterable[str]) -> None:
     """Refuse the folder unless each of these files is there and as the manifest says."""
     try:
         sums = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        expected = {name: (sums[name]["size"], sums[name]["sha256"]) for name in names}
+        expected = [(folder / name, Sum(sums[name]["size"], sums[name]["sha256"])) for name in names]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise CheckpointError(f"{folder / MANIFEST} is missing or damaged; the model cannot be trusted") from None
-    for name, (size, digest) in expected.items():
-        file = folder / name
+    for file, said in expected:
         if not file.is_file():
             raise CheckpointError(f"{file} is missing")
-        if file.stat().st_size != size:
-            raise CheckpointError(f"{file} has {file.stat().st_size} bytes, its manifest says {size}")
-        if _sha256(file) != digest:
+        if file.stat().st_size != said.size:
+            raise CheckpointError(f"{file} has {file.stat().st_size} bytes, its manifest says {said.size}")
+    for (file, said), found in zip(expected, _sums([file for file, _ in expected]), strict=True):
+        if found != said:
             raise CheckpointError(f"{file} is damaged: its SHA-256 differs from the manifest's")
 
 
@@ -154,6 +173,14 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def _sha256(file: Path) -> str:
+def _sum(file: Path) -> Sum:
     with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+        return Sum(file.stat().st_size, hashlib.file_digest(stream, "sha256").hexdigest())
+
+
+def _sums(files: list[Path]) -> list[Sum]:
+    """Side by side, if they are many: parts of a large checkpoint."""
+    if len(files) <= 2:
+        return [_sum(file) for file in files]
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(_sum, files))

@@ -92,7 +92,7 @@ def walks() -> ModuleType:
 def walked(walks: Any, ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every walk by two processes, started once for all."""
     folder = tmp_path_factory.mktemp("walked")
-    _walk(ranks, 2, folder, list(walks.WALKS))
+    _walk(ranks, 2, folder, [*walks.WALKS, "disk full for the second", "nothing is put together"])
     return folder
 
 
@@ -106,6 +106,7 @@ def walked_by_three(walks: Any, ranks: Ranks, walked: Path) -> Path:
 def _walk(ranks: Ranks, size: int, folder: Path, names: list[str]) -> None:
     instead = f"""
 import runpy, sys
+sys.path.insert(0, {str(WALKS.parent)!r})
 sys.argv = {[str(WALKS), str(folder / str(size)), *names]!r}
 runpy.run_path(sys.argv[0], run_name="__main__")
 raise SystemExit

@@ -106,6 +106,38 @@ def test_what_two_have_begun_in_shards_one_goes_on_with(torchrun: Any, alone: An
     assert losses(run) == pytest.approx(losses(straight), abs=1e-4)
 
 
+DYING = """
+import os, signal, sys
+from pathlib import Path
+import heedful.training.checkpoint as module
+from heedful.cli.app import main
+sound = module.write_pieces
+def write_pieces(file, pieces):
+    found = sound(file, pieces)
+    if "step-00000015" in str(file) and os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        file.write_bytes(file.read_bytes()[:-100])
+        os.kill(os.getpid(), signal.SIGKILL)
+    return found
+module.write_pieces = write_pieces
+main()
+"""
+
+
+@pytest.mark.slow
+def test_a_rank_killed_while_it_writes_its_part_costs_no_more_than_that_checkpoint(
+    interpreter: Any, alone: Any, dates: Path, home: Path
+) -> None:
+    script = home / "dying.py"
+    script.write_text(DYING)
+    words = command(dates, "--resume", "dying", **{"training.shard": "true"})
+    start = [*TORCHRUN, "--max-restarts", "1", script, *words]
+    said = end(interpreter(*start, folder=home, HEEDFUL_CACHE=str(home / "cache")))
+    assert "going on after step 10 of 40" in said
+    assert losses(home / "dying") == pytest.approx(losses(alone("one")), abs=1e-4)
+    assert not list((home / "dying").rglob("*.tmp"))
+    assert len(list((home / "dying" / "training" / f"step-{STEPS:08d}").glob("state-*-of-00002.safetensors"))) == 2
+
+
 @pytest.mark.slow
 def test_a_finished_run_is_given_back_to_all(torchrun: Any, two: Path) -> None:
     said = end(torchrun("train", "--resume", "two", "--device", "cpu"))

@@ -30,13 +30,15 @@ RESUMED = ("resumed", "resumed, sharded", "resumed from shards")
 
 
 @pytest.fixture(scope="module")
-def alone(walks: Any) -> Any:
+def alone(walks: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The same walk by one process."""
     known: dict[str, Any] = {}
+    folder = tmp_path_factory.mktemp("alone")
 
     def of(name: str) -> Any:
         if name not in known:
-            known[name] = walks.walk(name)
+            walks.walk(name, folder / name)
+            known[name] = walks.Walked.read(folder / name)
         return known[name]
 
     return of
@@ -108,5 +110,5 @@ def test_what_two_have_begun_three_go_on_with(walks: Any, walked_by_three: Path,
 
 @pytest.mark.parametrize("begun", ["in double precision", "in double precision, sharded"])
 def test_what_two_have_begun_one_goes_on_with(walks: Any, walked: Path, alone: Any, begun: str, tmp_path: Path) -> None:
-    walks.walk("resumed", resume=walks.Walked.read(walked / "2" / begun)).write(tmp_path / "one")
+    walks.walk("resumed", tmp_path / "one", resume=walked / "2" / begun)
     assert_same(walks, tmp_path / "one", alone("in double precision"))

@@ -5,6 +5,7 @@ python walks.py FOLDER NAME…        as one of several processes, which find ea
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from heedful.data.classes import ClassBatches
 from heedful.data.following import masked_batches
 from heedful.data.parts import Split
 from heedful.data.store import Sequences
+from heedful.folder import undrawn
 from heedful.objectives.classification import Classification
 from heedful.objectives.language import Language
 from heedful.objectives.masked import Masked
@@ -31,9 +33,12 @@ from heedful.objectives.translation import Translation
 from heedful.text.frame import Frame
 from heedful.text.special import SEPARATOR
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
+from heedful.training import summing
+from heedful.training.checkpoint import Checkpoint, newest_checkpoint, write_checkpoint
 from heedful.training.events import Events
 from heedful.training.loop import Evaluation, Trainer
 from heedful.training.recipe import TrainingRecipe
+from heedful.training.sharding import own_block
 from heedful.training.world import ALONE, World, joined
 
 STEPS, HALF, FEW = 20, 10, 6
@@ -111,6 +116,8 @@ def make(walk: Walk, world: World) -> Trainer:
         model = heedful.build(settings.pop("design"), **SMALL, **settings)
     else:
         model = heedful.build(heedful.RecurrentConfig(**SMALL, **settings))
+    if walk.resume:
+        model = undrawn(model.config) if walk.training.get("shard") and world.size > 1 else model
     chosen = {
         "steps": walk.steps,
         "batch_tokens": 96,
@@ -158,31 +165,35 @@ class Walked:
     saved: dict[str, Tensor]
     losses: list[float]
 
-    def write(self, folder: Path) -> None:
-        folder.mkdir(parents=True)
-        for name in ("middle", "end"):
-            tensors, facts = getattr(self, name)
-            save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, folder / f"{name}.safetensors")
-            (folder / f"{name}.json").write_text(json.dumps(facts))
-        save_file({key: tensor.contiguous() for key, tensor in self.saved.items()}, folder / "saved.safetensors")
-        (folder / "losses.json").write_text(json.dumps(self.losses))
-
     @classmethod
     def read(cls, folder: Path) -> Walked:
         middle, end = (
-            (load_file(folder / f"{name}.safetensors"), json.loads((folder / f"{name}.json").read_text()))
-            for name in ("middle", "end")
+            ({name: tensor[own_block(tensor)] for name, tensor in tensors.items()}, facts)
+            for tensors, facts in (opened(folder / place) for place in ("middle", "end"))
         )
         losses = json.loads((folder / "losses.json").read_text())
         return cls(middle, end, load_file(folder / "saved.safetensors"), losses)
 
 
-def walk(name: str, world: World = ALONE, resume: Walked | None = None) -> Walked:
+def keep(trainer: Trainer, folder: Path) -> Path:
+    """Write the state, by all processes together."""
+    tensors, facts = trainer.state()
+    kept = Checkpoint("walk", trainer.progress.step, {**tensors}, {"progress": facts})
+    return write_checkpoint(folder, kept, keep=9, world=trainer.world)
+
+
+def opened(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    found = newest_checkpoint(folder, "walk", print)
+    return found.tensors, found.facts["progress"]
+
+
+def walk(name: str, folder: Path, world: World = ALONE, resume: Path | None = None) -> None:
+    """Written into a folder; on from the middle of the one in another."""
     trainer = make(WALKS[name], world)
     if resume is not None:
-        trainer.restore(*resume.middle)
+        trainer.restore(*opened(resume / "middle"))
+        keep(trainer, folder / "middle")
     saved: dict[str, Tensor] = {}
-    middle: list[tuple[dict[str, Tensor], dict[str, Any]]] = [] if resume is None else [resume.middle]
     losses: list[float] = []
     step = trainer.step
 
@@ -193,24 +204,30 @@ def walk(name: str, world: World = ALONE, resume: Walked | None = None) -> Walke
 
     def after_step() -> None:
         if trainer.progress.step == trainer.recipe.steps // 2:
-            tensors, facts = trainer.state()
-            middle.append(
-                ({key: tensor.detach().clone() for key, tensor in tensors.items()}, json.loads(json.dumps(facts)))
-            )
+            keep(trainer, folder / "middle")
 
-    def keep(model: torch.nn.Module) -> None:
+    def save_best(model: torch.nn.Module) -> None:
         saved.update({key: tensor.detach().clone() for key, tensor in model.state_dict().items()})
 
+    def write() -> None:
+        save_file({key: tensor.contiguous() for key, tensor in saved.items()}, folder / "saved.safetensors")
+        (folder / "losses.json").write_text(json.dumps(losses))
+
     trainer.step = watched  # type: ignore[method-assign]
-    trainer.run(lambda model: Evaluation(float(trainer.progress.step), {}), keep, after_step)
-    return Walked(middle[0], trainer.state(), saved, losses)
+    trainer.run(lambda model: Evaluation(float(trainer.progress.step), {}), save_best, after_step)
+    keep(trainer, folder / "end")
+    world.by_first(write)
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    summing.BUCKET = 1000  # so that these small models have several
     folder = Path(sys.argv[1])
     with joined("cpu") as world:
         for name in sys.argv[2:]:
+            if name not in WALKS:
+                sys.modules["walks"] = sys.modules["__main__"]
+                importlib.import_module("mishaps").MISHAPS[name](folder / name, world)
+                continue
             before = WALKS[name].resume
-            walked = walk(name, world, Walked.read(folder.parent / "2" / before) if before else None)
-            world.by_first(lambda walked=walked, name=name: walked.write(folder / name))  # type: ignore[misc]
+            walk(name, folder / name, world, folder.parent / "2" / before if before else None)

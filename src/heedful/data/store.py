@@ -129,4 +129,4 @@ def _is_running(process: str) -> bool:
 def _map(file: Path, kind: str) -> Ids:
     if file.stat().st_size == 0:
         raise DataError(f"{file} holds no tokens: everything was filtered out")
-    return np.memmap(file, dtype=kind, mode="r")
+    return np.asarray(np.memmap(file, dtype=kind, mode="r"))  # parts of a memmap are memmaps, which take twice as long

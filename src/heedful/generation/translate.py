@@ -17,6 +17,9 @@ from heedful.shapes import Int
 from heedful.text.special import END, PAD
 from heedful.text.tokenizer import Tokenizer
 
+AT_ONCE = {"cuda": 1 << 15}
+"""Tokens of sources in a batch, with their beams and padding; 8,192 on other devices."""
+
 
 def translate_ids(
     model: Any,
@@ -31,7 +34,7 @@ def translate_ids(
     rules: Rules = FREE,
     exact: bool = False,
     hurry: bool = False,
-    tokens: int = 8192,
+    tokens: int | None = None,
     progress: Callable[[int], object] = lambda _: None,
 ) -> list[list[Hypothesis]]:
     """The `n_best` targets found for each source, in the given order: by beam search, or drawn by chance (`draw`).
@@ -43,9 +46,10 @@ def translate_ids(
     """
     model = model if exact else flattened(model)
     results: dict[int, list[Hypothesis]] = {}
-    rows_each = beam if draw is None else n_best
-    for chosen in batches([len(source) for source in sources], 0 if exact else tokens // rows_each):
-        source, lengths = padded([[*sources[i], END] for i in chosen], model.table.weight.device)
+    rows_each, device = beam if draw is None else n_best, model.table.weight.device
+    tokens = 0 if exact else (tokens or AT_ONCE.get(device.type, 8192)) // rows_each
+    for chosen in batches([len(source) for source in sources], tokens):
+        source, lengths = padded([[*sources[i], END] for i in chosen], device)
         limits = within_positions(model, _limits(at_most, chosen, lengths))
         prefix = None if prefixes is None else [prefixes[i] for i in chosen]
         with torch.inference_mode():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
@@ -19,40 +18,11 @@ ActivationName = Literal["relu", "gelu", "gelu_tanh", "silu"]
 def gelu(x: Tensor) -> Tensor:
     """x Φ(x), Φ the normal distribution        Hendrycks & Gimpel 2016"""
     if x.is_cuda and x.dtype in (torch.bfloat16, torch.float16) and torch.compiler.is_compiling():
-        found: Tensor = Gelu.apply(x)  # type: ignore[no-untyped-call]
+        from heedful.layers.gelu import kept_gelu  # there is none without a GPU
+
+        found: Tensor = kept_gelu(x)
         return found
     return F.gelu(x)
-
-
-class Gelu(torch.autograd.Function):
-    """The same for a compiler to make one kernel of, each way: with erf it would compute for longer than it reads."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        below, _ = normal(x.float())
-        found: Tensor = (x * below).to(x.dtype)
-        return found
-
-    @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        below, density = normal(x.float())
-        found: Tensor = (slope * (below + x * density)).to(x.dtype)
-        return found
-
-
-def normal(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Φ(x) and its density φ(x), both to 10⁻⁷: beyond |x| is φ(x) times a polynomial of 1 / (1 + p |x|)
-
-    Abramowitz & Stegun 1964, 26.2.17. In the functions for which a GPU has an instruction: 2ˣ and 1 / √x.
-    """
-    density = torch.exp2(x * x * (-0.5 / math.log(2))) * (1 / math.sqrt(2 * math.pi))
-    t = torch.rsqrt(1 + 0.2316419 * x.abs())
-    t = t * t
-    series = 0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429)))
-    beyond = density * t * series
-    return torch.where(x > 0, 1 - beyond, beyond), density
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {

@@ -136,6 +136,10 @@ def _sizes(query: Tensor, key: Tensor, table: Tensor | None) -> dict[str, int]:
     }
 
 
+LENGTHS = ("queries", "keys", "t_row", "t_head", "t_query")
+"""What changes from batch to batch: a kernel is not compiled anew for those that 16 divides."""
+
+
 # Kernels are without annotations: their compiler would read them as code.
 @triton.jit
 def _weights(
@@ -172,7 +176,7 @@ def _put(x, tile, tokens, apart, size: tl.constexpr, width: tl.constexpr):
     tl.store(x + t * apart + d, tile.to(x.dtype.element_ty), mask=t < tokens)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=LENGTHS)
 def _forward(
     query, key, value, table, out,
     q_row, q_token, q_head, k_row, k_token, k_head, v_row, v_token, v_head, t_row, t_head, t_query, t_key,
@@ -189,7 +193,7 @@ def _forward(
     _put(out + row * o_row + head * o_head, found, queries, o_token, size, width)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=LENGTHS)
 def _backward(
     query, key, value, table, slope, to_query, to_key, to_value,
     q_row, q_token, q_head, k_row, k_token, k_head, v_row, v_token, v_head, t_row, t_head, t_query, t_key,

@@ -98,14 +98,22 @@ def slices(
         if learn:
             slope = slope.to(states.dtype)
             torch.mm(slope, weight, out=to_states[first : first + rows])
-            if to_weight.dtype == part.dtype:
-                to_weight.addmm_(slope.T, part)
-            else:
-                to_weight += slope.T @ part
+            add_product(to_weight, slope.T, part)
             if bias is not None:
                 to_bias += slope.sum(0, dtype=to_bias.dtype)
+        del slope  # or there would be two at a time, of the widest numbers there are
     to_weight, to_bias = (kept[:words] if kept.ndim else kept for kept in (to_weight, to_bias))
     return loss, to_states, to_weight, to_bias
+
+
+def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """total += left right, in the total's precision where matrix units can do that."""
+    if total.dtype == left.dtype:
+        total.addmm_(left, right)
+    elif total.is_cuda:
+        torch.addmm(total, left, right, out_dtype=total.dtype, out=total)
+    else:
+        total += left @ right
 
 
 @slices.register_fake
@@ -152,10 +160,10 @@ def surprise_and_slope(
 
 
 def at_once(device: torch.device) -> int:
-    """How many logits are held at one time: on a GPU a thirty-second of what it has room for."""
+    """How many logits are held at one time: on a GPU an eightieth of what it has room for."""
     if device.type in AT_ONCE:
         return AT_ONCE[device.type]
-    return torch.cuda.get_device_properties(device).total_memory // 64 if device.type == "cuda" else 1 << 24
+    return torch.cuda.get_device_properties(device).total_memory // 160 if device.type == "cuda" else 1 << 24
 
 
 def has_kernel(x: Tensor, words: int) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
+from heedful.training.pieces import Sliced
 from heedful.training.sharding import placed
 
 
@@ -32,8 +33,8 @@ class Average:
         """All that resuming needs."""
         return {"updates": torch.tensor(self.updates)} | {str(i): weight for i, weight in enumerate(self.weights)}
 
-    def restore(self, state: dict[str, Tensor]) -> None:
-        self.updates = int(state["updates"])
+    def restore(self, state: Mapping[str, Sliced]) -> None:
+        self.updates = int(state["updates"][()])
         for i, weight in enumerate(self.weights):
             weight.copy_(placed(state[str(i)], weight))
 
@@ -77,8 +78,8 @@ class LastAverage(Average):
         every = {f"{k}.{i}": weight for k, kept in enumerate(self.kept) for i, weight in enumerate(kept)}
         return {"updates": torch.tensor(self.updates)} | every
 
-    def restore(self, state: dict[str, Tensor]) -> None:
-        self.updates = int(state["updates"])
+    def restore(self, state: Mapping[str, Sliced]) -> None:
+        self.updates = int(state["updates"][()])
         rounds = min(self.updates, self.last)
         self.kept = [[placed(state[f"{k}.{i}"], mine) for i, mine in enumerate(self.weights)] for k in range(rounds)]
         if self.kept:

@@ -1,8 +1,14 @@
-"""When a run's state is written: every so often, at the end, and when somebody asks it to stop."""
+"""When a run's state is written: every so often, at the end, and when somebody asks it to stop.
+
+From a GPU it is copied, and written while training goes on; on a CPU it is written at once, since a copy would take
+memory that may not be there. Several processes write at once, too: what they do together must not mix.
+"""
 
 from __future__ import annotations
 
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from heedful.errors import CheckpointError, StoppedError
@@ -21,20 +27,37 @@ class Keeper:
     def __init__(self, folder: Path, begun: Begun, trainer: Trainer) -> None:
         self.folder, self.begun, self.trainer = folder, begun, trainer
         self.saved = self.took = 0.0
+        self.beside = trainer.device.type != "cpu" and trainer.world.size == 1
+        self.writer = ThreadPoolExecutor(max_workers=1)
+        self.under_way: Future[Path] | None = None
 
-    def save(self) -> Checkpoint:
+    def save(self) -> Path:
+        """Write the state as it is now. What became of the last time is known first."""
         start = time.monotonic()
-        tensors, progress = self.trainer.state()
-        facts = {"seconds": self.trainer.events.seconds, "progress": progress}
-        checkpoint = Checkpoint(self.begun.name, self.trainer.progress.step, tensors, facts)
-        keep = self.trainer.recipe.keep
-        self.trainer.world.by_first(lambda: write_checkpoint(self.folder / STATE, checkpoint, keep=keep))
+        self.wait()
+        trainer = self.trainer
+        tensors, progress = trainer.state()
+        facts = {"seconds": trainer.events.seconds, "progress": progress}
+        kept = {name: tensor.cpu() if self.beside else tensor for name, tensor in tensors.items()}
+        checkpoint = Checkpoint(self.begun.name, trainer.progress.step, {**kept}, facts)
+        keep, state = trainer.recipe.keep, self.folder / STATE
+        write = partial(write_checkpoint, state, checkpoint, keep=keep, world=trainer.world)
+        if self.beside:
+            self.under_way = self.writer.submit(write)
+        else:
+            write()
         self.saved = time.monotonic()
         self.took = self.saved - start
-        return checkpoint
+        return state / checkpoint.folder
+
+    def wait(self) -> None:
+        """Until what is being written is written."""
+        if self.under_way is not None:
+            self.under_way.result()
+            self.under_way = None
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Take the state over. Its tensors are let go: they are as large as all that training holds."""
+        """Take the state over, and let go of its files."""
         try:
             self.trainer.restore(checkpoint.tensors, checkpoint.facts["progress"])
         except (RuntimeError, KeyError, TypeError) as error:
@@ -47,6 +70,8 @@ class Keeper:
         asked = self.trainer.world.asked(stop.asked, step)
         if asked or self.trainer.finished or self._is_due():
             self.save()
+        if asked or self.trainer.finished:
+            self.wait()
         if asked:
             said = f"stopped after step {step} and saved; go on with: heedful train --resume {self.folder}"
             raise StoppedError(said, asked)

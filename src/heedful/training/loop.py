@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -21,14 +21,18 @@ from heedful.training.averaging import ExponentialAverage, LastAverage
 from heedful.training.events import Events
 from heedful.training.machine import forget_kernels, keep_freed_memory, memory_in_use
 from heedful.training.optimizers import Optimizer
+from heedful.training.pieces import Sliced
 from heedful.training.progress import Progress, is_finished
 from heedful.training.recipe import TrainingRecipe
 from heedful.training.recording import Recorded
 from heedful.training.schedules import factor
-from heedful.training.sharding import gather, placed, shard, whole_model
+from heedful.training.sharding import placed, shard, whole_model
 from heedful.training.step import Gradients, StepResult, train_step
 from heedful.training.tally import Tally
 from heedful.training.world import ALONE, World
+
+UNDER_WAY = 2
+"""Steps whose loss a report leaves to the next: a GPU has them to do while the host reads the others and goes on."""
 
 
 class EpochBatches(Dataset[Any]):
@@ -75,9 +79,9 @@ class Trainer:
             keep_freed_memory()
             if not batches.one_shape and recipe.precision == "float32":
                 forget_kernels()
-        self.model, self.batches, self.recipe, self.world = model.to(device), batches, recipe, world
         if recipe.shard and world.size > 1:
-            shard(model, world)
+            shard(model, world, device)
+        self.model, self.batches, self.recipe, self.world = model.to(device), batches, recipe, world
         # A recipe made on a GPU must train elsewhere, too: what is recorded there is simply done here. So are the steps
         # of recurrent models, whose library cannot be recorded.
         recordable = device.type == "cuda" and isinstance(model, Transformer)
@@ -108,7 +112,7 @@ class Trainer:
             self.tally.add(self.step(stream))
             evaluating = progress.step % recipe.evaluate_every == 0 or progress.step == recipe.steps
             if evaluating or progress.step % self._report_every() == 0:
-                self._report()
+                self._report(but=0 if evaluating else UNDER_WAY)
             if evaluating:
                 self._evaluate(evaluate, save_best)
             after_step()
@@ -154,9 +158,9 @@ class Trainer:
     def _report_every(self) -> int:
         return max(1, min(50, self.recipe.evaluate_every // 5))
 
-    def _report(self) -> None:
+    def _report(self, *, but: int) -> None:
         """Reading the loss waits for the device: done seldom."""
-        progress, window = self.progress, self.tally.close()
+        progress, window = self.progress, self.tally.close(but=but if self.device.type == "cuda" else 0)
         progress.history.append({"step": progress.step, "loss": window.loss})
         self.events.emit(
             "step",
@@ -201,17 +205,17 @@ class Trainer:
         return nullcontext() if self.average is None else self.average.in_place_of(self.model)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """All that going on needs: tensors by name, whole ones in the first process, and plain facts."""
+        """All that going on needs: tensors by name, of which some may be cut, and plain facts."""
         self.tally.settle()
         parts = {"model": self.model.state_dict(), "optimizer": self.optimizer.state()}
         if self.average is not None:
             parts["average"] = self.average.state()
         tensors = {f"{part}.{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
-        return gather(tensors, self.world), asdict(self.progress)
+        return tensors, asdict(self.progress)
 
-    def restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-        """Go back to where `state` was taken."""
-        parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}, "average": {}}
+    def restore(self, tensors: Mapping[str, Sliced], facts: dict[str, Any]) -> None:
+        """Go back to where `state` was taken, by however many processes."""
+        parts: dict[str, dict[str, Sliced]] = {"model": {}, "optimizer": {}, "average": {}}
         for full, tensor in tensors.items():
             part, _, name = full.partition(".")
             parts[part][name] = tensor

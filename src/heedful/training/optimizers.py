@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from heedful.layers.block import Stack
 from heedful.training.layers import learning_rates
 from heedful.training.muon import Muon
+from heedful.training.pieces import Sliced
 from heedful.training.recipe import TrainingRecipe
 from heedful.training.rows import RowAdaGrad
 from heedful.training.sharding import placed, whole
@@ -65,6 +66,11 @@ class Optimizer:
         """The learning rate of the last step, at the top."""
         return self.recipe.learning_rate * self.factor
 
+    def length(self) -> Tensor:
+        """Of all gradients together."""
+        gradients = [weight.grad for weight in self.named.values() if weight.grad is not None]
+        return whole(nn.utils.get_total_norm([g._values() if g.is_sparse else g for g in gradients]))
+
     def step(self, factor: float, skip: Tensor, shrink: Tensor | None = None) -> None:
         """Update the weights by gradients divided by `shrink`; or, where `skip` is 1, leave everything as it is.
 
@@ -94,12 +100,12 @@ class Optimizer:
             for slot, tensor in state.get(weight, {}).items()
         }
 
-    def restore(self, state: dict[str, Tensor]) -> None:
+    def restore(self, state: Mapping[str, Sliced]) -> None:
         owners = {weight: part for part in self.parts for group in part.param_groups for weight in group["params"]}
         for full, tensor in state.items():
             name, _, slot = full.rpartition(".")
             weight = self.named[name]
-            owners[weight].state[weight][slot] = placed(tensor, weight).clone()
+            owners[weight].state[weight][slot] = placed(tensor, weight)
 
 
 def _block_matrices(model: nn.Module) -> Iterator[str]:
@@ -108,8 +114,3 @@ def _block_matrices(model: nn.Module) -> Iterator[str]:
             for name, weight in module.named_parameters(prefix=path):
                 if weight.ndim == 2:
                     yield name
-
-
-def gradient_length(model: nn.Module) -> Tensor:
-    gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
-    return whole(nn.utils.get_total_norm([g._values() if g.is_sparse else g for g in gradients]))

@@ -22,7 +22,7 @@ from heedful.training.recipe import TrainingRecipe
 from heedful.training.tasks.task import Lesson
 
 PASSES = 3
-LONGEST_WRITING = 5.0
+LONGEST_EVALUATION = 5.0
 """Seconds that may be spent on finding out how long an evaluation takes."""
 
 
@@ -102,28 +102,18 @@ def evaluate_briefly(model: Any, lesson: Lesson, device: torch.device) -> None:
 
 @torch.inference_mode()
 def time_evaluation(model: Any, lesson: Lesson, device: torch.device, judged: int) -> float:
-    """Seconds to predict so many labels, of which a few batches are tried, and to write what is judged."""
+    """Seconds an evaluation takes: a part of it is tried, and the whole if that is quick: a GPU hardly minds more."""
 
     def predict(batches: Sequence[Any]) -> None:
         for batch in batches:
             float(lesson.objective.loss(model, to_device(batch, device)))
 
-    few = spread(lesson.valid, 4)
-    per_label = _clock(predict, few) / sum(lesson.objective.tokens(batch) for batch in few)
-    return per_label * min(judged, lesson.valid.labels) + time_writing(model, lesson)
-
-
-def time_writing(model: Any, lesson: Lesson) -> float:
-    """Seconds to write the judged texts. A few are tried, then all if that is quick: a GPU hardly minds more."""
+    some = spread(lesson.valid, 4)
+    per_label = _clock(predict, some) / sum(lesson.objective.tokens(batch) for batch in some)
     few = min(64, lesson.written)
-    if not few:
-        return 0.0
-    seconds = _clock(lesson.write, model, few, None) * lesson.written / few
-    return (
-        _clock(lesson.write, model, lesson.written, None)
-        if few < lesson.written and seconds < LONGEST_WRITING
-        else seconds
-    )
+    writing = _clock(lesson.write, model, few, None) * lesson.written / few if few else 0.0
+    seconds = per_label * min(judged, lesson.valid.labels) + writing
+    return _clock(lesson.evaluate, model) if seconds < LONGEST_EVALUATION else seconds
 
 
 def _clock(work: Callable[..., object], *given: Any) -> float:

@@ -19,7 +19,7 @@ from torch import Tensor
 from heedful.errors import HeedfulError
 from heedful.folder import MANIFEST, replace_file
 from heedful.training.begun import STATE
-from heedful.training.checkpoint import TENSORS, checkpoints
+from heedful.training.checkpoint import checkpoints, part
 from heedful.training.machine import describe_machine
 
 KILLS = (12, 25)
@@ -94,8 +94,9 @@ def _walk(source: Path, copy: Path, device: torch.device, kill_after: int) -> st
 def compare(straight: Path, broken: Path, machine: str, vague: tuple[str, ...]) -> Proof:
     """Two walks' last checkpoints."""
     ends = [checkpoints(folder / STATE)[0] for folder in (straight, broken)]
-    one, other = (json.loads((end / MANIFEST).read_text(encoding="utf-8"))[TENSORS]["sha256"] for end in ends)
-    a, b = (load_file(end / TENSORS) for end in ends)
+    state = part(0, 1)
+    one, other = (json.loads((end / MANIFEST).read_text(encoding="utf-8"))[state]["sha256"] for end in ends)
+    a, b = (load_file(end / state) for end in ends)
     different = [name for name in a.keys() | b.keys() if not _same(a.get(name), b.get(name))]
     apart = [float((a[name] - b[name]).abs().max()) for name in different if name.startswith("model.")]
     steps = int(ends[0].name.removeprefix("step-"))

@@ -16,14 +16,19 @@ from heedful.training.step import Gradients
 
 MOST = 512
 """Shapes recorded, at most: each recording holds a few megabytes."""
+FIRST_COMERS = 256
+"""Of these, recorded when they come for the first time, which takes little longer than just going through the batch;
+the others when they come again."""
 
 
 class Recorded(Gradients):
     """The same as CUDA graphs, one for each shape of batch: a replay is one launch instead of thousands.
 
-    A shape is recorded when it comes for the second time; the first time warms it up. Recordings share their memory,
-    since only one runs at a time. Weights and gradients must stay where they are from then on.
+    The first batch is not recorded: libraries set themselves up, and gradients get their places. Recordings share their
+    memory, since only one runs at a time. Weights and gradients must stay where they are from then on.
     """
+
+    one_by_one = False
 
     def __init__(self, model: nn.Module, objective: Objective, device: torch.device, precision: torch.dtype) -> None:
         super().__init__(model, objective, device, precision)
@@ -44,12 +49,16 @@ class Recorded(Gradients):
         shape = tuple(None if tensor is None else tensor.shape for tensor in tensors_of(batch).values())
         self.seen[shape] += 1
         if shape not in self.recordings:
-            if self.seen[shape] == 1 or len(self.recordings) == MOST:
+            if not self._is_due(shape):
                 return super().add(batch, tokens)
             if self.graphs is None:
                 self.graphs = Recorder()
             self.recordings[shape] = Recording(super().add, to_device(batch, self.device), self.graphs)
         return self.recordings[shape].replay(batch, tokens)
+
+    def _is_due(self, shape: tuple[Any, ...]) -> bool:
+        number = len(self.recordings)
+        return self.seen.total() > 1 and (number < FIRST_COMERS or (number < MOST and self.seen[shape] > 1))
 
 
 class Recording:

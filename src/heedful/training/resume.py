@@ -62,10 +62,11 @@ def run_and_checkpoint(path: str) -> tuple[Path, Path | None]:
     return given, None
 
 
-def pick_up(path: str, said: dict[str, Any], device: str, say: Say) -> Unfinished:
+def pick_up(path: str, said: dict[str, Any], device: str, say: Say, *, trusted: bool = False) -> Unfinished:
     """The run in a folder from its newest whole checkpoint, or from the very one that was named.
 
-    What the caller `said` of recipe and files must agree with what the run began with.
+    What the caller `said` of recipe and files must agree with what the run began with. A checkpoint that is trusted was
+    chosen, and summed, by the first process.
     """
     folder, chosen = run_and_checkpoint(path)
     begun = read_beginning(folder)
@@ -76,8 +77,11 @@ def pick_up(path: str, said: dict[str, Any], device: str, say: Say) -> Unfinishe
     if tokenizer_sums(tokenizers) != begun.tokenizers:
         raise CheckpointError(f"{folder / TOKENIZER} is not the tokenizer the run began with")
     state = folder / STATE
-    checkpoint = read_checkpoint(chosen, begun.name) if chosen else newest_checkpoint(state, begun.name, say)
-    tidy(state, checkpoint, keep=asked.training.keep)
+    checkpoint = (
+        read_checkpoint(chosen, begun.name, trusted=trusted) if chosen else newest_checkpoint(state, begun.name, say)
+    )
+    if not trusted:
+        tidy(state, checkpoint, keep=asked.training.keep)
     there = device_again(begun, device)
     if changed := other_machine(begun, there):
         say(f"not on the machine it began on ({changed}): the last digits may differ from an uninterrupted run's")

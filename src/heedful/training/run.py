@@ -14,11 +14,11 @@ import torch
 from heedful.data.prepare import Prepared
 from heedful.data.stages import unseen
 from heedful.errors import OutOfMemoryError, UsageError
-from heedful.folder import replace_file, save
+from heedful.folder import replace_file, save, undrawn
 from heedful.models.presets import make_config
 from heedful.trained import NOTES, TARGET_TOKENIZER, TOKENIZER, Trained, load_as_stored
 from heedful.training.begun import STATE, Begun, alone_in, is_taken, note_beginning
-from heedful.training.checkpoint import Checkpoint
+from heedful.training.checkpoint import Checkpoint, read_checkpoint
 from heedful.training.conclude import conclude
 from heedful.training.events import METRICS, Events, JsonLines, Listener, TensorBoard
 from heedful.training.faults import out_of_memory, told_plainly, with_smaller_batch
@@ -105,7 +105,7 @@ def follow(wish: Wishes, world: World) -> Trained:
     path = world.hear()
     folder, checkpoint = run_and_checkpoint(path)
     if checkpoint is not None:
-        run = pick_up(path, {}, wish.device, lambda _: None)
+        run = pick_up(path, {}, wish.device, lambda _: None, trusted=True)
         with told_plainly(run.recipe.model_dump(), folder):
             data = find(run.recipe.task).encode(run.recipe, run.tokenizers, 0, unseen)
             fit(as_begun(run, data), folder, Events(), run.begun, run.checkpoint, world)
@@ -140,12 +140,13 @@ def lay_out(ready: Ready, folder: Path) -> tuple[Begun, Checkpoint]:
         begun = note_beginning(
             folder, ready.recipe, ready.config, ready.data.tokenizers, ready.device, asdict(ready.forecast)
         )
-        checkpoint = Keeper(folder, begun, make_trainer(ready, ready.lesson(), Events())).save()
+        aside = replace(ready, device=torch.device("cpu"))  # a model that is cut might not fit elsewhere in one piece
+        first = Keeper(folder, begun, make_trainer(aside, aside.lesson(), Events())).save()
         replace_file(folder / RECIPE, to_toml(ready.recipe))
     except BaseException:
         clear(folder)
         raise
-    return begun, checkpoint
+    return begun, read_checkpoint(first, begun.name, trusted=True)
 
 
 def clear(folder: Path) -> None:
@@ -242,7 +243,7 @@ def proved(trained: Trained, folder: Path, wish: Wishes, say: Callable[[str], ob
 def make_trainer(ready: Ready, lesson: Lesson, events: Events, world: World = ALONE) -> Trainer:
     recipe = ready.recipe
     return Trainer(
-        ready.make_model(),
+        undrawn(ready.config) if recipe.training.shard and world.size > 1 else ready.make_model(),
         lesson.objective,
         lesson.train,
         recipe.training,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.objectives.objective import Objective, to_device
-from heedful.training.optimizers import Optimizer, gradient_length
+from heedful.training.optimizers import Optimizer
 from heedful.training.world import ALONE, World
 
 
@@ -33,6 +33,8 @@ class Gradients:
     objective: Objective
     device: torch.device
     precision: torch.dtype
+    one_by_one = True
+    """Whether each weight gets its gradient by itself, on the way back."""
 
     def add(self, batch: Any, tokens: int | Tensor) -> Tensor:
         """Add the gradient of the batch's share of the loss over `tokens` labels. Gives its summed loss."""
@@ -75,11 +77,13 @@ def train_step(
     seed_dropout(world.seed((seed[0] << 32) + seed[1]), gradients.device)
     tokens = sum(gradients.objective.tokens(batch) for batch in batches)
     total = torch.zeros((), device=gradients.device)
-    for batch in world.share(batches):
+    *before, last = world.share(batches)
+    for batch in before:
         total += gradients.add(batch, max(1, tokens))
-    world.sum_gradients(model)
+    with world.summing(model, early=gradients.one_by_one):
+        total += gradients.add(last, max(1, tokens))
     world.add_up(total)
-    length = gradient_length(model)
+    length = optimizer.length()
     finite = torch.isfinite(total) & torch.isfinite(length)
     shrink = (length.float() / clip_at).clamp(min=1.0) if clip_at else None
     optimizer.step(factor, skip=1 - finite.float(), shrink=shrink)

@@ -29,12 +29,27 @@ class Window:
     seconds: float
 
 
+class Numbers:
+    """A step's loss and the length of its gradient, on their way from the device: nothing waits until they are read."""
+
+    def __init__(self, result: StepResult) -> None:
+        both = torch.stack([result.loss, result.gradient])
+        self.found = both.to("cpu", non_blocking=both.is_cuda)
+        self.there = torch.cuda.current_stream().record_event() if both.is_cuda else None
+
+    def read(self) -> tuple[float, float]:
+        if self.there is not None:
+            self.there.synchronize()
+        loss, gradient = self.found.tolist()
+        return loss, gradient
+
+
 class Tally:
     """Counts what steps give into the progress. Only `settle` and `close` wait for the device."""
 
     def __init__(self, progress: Progress, events: Events) -> None:
         self.progress, self.events = progress, events
-        self.recent: list[tuple[str, StepResult]] = []
+        self.recent: list[tuple[str, int, Numbers]] = []
         self.restart_clock()
 
     def restart_clock(self) -> None:
@@ -44,25 +59,25 @@ class Tally:
         """A step just taken."""
         progress = self.progress
         place = f"step {progress.step} (epoch {progress.epoch}, batch {progress.index - 1})"
-        self.recent.append((place, result))
+        self.recent.append((place, result.tokens, Numbers(result)))
         self.steps, self.tokens = self.steps + 1, self.tokens + result.tokens
 
-    def settle(self) -> float:
-        """Add up what has come since last time; gives the last gradient's length. Too many bad steps are an error."""
-        if not self.recent:
-            return math.nan
-        read = torch.stack([torch.stack([result.loss, result.gradient]) for _, result in self.recent]).tolist()
-        for (place, result), (loss, gradient) in zip(self.recent, read, strict=True):
+    def settle(self, *, but: int = 0) -> float:
+        """Add up what has come since last time, `but` for the newest few; gives the last gradient's length. Too many
+        bad steps are an error."""
+        gradient, ready = math.nan, len(self.recent) - but
+        for place, tokens, numbers in self.recent[:ready]:
+            loss, gradient = numbers.read()
             if math.isfinite(loss) and math.isfinite(gradient):
-                self._count(loss, result.tokens)
+                self._count(loss, tokens)
             else:
                 self._skip(place, f"loss {loss:.3g}, gradient {gradient:.3g}")
-        self.recent = []
-        return float(read[-1][1])
+        self.recent = self.recent[ready:]
+        return gradient
 
-    def close(self) -> Window:
+    def close(self, *, but: int = 0) -> Window:
         """Everything since the last report, which ends here."""
-        progress, gradient = self.progress, self.settle()
+        progress, gradient = self.progress, self.settle(but=but)
         loss = progress.loss / progress.labels if progress.labels else math.nan
         window = Window(loss, gradient, self.steps, self.tokens, max(1e-9, time.monotonic() - self.since))
         progress.loss, progress.labels = 0.0, 0

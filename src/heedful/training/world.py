@@ -12,10 +12,10 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -26,16 +26,12 @@ from heedful.errors import HeedfulError, UsageError
 from heedful.training.machine import pick_device
 from heedful.training.place import Place, find_place
 from heedful.training.pulse import Pulse
-
-if TYPE_CHECKING:
-    from torch.distributed.tensor import DTensor
+from heedful.training.summing import Summing
 
 JOIN_SECONDS = 300.0
 """For all processes to come together: machines of a cluster do not start at once."""
 FOR_EVER = timedelta(days=30)
 """Waiting for another's work is no fault, however long it takes; whether the other is alive its pulse tells."""
-BUCKET = 1 << 23
-"""Numbers summed up at a time: enough to fill a link, few enough to be copied on the side."""
 AGREE_EVERY = 10
 """Steps after which processes ask each other whether to stop: asking makes each wait for all."""
 
@@ -65,8 +61,9 @@ class World:
         """For what is drawn at random: another in each process, since each has other rows."""
         return (seed + self.rank * 0x9E3779B97F4A7C15) % (1 << 64)
 
-    def sum_gradients(self, model: nn.Module) -> None:
-        """Add up the gradients of all shares."""
+    def summing(self, model: nn.Module, *, early: bool) -> AbstractContextManager[None]:
+        """When this ends, gradients are those of all shares. Early: they come by one way back, within this."""
+        return nullcontext()
 
     def add_up(self, number: Tensor) -> None:
         """Put the sum over all processes in a number's place."""
@@ -75,10 +72,13 @@ class World:
         """What the first process makes of it, given to all."""
         return work()
 
+    def each(self, work: Callable[[], T]) -> list[T]:
+        """What each process makes of it, given to all. Where one fails, none goes on."""
+        return [work()]
+
     def by_first(self, work: Callable[[], object]) -> None:
-        """Done once, for all."""
-        if self.is_first:
-            work()
+        """Done once, for all; and done when this returns."""
+        self.each(lambda: work() if self.is_first else None)
 
     def asked(self, asked: int, step: int) -> int:
         """The signal that asks to stop, whichever process it was sent to."""
@@ -115,6 +115,7 @@ class Together(World):
         self.rank, self.size = place.rank, place.size
         self.device = own_device(place, wanted)
         self.told = self.left = False
+        self.sums: Summing | None = None
         self.store = meet(place)
         self.pulse = Pulse(_connect(place, server=False), self.rank, self.size)
         self.pulse.roll_call(JOIN_SECONDS)
@@ -132,15 +133,10 @@ class Together(World):
     def device_for(self, wanted: str) -> str:
         return str(self.device)
 
-    def sum_gradients(self, model: nn.Module) -> None:
-        """In buckets. The gradients of sharded weights are summed already, on the way back."""
-        found = [weight.grad for weight in model.parameters() if weight.grad is not None]
-        for bucket in buckets([gradient for gradient in found if not is_cut(gradient)]):
-            flat = torch.cat([gradient.flatten() for gradient in bucket])
-            dist.all_reduce(flat)
-            parts = torch.split(flat, [gradient.numel() for gradient in bucket])
-            for gradient, part in zip(bucket, parts, strict=True):
-                gradient.copy_(part.view_as(gradient))
+    def summing(self, model: nn.Module, *, early: bool) -> AbstractContextManager[None]:
+        if self.sums is None or self.sums.model is not model:
+            self.sums = Summing(model)
+        return self.sums.over(early=early)
 
     def add_up(self, number: Tensor) -> None:
         dist.all_reduce(number)
@@ -150,6 +146,22 @@ class Together(World):
         dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
         found: T = box[0]
         return found
+
+    def each(self, work: Callable[[], T]) -> list[T]:
+        mine: list[T] = []
+        fault: HeedfulError | None = None
+        try:
+            mine.append(work())
+        except HeedfulError as error:
+            fault = error
+        box: list[Any] = [None] * self.size
+        dist.all_gather_object(box, (mine, str(fault)))
+        if fault is not None:
+            raise fault
+        for found, words in box:
+            if not found:
+                raise HeedfulError(words)
+        return [found[0] for found, _ in box]
 
     def asked(self, asked: int, step: int) -> int:
         if step % AGREE_EVERY:
@@ -181,25 +193,6 @@ class Together(World):
         if together:
             dist.all_reduce(torch.zeros(1))
         dist.destroy_process_group()
-
-
-def is_cut(tensor: Tensor) -> TypeGuard[DTensor]:
-    """Whether each process holds but a part of it. Told by what it can do: a process alone need not import what cuts
-    weights into shards, which takes half a second."""
-    return hasattr(tensor, "full_tensor")
-
-
-def buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Neighbours of one type, about `BUCKET` numbers at a time."""
-    bucket: list[Tensor] = []
-    for tensor in tensors:
-        full = sum(part.numel() for part in bucket) + tensor.numel() > BUCKET
-        if bucket and (full or tensor.dtype != bucket[0].dtype):
-            yield bucket
-            bucket = []
-        bucket.append(tensor)
-    if bucket:
-        yield bucket
 
 
 def own_device(place: Place, wanted: str) -> torch.device:

@@ -7,23 +7,19 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from heedful.layers.activations import ACTIVATIONS, Gelu, linear_relu, normal
+from heedful.layers.activations import ACTIVATIONS, linear_relu
 from heedful.layers.feed_forward import FeedForward
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
-def test_the_normal_distribution_is_right_to_seven_digits() -> None:
-    x = torch.linspace(-9, 9, 20_001, dtype=torch.float64)
-    below, density = normal(x)
-    torch.testing.assert_close(below, torch.special.ndtr(x), rtol=0, atol=1e-7)
-    torch.testing.assert_close(density, torch.distributions.Normal(0.0, 1.0).log_prob(x).exp())
-
-
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_gelu_for_a_compiler_is_gelu() -> None:
-    x = torch.linspace(-9, 9, 2_001).requires_grad_()
-    slope = torch.linspace(-1, 1, 2_001)
-    for ours, theirs in zip(both(Gelu.apply(x), [x], slope), both(F.gelu(x), [x], slope), strict=True):
+    from heedful.layers.gelu import kept_gelu
+
+    x = torch.linspace(-9, 9, 20_001, device="cuda").requires_grad_()
+    slope = torch.linspace(-1, 1, 20_001, device="cuda")
+    for ours, theirs in zip(both(kept_gelu(x), [x], slope), both(F.gelu(x), [x], slope), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=3e-6)
 
 

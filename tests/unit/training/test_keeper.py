@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,11 @@ import torch
 import heedful
 from heedful.data.batches import TextBatches
 from heedful.data.store import Sequences
-from heedful.errors import StoppedError
+from heedful.errors import HeedfulError, StoppedError
 from heedful.objectives.language import Language
 from heedful.training import keeper as module
-from heedful.training.begun import note_beginning
-from heedful.training.checkpoint import checkpoints
+from heedful.training.begun import STATE, note_beginning
+from heedful.training.checkpoint import checkpoints, read_checkpoint
 from heedful.training.events import Events
 from heedful.training.keeper import Keeper
 from heedful.training.loop import Trainer
@@ -23,7 +24,7 @@ from heedful.training.recipe import TrainingRecipe, make_recipe
 from heedful.training.signals import Stop
 
 
-def keeper(folder: Path, every: int = 0) -> Keeper:
+def keeper(folder: Path, every: int = 0, device: str = "cpu") -> Keeper:
     """Of a run of 100 steps that is evaluated every 10."""
     model = heedful.build("laptop-writer", vocabulary=20, width=16, heads=2, layers=1)
     training = TrainingRecipe(steps=100, evaluate_every=10, checkpoint_every=every)
@@ -34,10 +35,9 @@ def keeper(folder: Path, every: int = 0) -> Keeper:
         "model": {"family": "decoder"},
         "training": training.model_dump(),
     }
-    device = torch.device("cpu")
-    begun = note_beginning(folder, make_recipe(settings), model.config, (), device, {})
+    begun = note_beginning(folder, make_recipe(settings), model.config, (), torch.device(device), {})
     batches = TextBatches(Sequences.of([[7, 8, 9, 10]]), context=2, rows=1, seed=0)
-    trainer = Trainer(model, Language(), batches, training, seed=0, device=device, events=Events())
+    trainer = Trainer(model, Language(), batches, training, seed=0, device=torch.device(device), events=Events())
     return Keeper(folder, begun, trainer)
 
 
@@ -45,9 +45,10 @@ def saves(folder: Path, monkeypatch: pytest.MonkeyPatch, *, save_takes: float, e
     """The steps after which state is written, by a clock we wind ourselves: a step takes a second."""
     clock, written = [0.0], []
 
-    def write(folder: Path, checkpoint: Any, keep: int) -> None:
+    def write(folder: Path, checkpoint: Any, **_: Any) -> Path:
         clock[0] += save_takes
         written.append(checkpoint.step)
+        return folder
 
     kept = keeper(folder, every)
     monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
@@ -82,3 +83,38 @@ def test_asked_to_stop_it_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as second:
         stop.note(2, None)
     assert second.value.code == 130
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_from_a_gpu_state_is_written_as_it_was_while_training_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, write = threading.Event(), module.write_checkpoint
+
+    def write_later(*given: Any, **options: Any) -> Path:
+        assert go_on.wait(10)
+        return write(*given, **options)
+
+    monkeypatch.setattr(module, "write_checkpoint", write_later)
+    kept = keeper(tmp_path, device="cuda")
+    before = {name: weight.clone() for name, weight in kept.trainer.model.state_dict().items()}
+    path = kept.save()
+    stream = kept.trainer.stream()
+    for _ in range(3):
+        kept.trainer.step(stream)
+    assert not path.exists()
+    go_on.set()
+    kept.wait()
+    written = read_checkpoint(path, kept.begun.name).tensors
+    for name, weight in before.items():
+        assert torch.equal(written[f"model.{name}"][(slice(None),) * weight.ndim], weight.cpu())
+        assert not torch.equal(kept.trainer.model.state_dict()[name], weight)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_from_a_gpu_a_save_that_failed_is_known_before_the_next(tmp_path: Path) -> None:
+    kept = keeper(tmp_path, device="cuda")
+    (tmp_path / STATE / "step-00000000.tmp").write_text("a file where a folder should be")
+    kept.save()
+    with pytest.raises(HeedfulError, match="could not be written"):
+        kept.save()

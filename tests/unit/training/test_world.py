@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 
@@ -11,7 +9,7 @@ from heedful.data.batches import PairBatch, TextBatch
 from heedful.errors import UsageError
 from heedful.training.place import Place, find_place, first_node
 from heedful.training.pulse import patience
-from heedful.training.world import ALONE, World, buckets
+from heedful.training.world import ALONE, World
 
 
 def world(rank: int, size: int) -> World:
@@ -78,13 +76,6 @@ def test_torchrun_or_slurm_says_which_process_this_is(environment: dict[str, str
 )
 def test_the_first_of_slurms_nodes_is_where_processes_meet(nodes: str, first: str) -> None:
     assert first_node(nodes) == first
-
-
-def test_gradients_are_summed_in_buckets_of_one_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heedful.training.world.BUCKET", 10)
-    sizes: list[Any] = [(4, "float32"), (6, "float32"), (1, "float32"), (1, "float64"), (30, "float64"), (2, "float64")]
-    tensors = [torch.zeros(size, dtype=getattr(torch, kind)) for size, kind in sizes]
-    assert [[len(tensor) for tensor in bucket] for bucket in buckets(tensors)] == [[4, 6], [1], [1], [30], [2]]
 
 
 @pytest.mark.parametrize("said", ["soon", "0", "-3"])
