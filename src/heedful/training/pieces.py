@@ -59,7 +59,7 @@ class Sliced(Protocol):
 
 
 def is_cut(tensor: Sliced) -> TypeGuard[DTensor]:
-    """Whether each process keeps but a part of it. Told by what it can do: a process alone need not import what cuts
+    """Whether other processes keep other parts of it. Told by what it can do: a process alone need not import what cuts
     weights into shards, which takes half a second."""
     return hasattr(tensor, "full_tensor")
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from heedful.objectives.objective import Objective, to_device
+from heedful.objectives.objective import Compiled, Objective, to_device
 from heedful.recorder import Recorder
 from heedful.training.step import Gradients
 
@@ -35,6 +35,7 @@ class Recorded(Gradients):
         self.seen: Counter[tuple[Any, ...]] = Counter()
         self.recordings: dict[tuple[Any, ...], Recording] = {}
         self.graphs: Recorder | None = None
+        self.first_comers = 0 if isinstance(objective, Compiled) else FIRST_COMERS  # it is compiled before
 
     def spread(self, loss: Tensor) -> None:
         """To all weights at once, where they have gradients already: backward would add to each by itself."""
@@ -58,7 +59,7 @@ class Recorded(Gradients):
 
     def _is_due(self, shape: tuple[Any, ...]) -> bool:
         number = len(self.recordings)
-        return self.seen.total() > 1 and (number < FIRST_COMERS or (number < MOST and self.seen[shape] > 1))
+        return self.seen.total() > 1 and (number < self.first_comers or (number < MOST and self.seen[shape] > 1))
 
 
 class Recording:

@@ -41,7 +41,7 @@ from heedful.training.resume import (
     run_and_checkpoint,
     was_tidied,
 )
-from heedful.training.scale import Scaled, scale
+from heedful.training.scale import Links, Scaled, scale
 from heedful.training.signals import Stop
 from heedful.training.tasks import find
 from heedful.training.tasks.task import Lesson
@@ -61,7 +61,9 @@ def plan_scaled(
     """The same, and what becomes of it on several GPUs."""
     wish = Wishes(task, tuple(str(file) for file in files), **wishes)
     ready = get_ready(starting_settings(wish), wish, Events(*listeners))
-    return scale(ready.forecast, ready.config, gpus, ready.recipe.training.accumulate)
+    training = ready.recipe.training
+    links = Links.seen(at_once=training.record or training.compile)
+    return scale(ready.forecast, ready.config, gpus, training.accumulate, links)
 
 
 def train(task: str | None = None, *files: str | Path, listeners: Sequence[Listener] = (), **wishes: Any) -> Trained:

@@ -28,6 +28,8 @@ NUMBER = 4
 """Bytes: weights and gradients are moved in float32."""
 STATE = ("weights", "optimizer", "averages")
 MIXED = "activations and gradients"
+BACK = 2 / 3
+"""Of a batch's operations, those on the way back."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +41,14 @@ class Links:
     between_nodes: float = 40e9
     """And where they do not (400 Gbit/s for each GPU, of which a tenth is lost and a tenth is not ours)."""
     gpus_in_a_node: int = 8
-    hidden: dict[str, float] = field(default_factory=lambda: {"data parallel": 0.0, "sharded": 0.7})
-    """Share of moving that goes on while something is computed. Data parallel: gradients are summed after the way
-    back, all at once. Sharded: the next block is fetched while one is computed."""
+    hidden: dict[str, float] = field(default_factory=lambda: {"data parallel": 0.7, "sharded": 0.7})
+    """Share of moving that goes on while something is computed, as long as that lasts. Data parallel: gradients are
+    summed on the way back of the last batch. Sharded: the next block is fetched while one is computed."""
+
+    @classmethod
+    def seen(cls, *, at_once: bool) -> Links:
+        """Where all gradients come at once, at the end of a compiled or recorded step, nothing hides their way."""
+        return cls(hidden={**cls().hidden, "data parallel": 0.0}) if at_once else cls()
 
     def speed(self, gpus: int) -> float:
         return self.in_a_node if gpus <= self.gpus_in_a_node else self.between_nodes
@@ -49,7 +56,7 @@ class Links:
     def words(self, gpus: int) -> str:
         hidden = ", ".join(f"{share:.0%} of moving hidden if {way}" for way, share in self.hidden.items())
         wires = f"{self.speed(gpus) / 1e9:.0f} GB/s from each GPU to the others"
-        return f"assumed: {wires}, {hidden}; computing at the speed of this device"
+        return f"assumed: {wires}, {hidden}, where computing lasts that long; computing at the speed of this device"
 
 
 @dataclass(frozen=True)
@@ -63,7 +70,7 @@ class Load:
     """Computing."""
     tokens: float
     batches: int = 1
-    """That are gone through one after the other before weights change."""
+    """That each device goes through one after the other before weights change."""
 
 
 @dataclass(frozen=True)
@@ -89,9 +96,11 @@ def moved(load: Load, gpus: int, way: str) -> float:
 
 
 def step_seconds(load: Load, gpus: int, way: str, links: Links) -> float:
-    """Computing, and the part of moving that is not hidden behind it."""
-    moving = moved(load, gpus, way) / links.speed(gpus)
-    return load.seconds / gpus + moving * (1 - links.hidden[way])
+    """Computing, and the part of moving that is not hidden behind it. Nothing can be hidden behind what is over: for
+    summed gradients that is the way back of the last batch, two thirds of its time."""
+    computing, moving = load.seconds / gpus, moved(load, gpus, way) / links.speed(gpus)
+    cover = computing * BACK / load.batches if way == "data parallel" else computing
+    return computing + moving - min(links.hidden[way] * moving, cover)
 
 
 def memory_each(memory: dict[str, int], load: Load, gpus: int, way: str) -> dict[str, int]:
@@ -134,11 +143,13 @@ class Scaled:
 
 
 def scale(one: Forecast, config: ModelConfig, gpus: int, batches: int = 1, links: Links | None = None) -> Scaled:
-    """A forecast on one device, carried over to `gpus` of them; `batches` are those of a step."""
+    """A forecast on one device, carried over to `gpus` of them; `batches` are those of a step, dealt out if that comes
+    out even."""
     if gpus < 1:
         raise UsageError(f"--gpus must be positive, got {gpus}")
     links = links or Links()
-    load = Load(sum(one.parameters.values()), gathered(config), one.seconds_per_step, one.labels, batches)
+    each = batches // gpus if batches % gpus == 0 else batches
+    load = Load(sum(one.parameters.values()), gathered(config), one.seconds_per_step, one.labels, each)
 
     def way(name: str) -> Way:
         seconds = step_seconds(load, gpus, name, links)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -64,3 +66,34 @@ def test_two_passes_under_different_dropout_are_recorded_too() -> None:
     plain, _ = run(record=False, r_drop=1.0)
     recorded, _ = run(record=True, r_drop=1.0)
     assert recorded == pytest.approx(plain, rel=2e-2)
+
+
+COMPILED = """
+import sys, torch, heedful
+from heedful.data.batches import TextBatches
+from heedful.data.store import Sequences
+from heedful.objectives.language import Language
+from heedful.training.events import Events
+from heedful.training.loop import Trainer
+from heedful.training.recipe import TrainingRecipe
+
+batches = TextBatches(Sequences.of([list(range(6, 29)) * 9]), context=8, rows=7, seed=0)
+assert len({len(indices) for indices in batches.plan(0)}) == 2  # the last batch of an epoch is smaller
+losses = []
+for fast in (False, True):
+    torch.manual_seed(1)
+    model = heedful.build("laptop-writer", vocabulary=30, width=16, heads=2, layers=1, dropout=0.0)
+    recipe = TrainingRecipe(steps=20, warmup=1, average="none", record=fast, compile=fast)
+    cuda = torch.device("cuda")
+    trainer = Trainer(model, Language(), batches, recipe, seed=1, device=cuda, events=Events())
+    stream = trainer.stream()
+    losses.append([float(trainer.step(stream).loss) for _ in range(20)])
+assert len(trainer.gradients.recordings) == 2
+torch.testing.assert_close(*map(torch.tensor, losses), rtol=1e-2, atol=1e-2)
+"""
+
+
+@needs_a_gpu
+def test_compiled_steps_are_compiled_before_they_are_recorded() -> None:
+    """In a process of its own: the checks of shapes that tests add are not for compilers."""
+    subprocess.run([sys.executable, "-c", COMPILED], check=True, capture_output=True)

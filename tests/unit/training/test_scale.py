@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,34 @@ def test_computing_is_divided_and_moving_is_not() -> None:
     links = Links(in_a_node=1000.0, between_nodes=100.0, hidden={"data parallel": 0.0, "sharded": 0.5})
     assert step_seconds(LOAD, 1, "data parallel", links) == 8.0
     assert step_seconds(LOAD, 8, "data parallel", links) == pytest.approx(1 + 7.0)
-    assert step_seconds(LOAD, 16, "sharded", links) == pytest.approx(0.5 + 0.5 * 24_000 * 15 / 16 / 100)
+    assert step_seconds(LOAD, 8, "sharded", links) == pytest.approx(1 + 21.0 - 1.0), (
+        "no more is hidden than is computed"
+    )
+    fast = replace(links, in_a_node=1e5)
+    assert step_seconds(LOAD, 8, "sharded", fast) == pytest.approx(1 + 0.5 * 0.21)
+
+
+def test_gradients_are_hidden_behind_the_way_back_of_the_last_batch() -> None:
+    links = Links(in_a_node=1000.0, hidden={"data parallel": 0.9, "sharded": 0.0})
+    moving = 7.0
+    for batches in (1, 4):
+        load = replace(LOAD, batches=batches)
+        assert step_seconds(load, 8, "data parallel", links) == pytest.approx(1 + moving - 2 / 3 / batches)
+    slow = replace(LOAD, seconds=800.0)
+    assert step_seconds(slow, 8, "data parallel", links) == pytest.approx(100 + 0.1 * moving)
+
+
+def test_gradients_that_come_all_at_once_are_not_hidden() -> None:
+    plain, at_once = (Links.seen(at_once=at_once) for at_once in (False, True))
+    assert step_seconds(LOAD, 8, "data parallel", at_once) > step_seconds(LOAD, 8, "data parallel", plain)
+    assert step_seconds(LOAD, 8, "sharded", at_once) == step_seconds(LOAD, 8, "sharded", plain)
+    assert "0% of moving hidden if data parallel, 70% of moving hidden if sharded" in at_once.words(8)
+
+
+def test_batches_that_can_be_dealt_out_are() -> None:
+    config = heedful.preset("laptop-writer", vocabulary=300)
+    even, odd = (scale(forecast(), config, 4, batches).ways["sharded"].moved for batches in (8, 6))
+    assert odd == 3 * even, "two batches each, or a quarter of the rows of six"
 
 
 def forecast() -> Forecast:
