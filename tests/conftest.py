@@ -15,6 +15,13 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo
+
+import shapechecks
+
+# Before heedful: under the import hook Python looks for everything compiled in a place of the hook's own, and would
+# compile anew what it does not find there, half of torch among it. Training needs torch's compiler in any case.
+shapechecks.install()
 
 # Tests run side by side, and matrices this small are multiplied sooner than a second thread wakes up.
 torch.set_num_threads(1)
@@ -73,6 +80,10 @@ class Running:
         """Send it to every process of the run, as a terminal does."""
         os.killpg(self.pid, number)
 
+    def has_ended(self) -> bool:
+        """It is not gone before somebody has waited for it."""
+        return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
     def wait(self) -> Done:
         return Done(self.home.ask(wait=self.pid)["code"], self.said())
 
@@ -121,6 +132,12 @@ class Nursery:
 
     def run(self, *arguments: str | Path, folder: Path, **harm: Any) -> Done:
         return self.start(*arguments, folder=folder, **harm).wait()
+
+    def run_script(self, code: str, *arguments: str | Path, folder: Path, **more: Any) -> Done:
+        """Some Python in the command's place: quick to start, and without the test suite's shape checks."""
+        named = [str(argument) for argument in arguments]
+        instead = f"import sys\nsys.argv[1:] = {named!r}\n{code}\nraise SystemExit"
+        return self.run(folder=folder, before=instead, **more)
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ One request a line on standard input, one answer a line on standard output:
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 import resource
@@ -63,10 +64,10 @@ def child(request: dict[str, Any]) -> None:
         resource.setrlimit(getattr(resource, name), (limit, limit))
     if request["kill_at"]:
         die_at(request["kill_at"])
-    exec(request["before"], {})
     sys.argv = ["heedful", *request["arguments"]]
     code: Any = 1
     try:
+        exec(request["before"], {"__name__": "__main__"})
         main()
         code = 0
     except SystemExit as end:
@@ -81,6 +82,8 @@ def child(request: dict[str, Any]) -> None:
 
 
 def serve() -> None:
+    gc.collect()
+    gc.freeze()  # or else each child would look through all that was imported, and have its pages copied
     answer({"ready": True})
     for line in sys.stdin:
         request = json.loads(line)

@@ -31,38 +31,51 @@ def environment(**more: str) -> dict[str, str]:
     return {**clean, "OMP_NUM_THREADS": "1", **more}
 
 
-class Ranks:
-    """Processes that train one model."""
+def started(*command: str | Path, folder: Path, **more: str) -> subprocess.Popen[str]:
+    """A process with an interpreter of its own."""
+    return subprocess.Popen(
+        [sys.executable, *map(str, command)],
+        env=environment(**more),
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
 
-    def __init__(self, size: int, *command: str | Path, folder: Path | None = None, **more: str) -> None:
-        """One for each rank, as SLURM starts them."""
+
+class Ranks:
+    """Processes that train one model, one for each rank, as SLURM starts them."""
+
+    def __init__(self, nursery: Any, logs: Path) -> None:
+        self.nursery, self.logs = nursery, logs
+
+    def start(self, size: int, *words: str | Path, folder: Path, before: str = "", **more: str) -> list[Any]:
         place = {"SLURM_NTASKS": str(size), "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port()), **more}
-        self.processes = [
-            self.started(*command, folder=folder, **place, SLURM_PROCID=str(rank), SLURM_LOCALID=str(rank))
-            for rank in range(size)
+        return [
+            self.nursery.start(
+                *words,
+                folder=folder,
+                log=self.logs / f"{self.nursery.born}.log",
+                before=f"import os\nos.environ.update({place | own!r})\n{before}",
+            )
+            for own in ({"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} for rank in range(size))
         ]
 
-    @staticmethod
-    def started(*command: str | Path, folder: Path | None = None, **more: str) -> subprocess.Popen[str]:
-        """One process."""
-        return subprocess.Popen(
-            [sys.executable, *map(str, command)],
-            env=environment(**more),
-            cwd=folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-    def finish(self, seconds: float = 300) -> list[tuple[int, str]]:
+    def finish(self, processes: list[Any], seconds: float = 300) -> list[tuple[int, str]]:
         """How each ended, and what it had said."""
-        said = [process.communicate(timeout=seconds)[0] for process in self.processes]
-        return [(process.returncode, words) for process, words in zip(self.processes, said, strict=True)]
+        for process in processes:
+            process.until_true(process.has_ended, seconds)
+        return [(done.code, done.said) for done in (process.wait() for process in processes)]
 
 
 @pytest.fixture(scope="session")
-def ranks() -> type[Ranks]:
-    return Ranks
+def interpreter() -> Any:
+    return started
+
+
+@pytest.fixture(scope="session")
+def ranks(nursery: Any, tmp_path_factory: pytest.TempPathFactory) -> Ranks:
+    return Ranks(nursery, tmp_path_factory.mktemp("ranks"))
 
 
 @pytest.fixture(scope="session")
@@ -76,22 +89,29 @@ def walks() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def walked(walks: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def walked(walks: Any, ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every walk by two processes, started once for all."""
     folder = tmp_path_factory.mktemp("walked")
-    _walk(2, folder, [*walks.WALKS, "disk full for the second", "nothing is put together"])
+    _walk(ranks, 2, folder, [*walks.WALKS, "disk full for the second", "nothing is put together"])
     return folder
 
 
 @pytest.fixture(scope="session")
-def walked_by_three(walks: Any, walked: Path) -> Path:
+def walked_by_three(walks: Any, ranks: Ranks, walked: Path) -> Path:
     """Those that go on from the middle of another, and one with fewer rows than processes."""
-    _walk(3, walked, [name for name, walk in walks.WALKS.items() if walk.resume or "fewer" in name])
+    _walk(ranks, 3, walked, [name for name, walk in walks.WALKS.items() if walk.resume or "fewer" in name])
     return walked / "3"
 
 
-def _walk(size: int, folder: Path, names: list[str]) -> None:
-    for code, said in Ranks(size, WALKS, folder / str(size), *names).finish():
+def _walk(ranks: Ranks, size: int, folder: Path, names: list[str]) -> None:
+    instead = f"""
+import runpy, sys
+sys.path.insert(0, {str(WALKS.parent)!r})
+sys.argv = {[str(WALKS), str(folder / str(size)), *names]!r}
+runpy.run_path(sys.argv[0], run_name="__main__")
+raise SystemExit
+"""
+    for code, said in ranks.finish(ranks.start(size, folder=folder, before=instead)):
         assert code == 0, said
         assert "Warning" not in said, said
 

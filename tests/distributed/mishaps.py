@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from torch.distributed.tensor import DTensor
-from walks import Walk, keep, make, opened
+from walks import HALF, Walk, keep, make, opened
 
 from heedful.errors import HeedfulError
-from heedful.training.pieces import Stored
-from heedful.training.sharding import is_cut
+from heedful.training.pieces import Stored, is_cut
 from heedful.training.world import World
 
-SHARDED = Walk("encoder_decoder", {"shard": True}, resume="in double precision, sharded")
+SHARDED = Walk("encoder_decoder", {"shard": True}, resume="in double precision, sharded", steps=HALF)
 
 
 @contextmanager

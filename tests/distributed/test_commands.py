@@ -32,13 +32,14 @@ SETTINGS: dict[str, Any] = {
     "training.warmup": 5,
 }
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+HEEDFUL = ("-m", "heedful.cli")
 
 
 def command(dates: Path, *more: str, **changes: Any) -> list[str]:
     words = [word for key, value in {**SETTINGS, **changes}.items() for word in ("--set", f"{key}={value}")]
     pair = [str(dates / "train.source"), str(dates / "train.target")]
     valid = ["--valid", str(dates / "valid.source"), str(dates / "valid.target")]
-    return ["-m", "heedful.cli", "train", "translate", *pair, *valid, "--device", "cpu", *words, *more]
+    return ["train", "translate", *pair, *valid, "--device", "cpu", *words, *more]
 
 
 @pytest.fixture(scope="module")
@@ -47,11 +48,12 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def started(home: Path, ranks: Any) -> Any:
-    """A command begun in the folder of all runs."""
+def torchrun(home: Path, interpreter: Any) -> Any:
+    """A command begun twice, by torchrun, in the folder of all runs."""
 
-    def start(*words: str, **more: str) -> subprocess.Popen[str]:
-        return ranks.started(*words, folder=home, HEEDFUL_CACHE=str(home / "cache"), **more)  # type: ignore[no-any-return]
+    def start(*words: str, options: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+        words = (*TORCHRUN, *options, *HEEDFUL, *words)
+        return interpreter(*words, folder=home, HEEDFUL_CACHE=str(home / "cache"))  # type: ignore[no-any-return]
 
     return start
 
@@ -63,30 +65,20 @@ def end(process: subprocess.Popen[str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def alone(dates: Path, home: Path) -> Any:
+def alone(nursery: Any, dates: Path, home: Path) -> Any:
     """The same run by a process alone."""
 
     def train(name: str, **changes: Any) -> Path:
-        settings = {**SETTINGS, **changes}
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("HEEDFUL_CACHE", str(home / "cache"))
-            heedful.train(
-                "translate",
-                dates / "train.source",
-                dates / "train.target",
-                valid=(str(dates / "valid.source"), str(dates / "valid.target")),
-                settings=tuple(f"{key}={value}" for key, value in settings.items()),
-                device="cpu",
-                resume=str(home / name),
-            )
+        done = nursery.run(*command(dates, "--resume", name, **changes), folder=home)
+        assert done.code == 0, done.said
         return home / name
 
     return train
 
 
 @pytest.fixture(scope="module")
-def two(started: Any, dates: Path, home: Path) -> Path:
-    said = end(started(*TORCHRUN, *command(dates, "--out", "two")))
+def two(torchrun: Any, dates: Path, home: Path) -> Path:
+    said = end(torchrun(*command(dates, "--out", "two")))
     assert said.count(f"step     40/{STEPS}  loss") == 1, "one process speaks for all"
     return home / "two"
 
@@ -106,10 +98,10 @@ def test_under_torchrun_the_same_run_comes_out(alone: Any, two: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_two_have_begun_in_shards_one_goes_on_with(started: Any, alone: Any, dates: Path) -> None:
+def test_what_two_have_begun_in_shards_one_goes_on_with(torchrun: Any, alone: Any, dates: Path) -> None:
     endless = {"training.schedule": "constant"}
     half = {**endless, "training.steps": STEPS // 2, "training.shard": "true"}
-    end(started(*TORCHRUN, *command(dates, "--out", "half", **half)))
+    end(torchrun(*command(dates, "--out", "half", **half)))
     run, straight = alone("half", **endless, **{"training.shard": "false"}), alone("straight", **endless)
     assert losses(run) == pytest.approx(losses(straight), abs=1e-4)
 
@@ -133,12 +125,13 @@ main()
 
 @pytest.mark.slow
 def test_a_rank_killed_while_it_writes_its_part_costs_no_more_than_that_checkpoint(
-    started: Any, alone: Any, dates: Path, home: Path
+    interpreter: Any, alone: Any, dates: Path, home: Path
 ) -> None:
     script = home / "dying.py"
     script.write_text(DYING)
-    words = command(dates, "--resume", "dying", **{"training.shard": "true"})[2:]
-    said = end(started(*TORCHRUN, "--max-restarts", "1", str(script), *words))
+    words = command(dates, "--resume", "dying", **{"training.shard": "true"})
+    start = [*TORCHRUN, "--max-restarts", "1", script, *words]
+    said = end(interpreter(*start, folder=home, HEEDFUL_CACHE=str(home / "cache")))
     assert "going on after step 10 of 40" in said
     assert losses(home / "dying") == pytest.approx(losses(alone("one")), abs=1e-4)
     assert not list((home / "dying").rglob("*.tmp"))
@@ -146,8 +139,8 @@ def test_a_rank_killed_while_it_writes_its_part_costs_no_more_than_that_checkpoi
 
 
 @pytest.mark.slow
-def test_a_finished_run_is_given_back_to_all(started: Any, two: Path) -> None:
-    said = end(started(*TORCHRUN, "-m", "heedful.cli", "train", "--resume", "two", "--device", "cpu"))
+def test_a_finished_run_is_given_back_to_all(torchrun: Any, two: Path) -> None:
+    said = end(torchrun("train", "--resume", "two", "--device", "cpu"))
     assert "the run in two is finished" in said
 
 
@@ -167,9 +160,9 @@ def until_step(run: Path, step: int, seconds: float = 60) -> None:
 
 
 def test_a_rank_that_is_killed_costs_a_restart_and_changes_nothing(
-    started: Any, dates: Path, home: Path, two: Path
+    torchrun: Any, dates: Path, home: Path, two: Path
 ) -> None:
-    process = started(*TORCHRUN, "--max-restarts", "1", *command(dates, "--resume", "killed"))
+    process = torchrun(*command(dates, "--resume", "killed"), options=("--max-restarts", "1"))
     until_step(home / "killed", 10)
     (victim,) = (int(pid.name) for pid in Path("/proc").glob("[0-9]*") if killable(int(pid.name), process.pid))
     os.kill(victim, signal.SIGKILL)
@@ -191,18 +184,19 @@ def killable(pid: int, launcher: int) -> bool:
 @pytest.mark.parametrize("silent", [1, pytest.param(0, marks=pytest.mark.slow)])
 def test_a_rank_that_no_longer_answers_is_named(ranks: Any, dates: Path, tmp_path: Path, silent: int) -> None:
     words = command(dates, "--out", "run", **{"training.steps": 100_000, "training.evaluate_every": 50_000})
-    run = ranks(2, *words, folder=tmp_path, HEEDFUL_TIMEOUT="2", HEEDFUL_CACHE=str(tmp_path / "cache"))
+    run = ranks.start(2, *words, folder=tmp_path, HEEDFUL_TIMEOUT="2", HEEDFUL_CACHE=str(tmp_path / "cache"))
     until_step(tmp_path / "run", 5)
-    run.processes[silent].send_signal(signal.SIGSTOP)
+    run[silent].send(signal.SIGSTOP)
     start = time.monotonic()
     try:
-        said, _ = run.processes[1 - silent].communicate(timeout=30)
+        run[1 - silent].until_true(run[1 - silent].has_ended, 30)
         took = time.monotonic() - start
     finally:
-        for process in run.processes:
-            process.kill()
-            process.communicate()
-    assert run.processes[1 - silent].returncode == 1
+        for process in run:
+            process.send(signal.SIGKILL)
+        ended = [process.wait() for process in run]
+    code, said = ended[1 - silent].code, ended[1 - silent].said
+    assert code == 1
     assert took < 15
     assert "heedful: rank" in said
     if silent:
@@ -216,10 +210,10 @@ def test_a_rank_that_no_longer_answers_is_named(ranks: Any, dates: Path, tmp_pat
 @pytest.mark.slow
 def test_a_rank_that_is_gone_ends_the_others_with_a_line(ranks: Any, dates: Path, tmp_path: Path) -> None:
     words = command(dates, "--out", "run", **{"training.steps": 100_000, "training.evaluate_every": 50_000})
-    run = ranks(2, *words, folder=tmp_path, HEEDFUL_CACHE=str(tmp_path / "cache"))
+    run = ranks.start(2, *words, folder=tmp_path, HEEDFUL_CACHE=str(tmp_path / "cache"))
     until_step(tmp_path / "run", 5)
-    run.processes[1].kill()
-    (first, said), (second, _) = run.finish(30)
+    run[1].send(signal.SIGKILL)
+    (first, said), (second, _) = ranks.finish(run, 30)
     assert (first, second) == (1, -signal.SIGKILL)
     last = said.strip().splitlines()[-1]
     assert "heedful: another process of this run is gone" in last
@@ -227,20 +221,20 @@ def test_a_rank_that_is_gone_ends_the_others_with_a_line(ranks: Any, dates: Path
 
 
 @pytest.mark.slow
-def test_asked_to_stop_all_stop_at_one_step_and_go_on(started: Any, dates: Path, home: Path, two: Path) -> None:
-    process = started(*TORCHRUN, *command(dates, "--resume", "stopped"))
+def test_asked_to_stop_all_stop_at_one_step_and_go_on(torchrun: Any, dates: Path, home: Path, two: Path) -> None:
+    process = torchrun(*command(dates, "--resume", "stopped"))
     until_step(home / "stopped", 5)
     process.send_signal(signal.SIGTERM)
     said, _ = process.communicate(timeout=60)
     assert "stopped after step" in said
-    said = end(started(*TORCHRUN, *command(dates, "--resume", "stopped")))
+    said = end(torchrun(*command(dates, "--resume", "stopped")))
     name = f"training/step-{STEPS:08d}/state.safetensors"
     torch.testing.assert_close(load_file(home / "stopped" / name), load_file(two / name), rtol=0, atol=0)
 
 
 def test_what_only_one_process_can_train_is_said_by_the_first(ranks: Any, dates: Path, tmp_path: Path) -> None:
-    words = ("-m", "heedful.cli", "train", "embed", str(dates / "train.source"), "--device", "cpu")
-    (first, said), (other, heard) = ranks(2, *words, folder=tmp_path).finish(60)
+    words = ("train", "embed", str(dates / "train.source"), "--device", "cpu")
+    (first, said), (other, heard) = ranks.finish(ranks.start(2, *words, folder=tmp_path), 60)
     assert (first, other) == (2, 1)
     assert said.strip() == "heedful: embed is trained by one process: leave torchrun out"
     assert heard.strip() == "heedful: the first process could not begin the run: see what it says"
@@ -250,7 +244,7 @@ def test_what_only_one_process_can_train_is_said_by_the_first(ranks: Any, dates:
 @pytest.mark.parametrize("words", [("--auto-batch",), ("--prove-resume",), ("--set", "model.widht=3")])
 @pytest.mark.slow
 def test_what_cannot_be_is_said_by_the_first_and_ends_all(ranks: Any, dates: Path, tmp_path: Path, words: Any) -> None:
-    (first, said), (other, _) = ranks(2, *command(dates, *words), folder=tmp_path).finish(60)
+    (first, said), (other, _) = ranks.finish(ranks.start(2, *command(dates, *words), folder=tmp_path), 60)
     assert first == 2
     assert other == 1
     assert "heedful: " in said

@@ -41,7 +41,7 @@ from heedful.training.recipe import TrainingRecipe
 from heedful.training.sharding import own_block
 from heedful.training.world import ALONE, World, joined
 
-STEPS, FEW = 20, 6
+STEPS, HALF, FEW = 20, 10, 6
 TEXTS = [[6 + (i * j) % 20 for j in range(1, 2 + i % 7)] for i in range(60)]
 SMALL: dict[str, Any] = {"vocabulary": 30, "width": 16, "dropout": 0.0}
 FAMILIES: dict[str, dict[str, Any]] = {
@@ -69,6 +69,8 @@ class Walk:
     steps: int = STEPS
     double: bool = True
     """In double precision, what is left of a difference is a fault and not a rounding."""
+    size: dict[str, Any] = field(default_factory=dict)
+    """Where the model is smaller than others of its family."""
     poisoned: bool = False
     """Whether some rows have a loss that is no number."""
 
@@ -88,23 +90,24 @@ class Poisoned(Translation):
 WALKS: dict[str, Walk] = {}
 for each in FAMILIES:
     WALKS |= _both(each, Walk(each, double=False))
-WALKS |= _both("in double precision", Walk("encoder_decoder"))
-ROWS: dict[str, Any] = {"average": "last", "average_last": 2, "accumulate": 3, "clip": 0.1}
-WALKS |= _both("last average, 3 batches by rows", Walk("encoder_decoder", ROWS, steps=FEW))
+WALKS |= _both("in double precision", Walk("encoder_decoder", steps=HALF))
+ROWS: dict[str, Any] = {"average": "last", "average_last": 2, "evaluate_every": 2, "accumulate": 3, "clip": 0.1}
+SHALLOW: dict[str, Any] = {"steps": FEW, "size": {"layers": 1}}
+WALKS |= _both("last average, 3 batches by rows", Walk("encoder_decoder", ROWS, **SHALLOW))
 WALKS["muon"] = Walk("encoder_decoder", {"optimizer": "muon"}, steps=FEW)
-WALKS |= _both("2 whole batches each", Walk("encoder_decoder", {"accumulate": 6, "r_drop": 0.5}, steps=FEW))
+WALKS |= _both("2 whole batches each", Walk("encoder_decoder", {"accumulate": 6, "r_drop": 0.5}, **SHALLOW))
 WALKS |= _both("fewer rows than processes", Walk("recurrent_encoder_decoder", {"batch_tokens": 1}, steps=FEW))
 WALKS |= _both("slower below", Walk("decoder", {"layer_decay": 0.5}, steps=FEW))
-WALKS |= _both("steps skipped", Walk("encoder_decoder", poisoned=True))
+WALKS |= _both("steps skipped", Walk("encoder_decoder", poisoned=True, **{**SHALLOW, "steps": HALF}))
 WALKS |= {
-    "resumed": Walk("encoder_decoder", resume="in double precision"),
-    "resumed, sharded": Walk("encoder_decoder", {"shard": True}, resume="in double precision"),
-    "resumed from shards": Walk("encoder_decoder", resume="in double precision, sharded"),
+    "resumed": Walk("encoder_decoder", resume="in double precision", steps=HALF),
+    "resumed, sharded": Walk("encoder_decoder", {"shard": True}, resume="in double precision", steps=HALF),
+    "resumed from shards": Walk("encoder_decoder", resume="in double precision, sharded", steps=HALF),
 }
 
 
 def make(walk: Walk, world: World) -> Trainer:
-    settings = dict(FAMILIES[walk.family])
+    settings = {**FAMILIES[walk.family], **walk.size}
     torch.manual_seed(0)
     if walk.family in ENCODERS:
         shape = {"family": "encoder", "heads": 2, "layers": 2, "segments": 2, "max_length": 16, **SMALL, **settings}
@@ -120,7 +123,7 @@ def make(walk: Walk, world: World) -> Trainer:
         "batch_tokens": 96,
         "learning_rate": 0.01,
         "warmup": 2,
-        "evaluate_every": walk.steps // 3,
+        "evaluate_every": walk.steps // 2,
     }
     recipe = TrainingRecipe(**{**chosen, **walk.training})
     sides = Sequences.of(TEXTS)

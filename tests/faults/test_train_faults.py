@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import gzip
-import subprocess
-import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import heedful
-from heedful.cli.app import main
 
 LINES = [f"the {number} cats sat on mat {number * 7 % 13}" for number in range(120)]
 SETTINGS = (
@@ -29,21 +27,18 @@ Run = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+def run(nursery: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Run:
     """The command, in a folder with sound files: its exit code and what it said."""
-    monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path / "cache"))
+    aside = tmp_path_factory.mktemp("aside")
+    cache = f"import os; os.environ['HEEDFUL_CACHE'] = {str(aside / 'cache')!r}"
     monkeypatch.chdir(tmp_path)
     write("a.en", LINES)
     write("a.de", [line.upper() for line in LINES])
 
     def command(*words: str, options: list[str] = OPTIONS) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["heedful", *words, *options])
-        try:
-            main()
-            code = 0
-        except SystemExit as end:
-            code = int(end.code or 0)
-        return code, capfd.readouterr().err
+        files = {"log": aside / "stderr", "output": aside / "stdout"}
+        done = nursery.run(*words, *options, folder=tmp_path, before=cache, **files)
+        return done.code, done.said
 
     return command
 
@@ -219,16 +214,16 @@ finally:
 
 
 @pytest.mark.parametrize("kind", ["a line of 100 MB", "a bomb"])
-def test_a_monstrous_line_is_refused_in_little_memory(kind: str, run: Run, tmp_path: Path) -> None:
+def test_a_monstrous_line_is_refused_in_little_memory(kind: str, nursery: Any, run: Run, tmp_path: Path) -> None:
     if kind == "a bomb":
         Path("big.gz").write_bytes(gzip.compress(b"good\n") + gzip.compress(b"x" * 2**26) * 16)
     else:
         Path("big.txt").write_bytes(b"good\n" + b"x" * 100_000_000 + b"\ngood\n")
     name = "big.gz" if kind == "a bomb" else "big.txt"
-    command = [sys.executable, "-c", MEASURED, "train", "generate", name, *OPTIONS]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 3
-    assert "big" in done.stderr
-    assert ":2: byte offset 5: the line is longer than 1,000,000 bytes" in done.stderr
-    assert int(done.stdout) < 64
+    words, output = ["train", "generate", name, *OPTIONS], tmp_path / "output"
+    done = nursery.run_script(MEASURED, *words, folder=tmp_path, output=output)
+    assert done.code == 3
+    assert "big" in done.said
+    assert ":2: byte offset 5: the line is longer than 1,000,000 bytes" in done.said
+    assert int(output.read_text()) < 64
     assert not Path("run").exists()

@@ -18,7 +18,7 @@ CPU_MEMORY = 0.15
 @pytest.fixture(scope="module")
 def dates(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Source and target to train on, then a few to validate with."""
-    folder = write_dates(tmp_path_factory.mktemp("dates"))
+    folder = write_dates(tmp_path_factory.mktemp("dates"), train=5000)
     for side in ("source", "target"):
         few = (folder / f"valid.{side}").read_text(encoding="utf-8").splitlines(keepends=True)[:20]
         (folder / f"few.{side}").write_text("".join(few), encoding="utf-8")

@@ -98,19 +98,27 @@ def test_two_files_become_a_scored_model_and_the_recipe_makes_it_again(
     assert f"| word_calibration_error | {scores['word_calibration_error']:.4g} |" in card
 
 
-def test_without_validation_files_some_pairs_are_held_out(dates: Path, tmp_path: Path) -> None:
-    trained = heedful.train(
-        "translate",
-        dates / "train.source",
-        dates / "train.target",
-        out=str(tmp_path / "run"),
-        steps=2,
-        settings=(*SMALL, "data.held_out=0.03"),
-        device="cpu",
-    )
-    assert trained.translate("3 May 2020") is not None
-    card = (tmp_path / "run" / "card.md").read_text()
-    assert "validation" in card
+@pytest.fixture(scope="module")
+def first(dates: Path, tmp_path_factory: pytest.TempPathFactory) -> heedful.Trained:
+    """A model trained for a moment, without validation files."""
+    folder = tmp_path_factory.mktemp("first")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HEEDFUL_CACHE", str(folder / "cache"))
+        return heedful.train(
+            "translate",
+            dates / "train.source",
+            dates / "train.target",
+            out=str(folder / "run"),
+            steps=4,
+            settings=(*SMALL, "data.held_out=0.03"),
+            device="cpu",
+        )
+
+
+def test_without_validation_files_some_pairs_are_held_out(first: heedful.Trained) -> None:
+    assert first.translate("3 May 2020") is not None
+    assert first.folder is not None
+    assert "validation" in (first.folder / "card.md").read_text()
 
 
 def test_recurrent_models_and_language_models_go_through_the_same_door(dates: Path, tmp_path: Path) -> None:
@@ -153,11 +161,10 @@ def test_the_vocabulary_does_not_know_what_is_held_out(tmp_path: Path) -> None:
     assert "Ω" not in known
 
 
-def test_training_goes_on_from_a_trained_model(dates: Path, tmp_path: Path) -> None:
+def test_training_goes_on_from_a_trained_model(first: heedful.Trained, dates: Path, tmp_path: Path) -> None:
     pair = (dates / "train.source", dates / "train.target")
-    first = heedful.train("translate", *pair, steps=4, out=str(tmp_path / "first"), settings=SMALL, device="cpu")
     second = heedful.train(
-        "translate", *pair, steps=1, out=str(tmp_path / "second"), start_from=str(tmp_path / "first"), device="cpu",
+        "translate", *pair, steps=1, out=str(tmp_path / "second"), start_from=str(first.folder), device="cpu",
         settings=(*SMALL, "training.learning_rate=1e-8", "training.average=none"),
     )  # fmt: skip
     for name, weight in first.model.state_dict().items():
@@ -186,9 +193,10 @@ def test_going_on_keeps_the_vocabulary_whatever_the_new_text(heedful_command: An
     assert all(torch.equal(third[name], weight) for name, weight in second.model.state_dict().items())
 
 
-def test_going_on_from_what_does_not_fit_is_one_clear_line(heedful_command: Any, dates: Path, tmp_path: Path) -> None:
+def test_going_on_from_what_does_not_fit_is_one_clear_line(
+    heedful_command: Any, first: heedful.Trained, dates: Path, tmp_path: Path
+) -> None:
     pair = (dates / "train.source", dates / "train.target")
-    heedful.train("translate", *pair, steps=1, out=str(tmp_path / "first"), settings=SMALL, device="cpu")
     book = tmp_path / "book.txt"
     book.write_text(PROSE)
     cases = (
@@ -199,7 +207,8 @@ def test_going_on_from_what_does_not_fit_is_one_clear_line(heedful_command: Any,
         (["translate", *pair, "--model", "recurrent"], 2, "leave out --model recurrent"),
     )
     for arguments, code, words in cases:
-        done = heedful_command("train", *arguments, "--from", "first", "--steps", "1", "--out", "no", cwd=tmp_path)
+        start = ("--from", str(first.folder), "--steps", "1", "--out", "no")
+        done = heedful_command("train", *arguments, *start, cwd=tmp_path)
         assert done.returncode == code, done.stderr
         assert words in done.stderr.splitlines()[-1]
         assert not (tmp_path / "no").exists()

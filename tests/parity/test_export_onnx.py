@@ -5,8 +5,6 @@ The export runs in a process of its own, as the command: recording a graph and c
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,35 +27,35 @@ DESIGNS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def written(folder: Path) -> Path:
+def written(nursery: Any, folder: Path) -> Path:
     """Every model of ours in the folder, exported by one process; recording a graph takes seconds."""
     script = f"""
 import heedful, pathlib
 for ours in pathlib.Path({str(folder)!r}).glob("*.ours"):
     heedful.export(ours, "onnx", ours.with_suffix(""))
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == ""
+    done = nursery.run_script(script, folder=folder, output=folder / "output")
+    assert done.code == 0, done.said
+    assert (folder / "output").read_text() == ""
     return folder
 
 
 @pytest.fixture(scope="module")
-def exported(translator: Trained, writer: Trained, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def exported(nursery: Any, translator: Trained, writer: Trained, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("onnx")
     for name, trained in (("translator", translator), ("writer", writer)):
         heedful.save(trained.model, folder / f"{name}.ours")
         trained.tokenizers[0].save(folder / f"{name}.ours" / "tokenizer.json")
-    return written(folder)
+    return written(nursery, folder)
 
 
 @pytest.fixture(scope="module")
-def designs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def designs(nursery: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("designs")
     for name, (preset, settings) in DESIGNS.items():
         torch.manual_seed(0)
         heedful.save(heedful.build(preset, **{**SMALL, **settings}), folder / f"{name}.ours")
-    return written(folder)
+    return written(nursery, folder)
 
 
 def session(file: Path) -> Any:

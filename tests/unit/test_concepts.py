@@ -10,6 +10,7 @@ import ast
 import io
 import re
 import tokenize
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,7 @@ def entries(page: str) -> dict[str, str]:
     return {re.split(r" · |\n", chunk)[0]: re.split(r"^## ", chunk, flags=re.MULTILINE)[0] for chunk in chunks}
 
 
+@cache
 def defined(file: Path) -> set[str]:
     """Names a Python file defines at its top, and `Class.member` for what its classes hold."""
 
@@ -90,6 +92,7 @@ def problems(page: Path, checklist: list[str]) -> list[str]:
     return missing + lacking + dead_links(text, page.parent)
 
 
+@cache
 def prose(source: str) -> str:
     """The comments and docstrings of a Python file, without its code."""
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)

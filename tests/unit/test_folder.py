@@ -8,8 +8,7 @@ import os
 import pickle
 import random
 import shutil
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -354,16 +353,24 @@ except HeedfulError as error:
 """
 
 
-def run(script: str, folder: Path) -> list[str]:
-    command = [sys.executable, "-W", "ignore", "-c", script, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+@pytest.fixture
+def run(nursery: Any, folder: Path) -> Callable[[str], list[str]]:
+    """What a script that is given the folder prints."""
+
+    def printed(script: str) -> list[str]:
+        output = folder.with_name("printed")
+        done = nursery.run_script(script, folder, folder=folder.parent, output=output)
+        assert done.code == 0, done.said
+        return output.read_text().splitlines()
+
+    return printed
 
 
-def test_a_save_killed_at_any_step_leaves_the_old_model_the_new_one_or_a_refusal(folder: Path) -> None:
+def test_a_save_killed_at_any_step_leaves_the_old_model_the_new_one_or_a_refusal(
+    run: Callable[[str], list[str]],
+) -> None:
     """A refusal only between the renames; and the next save puts all right."""
-    outcomes = run(KILLED_AT_EVERY_STEP, folder)
+    outcomes = run(KILLED_AT_EVERY_STEP)
     old, refused, new = (outcomes.count(outcome) for outcome in ("old", "refused", "new"))
     assert outcomes == ["old"] * old + ["refused"] * refused + ["new"] * new
     assert old >= 4
@@ -371,9 +378,9 @@ def test_a_save_killed_at_any_step_leaves_the_old_model_the_new_one_or_a_refusal
     assert new >= 2
 
 
-def test_a_full_disk_leaves_the_old_model_and_no_debris(folder: Path) -> None:
+def test_a_full_disk_leaves_the_old_model_and_no_debris(folder: Path, run: Callable[[str], list[str]]) -> None:
     before = {name: (folder / name).read_bytes() for name in os.listdir(folder)}
-    (said,) = run(DISK_FULL, folder)
+    (said,) = run(DISK_FULL)
     assert said.startswith(f"{HeedfulError.__name__} {folder}: the model's ")
     assert "bytes could not be written" in said
     assert {name: (folder / name).read_bytes() for name in os.listdir(folder)} == before

@@ -21,8 +21,8 @@ from safetensors import SafetensorError
 
 from heedful.errors import CheckpointError, HeedfulError
 from heedful.folder import Sum, read_manifest, sync, write_manifest
-from heedful.training.pieces import Sliced, open_pieces, write_pieces
-from heedful.training.sharding import is_cut, piece
+from heedful.training.pieces import Sliced, is_cut, open_pieces, write_pieces
+from heedful.training.sharding import piece
 from heedful.training.world import ALONE, World
 
 FACTS = "facts.json"

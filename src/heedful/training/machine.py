@@ -9,6 +9,7 @@ import platform
 import resource
 import time
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -30,8 +31,9 @@ def pick_device(name: str = "auto") -> torch.device:
     return torch.device(name)
 
 
+@cache
 def matmul_flops(device: torch.device) -> float:
-    """Operations per second of a large matrix product: the speed everything else is measured against."""
+    """Operations per second of a large matrix product, found out once: what all else is measured against."""
     size, kind = (4096, torch.bfloat16) if device.type == "cuda" else (1024, torch.float32)
     a, b = (torch.randn(size, size, device=device, dtype=kind) for _ in range(2))
     best = float("inf")

@@ -17,7 +17,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, runtime_checkable
 
 import torch
 from safetensors import safe_open
@@ -25,6 +25,9 @@ from torch import Tensor
 
 from heedful.errors import CheckpointError
 from heedful.folder import Sum
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 KINDS = {
     torch.float64: "F64",
@@ -53,6 +56,12 @@ class Sliced(Protocol):
     def dtype(self) -> torch.dtype: ...
 
     def __getitem__(self, block: Block, /) -> Tensor: ...
+
+
+def is_cut(tensor: Sliced) -> TypeGuard[DTensor]:
+    """Whether other processes keep other parts of it. Told by what it can do: a process alone need not import what cuts
+    weights into shards, which takes half a second."""
+    return hasattr(tensor, "full_tensor")
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
-from torch.distributed.tensor import DTensor, Shard
 
 from heedful.folder import undrawn
 from heedful.layers.block import Block
 from heedful.models.recurrent import Recurrence
 from heedful.training import pieces
-from heedful.training.pieces import Piece, Sliced
+from heedful.training.pieces import Piece, Sliced, is_cut
 from heedful.training.world import World
 
 ENTRANCES = ("forced_states", "states")
@@ -29,6 +26,9 @@ def shard(model: nn.Module, world: World, device: torch.device) -> None:
 
     A model whose weights have no memory yet (meta) gets it here, for this process's parts alone.
     """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+
     mesh = init_device_mesh(device.type, (world.size,))
     for part in [*(part for part in model.modules() if isinstance(part, Block | Recurrence)), model]:
         fully_shard(part, mesh=mesh, reshard_after_forward=part is not model)
@@ -45,18 +45,15 @@ def shard(model: nn.Module, world: World, device: torch.device) -> None:
 
 def whole(tensor: Tensor) -> Tensor:
     """A tensor put together from its shards, by all processes at once; one that has none, as it is."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-
-
-def is_cut(tensor: Sliced) -> bool:
-    """Whether other processes keep other parts of it."""
-    return isinstance(tensor, DTensor)
+    return tensor.full_tensor() if is_cut(tensor) else tensor
 
 
 def own_block(tensor: Sliced) -> pieces.Block:
     """The part of a tensor that this process keeps: all of it, unless it is cut."""
     block = [slice(0, length) for length in tensor.shape]
-    if isinstance(tensor, DTensor):
+    if is_cut(tensor):
+        from torch.distributed.tensor import Shard
+
         (cut,) = tensor.placements
         assert isinstance(cut, Shard)
         length, mesh = tensor.shape[cut.dim], tensor.device_mesh
@@ -69,7 +66,7 @@ def own_block(tensor: Sliced) -> pieces.Block:
 def piece(tensor: Sliced) -> Piece:
     """What this process keeps of a tensor, with its place in the whole."""
     block = own_block(tensor)
-    own = tensor.to_local().detach() if isinstance(tensor, DTensor) else tensor[block]
+    own = tensor.to_local().detach() if is_cut(tensor) else tensor[block]
     return Piece(own, tuple(part.start for part in block), tuple(tensor.shape))
 
 
@@ -98,7 +95,7 @@ def gather(tensors: dict[str, Tensor], world: World) -> dict[str, Tensor]:
 def whole_model(model: nn.Module, world: World) -> nn.Module:
     """The model itself; or, if it is cut, in the first process a copy in one piece: for evaluation and saving."""
     weights = model.state_dict()
-    if not any(isinstance(weight, DTensor) for weight in weights.values()):
+    if not any(is_cut(weight) for weight in weights.values()):
         return model
     found = gather(weights, world)
     if not world.is_first:

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
+
+from heedful.training.pieces import is_cut
 
 BUCKET = 1 << 23
 """Numbers summed up at a time: enough to fill a link, few enough to be copied on the side."""
@@ -40,7 +41,7 @@ class Summing:
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
-        weights = [weight for weight in model.parameters() if weight.requires_grad and not isinstance(weight, DTensor)]
+        weights = [weight for weight in model.parameters() if weight.requires_grad and not is_cut(weight)]
         self.buckets = list(buckets(weights))[::-1]
         self.bucket_of = {weight: place for place, bucket in enumerate(self.buckets) for weight in bucket}
         self.awaited = [0] * len(self.buckets)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -135,7 +134,7 @@ print(len(prepared.train.sides[0].ids), resource.getrusage(resource.RUSAGE_SELF)
 """
 
 
-def test_memory_does_not_grow_with_the_text(tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_the_text(nursery: Any, tmp_path: Path) -> None:
     BYTES.save(tmp_path / "tokenizer.json")
     peaks, tokens = [], []
     for size in (1, 12):
@@ -143,8 +142,7 @@ def test_memory_does_not_grow_with_the_text(tmp_path: Path) -> None:
         with file.open("w") as lines:
             for _ in range(size):
                 lines.write("".join(f"{line}, and then some more of it to fill the line\n" for line in LINES) * 45)
-        command = [sys.executable, "-c", MEASURE, str(file), str(tmp_path / "tokenizer.json")]
-        found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=200).stdout.split()
+        found = nursery.run_script(MEASURE, file, tmp_path / "tokenizer.json", folder=tmp_path).said.split()
         tokens.append(int(found[0]))
         peaks.append(int(found[1]) / 1024)
     assert tokens[1] > 11 * tokens[0]

@@ -46,10 +46,9 @@ def test_a_recorded_translator_writes_what_the_model_writes(
     sources = _texts([3, 9, 1, 30, 4, 17, 12])
     prefixes = [[7] * (number % 3) for number in range(len(sources))] if way.get("prefixes") else None
     options = {**way, "prefixes": prefixes}
-    recorded = Recorded(model)
+    recorded, expected = Recorded(model), _words(translate_ids(model, sources, **options))
     for _ in range(2):  # the second time nothing is recorded any more
-        found = translate_ids(recorded, sources, **options)
-        assert _words(found) == _words(translate_ids(model, sources, **options))
+        assert _words(translate_ids(recorded, sources, **options)) == expected
     assert sum(len(room.steps) for room in recorded.rooms.values()) > 1  # rows left, and the steps got smaller
 
 

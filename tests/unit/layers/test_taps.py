@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
@@ -364,10 +362,10 @@ COMPILED = """
 """
 
 
-def test_a_compiled_model_is_one_graph_when_nobody_listens_and_can_still_be_recorded() -> None:
+def test_a_compiled_model_is_one_graph_when_nobody_listens_and_can_still_be_recorded(
+    nursery: Any, tmp_path: Path
+) -> None:
     """In a process of its own: the shape checks of this test suite would stand in the compiler's way."""
-    environment = {**os.environ, "JAXTYPING_DISABLE": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", dedent(COMPILED)]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.strip() == "all held"
+    done = nursery.run_script(dedent(COMPILED), folder=tmp_path)
+    assert done.code == 0, done.said
+    assert "all held" in done.said.splitlines()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -111,10 +110,12 @@ ON_GPU = [("cuda", "inductor", "30"), ("cuda", "inductor", "1030")]  # without a
 @pytest.mark.parametrize(
     ("device", "backend", "words"), [("cpu", "aot_eager", "30"), *(ON_GPU if torch.cuda.is_available() else [])]
 )
-def test_a_compiler_does_not_change_what_is_taught(device: str, backend: str, words: str) -> None:
+def test_a_compiler_does_not_change_what_is_taught(
+    nursery: Any, device: str, backend: str, words: str, tmp_path: Path
+) -> None:
     """In a process of its own: the checks of shapes that tests add are not for compilers."""
-    command = [sys.executable, "-c", COMPILED, device, backend, words]
-    subprocess.run(command, check=True, capture_output=True)
+    done = nursery.run_script(COMPILED, device, backend, words, folder=tmp_path)
+    assert done.code == 0, done.said
 
 
 def test_no_gradient_is_made_where_none_is_wanted() -> None:
