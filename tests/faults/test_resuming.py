@@ -268,10 +268,11 @@ def test_a_damaged_best_model_is_brought_back_from_before_it_was_written(nursery
     whole = best.read_bytes()
     flip(best, 0.5)
     skip = "import heedful.training.run as run; run.conclude = lambda *_: None"
-    done = nursery.run("train", "--resume", "run", folder=folder, before=skip)
+    done = nursery.run("train", "--resume", "run", "--time", "60", folder=folder, before=skip)
     assert done.code == 0, done.said
     assert "run/model.safetensors is damaged" in done.said
     assert "going on after step 5 of 10" in done.said
+    assert "--time was turned into steps when the run began" in done.said
     assert best.read_bytes() == whole
 
 

@@ -217,6 +217,8 @@ def go_on(wish: Wishes, listeners: Sequence[Listener], world: World) -> Trained:
     with alone_in(folder), told_plainly(run.recipe.model_dump(), folder):
         tidy(folder / STATE, run.checkpoint, keep=run.recipe.training.keep)
         say(f"going on after step {run.checkpoint.step} of {run.recipe.training.steps}")
+        if wish.seconds is not None:
+            say("--time was turned into steps when the run began: it changes nothing now")
         replace_file(folder / RECIPE, to_toml(run.recipe))
         ready = ready_again(run, notes)
         log = JsonLines(folder / METRICS)
