@@ -3,9 +3,10 @@
     python benchmarks/whole.py FOLDER SECONDS DEVICE
 
 Trains a translator on Multi30k as the command does when it is given nothing but the files and the time: loader,
-evaluations and checkpoints included. After each evaluation the run is held, and a second trainer of the same recipe
-takes a few bare steps: batches made beforehand, and nothing else. So whatever else the machine is doing slows both
-down alike. Each window, from one evaluation to the next, gives a ratio; the median of them is the one to quote.
+evaluations and checkpoints included. After each evaluation, and on a CPU at each report in between, the run is held,
+and a second trainer of the same recipe takes a few bare steps: batches made beforehand, and nothing else. So whatever
+else the machine is doing slows both down alike. (A GPU has steps under way when a report is made, and is not to be held
+up.) Each window, from one evaluation to the next, gives a ratio; the median of them is the one to quote.
 
 Counted is the time from before the first step to after the last checkpoint, less the bare steps. Reading the text and
 trying the first steps before that, and scoring the model and writing the card after it, are told apart (`before_s`,
@@ -27,8 +28,10 @@ from typing import Any
 
 import torch
 
-BARE = {"cpu": 20, "cuda": 100}
+BARE = {"cpu": 10, "cuda": 100}
 """Bare steps at a time."""
+INSIDE = {"evaluation": "evaluations", "step": "log"}
+"""The part of a run that an event is emitted in."""
 DIFFERENT = 240
 """Batches they are taken with, from all over an epoch."""
 
@@ -111,37 +114,39 @@ class Timekeeper:
         self.recipe, self.device, self.watch = recipe, device, watch_the_parts()
         self.at = {"start": time.perf_counter()}
         self.held = 0.0
-        self.bare: list[float] = []
-        """Seconds of a bare step: before the first window, and after each."""
+        self.bare: list[list[float]] = [[]]
+        """Seconds of a bare step, by window: at its beginning, within it, at its end."""
         self.ends: list[tuple[int, float]] = []
         """Steps taken and seconds counted at the end of each window."""
 
     def __call__(self, event: dict[str, Any]) -> None:
         self.at.setdefault(event["kind"], time.perf_counter() - self.held)
         if event["kind"] == "ready":
-            self._hold()
+            self.steps = BareSteps(self.recipe, self.device)
+            self._hold(event["kind"])
         elif event["kind"] == "begin":
             self.watch.seconds.clear()
         elif event["kind"] == "evaluation":
             self.ends.append((event["step"], time.perf_counter() - self.held - self.at["begin"]))
-            self._hold()
+            self._hold(event["kind"])
+            self.bare.append([self.bare[-1][-1]])
+        elif event["kind"] == "step" and self.device == "cpu":
+            self._hold(event["kind"])
         elif event["kind"] == "end":  # after one more checkpoint
             self.ends[-1] = (self.ends[-1][0], self.at["end"] - self.at["begin"])
             self.watch.running = False
 
-    def _hold(self) -> None:
+    def _hold(self, kind: str) -> None:
         start, self.watch.running = time.perf_counter(), False
-        if not self.ends:
-            self.steps = BareSteps(self.recipe, self.device)
-        self.bare.append(self.steps.seconds())
+        self.bare[-1].append(self.steps.seconds())
         took, self.watch.running = time.perf_counter() - start, True
         self.held += took
-        self.watch.seconds["evaluations"] -= took  # inside of which this happens
+        self.watch.seconds[INSIDE.get(kind, "")] -= took  # which goes on meanwhile
 
     def found(self) -> dict[str, Any]:
-        bare, starts = self.bare, [(0, 0.0), *self.ends]
+        starts = [(0, 0.0), *self.ends]
         whole = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(starts)]
-        around = [(one + other) / 2 for one, other in pairwise(bare)]
+        around = [statistics.mean(times) for times in self.bare[: len(whole)]]
         ratios = [b / w for b, w in zip(around, whole, strict=True)]
         low, middle, high = statistics.quantiles(ratios) if len(ratios) > 1 else ratios * 3
         parts, seconds = self.watch.seconds, self.ends[-1][1]
@@ -152,10 +157,10 @@ class Timekeeper:
             "steps": self.ends[-1][0],
             "evaluations": len(self.ends),
             "whole_ms": 1000 * seconds / self.ends[-1][0],
-            "bare_ms": 1000 * statistics.mean(bare),
+            "bare_ms": 1000 * statistics.mean(around),
             "ratio": middle,
             "ratio_quartiles": [low, high],
-            "ratio_of_means": statistics.mean(bare) * self.ends[-1][0] / seconds,
+            "ratio_of_means": statistics.mean(around) * self.ends[-1][0] / seconds,
             "windows_ms": [[round(1000 * w, 2), round(1000 * b, 2)] for w, b in zip(whole, around, strict=True)],
             "before_s": round(self.at["begin"] - self.at["start"], 2),
             "parts_s": {part: round(parts[part], 2) for part in parts},
