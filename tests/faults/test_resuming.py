@@ -73,6 +73,8 @@ def error(said: str) -> str:
 def test_a_finished_run_says_so_with_or_without_its_state(nursery: Any, folder: Path) -> None:
     assert resume(nursery, folder).code == 0
     card = (folder / "run" / "card.md").read_bytes()
+    with (folder / "run" / "metrics.jsonl").open("a") as log:
+        log.write(json.dumps({"kind": "note", "text": "proved since then"}) + "\n")
     again = resume(nursery, folder)
     assert (again.code, "finished" in again.said) == (0, True)
     shutil.rmtree(folder / "run" / "training")

@@ -134,8 +134,9 @@ def was_tidied(folder: Path) -> bool:
 
 
 def _is_reported(folder: Path) -> bool:
+    """Whether its log ends with its scores; what was proved of it since then may follow."""
     try:
-        last = (folder / METRICS).read_bytes().splitlines()[-1]
-        return bool(json.loads(last)["kind"] == "done")
+        kinds = [json.loads(line)["kind"] for line in (folder / METRICS).read_bytes().splitlines()]
+        return bool([kind for kind in kinds if kind != "note"][-1] == "done")
     except (OSError, ValueError, LookupError, TypeError):
         return False
