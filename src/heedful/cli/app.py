@@ -28,13 +28,14 @@ def options(
 
 def main() -> None:
     """Run the command; an error a user can cause is one line and an exit code."""
-    heeded = signal.getsignal(signal.SIGINT)
-    if heeded is signal.default_int_handler:  # Ctrl-C amid imports would be tracebacks of other people's code
+    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if ours:  # Ctrl-C amid imports would be tracebacks of other people's code
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from heedful.cli import commands  # noqa: F401  (registers every command)
     from heedful.cli.words import resumed, spread
 
-    signal.signal(signal.SIGINT, heeded)
+    if ours:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     debug = "--debug" in sys.argv
     try:
         app(resumed(spread(sys.argv[1:])))
