@@ -39,7 +39,7 @@ class Keeper:
         trainer = self.trainer
         tensors, progress = trainer.state()
         facts = {"seconds": trainer.events.seconds, "progress": progress}
-        kept = {name: tensor.cpu() if self.beside else tensor for name, tensor in tensors.items()}
+        kept = {name: tensor.to("cpu", copy=True) if self.beside else tensor for name, tensor in tensors.items()}
         checkpoint = Checkpoint(self.begun.name, trainer.progress.step, {**kept}, facts)
         keep, state = trainer.recipe.keep, self.folder / STATE
         write = partial(write_checkpoint, state, checkpoint, keep=keep, world=trainer.world)
