@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,23 @@ def test_judging_works_out_no_gradients_though_weights_could_learn(monkeypatch: 
             torch.testing.assert_close(token_loss(scoring, labels), expected.detach())
     token_loss(scoring, labels)
     assert learned == [False, False, True]
+
+
+def test_one_slice_of_the_widest_numbers_is_held_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[Any] = []
+    work_out = cross_entropy.surprise_and_slope
+
+    def watched(*given: Any, **options: Any) -> Any:
+        assert not any(slope() is not None for slope in held)  # by now the next slice's logits are there
+        surprise, slope = work_out(*given, **options)
+        held.append(weakref.ref(slope))
+        return surprise, slope
+
+    monkeypatch.setitem(cross_entropy.AT_ONCE, "cpu", 10)
+    monkeypatch.setattr(cross_entropy, "surprise_and_slope", watched)
+    table = torch.randn(5, 4, requires_grad=True)
+    token_loss(Scoring(torch.randn(2, 3, 4), table, None), torch.ones(2, 3).long()).backward()
+    assert len(held) == 3
 
 
 def test_two_passes_lose_the_mean_of_both_and_their_disagreement() -> None:
