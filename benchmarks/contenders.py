@@ -106,18 +106,18 @@ class Same:
 
 def ours(cell: Cell, device: str, compiled: bool) -> tuple[nn.Module, Step]:
     """A step of the library's own Trainer, on the device as the library sets it up, compiled where the peers are."""
-    from heedful.data.batches import PairBatch, TextBatch
-    from heedful.data.masked import MaskedBatch
+    from heedful.data.batching import PairBatch, TextBatch
+    from heedful.data.masked_lm_batches import MaskedBatch
+    from heedful.device import pick_device
     from heedful.models.build import build
     from heedful.models.presets import BERT, make_config
-    from heedful.objectives.language import Language
-    from heedful.objectives.masked import Masked
+    from heedful.objectives.causal_lm_loss import Language
+    from heedful.objectives.masked_lm_loss import Masked
     from heedful.objectives.objective import Objective
-    from heedful.objectives.translation import Translation
-    from heedful.training.events import Events
-    from heedful.training.loop import Trainer
-    from heedful.training.machine import pick_device
+    from heedful.objectives.seq2seq_loss import Translation
     from heedful.training.recipe import TrainingRecipe
+    from heedful.training.reporting.events import Events
+    from heedful.training.trainer import Trainer
 
     size = {name: getattr(cell, name) for name in ("width", "heads", "layers", "vocabulary")} | {"dropout": 0.0}
     read, labels = cell.ids()

@@ -55,7 +55,7 @@ class Cell(NamedTuple):
 
 
 def names(cell: Cell) -> list[list[str]]:
-    from heedful.text.special import SPECIAL_TOKENS
+    from heedful.text.special_tokens import SPECIAL_TOKENS
 
     return [[*SPECIAL_TOKENS, *(f"w{token}" for token in range(6, cell.vocabulary))]]
 
@@ -82,9 +82,9 @@ def as_asked(**how: Any) -> Callable[[Cell, Path, str], Decode]:
 
 
 def on_a_gpu(cell: Cell, folder: Path, device: str) -> Decode:
-    from heedful.generation.generate import generate_ids
-    from heedful.generation.recorded import Recorded
-    from heedful.generation.translate import translate_ids
+    from heedful.generation.backends.cuda_graph import Recorded
+    from heedful.generation.continuation import generate_ids
+    from heedful.generation.sequence_to_sequence import translate_ids
 
     model, texts = Recorded(cell.model().to(device).bfloat16()), cell.texts()
 
@@ -153,7 +153,7 @@ def ctranslate2_itself(quantisation: str) -> Callable[[Cell, Path, str], Decode]
 
 def without_cache(cell: Cell, folder: Path, device: str) -> Decode:
     """Every step reads everything written so far again."""
-    from heedful.generation.draft import log_softmax
+    from heedful.generation.search.decode_loop import log_softmax
 
     model = cell.model().to(device)
     if device == "cuda":
@@ -207,9 +207,9 @@ def keep(cell: Cell, model: Any, folder: Path) -> None:
 
 def export(cell: Cell, folder: Path, device: str) -> None:
     """The cell's model in every form its contenders read."""
-    from heedful.interop.ctranslate2 import export_ctranslate2
+    from heedful.interop.ctranslate2_export import export_ctranslate2
     from heedful.interop.huggingface import choose_layout, export_model
-    from heedful.text.special import NEVER_WRITTEN
+    from heedful.text.special_tokens import NEVER_WRITTEN
 
     model = cell.model()
     special: dict[str, Any] = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": END, "forced_eos_token_id": None}

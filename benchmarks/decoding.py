@@ -104,10 +104,10 @@ def measure(cell: Cell, pipes: dict[str, Any], device: str, rounds: int, seconds
 def measure_bleu(folder: Path, files: list[Path], beam: int) -> dict[str, Any]:
     """One model's translations of a test set by each engine: how good, how fast."""
     import heedful
-    from heedful.data.sources import read_pairs
-    from heedful.evaluation.scores import text_scores
-    from heedful.generation.converted import ctranslate2_engine
-    from heedful.generation.translate import translate_ids
+    from heedful.data.corpus_readers import read_pairs
+    from heedful.evaluation.text_metrics import text_scores
+    from heedful.generation.backends.ctranslate2_cache import ctranslate2_engine
+    from heedful.generation.sequence_to_sequence import translate_ids
 
     trained = heedful.load(folder)
     sources, references = (list(side) for side in zip(*((p.source, p.target) for p in read_pairs(files)), strict=True))

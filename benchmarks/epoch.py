@@ -91,9 +91,9 @@ def prepare(corpus: Path, folder: Path, pairs: int, vocabulary: int, shape: dict
 
 
 def _read(folder: Path) -> tuple[Any, Any]:
-    from heedful.training.events import Events
-    from heedful.training.ready import prepare_again
     from heedful.training.recipe import make_recipe, read_recipe
+    from heedful.training.reporting.events import Events
+    from heedful.training.setup import prepare_again
 
     recipe = make_recipe(read_recipe(folder / "recipe.toml"))
     return recipe, prepare_again(recipe, (), Events())
@@ -104,11 +104,11 @@ Epoch = Callable[[], float]
 
 
 def heedful(folder: Path, facts: dict[str, Any]) -> tuple[Any, Epoch]:
-    from heedful.evaluation.predict import predict
+    from heedful.evaluation.perplexity import predict
     from heedful.models.build import build
-    from heedful.training.events import Events, JsonLines, PlainLines
-    from heedful.training.loop import Evaluation, Trainer
+    from heedful.training.reporting.events import Events, JsonLines, PlainLines
     from heedful.training.tasks import find
+    from heedful.training.trainer import Evaluation, Trainer
 
     recipe, data = _read(folder)
     device = torch.device("cpu")

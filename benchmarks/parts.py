@@ -14,15 +14,15 @@ from pathlib import Path
 import torch
 
 import heedful
-from heedful.data.batches import TextBatches
-from heedful.data.store import Sequences
-from heedful.objectives.language import Language
-from heedful.training.checkpoint import Checkpoint, newest_checkpoint, write_checkpoint
-from heedful.training.events import Events
-from heedful.training.loop import Trainer
+from heedful.data.batching import TextBatches
+from heedful.data.token_store import Sequences
+from heedful.objectives.causal_lm_loss import Language
+from heedful.training.checkpoint.format import Checkpoint, newest_checkpoint, write_checkpoint
+from heedful.training.distributed.fsdp import piece
+from heedful.training.distributed.process_group import World, joined
 from heedful.training.recipe import TrainingRecipe
-from heedful.training.sharding import piece
-from heedful.training.world import World, joined
+from heedful.training.reporting.events import Events
+from heedful.training.trainer import Trainer
 
 
 def kibibytes(name: str) -> int:

@@ -31,11 +31,11 @@ from typing import Any
 import torch
 
 import heedful
-from heedful.cli.words import duration_in_seconds
-from heedful.folder import save
+from heedful.cli.argv import duration_in_seconds
+from heedful.device import describe_machine, pick_device
+from heedful.model_folder import save
 from heedful.models.build import build
-from heedful.training.events import console
-from heedful.training.machine import describe_machine, pick_device
+from heedful.training.reporting.events import console
 from heedful.training.tasks import evaluate
 
 ARMS = ("pretrained", "scratch", "own", "minilm")

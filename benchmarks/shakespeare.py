@@ -43,18 +43,18 @@ Seen = Callable[[int, float, float], bool]
 def heedful(text: str, size: dict[str, int], seed: int, device: str, seen: Seen) -> None:
     import numpy as np
 
-    from heedful.data.batches import TextBatches
-    from heedful.data.prepare import Split
-    from heedful.data.store import Sequences
-    from heedful.evaluation.predict import predict
+    from heedful.data.batching import TextBatches
+    from heedful.data.dataset_preparation import Split
+    from heedful.data.token_store import Sequences
+    from heedful.device import pick_device
+    from heedful.evaluation.perplexity import predict
     from heedful.models.build import build
     from heedful.models.presets import make_config
-    from heedful.objectives.language import Language
-    from heedful.text.special import SPECIAL_TOKENS
-    from heedful.training.events import Events
-    from heedful.training.loop import Evaluation, Trainer
-    from heedful.training.machine import pick_device
+    from heedful.objectives.causal_lm_loss import Language
+    from heedful.text.special_tokens import SPECIAL_TOKENS
     from heedful.training.recipe import TrainingRecipe
+    from heedful.training.reporting.events import Events
+    from heedful.training.trainer import Evaluation, Trainer
 
     torch.manual_seed(seed)
     letters = sorted(set(text))

@@ -101,8 +101,8 @@ def run(python: str, script: str, *words: object, threads: int) -> dict[str, Any
 
 def scores(model: Path, sets: list[Path]) -> dict[str, float]:
     """What `heedful evaluate` says; of the similarity sets also each half."""
-    from heedful.evaluation.words import WordSet, judge_pairs, judge_words, read_word_set
-    from heedful.trained import load_words
+    from heedful.evaluation.word_vector_benchmarks import WordSet, judge_pairs, judge_words, read_word_set
+    from heedful.inference.trained import load_words
 
     words = load_words(model)
     found = judge_words(words, sets)

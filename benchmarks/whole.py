@@ -58,8 +58,10 @@ class Stopwatch:
 
 
 def watch_the_parts() -> Stopwatch:
-    from heedful.training import keeper, loop, run
-    from heedful.training.tasks import translate
+    from heedful.training import run
+    from heedful.training import trainer as loop
+    from heedful.training.checkpoint.format import checkpointer as keeper
+    from heedful.training.tasks import translation as translate
 
     watch = Stopwatch()
     for owner, name, part in (
@@ -80,10 +82,10 @@ class BareSteps:
     """A trainer of the same recipe, and its batches."""
 
     def __init__(self, recipe: Path, device: str) -> None:
-        from heedful.training.events import Events
-        from heedful.training.ready import get_ready
+        from heedful.training.reporting.events import Events
+        from heedful.training.request import Wishes, starting_settings
         from heedful.training.run import make_trainer
-        from heedful.training.wishes import Wishes, starting_settings
+        from heedful.training.setup import get_ready
 
         wish = Wishes(recipe=str(recipe), device=device)
         ready = get_ready(starting_settings(wish), wish, Events())

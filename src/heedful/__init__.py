@@ -15,19 +15,19 @@ if TYPE_CHECKING:
         StoppedError,
         UsageError,
     )
-    from heedful.exchange import export, load
-    from heedful.folder import save
+    from heedful.inference.trained import Trained
+    from heedful.interop.conversion import export, load
     from heedful.layers.attention import attention, attention_weights, fused_attention
     from heedful.layers.masks import Mask
     from heedful.layers.taps import record, replace, tap_names
+    from heedful.model_folder import save
     from heedful.models.build import build, count
-    from heedful.models.config import RecurrentConfig, TransformerConfig
     from heedful.models.decoder import Decoder
     from heedful.models.encoder import Encoder
     from heedful.models.encoder_decoder import EncoderDecoder
+    from heedful.models.model_config import RecurrentConfig, TransformerConfig
     from heedful.models.presets import PRESETS, preset
     from heedful.models.recurrent import RecurrentDecoder, RecurrentEncoderDecoder
-    from heedful.trained import Trained
     from heedful.training.run import plan, train
 
 # Each name is imported when first used: `import heedful` alone does not wait for torch.
@@ -41,19 +41,19 @@ _HOMES = {
         "StoppedError",
         "UsageError",
     ),
-    "exchange": ("export", "load"),
-    "folder": ("save",),
+    "interop.conversion": ("export", "load"),
+    "model_folder": ("save",),
     "layers.attention": ("attention", "attention_weights", "fused_attention"),
     "layers.masks": ("Mask",),
     "layers.taps": ("record", "replace", "tap_names"),
     "models.build": ("build", "count"),
-    "models.config": ("RecurrentConfig", "TransformerConfig"),
+    "models.model_config": ("RecurrentConfig", "TransformerConfig"),
     "models.decoder": ("Decoder",),
     "models.encoder": ("Encoder",),
     "models.encoder_decoder": ("EncoderDecoder",),
     "models.presets": ("PRESETS", "preset"),
     "models.recurrent": ("RecurrentDecoder", "RecurrentEncoderDecoder"),
-    "trained": ("Trained",),
+    "inference.trained": ("Trained",),
     "training.run": ("plan", "train"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from heedful.data.dates import write_dates
+from heedful.data.dates_corpus import write_dates
 
 WALKS = Path(__file__).with_name("walks.py")
 

@@ -14,8 +14,8 @@ from torch.distributed.tensor import DTensor
 from walks import HALF, Walk, keep, make, opened
 
 from heedful.errors import HeedfulError
-from heedful.training.pieces import Stored, is_cut
-from heedful.training.world import World
+from heedful.training.checkpoint.sharded_tensors import Stored, is_cut
+from heedful.training.distributed.process_group import World
 
 SHARDED = Walk("encoder_decoder", {"shard": True}, resume="in double precision, sharded", steps=HALF)
 

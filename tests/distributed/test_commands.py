@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 import heedful
-from heedful.training.checkpoint import checkpoints
+from heedful.training.checkpoint.format import checkpoints
 
 STEPS = 40
 SETTINGS: dict[str, Any] = {
@@ -109,7 +109,7 @@ def test_what_two_have_begun_in_shards_one_goes_on_with(torchrun: Any, alone: An
 DYING = """
 import os, signal, sys
 from pathlib import Path
-import heedful.training.checkpoint as module
+import heedful.training.checkpoint.format as module
 from heedful.cli.app import main
 sound = module.write_pieces
 def write_pieces(file, pieces):

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from heedful.errors import CheckpointError
-from heedful.training.checkpoint import checkpoints, newest_checkpoint, part, read_checkpoint
+from heedful.training.checkpoint.format import checkpoints, newest_checkpoint, part, read_checkpoint
 
 SHARDED = "in double precision, sharded"
 

@@ -17,29 +17,29 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import heedful
-from heedful.data.asked import SpanBatches
-from heedful.data.batches import Batches, PairBatches, TextBatches
-from heedful.data.classes import ClassBatches
-from heedful.data.following import masked_batches
-from heedful.data.parts import Split
-from heedful.data.store import Sequences
-from heedful.folder import undrawn
-from heedful.objectives.classification import Classification
-from heedful.objectives.language import Language
-from heedful.objectives.masked import Masked
+from heedful.data.batching import Batches, PairBatches, TextBatches
+from heedful.data.dataset_writer import Split
+from heedful.data.labelled_dataset import ClassBatches
+from heedful.data.next_sentence import masked_batches
+from heedful.data.qa_batches import SpanBatches
+from heedful.data.token_store import Sequences
+from heedful.model_folder import undrawn
+from heedful.objectives.answer_span_loss import AnswerPlace
+from heedful.objectives.causal_lm_loss import Language
+from heedful.objectives.classification_loss import Classification
+from heedful.objectives.masked_lm_loss import Masked
 from heedful.objectives.objective import Objective
-from heedful.objectives.span import AnswerPlace
-from heedful.objectives.translation import Translation
-from heedful.text.frame import Frame
-from heedful.text.special import SEPARATOR
+from heedful.objectives.seq2seq_loss import Translation
+from heedful.text.special_token_template import Frame
+from heedful.text.special_tokens import SEPARATOR
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
-from heedful.training import summing
-from heedful.training.checkpoint import Checkpoint, newest_checkpoint, write_checkpoint
-from heedful.training.events import Events
-from heedful.training.loop import Evaluation, Trainer
+from heedful.training.checkpoint.format import Checkpoint, newest_checkpoint, write_checkpoint
+from heedful.training.distributed import gradient_all_reduce as summing
+from heedful.training.distributed.fsdp import own_block
+from heedful.training.distributed.process_group import ALONE, World, joined
 from heedful.training.recipe import TrainingRecipe
-from heedful.training.sharding import own_block
-from heedful.training.world import ALONE, World, joined
+from heedful.training.reporting.events import Events
+from heedful.training.trainer import Evaluation, Trainer
 
 STEPS, HALF, FEW = 20, 10, 6
 TEXTS = [[6 + (i * j) % 20 for j in range(1, 2 + i % 7)] for i in range(60)]

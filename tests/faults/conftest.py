@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from heedful.data.dates import write_dates
+from heedful.data.dates_corpus import write_dates
 
 
 @pytest.fixture(scope="session")

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from heedful.data.lines import MAX_LINE
-from heedful.data.sources import content_hash, read_documents, read_lines, read_pairs
+from heedful.data.corpus_readers import content_hash, read_documents, read_lines, read_pairs
+from heedful.data.line_reader import MAX_LINE
 from heedful.errors import DataError
 
 
@@ -205,7 +205,7 @@ def test_a_quote_never_closed(tmp_path: Path) -> None:
 READ = """
 import resource, sys
 from collections import Counter
-from heedful.data.sources import DataError, read_documents
+from heedful.data.corpus_readers import DataError, read_documents
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 dropped = Counter()
 try:

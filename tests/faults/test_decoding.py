@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import heedful
-from heedful.data.dates import dates_corpus
+from heedful.data.dates_corpus import dates_corpus
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
 LINES = [pair.source for pair in dates_corpus(train=1, valid=300, test=1).valid]

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from heedful.training.checkpoint import checkpoints
+from heedful.training.checkpoint.format import checkpoints
 
 STEPS = 40
 SMALL = {

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from heedful.training.checkpoint import checkpoints
+from heedful.training.checkpoint.format import checkpoints
 
 SETTINGS = {
     "tokenizer.kind": "characters",
@@ -143,7 +143,7 @@ def test_out_of_memory_names_the_setting_and_auto_batch_lowers_it(nursery: Any, 
 
 
 SHORT = """
-from heedful.training.loop import Trainer
+from heedful.training.trainer import Trainer
 sound = Trainer.step
 def step(self, stream):
     if {when}:
@@ -190,7 +190,7 @@ def children(pid: int) -> list[int]:
 
 POISON = """
 import torch
-from heedful.objectives.translation import Translation
+from heedful.objectives.seq2seq_loss import Translation
 calls, sound = [0], Translation.loss
 def loss(self, model, batch):
     calls[0] += model.training and begun[0]

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from heedful.training.begun import alone_in
-from heedful.training.checkpoint import checkpoints
+from heedful.training.checkpoint.format import checkpoints
+from heedful.training.checkpoint.run_manifest import alone_in
 
 SETTINGS = {
     "tokenizer.kind": "characters",
@@ -125,7 +125,7 @@ def test_looking_on_does_not_tidy_up_what_another_is_writing(nursery: Any, folde
 
 AWAY = """
 import os
-from heedful.training.loop import Trainer
+from heedful.training.trainer import Trainer
 sound = Trainer.step
 def step(self, stream):
     if self.progress.step == 11:
@@ -147,7 +147,7 @@ def test_a_run_whose_folder_goes_away_soon_says_so(nursery: Any, folder: Path, w
 STOPPED = """
 import os, signal
 import heedful.training.run as run
-from heedful.training.keeper import Keeper
+from heedful.training.checkpoint.checkpointer import Keeper
 def stopped(self):
     os.kill(os.getpid(), signal.{name})
     return save(self)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import heedful
-from heedful.data.dates import write_dates
+from heedful.data.dates_corpus import write_dates
 
 CURVE = Path(__file__).with_name("dates.json")
 

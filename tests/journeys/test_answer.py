@@ -141,7 +141,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(nursery: Any, tmp_path: Path) -> 
     words = ["train", "answer", "towns.json", *SETTINGS, *often]
     kill = """
 import os
-from heedful.training.loop import Trainer
+from heedful.training.trainer import Trainer
 step, run = Trainer.step, Trainer.run
 def dying(self, stream):
     if getattr(self, "live", False) and self.progress.step == 7:

@@ -17,7 +17,7 @@ import torch
 
 import heedful
 from heedful.cli.app import main
-from heedful.data.dates import dates_corpus
+from heedful.data.dates_corpus import dates_corpus
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
 PAIRS = dates_corpus(train=1, valid=300, test=1).valid

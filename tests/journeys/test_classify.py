@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import heedful
-from heedful.exchange import load
+from heedful.interop.conversion import load
 
 SMALL = (
     "tokenizer.kind=words",
@@ -156,7 +156,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(nursery: Any, home: Path, tmp_pat
     words = ["train", "classify", home / "train.tsv", *SET, "--steps", "6", "--device", "cpu", "--out"]
     settings = {"evaluate_every": 3, "checkpoint_every": 2, "freeze": 1, "layer_decay": 0.9}
     often = [word for name, value in settings.items() for word in ("--set", f"training.{name}={value}")]
-    kill = "import os, heedful.training.loop as loop; old = loop.Trainer._report\n" + (
+    kill = "import os, heedful.training.trainer as loop; old = loop.Trainer._report\n" + (
         "def report(self, **how):\n    old(self, **how)\n    self.progress.step == 5 and os.kill(os.getpid(), 9)\n"
         "loop.Trainer._report = report\nloop.Trainer._report_every = lambda self: 1"
     )

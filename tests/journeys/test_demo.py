@@ -10,7 +10,7 @@ import pytest
 
 SHORTER = """
 from functools import partial
-import heedful.training.demo as demo
+import heedful.training.dates_demo as demo
 few = {"train": 600, "valid": 60, "test": 60}
 demo.dates_corpus, demo.write_dates = partial(demo.dates_corpus, **few), partial(demo.write_dates, **few)
 """

@@ -27,7 +27,7 @@ SIDES = {"grass": "green", "sky": "blue", "snow": "white", "coal": "black", "blo
 
 DIE = """
 import os
-from heedful.training.keeper import Keeper
+from heedful.training.checkpoint.checkpointer import Keeper
 
 after = Keeper.after_step
 

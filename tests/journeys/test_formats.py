@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import heedful
-from heedful.data.dates import dates_corpus
+from heedful.data.dates_corpus import dates_corpus
 from heedful.training.tasks import evaluate
 
 SMALL = (

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from heedful.data.dates import write_dates
+from heedful.data.dates_corpus import write_dates
 
 CPU_MEMORY = 0.15
 """How far peak memory may be from its forecast."""

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import heedful
-from heedful.data.dates import write_dates
+from heedful.data.dates_corpus import write_dates
 
 SMALL = (
     "tokenizer.kind=characters",

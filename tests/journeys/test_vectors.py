@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import heedful
-from heedful.trained import load_words
+from heedful.inference.trained import load_words
 
 Command = Callable[..., Any]
 PLACES = {"france": "paris", "italy": "rome", "japan": "tokyo", "spain": "madrid", "egypt": "cairo", "peru": "lima"}

@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 import heedful
-from heedful.data.dates import Dates, dates_corpus
-from heedful.generation.generate import generate_ids
-from heedful.generation.translate import translate_ids
-from heedful.text.special import END, PAD, START
+from heedful.data.dates_corpus import Dates, dates_corpus
+from heedful.generation.continuation import generate_ids
+from heedful.generation.sequence_to_sequence import translate_ids
+from heedful.inference.trained import Trained
+from heedful.text.special_tokens import END, PAD, START
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
-from heedful.trained import Trained
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,8 @@ import transformers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 import heedful
-from heedful.answering.answer import USUAL_ANSWER
-from heedful.trained import load_as_stored
+from heedful.inference.question_answerer import USUAL_ANSWER
+from heedful.inference.trained import load_as_stored
 
 pytestmark = pytest.mark.usefixtures("quiet_transformers")
 

@@ -10,10 +10,10 @@ import torch
 
 import heedful
 from heedful import UsageError
-from heedful.generation.ctranslate2 import CTranslate2
-from heedful.interop.ctranslate2 import export_ctranslate2
-from heedful.text.special import NEVER_WRITTEN
-from heedful.trained import Trained
+from heedful.generation.backends.ctranslate2_backend import CTranslate2
+from heedful.inference.trained import Trained
+from heedful.interop.ctranslate2_export import export_ctranslate2
+from heedful.text.special_tokens import NEVER_WRITTEN
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: no engine here")
 

@@ -10,10 +10,10 @@ import torch
 import transformers
 
 import heedful
-from heedful.exchange import import_folder
-from heedful.generation.generate import generate_ids
-from heedful.text.special import END
-from heedful.trained import Trained
+from heedful.generation.continuation import generate_ids
+from heedful.inference.trained import Trained
+from heedful.interop.conversion import import_folder
+from heedful.text.special_tokens import END
 
 pytestmark = pytest.mark.usefixtures("quiet_transformers")
 

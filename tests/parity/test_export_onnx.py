@@ -13,9 +13,9 @@ import pytest
 import torch
 
 import heedful
-from heedful.text.special import END, NEVER_WRITTEN, PAD, START
+from heedful.inference.trained import Trained
+from heedful.text.special_tokens import END, NEVER_WRITTEN, PAD, START
 from heedful.text.tokenizer import Tokenizer
-from heedful.trained import Trained
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: nothing to run a graph with")
 

@@ -12,7 +12,7 @@ import transformers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 import heedful
-from heedful.exchange import import_folder
+from heedful.interop.conversion import import_folder
 
 pytestmark = pytest.mark.usefixtures("quiet_transformers")
 

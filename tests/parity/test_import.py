@@ -13,10 +13,10 @@ from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 import heedful
 from heedful import CheckpointError, UsageError
-from heedful.data.dates import Dates
-from heedful.exchange import import_folder
-from heedful.generation.translate import translate_ids
-from heedful.text.special import END, START
+from heedful.data.dates_corpus import Dates
+from heedful.generation.sequence_to_sequence import translate_ids
+from heedful.interop.conversion import import_folder
+from heedful.text.special_tokens import END, START
 from heedful.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("quiet_transformers")

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from heedful.cli.options import AsJson
 from heedful.cli.similar import Table, Top
+from heedful.cli.training_options import AsJson
 
 
 def analogy(
@@ -20,7 +20,7 @@ def analogy(
     as_json: AsJson = False,
 ) -> None:
     """Find what is to ITALY as PARIS is to FRANCE: the words nearest to paris − france + italy, but for these three."""
-    from heedful.trained import load_words
+    from heedful.inference.trained import load_words
 
     found = load_words(model).analogy(one, its, other, top)
     if as_json:

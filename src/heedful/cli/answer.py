@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from heedful.cli import decoding as about
-from heedful.cli.options import AsJson, Device
-from heedful.cli.streams import Notes, answers_to, lines_of, progress
+from heedful.cli import decoding_options as about
+from heedful.cli.text_io import Notes, answers_to, lines_of, progress
+from heedful.cli.training_options import AsJson, Device
 from heedful.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from heedful.answering.answer import Answered
-    from heedful.data.lines import Watch
-    from heedful.data.questions import Question
+    from heedful.data.line_reader import Watch
+    from heedful.data.qa_reader import Question
+    from heedful.inference.question_answerer import Answered
 
 NOTHING = "no answer"
 
@@ -86,7 +86,7 @@ def plain(answer: Answered) -> str:
 
 def _passage(file: Path | None, notes: Notes) -> str:
     """A file's text, or that of standard input, to the last character but the line end."""
-    from heedful.data.lines import read_whole
+    from heedful.data.line_reader import read_whole
 
     if file is not None:
         return read_whole(file)
@@ -97,8 +97,8 @@ def _passage(file: Path | None, notes: Notes) -> str:
 
 def _asked(file: Path, on_bad_line: str, notes: Notes, watch: Watch | None) -> Iterator[Question]:
     """The file's questions. One that cannot be read stops the work, or is left out with a word."""
-    from heedful.data.lines import Fault
-    from heedful.data.questions import scan_questions
+    from heedful.data.line_reader import Fault
+    from heedful.data.qa_reader import scan_questions
 
     for row in scan_questions([file], answered=False, watch=watch):
         if not isinstance(row, Fault):

@@ -32,7 +32,7 @@ def main() -> None:
     if ours:  # Ctrl-C amid imports would be tracebacks of other people's code
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from heedful.cli import commands  # noqa: F401  (registers every command)
-    from heedful.cli.words import resumed, spread
+    from heedful.cli.argv import resumed, spread
 
     if ours:
         signal.signal(signal.SIGINT, signal.default_int_handler)

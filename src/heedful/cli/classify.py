@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heedful.cli import decoding as about
-from heedful.cli.options import AsJson, Device
-from heedful.cli.streams import Notes, answers_to, lines_of, progress
+from heedful.cli import decoding_options as about
+from heedful.cli.text_io import Notes, answers_to, lines_of, progress
+from heedful.cli.training_options import AsJson, Device
 
 if TYPE_CHECKING:
-    from heedful.answering.classify import Classified
+    from heedful.inference.classifier import Classified
 
 
 def classify(
@@ -28,7 +28,7 @@ def classify(
 ) -> None:
     """Name the class of TEXT, or of each line of standard input or a file, and its probability: one line out for each
     line in. Two texts that are judged together stand on one line with a tab between them."""
-    from heedful.generation.engine import windows
+    from heedful.generation.streaming import windows
 
     trained = about.ready(model, "classify", device)
     notes = Notes()

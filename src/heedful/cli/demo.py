@@ -14,8 +14,8 @@ def demo(
 ) -> None:
     """Train a small translator of dates on this machine in about 90 seconds, test it, and draw what it looks at."""
     from heedful.errors import UsageError
-    from heedful.training.demo import demo as run
-    from heedful.training.events import console
+    from heedful.training.dates_demo import demo as run
+    from heedful.training.reporting.events import console
 
     if out.exists() and any(out.iterdir()):
         raise UsageError(f"{out} exists and is not empty; choose another --out")

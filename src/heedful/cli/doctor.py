@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 if TYPE_CHECKING:
-    from heedful.data.report import Finding, Report
+    from heedful.data.doctor_report import Finding, Report
 
 BAR = 24
 LABELS = 20
@@ -43,8 +43,8 @@ def doctor(
     ] = "auto",
 ) -> None:
     """Count, measure and check FILES: blank, broken, misaligned, repeated, leaked."""
-    from heedful.data.doctor import clean, examine
-    from heedful.training.events import Events, console
+    from heedful.data.corpus_doctor import clean, examine
+    from heedful.training.reporting.events import Events, console
 
     names = tuple(name.strip() for name in columns.split(",")) if columns else ()
     how: dict[str, Any] = {"against": against, "kind": kind, "on_bad_line": on_bad_line, "columns": names}

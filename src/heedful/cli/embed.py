@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heedful.cli import decoding as about
-from heedful.cli.options import AsJson, Device
-from heedful.cli.streams import Notes, answers_to, lines_of, progress
+from heedful.cli import decoding_options as about
+from heedful.cli.text_io import Notes, answers_to, lines_of, progress
+from heedful.cli.training_options import AsJson, Device
 
 if TYPE_CHECKING:
-    from heedful.vectors.sentences import Embedded
+    from heedful.inference.embedder import Embedded
 
 
 def embed(
@@ -32,9 +32,9 @@ def embed(
     device: Device = "auto",
 ) -> None:
     """Give each TEXT a vector, the mean of what MODEL makes of its tokens; with --compare say how alike texts are."""
+    from heedful.device import pick_device
     from heedful.errors import UsageError
-    from heedful.exchange import load
-    from heedful.training.machine import pick_device
+    from heedful.interop.conversion import load
 
     if text and input_ is not None:
         raise UsageError(f"texts come from the command line or from --input {input_}: give one or the other")
@@ -69,7 +69,7 @@ def _compare(found: list[Embedded], output: Path | None, as_json: bool) -> None:
     import numpy as np
 
     from heedful.errors import UsageError
-    from heedful.vectors.sentences import cosines
+    from heedful.inference.embedder import cosines
 
     if len(found) < 2:
         raise UsageError(f"--compare takes two texts or more, got {len(found)}")

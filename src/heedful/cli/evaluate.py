@@ -28,11 +28,11 @@ def evaluate(
     BLEU with its signature and interval, chrF, exact match; perplexity, bits per byte; hidden words found; accuracy
     with its interval, F1, calibration error; exact match and F1 of answers; analogies, agreement with people.
     """
-    from heedful.evaluation.words import judge_words
-    from heedful.exchange import load
-    from heedful.trained import load_words
-    from heedful.training.events import Events, console
-    from heedful.training.machine import pick_device
+    from heedful.device import pick_device
+    from heedful.evaluation.word_vector_benchmarks import judge_words
+    from heedful.inference.trained import load_words
+    from heedful.interop.conversion import load
+    from heedful.training.reporting.events import Events, console
     from heedful.training.tasks import evaluate as judge
 
     if model.is_file():

@@ -15,7 +15,7 @@ def export(
     int8: Annotated[bool, typer.Option("--int8", help="Weights of 8 bits (ctranslate2).")] = False,
 ) -> None:
     """Write MODEL for transformers, CTranslate2 or onnxruntime, with its tokenizer; or the vectors of its words."""
-    from heedful.exchange import export as write
+    from heedful.interop.conversion import export as write
 
     write(model, to, folder, quantisation="int8" if int8 else "float32")
     typer.echo(f"{folder}: {', '.join(sorted(file.name for file in folder.iterdir()))}")

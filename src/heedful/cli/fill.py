@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heedful.cli import decoding as about
-from heedful.cli.options import AsJson, Device
-from heedful.cli.streams import Notes, answers_to, lines_of, progress
+from heedful.cli import decoding_options as about
+from heedful.cli.text_io import Notes, answers_to, lines_of, progress
+from heedful.cli.training_options import AsJson, Device
 from heedful.errors import UsageError
 
 if TYPE_CHECKING:
-    from heedful.answering.fill import Filled, Filler
+    from heedful.inference.mask_filler import Filled, Filler
 
 
 def fill(

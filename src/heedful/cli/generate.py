@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from heedful.cli import decoding as about
-from heedful.cli.options import AsJson, Device
-from heedful.cli.streams import Notes, answers_to, lines_of, piped, progress, say
+from heedful.cli import decoding_options as about
+from heedful.cli.text_io import Notes, answers_to, lines_of, piped, progress, say
+from heedful.cli.training_options import AsJson, Device
 
 
 def generate(

@@ -13,7 +13,7 @@ def import_(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where ours goes; must not exist, or be empty.")],
 ) -> None:
     """Read a BERT, GPT-2, Llama, Marian, Pegasus or BART folder, and write a model folder of ours."""
-    from heedful.exchange import import_folder
+    from heedful.interop.conversion import import_folder
     from heedful.models.build import count
 
     trained = import_folder(theirs, folder)

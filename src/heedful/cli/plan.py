@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from heedful.cli.options import (
+from heedful.cli.training_options import (
     AsJson,
     Device,
     Files,
@@ -43,7 +43,7 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Forecast a training run: parameters by part, operations, peak memory, time and disk. Nothing is trained."""
-    from heedful.training.events import console
+    from heedful.training.reporting.events import console
     from heedful.training.run import plan as forecast
     from heedful.training.run import plan_scaled
 

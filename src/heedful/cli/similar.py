@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from heedful.cli.options import AsJson
+from heedful.cli.training_options import AsJson
 
 Table = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder, or a word2vec file: text, binary, .gz.")]
 Top = Annotated[int, typer.Option(min=1, help="How many words to show.")]
@@ -21,7 +21,7 @@ def similar(
     as_json: AsJson = False,
 ) -> None:
     """Show the words nearest to each WORD, with their cosines (1: the same direction, 0: nothing in common)."""
-    from heedful.trained import load_words
+    from heedful.inference.trained import load_words
 
     table = load_words(model)
     found = {word: table.similar(word, top) for word in words}

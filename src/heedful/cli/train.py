@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from heedful.cli.options import (
+from heedful.cli.training_options import (
     Device,
     Files,
     Kind,
@@ -58,7 +58,7 @@ def train(
     ] = False,
 ) -> None:
     """Train a model on your text: sizes, rates and the tokenizer are chosen for you, shown, and saved as a recipe."""
-    from heedful.training.events import console
+    from heedful.training.reporting.events import console
     from heedful.training.run import train as run
 
     run(

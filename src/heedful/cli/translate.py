@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heedful.cli import decoding as about
-from heedful.cli.options import AsJson, Device
-from heedful.cli.streams import Notes, answers_to, lines_of, progress, say
+from heedful.cli import decoding_options as about
+from heedful.cli.text_io import Notes, answers_to, lines_of, progress, say
+from heedful.cli.training_options import AsJson, Device
 
 if TYPE_CHECKING:
-    from heedful.generation.answers import Translation
+    from heedful.generation.results import Translation
 
 
 def translate(

@@ -16,9 +16,9 @@ import unicodedata
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.data.store import Ids
-from heedful.text.frame import Frame
-from heedful.text.special import PAD
+from heedful.data.token_store import Ids
+from heedful.text.special_token_template import Frame
+from heedful.text.special_tokens import PAD
 from heedful.text.tokenizer import Tokenizer
 
 MASKED, SWAPPED = 0.8, 0.1

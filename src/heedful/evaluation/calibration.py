@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from heedful.data.batches import PairBatches
+from heedful.data.batching import PairBatches
 from heedful.objectives.objective import to_device
-from heedful.text.special import PAD
-from heedful.text.words import Unit, words_of
+from heedful.text.special_tokens import PAD
+from heedful.text.word_tokens import Unit, words_of
 
 BINS = 15
 

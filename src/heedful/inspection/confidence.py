@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heedful.config import Config
-from heedful.text.words import Unit
+from heedful.text.word_tokens import Unit
 
 FILE = "confidence.json"
 EDGE = 1e-6

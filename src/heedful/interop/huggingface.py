@@ -18,11 +18,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from heedful.errors import CheckpointError, HeedfulError, UsageError
-from heedful.interop.equivalent import Written, rewritten, sinusoid
-from heedful.interop.layouts import ACTIVATIONS, LAYOUTS, Form, Layout
+from heedful.interop.huggingface_layouts import ACTIVATIONS, LAYOUTS, Form, Layout
+from heedful.interop.weight_transforms import Written, rewritten, sinusoid
 from heedful.layers.positions import Sinusoidal
 from heedful.models.build import build
-from heedful.models.config import ModelConfig, TransformerConfig
+from heedful.models.model_config import ModelConfig, TransformerConfig
 from heedful.models.presets import make_config
 
 PLAIN = Form(lambda theirs: theirs, lambda ours: ours)

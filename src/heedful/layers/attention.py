@@ -12,10 +12,10 @@ from torch.nn.functional import dropout as drop
 from torch.nn.functional import scaled_dot_product_attention
 
 from heedful.errors import UsageError, require_positive
+from heedful.layers.kv_cache import LayerState
 from heedful.layers.masks import EVERYTHING, Mask
 from heedful.layers.positions import Rotation, rotate
 from heedful.layers.scores import Score, ScoreName, make_score, scaled_dot
-from heedful.layers.state import LayerState
 from heedful.layers.taps import Tapped
 from heedful.shapes import Bool, Float
 
@@ -93,7 +93,7 @@ def fused_attention(
     mask = (mask or EVERYTHING).settle(query.shape[-2], key.shape[-2], query.device)
     mask.check(*query.shape[:-1], key.shape[-2])
     if query.is_cuda and not dropout and query.shape[1] == key.shape[1]:
-        from heedful.layers.short import is_short, short_attention  # there is none without a GPU
+        from heedful.kernels.short_attention import is_short, short_attention  # there is none without a GPU
 
         parts = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
         if is_short(*parts):
@@ -185,7 +185,7 @@ class MultiHead(Tapped):
         plain = self.fused and self.groups == self.heads and not (self.training and self.dropout)
         if not plain or self.listeners or not projected[0].is_cuda:
             return None
-        from heedful.layers.short import is_short, short_attention  # there is none without a GPU
+        from heedful.kernels.short_attention import is_short, short_attention  # there is none without a GPU
 
         parts = [part.view(*part.shape[:2], -1, self.d_k) for part in projected] if self.d_k == self.d_v else []
         if not parts or not is_short(*parts):
@@ -261,7 +261,7 @@ class SelfAttention(MultiHead):
         return self.fused and self.d_k == self.d_v and self.d_k in (16, 32, 64, 128, 256) and x.is_cuda
 
     def _next(self, query: Tensor, key: Tensor, value: Tensor, state: LayerState) -> Tensor:
-        from heedful.layers.next_token import attend_next  # there is none without a GPU
+        from heedful.kernels.decode_attention import attend_next  # there is none without a GPU
 
         assert state.clock.fixed is not None
         heads = attend_next(query, key, value, state, state.clock.fixed, self.scale or self.d_k**-0.5)

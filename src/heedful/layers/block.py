@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from heedful.layers.attention import CrossAttention, SelfAttention
 from heedful.layers.feed_forward import FeedForward
+from heedful.layers.kv_cache import AttentionState, LayerState
 from heedful.layers.masks import EVERYTHING, Mask
 from heedful.layers.positions import Rotation, alibi, rotation
 from heedful.layers.residual import Residual
-from heedful.layers.state import AttentionState, LayerState
 from heedful.shapes import Float, Int
 
 FEW = 8
@@ -87,7 +87,7 @@ class Stack(nn.Module):
     ) -> Float[Tensor, "batch tokens width"]:
         turn, settled = self._placed(x, mask, state)
         if state is not None and settled is None and len(x) <= FEW and self.skip:
-            from heedful.layers.next_step import next_step  # there is none without a GPU
+            from heedful.kernels.fused_decode_step import next_step  # there is none without a GPU
 
             x = next_step(self.blocks, x, state, turn)
         elif state is None:

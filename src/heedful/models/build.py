@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from heedful.errors import UsageError
-from heedful.models.config import ModelConfig, RecurrentConfig
 from heedful.models.decoder import Decoder
 from heedful.models.encoder import Encoder
 from heedful.models.encoder_decoder import EncoderDecoder
+from heedful.models.model_config import ModelConfig, RecurrentConfig
 from heedful.models.presets import preset
 from heedful.models.recurrent import RecurrentDecoder, RecurrentEncoderDecoder
 from heedful.models.word_vectors import WordVectors

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from heedful.errors import UsageError
 from heedful.layers.block import count_from_zero
+from heedful.layers.kv_cache import AttentionState
 from heedful.layers.masks import causal, documents
-from heedful.layers.state import AttentionState
-from heedful.models.config import TransformerConfig
+from heedful.models.model_config import TransformerConfig
 from heedful.models.transformer import Transformer, initialise, make_embedding, make_stack
 from heedful.shapes import Float, Int
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from heedful.layers.block import count_from_zero
 from heedful.layers.masks import Mask, padding
-from heedful.models.config import TransformerConfig
+from heedful.models.model_config import TransformerConfig
 from heedful.models.transformer import Transformer, initialise, make_embedding, make_stack
 from heedful.shapes import Float, Int
 

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from heedful.errors import UsageError
 from heedful.layers.block import count_from_zero
+from heedful.layers.kv_cache import AttentionState
 from heedful.layers.masks import Mask, causal, padding
-from heedful.layers.state import AttentionState
-from heedful.models.config import TransformerConfig
+from heedful.models.model_config import TransformerConfig
 from heedful.models.transformer import Transformer, initialise, make_embedding, make_stack
 from heedful.shapes import Float, Int
 

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from heedful.errors import UsageError
 from heedful.layers.activations import ACTIVATIONS
 from heedful.layers.norms import make_norm
-from heedful.models.config import Pooling, TransformerConfig
+from heedful.models.model_config import Pooling, TransformerConfig
 from heedful.shapes import Float, Int
 
 WHOLE = 64

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from heedful.errors import UsageError, nearest
-from heedful.models.config import ModelConfig, RecurrentConfig, TransformerConfig, WordVectorsConfig
+from heedful.models.model_config import ModelConfig, RecurrentConfig, TransformerConfig, WordVectorsConfig
 
 PAPER: dict[str, Any] = {"family": "encoder_decoder", "vocabulary": 37_000}
 """Vaswani 2017, table 3: post-norm, sinusoidal, one shared table for source, target and output."""

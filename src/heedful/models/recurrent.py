@@ -15,8 +15,8 @@ from heedful.layers.embedding import look_up
 from heedful.layers.masks import Mask, padding
 from heedful.layers.scores import ScoreName, make_score
 from heedful.layers.taps import Tapped
-from heedful.models.config import RecurrentConfig
 from heedful.models.heads import NextToken, Scoring
+from heedful.models.model_config import RecurrentConfig
 from heedful.models.transformer import initialise
 from heedful.shapes import Float, Int
 

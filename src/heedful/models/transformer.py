@@ -17,8 +17,8 @@ from heedful.layers.masks import EVERYTHING, Mask
 from heedful.layers.norms import make_norm
 from heedful.layers.positions import Learned, Sinusoidal
 from heedful.layers.residual import Residual
-from heedful.models.config import TransformerConfig
 from heedful.models.heads import Heads, Scoring
+from heedful.models.model_config import TransformerConfig
 
 
 class Transformer(nn.Module):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from heedful.models.config import WordVectorsConfig
+from heedful.models.model_config import WordVectorsConfig
 from heedful.shapes import Float, Int
 
 

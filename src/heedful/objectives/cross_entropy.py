@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from heedful.models.heads import Scoring
 from heedful.shapes import Float, Int
-from heedful.text.special import PAD
+from heedful.text.special_tokens import PAD
 
 AT_ONCE = {"cpu": 1 << 21}
 """Logits held at one time: on a CPU so few that they stay in its cache. On a GPU: see `at_once`."""
@@ -141,7 +141,7 @@ def surprise_and_slope(
     Both are 0 where there is no label. The logits may be gone afterwards.
     """
     if has_kernel(logits, words):
-        from heedful.objectives.surprise import surprise_in_place  # there is none without a GPU
+        from heedful.kernels.cross_entropy_kernel import surprise_in_place  # there is none without a GPU
 
         return surprise_in_place(logits, label, smoothing, words, learn=learn)
     real = label != PAD

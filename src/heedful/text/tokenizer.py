@@ -17,7 +17,7 @@ from tokenizers import Tokenizer as RustTokenizer
 from tokenizers import decoders
 
 from heedful.errors import CheckpointError, DataError, HeedfulError, UsageError
-from heedful.text.kinds import BYTES, TokenizerConfig, learn, recognise
+from heedful.text.tokenizer_kinds import BYTES, TokenizerConfig, learn, recognise
 
 __all__ = ["Span", "Tokenizer", "TokenizerConfig"]
 

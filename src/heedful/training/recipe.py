@@ -22,10 +22,10 @@ from pydantic import (
 
 from heedful.config import Config, explain
 from heedful.errors import UsageError, nearest
-from heedful.models.config import ModelConfig, RecurrentConfig, TransformerConfig, WordVectorsConfig
+from heedful.models.model_config import ModelConfig, RecurrentConfig, TransformerConfig, WordVectorsConfig
 from heedful.models.presets import make_config
 from heedful.text.tokenizer import TokenizerConfig
-from heedful.training.schedules import ScheduleName
+from heedful.training.optim.schedules import ScheduleName
 from heedful.training.tasks import TASKS
 
 RECIPE = "recipe.toml"

@@ -12,11 +12,13 @@ from typing import Any
 
 import torch
 
+from heedful.device import pick_device
 from heedful.errors import CheckpointError, UsageError
-from heedful.folder import ASIDE, CONFIG, WEIGHTS, read_manifest
+from heedful.inference.trained import TARGET_TOKENIZER, TOKENIZER
+from heedful.model_folder import ASIDE, CONFIG, WEIGHTS, read_manifest
 from heedful.text.tokenizer import Tokenizer
-from heedful.trained import TARGET_TOKENIZER, TOKENIZER
-from heedful.training.begun import (
+from heedful.training.checkpoint.format import Checkpoint, checkpoints, newest_checkpoint, read_checkpoint
+from heedful.training.checkpoint.run_manifest import (
     RUN,
     STATE,
     Begun,
@@ -26,11 +28,9 @@ from heedful.training.begun import (
     refuse_other_text,
     tokenizer_sums,
 )
-from heedful.training.checkpoint import Checkpoint, checkpoints, newest_checkpoint, read_checkpoint
-from heedful.training.events import METRICS
-from heedful.training.machine import pick_device
-from heedful.training.progress import Progress, is_finished
 from heedful.training.recipe import RECIPE, Recipe, make_recipe, merged, read_recipe
+from heedful.training.reporting.events import METRICS
+from heedful.training.run_progress import Progress, is_finished
 
 Say = Callable[[str], object]
 

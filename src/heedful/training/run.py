@@ -13,28 +13,34 @@ from typing import Any
 import torch
 from torch import nn
 
-from heedful.data.prepare import Prepared
-from heedful.data.stages import unseen
+from heedful.data.dataset_preparation import Prepared
+from heedful.data.stage_progress import unseen
+from heedful.device import pick_device
 from heedful.errors import OutOfMemoryError, UsageError
-from heedful.folder import replace_file, save, undrawn
+from heedful.inference.trained import NOTES, TARGET_TOKENIZER, TOKENIZER, Trained, load_as_stored
+from heedful.model_folder import replace_file, save, undrawn
 from heedful.models.presets import make_config
-from heedful.trained import NOTES, TARGET_TOKENIZER, TOKENIZER, Trained, load_as_stored
-from heedful.training.begun import STATE, AnotherIsTrainingError, Begun, alone_in, is_taken, note_beginning
-from heedful.training.checkpoint import Checkpoint, read_checkpoint, tidy
-from heedful.training.conclude import conclude
-from heedful.training.events import METRICS, Events, JsonLines, Listener, TensorBoard
-from heedful.training.faults import out_of_memory, told_plainly, with_smaller_batch
-from heedful.training.keeper import Keeper
-from heedful.training.loop import Trainer
-from heedful.training.machine import pick_device
-from heedful.training.plan import Forecast, Watch, compare
-from heedful.training.progress import Progress
-from heedful.training.proof import prove
-from heedful.training.ready import Ready, announce, get_ready, prepare_again
+from heedful.training.checkpoint.checkpointer import Keeper
+from heedful.training.checkpoint.format import Checkpoint, read_checkpoint, tidy
+from heedful.training.checkpoint.run_manifest import (
+    STATE,
+    AnotherIsTrainingError,
+    Begun,
+    alone_in,
+    is_taken,
+    note_beginning,
+)
+from heedful.training.distributed.process_group import ALONE, World, joined
+from heedful.training.failures import out_of_memory, told_plainly, with_smaller_batch
+from heedful.training.final_evaluation import conclude
+from heedful.training.forecast.forecast import Forecast, Watch, compare
+from heedful.training.forecast.multi_gpu import Links, Scaled, scale
 from heedful.training.recipe import (
     RECIPE,
     to_toml,
 )
+from heedful.training.reporting.events import METRICS, Events, JsonLines, Listener, TensorBoard
+from heedful.training.request import Wishes, said, starting_settings
 from heedful.training.resume import (
     Unfinished,
     has_begun,
@@ -43,12 +49,13 @@ from heedful.training.resume import (
     run_and_checkpoint,
     was_tidied,
 )
-from heedful.training.scale import Links, Scaled, scale
+from heedful.training.resume_check import prove
+from heedful.training.run_progress import Progress
+from heedful.training.setup import Ready, announce, get_ready, prepare_again
 from heedful.training.signals import Stop, unwinding
 from heedful.training.tasks import find
 from heedful.training.tasks.task import Lesson
-from heedful.training.wishes import Wishes, said, starting_settings
-from heedful.training.world import ALONE, World, joined
+from heedful.training.trainer import Trainer
 
 
 def plan(task: str | None = None, *files: str | Path, listeners: Sequence[Listener] = (), **wishes: Any) -> Forecast:

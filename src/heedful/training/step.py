@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from heedful.objectives.objective import Objective, to_device
-from heedful.training.optimizers import Optimizer
-from heedful.training.world import ALONE, World
+from heedful.training.distributed.process_group import ALONE, World
+from heedful.training.optim.optimizer import Optimizer
 
 
 @dataclass(frozen=True)

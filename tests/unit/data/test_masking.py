@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from heedful.data.masking import Masking
-from heedful.text.special import MASK, PAD, SEPARATOR, SPECIAL_TOKENS, START
+from heedful.text.special_tokens import MASK, PAD, SEPARATOR, SPECIAL_TOKENS, START
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
 TEXT = [

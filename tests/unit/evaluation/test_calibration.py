@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import heedful
-from heedful.data.batches import PairBatches
-from heedful.data.store import Sequences
+from heedful.data.batching import PairBatches
+from heedful.data.token_store import Sequences
 from heedful.evaluation.calibration import (
     draw_reliability,
     judged_words,

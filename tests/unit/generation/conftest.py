@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import heedful
-from heedful.data.dates import dates_corpus
-from heedful.text.special import END
+from heedful.data.dates_corpus import dates_corpus
+from heedful.inference.trained import Trained
+from heedful.text.special_tokens import END
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
-from heedful.trained import Trained
 
 
 @cache

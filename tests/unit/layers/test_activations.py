@@ -15,7 +15,7 @@ DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_gelu_for_a_compiler_is_gelu() -> None:
-    from heedful.layers.gelu import kept_gelu
+    from heedful.kernels.gelu import kept_gelu
 
     x = torch.linspace(-9, 9, 20_001, device="cuda").requires_grad_()
     slope = torch.linspace(-1, 1, 20_001, device="cuda")

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from heedful import PRESETS, RecurrentConfig, TransformerConfig, UsageError, build, count, preset
-from heedful.layers.state import State
+from heedful.layers.kv_cache import State
 from heedful.models.build import FAMILIES, design_config
-from heedful.models.config import ModelConfig
+from heedful.models.model_config import ModelConfig
 
 WORDS, LENGTH, BEGIN = 8, 4, 0
 SMALL = {"vocabulary": WORDS, "width": 32, "heads": 2, "layers": 1, "dropout": 0.0, "feed_forward": 64}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from heedful import Decoder, TransformerConfig, UsageError, record
-from heedful.layers.state import AttentionState
+from heedful.layers.kv_cache import AttentionState
 
 VOCABULARY = 13
 SCHEMES = ("none", "sinusoidal", "learned", "rotary", "alibi")

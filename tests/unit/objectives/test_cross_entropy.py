@@ -10,14 +10,14 @@ import pytest
 import torch
 
 import heedful
-from heedful.data.batches import PairBatches, TextBatches
-from heedful.data.store import Sequences
+from heedful.data.batching import PairBatches, TextBatches
+from heedful.data.token_store import Sequences
 from heedful.models.heads import Scoring
 from heedful.objectives import cross_entropy
+from heedful.objectives.causal_lm_loss import Language
 from heedful.objectives.cross_entropy import agreeing_loss, token_loss
-from heedful.objectives.language import Language
-from heedful.objectives.translation import Translation
-from heedful.text.special import PAD
+from heedful.objectives.seq2seq_loss import Translation
+from heedful.text.special_tokens import PAD
 
 
 def _pairs() -> PairBatches:
@@ -84,10 +84,10 @@ def test_under_autocast_products_are_of_its_type_and_gradients_of_the_weights_ow
 
 COMPILED = """
 import sys, torch, heedful
-from heedful.data.batches import TextBatches
-from heedful.data.store import Sequences
+from heedful.data.batching import TextBatches
+from heedful.data.token_store import Sequences
 from heedful.objectives import cross_entropy
-from heedful.objectives.language import Language
+from heedful.objectives.causal_lm_loss import Language
 from heedful.objectives.objective import to_device
 
 device, backend, vocabulary = *sys.argv[1:3], int(sys.argv[3])

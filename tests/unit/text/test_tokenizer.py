@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.errors import CheckpointError, DataError, UsageError
-from heedful.text.special import END, MASK, PAD, SEPARATOR, SPECIAL_TOKENS, START, UNKNOWN
+from heedful.text.special_tokens import END, MASK, PAD, SEPARATOR, SPECIAL_TOKENS, START, UNKNOWN
 from heedful.text.tokenizer import Span, Tokenizer, TokenizerConfig
 
 from .conftest import CORPUS, KINDS, make

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from heedful.errors import UsageError
 
 if TYPE_CHECKING:
-    from heedful.trained import Trained
+    from heedful.inference.trained import Trained
     from heedful.training.tasks.task import Task
 
 

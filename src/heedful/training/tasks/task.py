@@ -15,17 +15,17 @@ import torch
 from torch import nn
 
 from heedful.config import Config
-from heedful.data.batches import Batches
-from heedful.data.prepare import Prepared, Split, learn_from_text, prepare_text
-from heedful.data.report import CorpusKind, Report
-from heedful.data.stages import Stages
-from heedful.models.config import ModelConfig
+from heedful.data.batching import Batches
+from heedful.data.dataset_preparation import Prepared, Split, learn_from_text, prepare_text
+from heedful.data.doctor_report import CorpusKind, Report
+from heedful.data.stage_progress import Stages
+from heedful.inference.trained import Trained
+from heedful.models.model_config import ModelConfig
 from heedful.objectives.objective import Objective
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
-from heedful.trained import Trained
-from heedful.training.choose import Appetite, Situation
-from heedful.training.loop import Evaluation
+from heedful.training.defaults import Appetite, Situation
 from heedful.training.recipe import Recipe
+from heedful.training.trainer import Evaluation
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Task(ABC):
         return ()
 
     def notes(self, recipe: Recipe, data: Prepared) -> Config | None:
-        """What is kept beside the model, in task.json: see `heedful.trained.KEPT`."""
+        """What is kept beside the model, in task.json: see `heedful.inference.trained.KEPT`."""
         return None
 
     def told(self, recipe: Recipe, data: Prepared) -> list[str]:

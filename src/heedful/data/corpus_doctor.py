@@ -1,0 +1,321 @@
+"""The doctor: what a corpus holds, what is wrong with it and where, and a clean copy on request."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import lzma
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from os import PathLike
+from pathlib import Path
+from typing import IO, Literal
+
+import numpy as np
+
+from heedful.data.corpus_readers import Files, as_paths, scan_documents, scan_pairs, size_on_disk, text_files
+from heedful.data.corpus_scan import Reading
+from heedful.data.doctor_report import Cleaned, CorpusKind, Report
+from heedful.data.labelled_reader import find_columns, has_labels, scan_labelled
+from heedful.data.line_reader import MAX_LINE, Fault, OnBadLine, Watch
+from heedful.data.qa_reader import asks_questions, scan_questions, spelt_out
+from heedful.data.stage_progress import Stages, unseen
+from heedful.data.table_reader import LIST, TABLES, kind_of, table_columns
+from heedful.errors import DataError, UsageError
+
+Kind = Literal["auto"] | CorpusKind
+
+DROPPED = {
+    "pairs": ("duplicate", "leak", "copy", "ratio", "script"),
+    "labelled": ("duplicate", "leak"),
+    "questions": ("duplicate", "leak"),
+    "records": ("duplicate", "leak"),
+    "lines": (),
+}
+"""What a clean copy leaves out besides faults. From prose nothing: a line gone would tear a hole into it."""
+
+
+def examine(
+    files: Files,
+    *,
+    against: Files | None = None,
+    kind: Kind = "auto",
+    on_bad_line: OnBadLine = "skip",
+    limit: int = MAX_LINE,
+    most: int | None = None,
+    columns: Sequence[str] = (),
+    stages: Stages = unseen,
+) -> Report:
+    """Read a corpus once and say what it holds. `against` names held-out files, which must not occur in it.
+
+    SQuAD files and tables of questions are questions, a table with texts and labels is labelled, two text files or
+    another table are pairs, and anything else is running text, unless `kind` says otherwise. With `most`, only so many
+    rows are measured, and memory is bounded. `columns` are those of labelled texts.
+    """
+    return _read(files, against, kind, on_bad_line, limit, stages, most, columns).report()
+
+
+def clean(
+    files: Files,
+    folder: str | PathLike[str],
+    *,
+    against: Files | None = None,
+    kind: Kind = "auto",
+    on_bad_line: OnBadLine = "skip",
+    limit: int = MAX_LINE,
+    columns: Sequence[str] = (),
+    stages: Stages = unseen,
+) -> Report:
+    """Write a clean copy of a corpus into a new folder, under the same names; `cleaned` says what was left out.
+
+    From pairs go faults, duplicates, leaks, copies and outliers; from records, labelled texts and questions faults,
+    duplicates and leaks; from prose only lines that cannot be read. Tables keep their format, and of their columns
+    those that are read.
+    """
+    out = Path(folder).absolute()
+    _refuse_full(out)
+    reading = _read(files, against, kind, on_bad_line, limit, stages, None, columns)
+    if reading.misaligned:
+        raise DataError(f"{reading.misaligned}; there is no telling where they part, so nothing was written")
+    dropped = Counter(reading.faults)
+    with _new_folder(out) as aside:
+        names = _names(reading.files)
+        ways = {"pairs": _write_pairs, "text": _write_text, "labelled": _write_labelled, "questions": _write_questions}
+        write = ways[reading.kind]
+        with stages("writing", size_on_disk(reading.files)) as watch:
+            kept = write(reading, [aside / name for name in names], dropped, watch)
+    cleaned = Cleaned(folder=str(out), files=tuple(map(str, names)), kept=kept, dropped=dict(+dropped))
+    report: Report = reading.report().with_changes(cleaned=cleaned)
+    return report
+
+
+def _read(
+    files: Files,
+    against: Files | None,
+    kind: Kind,
+    on_bad_line: OnBadLine,
+    limit: int,
+    stages: Stages,
+    most: int | None = None,
+    columns: Sequence[str] = (),
+) -> Reading:
+    paths = as_paths(files)
+    found = kind_of_corpus(paths) if kind == "auto" else kind
+    held_out = _held_out(against, found, on_bad_line, stages, columns) if against else []
+    hashes = np.setdiff1d(np.concatenate([each.survey.keys for each in held_out]), [0]) if held_out else None
+    files = text_files(paths) if found == "text" else paths
+    reading = Reading(found, files, on_bad_line, limit, hashes, most, columns)
+    with stages("reading", size_on_disk(paths)) as watch:
+        reading.read(watch)
+    for each in held_out:
+        _refuse_swapped(reading, each)
+    if not reading.usable:
+        why = ", ".join(f"{count:,} {kind}" for kind, count in reading.faults.items())
+        raise DataError(f"nothing usable in {', '.join(map(str, paths))}" + (f": {why}" if why else ""))
+    return reading
+
+
+def kind_of_corpus(paths: Sequence[Path]) -> CorpusKind:
+    """Labelled texts, questions, pairs or running text, by the files' names, columns and number."""
+    if any(path.is_dir() for path in paths):
+        return "text"
+    if paths and all(map(asks_questions, paths)):
+        return "questions"
+    if paths and all(kind_of(path) in TABLES and has_labels(path) for path in paths):
+        return "labelled"
+    if len(paths) == 1 and kind_of(paths[0]) in TABLES:
+        return "text" if "text" in table_columns(paths[0]) else "pairs"
+    return "pairs" if [kind_of(path) for path in paths] == ["lines", "lines"] else "text"
+
+
+def _held_out(
+    files: Files, kind: CorpusKind, on_bad_line: OnBadLine, stages: Stages, columns: Sequence[str]
+) -> list[Reading]:
+    """Held-out files read, so that their sources or long lines can be looked for among the others."""
+    found = []
+    groups = {"text": lambda: [text_files(files)], "pairs": lambda: _pairs_of(as_paths(files))}
+    for group in groups.get(kind, lambda: [as_paths(files)])():
+        reading = Reading(kind, group, on_bad_line, columns=columns)
+        with stages("reading what is held out", size_on_disk(group)) as watch:
+            reading.read(watch)
+        if reading.misaligned:
+            raise DataError(reading.misaligned)
+        found.append(reading)
+    return found
+
+
+def _refuse_swapped(reading: Reading, held_out: Reading) -> None:
+    """Source and target the other way round, where their scripts give it away."""
+    ours, theirs = ([column.script for column in each.survey.columns] for each in (reading, held_out))
+    if ours != theirs and ours == theirs[::-1]:
+        what = f"{held_out.files[0]} is {theirs[0]}, but {reading.files[0]} is {ours[0]}"
+        raise DataError(f"{what}: are the files in the wrong order?")
+
+
+def _pairs_of(paths: Sequence[Path]) -> list[list[Path]]:
+    """Several test sets at once: tables stand alone, line files go two by two."""
+    groups: list[list[Path]] = []
+    for path in paths:
+        if groups and len(groups[-1]) == 1 and kind_of(groups[-1][0]) not in TABLES:
+            groups[-1].append(path)
+        else:
+            groups.append([path])
+    return groups
+
+
+def _write_pairs(reading: Reading, outputs: Sequence[Path], dropped: Counter[str], watch: Watch) -> int:
+    reasons = _reasons(reading, DROPPED["pairs"])
+    kept = row = 0
+    with ExitStack() as stack:
+        writers = [_writer(stack, path, ("source", "target")) for path in outputs]
+        for pair in scan_pairs(reading.files, limit=reading.limit, watch=watch):
+            if isinstance(pair, Fault):
+                continue
+            if reason := reasons(row):
+                dropped[reason] += 1
+            else:
+                kept += 1
+                cells = [pair[:2]] if len(writers) == 1 else [(pair.source,), (pair.target,)]
+                for write, cell in zip(writers, cells, strict=True):
+                    write(cell)
+            row += 1
+    return kept
+
+
+def _write_labelled(reading: Reading, outputs: Sequence[Path], dropped: Counter[str], watch: Watch) -> int:
+    reasons = _reasons(reading, DROPPED["labelled"])
+    kept = row = 0
+    for file, output in zip(reading.files, outputs, strict=True):
+        found = find_columns(file, reading.columns)
+        with ExitStack() as stack:
+            write = _writer(stack, output, (*found.texts, found.label))
+            for each in scan_labelled([file], columns=reading.columns, limit=reading.limit, watch=watch):
+                if isinstance(each, Fault):
+                    continue
+                if reason := reasons(row):
+                    dropped[reason] += 1
+                else:
+                    kept += 1
+                    write((*each.texts, LIST.join(each.labels)))
+                row += 1
+    return kept
+
+
+def _write_questions(reading: Reading, outputs: Sequence[Path], dropped: Counter[str], watch: Watch) -> int:
+    reasons = _reasons(reading, DROPPED["questions"])
+    kept = row = 0
+    for file, output in zip(reading.files, outputs, strict=True):
+        left = []
+        for each in scan_questions([file], limit=reading.limit, watch=watch):
+            if isinstance(each, Fault):
+                continue
+            if reason := reasons(row):
+                dropped[reason] += 1
+            else:
+                left.append(each)
+            row += 1
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with _create(output) as stream:
+            stream.writelines(spelt_out(left, output))
+        kept += len(left)
+    return kept
+
+
+def _write_text(reading: Reading, outputs: Sequence[Path], dropped: Counter[str], watch: Watch) -> int:
+    targets = dict(zip(reading.files, outputs, strict=True))
+    dropped.pop("blank", None)
+    kept = row = 0
+    for file, output in targets.items():
+        is_table = kind_of(file) in TABLES
+        reasons = _reasons(reading, DROPPED["records" if is_table else "lines"])
+        with ExitStack() as stack:
+            write = _writer(stack, output, ("text",))
+            for piece in scan_documents([file], limit=reading.limit, watch=watch):
+                if isinstance(piece, Fault):
+                    dropped["blank"] += piece.kind == "blank"
+                    continue
+                is_blank = not piece.text.strip()
+                if not is_blank and (reason := reasons(row)):
+                    dropped[reason] += 1
+                else:
+                    kept += 1
+                    write((piece.text if is_table else piece.text.removesuffix("\n"),))
+                row += not is_blank
+    return kept
+
+
+def _reasons(reading: Reading, kinds: Sequence[str]) -> Callable[[int], str]:
+    """Why a row is left out, or nothing. A row with two troubles goes under the first."""
+    troubles = reading.troubles()
+    names = ["", *kinds]
+    chosen = np.zeros(len(reading.survey), np.uint8)
+    for kind in reversed(kinds):
+        if kind in troubles:
+            chosen[troubles[kind]] = names.index(kind)
+    places = chosen.tobytes()
+
+    def reason(row: int) -> str:
+        if row >= len(places):
+            raise DataError(f"{', '.join(map(str, reading.files))} changed while being read")
+        return names[places[row]]
+
+    return reason
+
+
+def _writer(stack: ExitStack, path: Path, columns: tuple[str, ...]) -> Callable[[Sequence[str]], object]:
+    """How to write one row to a new file, in the format its name calls for."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = stack.enter_context(_create(path))
+    kind = kind_of(path)
+    if kind == "jsonl":
+        return lambda cells: file.write(json.dumps(dict(zip(columns, cells, strict=True)), ensure_ascii=False) + "\n")
+    if kind == "csv":
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(columns)
+        return table.writerow
+    if kind == "tsv":
+        file.write("\t".join(columns) + "\n")
+    return lambda cells: file.write("\t".join(cells) + "\n")
+
+
+def _create(path: Path) -> IO[str]:
+    if path.suffix.lower() == ".gz":
+        return gzip.open(path, "xt", encoding="utf-8", newline="\n")
+    if path.suffix.lower() == ".xz":
+        return lzma.open(path, "xt", encoding="utf-8", newline="\n")
+    return path.open("x", encoding="utf-8", newline="\n")
+
+
+def _names(files: Sequence[Path]) -> list[Path]:
+    """The files' names in the copy: as they are, with as much of their folders as keeps them apart."""
+    whole = [path.absolute() for path in files]
+    common = os.path.commonpath([path.parent for path in whole])
+    return [path.relative_to(common) for path in whole]
+
+
+def _refuse_full(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file: name a new folder")
+    if folder.is_dir() and any(folder.iterdir()):
+        raise UsageError(f"{folder} is not empty: name a new folder, nothing is overwritten")
+
+
+@contextmanager
+def _new_folder(folder: Path) -> Iterator[Path]:
+    """A folder that appears whole or not at all: written aside, then renamed."""
+    aside = folder.with_name(f".{folder.name}.{os.getpid()}")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        aside.mkdir()
+        yield aside
+        if folder.is_dir():
+            folder.rmdir()
+        aside.rename(folder)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be written: {error.strerror}") from None
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)

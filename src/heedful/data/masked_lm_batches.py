@@ -1,0 +1,152 @@
+"""Running text in windows with words hidden in them: what masked-word training reads (T4).
+
+A window is START, `context` − 2 tokens of the text, SEPARATOR; the next goes on where it stops, so nothing is padding.
+It may begin in one document and end in another, with a SEPARATOR between them, as RoBERTa's may (Liu 2019,
+FULL-SENTENCES).
+
+A model that had only ever seen full windows would not know what to make of a short sentence. So some batches hold
+shorter rows, and more of them: windows in halves, quarters or eighths (Devlin 2019 makes a tenth of all rows shorter).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from heedful.data.batching import Indices
+from heedful.data.masking import Masking
+from heedful.data.token_store import Sequences
+from heedful.errors import UsageError
+from heedful.shapes import Int
+from heedful.text.special_token_template import Frame
+from heedful.text.special_tokens import PAD
+
+
+@dataclass(frozen=True)
+class MaskedBatch:
+    """Rows with tokens hidden, and what is to be found: in every row as many, so that shapes never change."""
+
+    nothing: ClassVar[int] = PAD
+
+    tokens: Int[Tensor, "batch tokens"]
+    places: Int[Tensor, "batch masked"]
+    """Where in its row each hidden token stands."""
+    labels: Int[Tensor, "batch masked"]
+    """What stood there; PAD where a row had not so many to hide."""
+    lengths: Int[Tensor, " batch"] | None = None
+    """Real tokens of each row; None: all."""
+    segments: Int[Tensor, "batch tokens"] | None = None
+    """Which of two texts a token belongs to."""
+    follows: Int[Tensor, " batch"] | None = None
+    """0 where the second text followed the first, 1 where it came from elsewhere."""
+
+
+SHORT = 0.15
+"""Share of the batches that hold shorter rows."""
+PARTS, LEAST = (2, 4, 8), 6
+"""Into how many a window is then cut; each has so many tokens of text at least."""
+
+
+class MaskedBatches:
+    """Every token once an epoch, in windows that start elsewhere each time; what is hidden is drawn anew each time.
+
+    Windows and masks are functions of (seed, epoch, first window of the batch) alone.
+    """
+
+    one_shape = True
+    unit = "tokens"
+    around = 2
+    """Tokens of a window that are not of the text."""
+
+    def __init__(
+        self,
+        text: Sequences,
+        masking: Masking,
+        frame: Frame,
+        *,
+        context: int,
+        rows: int,
+        seed: int,
+        shuffle: bool = True,
+    ) -> None:
+        self.text, self.masking, self.frame = text, masking, frame
+        self.rows, self.seed, self.shuffle = rows, seed, shuffle
+        self.body = min(context - self.around, len(text.ids))
+        """Tokens of text in a window."""
+        if self.body < 1:
+            raise UsageError(
+                f"training.context is {context}: of these tokens {self.around} are special; take 16 or more"
+            )
+
+    @property
+    def labels(self) -> int:
+        """Tokens to be found in an epoch, about."""
+        return self.masking.count(self.body + self.around) * max(1, len(self.text.ids) // self.body)
+
+    def plan(self, epoch: int) -> list[Indices]:
+        """The epoch's batches, each a list of window starts."""
+        draw = np.random.default_rng([self.seed, epoch])
+        total = len(self.text.ids)
+        shift = int(draw.integers(min(self.body, total - self.body + 1))) if self.shuffle else 0
+        starts = np.arange(shift, total, self.body)
+        if self.shuffle:  # whole windows only, so that every batch has one shape
+            starts = draw.permutation(starts[starts + self.body <= total])
+        return [starts[i : i + self.rows] for i in range(0, len(starts), self.rows)]
+
+    def batch(self, epoch: int, indices: Indices) -> MaskedBatch:
+        """The tensors of one batch. A window stands in one batch of an epoch, so its first window names a batch."""
+        draw = np.random.default_rng([self.seed, epoch, int(indices[0])])
+        starts, body = self.cut_shorter(indices, draw) if self.shuffle else (indices, self.body)
+        texts = [self.text.ids[start : start + body] for start in starts]
+        rows = framed([(text,) for text in texts], self.frame)
+        lengths = np.array([len(text) + self.around for text in texts])
+        return hidden(rows, lengths, self.masking, draw)
+
+    def cut_shorter(self, starts: Indices, draw: np.random.Generator) -> tuple[Indices, int]:
+        """Where rows start, and how many tokens of text they have: mostly a whole window."""
+        bodies = {parts: (self.body + self.around) // parts - self.around for parts in PARTS}
+        possible = [parts for parts, body in bodies.items() if body >= LEAST]
+        if draw.random() >= SHORT or not possible:
+            return starts, self.body
+        parts = possible[draw.integers(len(possible))]
+        return (starts[:, None] + bodies[parts] * np.arange(parts)).ravel(), bodies[parts]
+
+
+def framed(texts: list[tuple[NDArray[np.integer], ...]], frame: Frame) -> NDArray[np.int64]:
+    """START text SEPARATOR, or START one SEPARATOR other SEPARATOR, a row each; PAD after those that are shorter."""
+    width = 1 + max(sum(len(part) + 1 for part in parts) for parts in texts)
+    rows = np.full((len(texts), width), PAD, np.int64)
+    rows[:, 0] = frame.start
+    for row, parts in zip(rows, texts, strict=True):
+        at = 1
+        for part in parts:
+            row[at : at + len(part)] = part
+            at += len(part) + 1
+            row[at - 1] = frame.end
+    return rows
+
+
+def hidden(
+    rows: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    masking: Masking,
+    draw: np.random.Generator,
+    segments: NDArray[np.int64] | None = None,
+    follows: NDArray[np.int64] | None = None,
+) -> MaskedBatch:
+    """The batch of these rows; lengths are left out where all rows are full, so that no mask is needed."""
+    places, labels, tokens = masking.hide(rows, draw)
+    tensor = torch.from_numpy
+    return MaskedBatch(
+        tensor(tokens),
+        tensor(places),
+        tensor(labels),
+        lengths=tensor(lengths) if lengths.min() < rows.shape[1] else None,
+        segments=None if segments is None else tensor(segments),
+        follows=None if follows is None else tensor(follows),
+    )

@@ -1,0 +1,63 @@
+"""Windows of questions and passages, and where their answers stand, in batches (T5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from heedful.data.batching import Bucketed, Indices
+from heedful.data.token_store import Sequences
+from heedful.shapes import Int
+from heedful.text.special_tokens import PAD
+
+
+@dataclass(frozen=True)
+class SpanBatch:
+    """START question SEPARATOR passage SEPARATOR, padded at the end."""
+
+    nothing: ClassVar[int] = -100
+    """In the place of a label: nothing is to be learned here."""
+
+    tokens: Int[Tensor, "batch tokens"]
+    lengths: Int[Tensor, " batch"]
+    begins: Int[Tensor, " batch"]
+    """Where the passage begins."""
+    labels: Int[Tensor, "batch 2"]
+    """Where the answer starts, and where its last token stands; 0 and 0: it is not here."""
+
+    @property
+    def padding(self) -> tuple[int, int]:
+        """(padding, all) tokens."""
+        return self.tokens.numel() - int(self.lengths.sum()), self.tokens.numel()
+
+
+class SpanBatches(Bucketed):
+    """Windows of like length together. `places` has three numbers for each: where the passage begins, where the answer
+    starts and where it ends."""
+
+    unit = "places"
+
+    def __init__(self, windows: Sequences, places: Sequences, *, tokens: int, seed: int, shuffle: bool = True) -> None:
+        super().__init__(windows.lengths[None], tokens=tokens, seed=seed, shuffle=shuffle)
+        self.windows, self.places = windows, places
+
+    @property
+    def labels(self) -> int:
+        """Places to be found in an epoch."""
+        return 2 * len(self.windows)
+
+    def batch(self, epoch: int, indices: Indices) -> SpanBatch:
+        places = torch.from_numpy(np.stack([self.places[index] for index in indices.tolist()]).astype(np.int64))
+        tokens, lengths = padded([self.windows[index].tolist() for index in indices.tolist()])
+        return SpanBatch(tokens, lengths, places[:, 0].clone(), places[:, 1:].clone())
+
+
+def padded(rows: list[list[int]]) -> tuple[Int[Tensor, "batch tokens"], Int[Tensor, " batch"]]:
+    """Rows side by side, PAD after the shorter ones, and how long each is."""
+    lengths = [len(row) for row in rows]
+    width = max(lengths)
+    return torch.tensor([row + [PAD] * (width - len(row)) for row in rows]), torch.tensor(lengths)

@@ -1,0 +1,17 @@
+"""How far long work has got: whoever does it tells, stage by stage, and whoever called decides whether to show it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from heedful.data.line_reader import Watch
+
+Stages = Callable[[str, int], AbstractContextManager[Watch]]
+"""Opens a stage: what is done, and how many bytes or texts there are; it is told of them as they are done."""
+
+
+@contextmanager
+def unseen(what: str, size: int) -> Iterator[Watch]:
+    """A stage that nobody watches."""
+    yield lambda count: None

@@ -1,0 +1,104 @@
+"""A trained model against held-out text: every score with what it takes to compare it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from heedful.data.batching import PairBatches, TextBatches
+from heedful.data.dataset_preparation import Split
+from heedful.data.stage_progress import Stages, unseen
+from heedful.data.token_store import Sequences
+from heedful.evaluation.calibration import judged_words, reliability, token_reliability
+from heedful.evaluation.perplexity import predict
+from heedful.evaluation.text_metrics import text_scores
+from heedful.inference.trained import Trained
+from heedful.inspection.confidence import Confidence
+from heedful.objectives.causal_lm_loss import Language
+from heedful.objectives.seq2seq_loss import Translation
+from heedful.text.special_tokens import END
+
+BATCH_TOKENS = 4096
+
+
+def judge_pairs(
+    trained: Trained,
+    pairs: Sequence[tuple[str, ...]],
+    *,
+    beam: int = 4,
+    length_penalty: float = 1.0,
+    stages: Stages = unseen,
+    fitted: int = 0,
+) -> dict[str, Any]:
+    """What the model writes, whether it knows when it is right, and how well it predicts the references.
+
+    The first pairs, if the model's confidence was `fitted` on them, have no say in how well it fits.
+    """
+    sources, targets = (list(side) for side in zip(*pairs, strict=True))
+    confidence = trained.confidence or Confidence()
+    plain = Trained(
+        trained.model,
+        trained.tokenizers,
+        trained.folder,
+        confidence=Confidence(unit=confidence.unit),
+        reading=trained.reading,
+    )
+    how: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty, "engine": "torch"}
+    with stages("translating", len(sources)) as watch:
+        found = list(plain.translations(sources, progress=watch, **how))
+    scores = text_scores([answer.text for answer in found], targets).to_json()
+    words = [[(word.text, word.probability) for word in answer.words] for answer in found[fitted:]]
+    said, right = judged_words(words, targets[fitted:], confidence.unit)
+    curves = {"raw": reliability(said, right)}
+    calibration: dict[str, Any] = {"word_calibration_error": curves["raw"].error}
+    if trained.confidence is not None:
+        curves["corrected"] = reliability([confidence(probability) for probability in said], right)
+        calibration = {
+            "word_calibration_error": curves["corrected"].error,
+            "word_calibration_error_raw": curves["raw"].error,
+        }
+    calibration["reliability"] = {name: curve.to_json() for name, curve in curves.items()}
+    decoding = {"beam": beam, "length_penalty": length_penalty}
+    return {**scores, **decoding, **calibration, **surprise_of_pairs(trained, pairs)}
+
+
+def surprise_of_pairs(trained: Trained, pairs: Sequence[tuple[str, ...]]) -> dict[str, Any]:
+    """How well the targets are predicted when they are given (teacher forcing)."""
+    sources, targets = (list(side) for side in zip(*pairs, strict=True))
+    sides = tuple(
+        Sequences.of(tokenizer.encode(texts))
+        for tokenizer, texts in ((trained.tokenizers[0], sources), (trained.tokenizers[-1], targets))
+    )
+    split = Split(sides, len(pairs), *_size(targets))
+    batches = PairBatches(*sides, tokens=BATCH_TOKENS, seed=0, shuffle=False)
+    calibration = {"token_calibration_error": token_reliability(trained.model, batches).error}
+    return {**predict(trained.model, Translation(), batches, split, trained.device).to_json(), **calibration}
+
+
+def surprise_of_text(trained: Trained, pieces: Iterable[tuple[str, bool]]) -> dict[str, Any]:
+    """Running text in windows of the model's length, each judged on its own."""
+    read = list(pieces)
+    encoded = trained.tokenizers[0].encode([text for text, _ in read])
+    documents: list[list[int]] = [[]]
+    for (_, last), ids in zip(read, encoded, strict=True):
+        documents[-1] += [*ids, END] if last else ids
+        if last:
+            documents.append([])
+    sides = (Sequences.of([ids for ids in documents if ids]),)
+    return judge_text(trained, Split(sides, len(documents), *_size([text for text, _ in read])))
+
+
+def judge_text(trained: Trained, split: Split) -> dict[str, Any]:
+    """The same for text already prepared."""
+    context = trained.model.config.max_length if hasattr(trained.model.config, "max_length") else 256
+    rows = max(1, BATCH_TOKENS // context)
+    batches = TextBatches(split.sides[0], context=context, rows=rows, seed=0, shuffle=False)
+    return predict(trained.model, Language(), batches, split, trained.device).to_json()
+
+
+def _size(texts: Iterable[str]) -> tuple[int, int]:
+    words = size = 0
+    for text in texts:
+        words += len(text.split())
+        size += len(text.encode())
+    return words, size

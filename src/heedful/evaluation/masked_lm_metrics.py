@@ -1,0 +1,91 @@
+"""How well a model finds hidden words again, and whether it knows which text followed which (T4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from heedful.data.batching import Batches, spread_out
+from heedful.data.next_sentence import masked_batches
+from heedful.data.sentence_documents import encode_sentences
+from heedful.data.token_store import Sequences
+from heedful.evaluation.text_metrics import exponential
+from heedful.inference.trained import Trained
+from heedful.objectives.masked_lm_loss import at_places, read
+from heedful.objectives.objective import to_device
+from heedful.text.special_token_template import Frame
+from heedful.text.special_tokens import PAD
+
+BATCH_TOKENS, LONGEST = 4096, 512
+"""Tokens judged at once, and in a window at most."""
+
+
+@dataclass(frozen=True)
+class HiddenScores:
+    """Of hidden tokens; and of pairs of texts, where the model was taught those."""
+
+    loss: float
+    """Nats per hidden token."""
+    perplexity: float
+    accuracy: float
+    """Share of hidden tokens that the model's first choice is."""
+    tokens: int
+    next_sentence_accuracy: float | None = None
+    """0.5 is chance."""
+    pairs: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+@torch.inference_mode()
+def find_hidden(model: Any, batches: Batches, device: torch.device, *, limit: int | None = None) -> HiddenScores:
+    """Over all batches of the first epoch, or over some that hide about `limit` tokens."""
+    nats, right, tokens, known, pairs = 0.0, 0, 0, 0, 0
+    for indices in spread_out(batches, limit):
+        batch = to_device(batches.batch(0, indices), device)
+        states = read(model, batch)
+        logits = model.read_out("masked_token", at_places(states, batch.places)).float().flatten(0, 1)
+        labels = batch.labels.flatten()
+        nats += float(F.cross_entropy(logits, labels, ignore_index=PAD, reduction="sum"))
+        right += int(((logits.argmax(-1) == labels) & (labels != PAD)).sum())
+        tokens += int((labels != PAD).sum())
+        if batch.follows is not None:
+            guess = model.read_out("next_sentence", states, batch.lengths).argmax(-1)
+            known, pairs = known + int((guess == batch.follows).sum()), pairs + len(guess)
+    loss = nats / max(1, tokens)
+    follows = (known / pairs, pairs) if pairs else (None, None)
+    return HiddenScores(loss, exponential(loss), right / max(1, tokens), tokens, *follows)
+
+
+def judge_hidden(trained: Trained, text: Sequences, *, share: float = 0.15) -> dict[str, Any]:
+    """All of a text, with the same words hidden each time it is judged."""
+    batches = masked_batches(
+        text,
+        trained.tokenizers[0],
+        next_sentence=tells_next(trained),
+        context=min(LONGEST, trained.model.config.max_length),
+        tokens=BATCH_TOKENS,
+        seed=0,
+        shuffle=False,
+        share=share,
+    )
+    return {**find_hidden(trained.model, batches, trained.device).to_json(), "hidden": share}
+
+
+def tells_next(trained: Trained) -> bool:
+    """Whether it was taught which text follows which."""
+    return "next_sentence" in trained.model.config.tasks
+
+
+def as_sequences(trained: Trained, pieces: Iterable[tuple[str, bool]]) -> Sequences:
+    """Running text for a model that finds hidden words: sentences if it tells which follow, else as it comes."""
+    tokenizer, taken = trained.tokenizers[0], list(pieces)
+    end = Frame.of(tokenizer).end
+    texts = [text for text, _ in taken]
+    encoded = encode_sentences(texts, tokenizer) if tells_next(trained) else tokenizer.encode(texts)
+    return Sequences.of([[*ids, end] if last else ids for (_, last), ids in zip(taken, encoded, strict=True)])

@@ -1,0 +1,32 @@
+"""How well a model predicts a text it has not seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from heedful.data.batching import Batches, spread_out
+from heedful.data.dataset_preparation import Split
+from heedful.evaluation.text_metrics import PredictionScores, prediction_scores
+from heedful.objectives.objective import Objective, to_device
+
+
+@torch.inference_mode()
+def predict(
+    model: Any,
+    objective: Objective,
+    batches: Batches,
+    text: Split,
+    device: torch.device,
+    *,
+    limit: int | None = None,
+) -> PredictionScores:
+    """The text's surprise, summed over its labels; or over about `limit` of them, taken as a fair share of it."""
+    nats, tokens = 0.0, 0
+    for indices in spread_out(batches, limit):
+        batch = batches.batch(0, indices)
+        nats += float(objective.loss(model, to_device(batch, device)))
+        tokens += objective.tokens(batch)
+    share = tokens / max(1, batches.labels)
+    return prediction_scores(nats, tokens, round(text.words * share), round(text.bytes * share))

@@ -1,0 +1,136 @@
+"""Word vectors against what people say: analogies, and how alike two words are (E2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from heedful.data.line_reader import OnBadLine, read_lines
+from heedful.errors import DataError
+from heedful.vectors.nearest_neighbors import Words, offset
+
+MOST_ANSWERS = 300_000
+"""An answer is looked for among the first so many words of a table, as others do: they are the frequent ones."""
+BLOCK = 512
+Numbers = npt.NDArray[np.float64]
+
+
+@dataclass
+class WordSet:
+    """A file of questions: four words (athens greece baghdad iraq), or two and a number (tiger cat 7.35)."""
+
+    name: str
+    analogies: dict[str, list[tuple[str, ...]]] = field(default_factory=dict)
+    """By section."""
+    pairs: list[tuple[str, str, float]] = field(default_factory=list)
+
+
+def judge_words(words: Words, files: Sequence[Path], on_bad_line: OnBadLine = "fail") -> dict[str, Any]:
+    """Every set in its own figures, and how much of it the vocabulary covers."""
+    scores: dict[str, Any] = {}
+    for file in files:
+        asked = read_word_set(file, on_bad_line)
+        name = file.name.partition(".")[0].replace("-", "_")
+        scores |= judge_analogies(words, asked, name) if asked.analogies else judge_pairs(words, asked, name)
+    return scores
+
+
+def read_word_set(file: Path, on_bad_line: OnBadLine = "fail") -> WordSet:
+    """Which of the two it is, its lines say."""
+    found, section = WordSet(file.name), "all"
+    for number, line in read_lines(file, on_bad_line=on_bad_line):
+        text = line.strip()
+        if text.startswith(":"):
+            section = text[1:].strip()
+        elif text and not text.startswith("#"):
+            _take(found, section, text, f"{file}:{number}")
+    if bool(found.analogies) == bool(found.pairs):
+        what = "both analogies and pairs" if found.pairs else "neither analogies nor pairs of words"
+        raise DataError(f"{file} holds {what}: lines must be four words, or two words and a number")
+    return found
+
+
+def _take(found: WordSet, section: str, text: str, place: str) -> None:
+    fields = text.split("\t") if "\t" in text else text.split("," if "," in text else None)
+    fields = [part.strip() for part in fields]
+    if len(fields) == 4 and not _is_number(fields[2]):
+        found.analogies.setdefault(section, []).append(tuple(fields))
+    elif len(fields) >= 3 and _is_number(fields[2]):
+        found.pairs.append((fields[0], fields[1], float(fields[2])))
+    elif found.analogies or found.pairs:  # the first line may be a heading
+        raise DataError(f"{place}: neither four words nor two words and a number: '{text[:60]}'")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return bool(np.isfinite(float(text)))
+    except ValueError:
+        return False
+
+
+def judge_analogies(words: Words, asked: WordSet, name: str) -> dict[str, Any]:
+    """The share of questions whose answer is the very word, by section and together; the questions' words are no
+    answers. Questions with an unknown word are left out, and the coverage says how many."""
+    sections: dict[str, Any] = {}
+    right = known = total = 0
+    for section, questions in asked.analogies.items():
+        places = np.array(
+            [row for question in questions if None not in (row := [words.find(word) for word in question])], np.int64
+        ).reshape(-1, 4)
+        correct = int(answered(words, places).sum())
+        sections[section] = {"accuracy": correct / len(places) if len(places) else None, "asked": len(places)}
+        right, known, total = right + correct, known + len(places), total + len(questions)
+    if not known:
+        raise DataError(f"{asked.name}: none of its {total:,} questions has all its words in {words.name}")
+    together = {f"{name}_accuracy": right / known, f"{name}_asked": known, f"{name}_coverage": known / total}
+    return {**together, f"{name}_sections": sections}
+
+
+def answered(words: Words, places: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Which questions (a b c d: b − a + c ≈ d) the nearest word answers."""
+    directions = words.directions[:MOST_ANSWERS]
+    right = np.zeros(len(places), bool)
+    for start in range(0, len(places), BLOCK):
+        block = places[start : start + BLOCK]
+        cosines = offset(words.directions, block[:, [1, 0, 2]]) @ directions.T
+        rows = np.arange(len(block))
+        for given in block[:, :3].T:
+            seen = given < len(directions)
+            cosines[rows[seen], given[seen]] = -np.inf
+        right[start : start + BLOCK] = cosines.argmax(axis=1) == block[:, 3]
+    return right
+
+
+def judge_pairs(words: Words, asked: WordSet, name: str) -> dict[str, Any]:
+    """Spearman's ρ between the cosines and what people say."""
+    known = [(words.cosine(one, other), said) for one, other, said in asked.pairs if one in words and other in words]
+    if len(known) < 2:
+        raise DataError(f"{asked.name}: {len(known)} of its {len(asked.pairs):,} pairs are in {words.name}: too few")
+    cosines, said = (np.array(column) for column in zip(*known, strict=True))
+    return {
+        f"{name}_spearman": spearman(cosines, said),
+        f"{name}_asked": len(known),
+        f"{name}_coverage": len(known) / len(asked.pairs),
+    }
+
+
+def spearman(one: Numbers, other: Numbers) -> float:
+    """The correlation of ranks; 0 where one side is all alike."""
+    ranks = [_ranks(one), _ranks(other)]
+    spread = [float(rank.std()) for rank in ranks]
+    if not all(spread):
+        return 0.0
+    return float(((ranks[0] - ranks[0].mean()) * (ranks[1] - ranks[1].mean())).mean() / (spread[0] * spread[1]))
+
+
+def _ranks(values: Numbers) -> Numbers:
+    """1 for the smallest; equal values share the mean of their ranks."""
+    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    shared: Numbers = (last - (counts - 1) / 2)[which]
+    return shared

@@ -1,0 +1,204 @@
+"""Models written for CTranslate2, an engine that reads weights, not graphs.
+
+Its specification is filled in directly. Positions are always written out as a table: left to itself the engine would
+compute a sinusoid of another layout. What it cannot express is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from heedful.errors import UsageError
+from heedful.interop.weight_transforms import sinusoid
+from heedful.models.model_config import ModelConfig, TransformerConfig
+from heedful.text.special_tokens import END, START, UNKNOWN
+
+Quantisation = Literal["float32", "int8"]
+NEVER = -6e4
+"""Added to the logit of a token that is no text: nothing is left of it after a softmax, in half precision either."""
+ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH"}
+
+
+def library() -> Any:
+    """The package, or one line that says how to get it."""
+    try:
+        import ctranslate2
+    except ImportError:
+        raise UsageError("ctranslate2 is not installed; pip install ctranslate2") from None
+    return ctranslate2
+
+
+def obstacle(config: ModelConfig) -> str | None:
+    """The first setting CTranslate2 has no place for, as `setting=value`; None where it has one for all."""
+    if not isinstance(config, TransformerConfig) or config.family == "encoder":
+        return f"family='{config.family}'"
+    ours = config.resolved()
+    allowed: dict[str, tuple[Any, ...]] = {
+        "score": ("dot", "scaled_dot"),
+        "softmax": (True,),
+        "window": (None,),
+        "skip": (True,),
+        "position_combine": ("add",),
+        "segments": (0,),
+        "value_width": (ours["head_width"],),
+    }
+    if config.norm_order == "post":
+        allowed["final_norm"] = (False,)
+    if config.family == "encoder_decoder":
+        allowed["positions"] = ("none", "sinusoidal", "learned", "rotary")
+        allowed |= {"key_value_heads": (config.heads,), "head_width": (config.width // config.heads,)}
+    for name, value in ours.items():
+        if value not in allowed.get(name, (value,)):
+            return f"{name}={value!r}"
+    return None
+
+
+def position_rows(config: TransformerConfig) -> int | None:
+    """How many positions an exported model knows; None: any number.
+
+    A sinusoid goes on for ever here; there, until the longest translation of the longest source.
+    """
+    if config.positions in ("rotary", "alibi"):
+        return None
+    return config.max_length if config.positions == "learned" else 2 * config.max_length + 32
+
+
+def export_ctranslate2(
+    model: Any,
+    folder: Path,
+    vocabularies: Sequence[Sequence[str]],
+    *,
+    quantisation: Quantisation = "float32",
+    never: Sequence[int] = (),
+) -> None:
+    """Write model.bin, config.json and the vocabularies (source and target, or one for both).
+
+    `never`: tokens that are no text, and so are never written.
+    """
+    specs, config = library().specs, model.config
+    if problem := obstacle(config):
+        instead = "; export to onnx instead" if isinstance(config, TransformerConfig) else ""
+        raise UsageError(f"ctranslate2 cannot express {problem}{instead}")
+    # Copies: quantising works in place.
+    weights = {name: weight.detach().float().cpu().clone() for name, weight in model.state_dict().items()}
+    target = named(vocabularies[-1], config.target_vocabulary or config.vocabulary)
+    decoder = _stack(specs, config, weights, "decoder")
+    _output(decoder.projection, config, weights, never)
+    if config.family == "encoder_decoder":
+        spec = specs.TransformerSpec(_stack(specs, config, weights, "encoder"), decoder)
+        spec.register_source_vocabulary(named(vocabularies[0], config.vocabulary))
+        spec.register_target_vocabulary(target)
+        spec.config.decoder_start_token = target[START]
+        spec.config.add_source_eos = True
+    else:
+        spec = specs.TransformerDecoderModelSpec(decoder)
+        spec.register_vocabulary(target)
+    spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = (
+        target[token] for token in (START, END, UNKNOWN)
+    )
+    spec.config.layer_norm_epsilon = config.norm_epsilon
+    spec.validate()
+    spec.optimize(quantization=quantisation)
+    folder.mkdir(parents=True, exist_ok=True)
+    spec.save(str(folder))
+
+
+def named(tokens: Sequence[str], size: int) -> list[str]:
+    """A name for every row of a table; a table can be longer than its vocabulary."""
+    return [*tokens, *(f"<{token}>" for token in range(len(tokens), size))]
+
+
+def _stack(specs: Any, config: TransformerConfig, weights: dict[str, Tensor], side: str) -> Any:
+    ours, translator = config.resolved(), config.family == "encoder_decoder"
+    options: dict[str, Any] = {
+        "pre_norm": config.norm_order == "pre",
+        "no_final_norm": not ours["final_norm"],
+        "activation": getattr(specs.Activation, ACTIVATIONS[config.activation]),
+        "layernorm_embedding": config.embedding_norm,
+        "ffn_glu": config.gated,
+        "rms_norm": config.norm == "rms",
+    }
+    if config.positions == "rotary":
+        options |= {"rotary_dim": 0, "rotary_interleave": False, "rotary_base": config.rotary_base}
+    if side == "encoder":
+        spec = specs.TransformerEncoderSpec(config.layers, config.heads, **options)
+        table, embedding = spec.embeddings[0], "source"
+    else:
+        if not translator:
+            options |= {"num_heads_kv": ours["key_value_heads"], "head_dim": ours["head_width"]}
+        options |= {"with_encoder_attention": translator, "alibi": config.positions == "alibi"}
+        spec = specs.TransformerDecoderSpec(ours["decoder_layers"] or config.layers, config.heads, **options)
+        table, embedding = spec.embeddings, "target" if translator else "embedding"
+    own = "target_table.weight" if side == "decoder" and "target_table.weight" in weights else "table.weight"
+    table.weight = weights[own]
+    spec.scale_embeddings = config.embedding_scale
+    if config.positions not in ("rotary", "alibi"):
+        spec.position_encodings.encodings = _positions(config, weights, embedding)
+    if config.embedding_norm:
+        _norm(spec.layernorm_embedding, weights, f"{embedding}.norm")
+    if ours["final_norm"]:
+        _norm(spec.layer_norm, weights, f"{side}.norm")
+    for number, layer in enumerate(spec.layer):
+        _layer(layer, config, weights, f"{side}.blocks.{number}")
+    return spec
+
+
+def _positions(config: TransformerConfig, weights: dict[str, Tensor], embedding: str) -> Tensor:
+    rows = position_rows(config)
+    assert rows is not None
+    if config.positions == "learned":
+        return weights[f"{embedding}.positions.table.weight"]
+    return sinusoid(config, rows) if config.positions == "sinusoidal" else torch.zeros(rows, config.width)
+
+
+def _layer(layer: Any, config: TransformerConfig, weights: dict[str, Tensor], block: str) -> None:
+    attention = layer.self_attention
+    _linear(attention.linear[0], weights, f"{block}.attention.query_key_value")
+    _linear(attention.linear[1], weights, f"{block}.attention.output")
+    _norm(attention.layer_norm, weights, f"{block}.residual.0.norm")
+    cross = getattr(layer, "attention", None)
+    if cross is not None:
+        for part, name in zip(cross.linear, ("query", "key_value", "output"), strict=True):
+            _linear(part, weights, f"{block}.cross.{name}")
+        _norm(cross.layer_norm, weights, f"{block}.residual.1.norm")
+    if config.score == "dot":
+        for each in (attention, cross):
+            if each is not None:
+                each.queries_scale = np.float32(1.0)
+    network, inward = layer.ffn, f"{block}.feed_forward.inward"
+    if config.gated:  # W_g beside W_1
+        for kind in ("weight", "bias"):
+            if (both := weights.get(f"{inward}.{kind}")) is not None:
+                gate, plain = both.chunk(2)
+                setattr(network.linear_0, kind, gate.clone())
+                setattr(network.linear_0_noact, kind, plain.clone())
+    else:
+        _linear(network.linear_0, weights, inward)
+    _linear(network.linear_1, weights, f"{block}.feed_forward.outward")
+    _norm(network.layer_norm, weights, f"{block}.residual.{1 if cross is None else 2}.norm")
+
+
+def _linear(spec: Any, weights: dict[str, Tensor], name: str) -> None:
+    spec.weight = weights[f"{name}.weight"]
+    if f"{name}.bias" in weights:
+        spec.bias = weights[f"{name}.bias"]
+
+
+def _norm(spec: Any, weights: dict[str, Tensor], name: str) -> None:
+    spec.gamma = weights[f"{name}.weight"]
+    if hasattr(spec, "beta"):
+        spec.beta = weights.get(f"{name}.bias", torch.zeros_like(spec.gamma))
+
+
+def _output(spec: Any, config: TransformerConfig, weights: dict[str, Tensor], never: Sequence[int]) -> None:
+    tied = weights.get("target_table.weight", weights["table.weight"])
+    spec.weight = tied if config.tie_output else weights["heads.next_token.weight"]
+    bias = weights.get("heads.next_token.bias", torch.zeros(len(spec.weight)))
+    bias[list(never)] = NEVER
+    spec.bias = bias

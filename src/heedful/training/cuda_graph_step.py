@@ -1,0 +1,83 @@
+"""Steps recorded once and replayed: on a GPU, a small model's step is mostly waiting for kernels to be launched."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from heedful.cuda_graphs import Recorder
+from heedful.objectives.objective import Compiled, Objective, to_device
+from heedful.training.step import Gradients
+
+MOST = 512
+"""Shapes recorded, at most: each recording holds a few megabytes."""
+FIRST_COMERS = 256
+"""Of these, recorded when they come for the first time, which takes little longer than just going through the batch;
+the others when they come again."""
+
+
+class Recorded(Gradients):
+    """The same as CUDA graphs, one for each shape of batch: a replay is one launch instead of thousands.
+
+    The first batch is not recorded: libraries set themselves up, and gradients get their places. Recordings share their
+    memory, since only one runs at a time. Weights and gradients must stay where they are from then on.
+    """
+
+    one_by_one = False
+
+    def __init__(self, model: nn.Module, objective: Objective, device: torch.device, precision: torch.dtype) -> None:
+        super().__init__(model, objective, device, precision)
+        self.seen: Counter[tuple[Any, ...]] = Counter()
+        self.recordings: dict[tuple[Any, ...], Recording] = {}
+        self.graphs: Recorder | None = None
+        self.first_comers = 0 if isinstance(objective, Compiled) else FIRST_COMERS  # it is compiled before
+
+    def spread(self, loss: Tensor) -> None:
+        """To all weights at once, where they have gradients already: backward would add to each by itself."""
+        weights = [weight for weight in self.model.parameters() if weight.requires_grad]
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
+        if len(gradients) < len(weights):
+            super().spread(loss)
+        else:
+            torch._foreach_add_(gradients, list(torch.autograd.grad(loss, weights)))
+
+    def add(self, batch: Any, tokens: int | Tensor) -> Tensor:
+        shape = tuple(None if tensor is None else tensor.shape for tensor in tensors_of(batch).values())
+        self.seen[shape] += 1
+        if shape not in self.recordings:
+            if not self._is_due(shape):
+                return super().add(batch, tokens)
+            if self.graphs is None:
+                self.graphs = Recorder()
+            self.recordings[shape] = Recording(super().add, to_device(batch, self.device), self.graphs)
+        return self.recordings[shape].replay(batch, tokens)
+
+    def _is_due(self, shape: tuple[Any, ...]) -> bool:
+        number = len(self.recordings)
+        return self.seen.total() > 1 and (number < self.first_comers or (number < MOST and self.seen[shape] > 1))
+
+
+class Recording:
+    """One shape's way forward and back, with the places its numbers are read from and written to."""
+
+    def __init__(self, add: Callable[[Any, Tensor], Tensor], batch: Any, graphs: Recorder) -> None:
+        self.batch, self.tokens = batch, torch.ones((), device=graphs.aside.device)
+        self.step = graphs.record(lambda: add(self.batch, self.tokens), warm=False)
+
+    def replay(self, batch: Any, tokens: int | Tensor) -> Tensor:
+        given = tensors_of(batch)
+        for name, place in tensors_of(self.batch).items():
+            if place is not None:
+                place.copy_(given[name].pin_memory(), non_blocking=True)
+        self.tokens.fill_(tokens)
+        return self.step()
+
+
+def tensors_of(batch: Any) -> dict[str, Any]:
+    values = {field.name: getattr(batch, field.name) for field in fields(batch)}
+    return {name: value for name, value in values.items() if value is None or isinstance(value, Tensor)}

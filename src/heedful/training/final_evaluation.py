@@ -1,0 +1,66 @@
+"""The end of a run: the best model scored, shown at work, and reported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from heedful.data.dataset_preparation import Prepared
+from heedful.device import describe_machine
+from heedful.inference.trained import Trained, load_as_stored
+from heedful.models.build import count
+from heedful.training.finetune import told
+from heedful.training.forecast.forecast import Row
+from heedful.training.recipe import Recipe, to_toml
+from heedful.training.reporting.events import Events
+from heedful.training.reporting.model_card import Report, write_card
+from heedful.training.run_progress import Progress
+from heedful.training.setup import Ready
+from heedful.training.tasks import evaluate, find
+
+
+def conclude(ready: Ready, progress: Progress, compared: Sequence[Row], folder: Path, events: Events) -> Trained:
+    """Look into the best model, score it on the test files, or else on what was held out, and write the card."""
+    recipe, data, task = ready.recipe, ready.data, find(ready.recipe.task)
+    best = load_as_stored(folder, device=ready.device)
+    task.find_out(best, data, events.stage)
+    scored_on = f"{len(recipe.data.test)} test file(s)" if recipe.data.test else "the validation text"
+    scores = (
+        evaluate(best, recipe.data.test, on_bad_line=recipe.data.on_bad_line, stages=events.stage)
+        if recipe.data.test
+        else task.judge(best, data.valid, events.stage)
+    )
+    report = Report(
+        task=task,
+        parameters=count(best.model).total,
+        data=describe_data(recipe, data) | ({"start": told(ready.forecast.start)} if ready.forecast.start else {}),
+        recipe=to_toml(recipe),
+        scores=scores,
+        scored_on=scored_on,
+        findings=task.findings(best, scores),
+        pictures=task.pictures(scores, folder),
+        samples=task.samples(best, data.valid),
+        history=progress.history,
+        machine=describe_machine(ready.device),
+        best_step=progress.best_step,
+        forecast=[row.words() for row in compared],
+    )
+    card = write_card(report, folder)
+    took = ", ".join(f"{name} {fact}" for name, _, fact in report.forecast)
+    for line in (
+        f"scores     {task.headline(scores)}, on {scored_on}",
+        f"took       {took}",
+        f"report     {card}",
+    ):
+        events.emit("note", text=line)
+    events.emit("done", folder=str(folder), card=str(card), scores=scores, compared=[row._asdict() for row in compared])
+    return best
+
+
+def describe_data(recipe: Recipe, data: Prepared) -> dict[str, str]:
+    facts = {"training files": ", ".join(Path(file).name for file in recipe.data.train)}
+    for name, split in (("training", data.train), ("validation", data.valid)):
+        facts[name] = find(recipe.task).measure(split)
+    facts["vocabulary"] = " and ".join(f"{len(tokenizer):,} {recipe.tokenizer.kind}" for tokenizer in data.tokenizers)
+    said = {f"{remark.fate}: {remark.what}": remark.how_many for remark in data.remarks}
+    return facts | said

@@ -1,0 +1,122 @@
+"""How long a step and an evaluation take: from a few real ones."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from heedful.data.batching import Batches
+from heedful.device import give_back_freed_memory, peak_memory, reset_peak
+from heedful.models.build import build
+from heedful.models.model_config import ModelConfig
+from heedful.objectives.objective import to_device
+from heedful.training.recipe import TrainingRecipe
+from heedful.training.reporting.events import Events
+from heedful.training.tasks.task import Lesson
+from heedful.training.trainer import Trainer
+
+PASSES = 3
+LONGEST_EVALUATION = 5.0
+"""Seconds that may be spent on finding out how long an evaluation takes."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds, on average over an epoch."""
+
+    step: float
+    evaluation: float
+    peak: int | None
+    """Bytes held at the highest moment. None: nothing was tried, for want of memory or time, and seconds are worked out
+    from the number of operations."""
+
+
+def spread(batches: Batches, number: int = 100) -> list[Any]:
+    """Batches from all over an epoch, the smallest first."""
+    plan = batches.plan(0)
+    chosen = range(0, len(plan), -(-len(plan) // number))
+    return sorted((batches.batch(0, plan[i]) for i in chosen), key=numbers_in)
+
+
+def numbers_in(batch: Any) -> int:
+    """Ids and labels in a batch, padding included: what its cost grows with."""
+    return sum(value.numel() for field in fields(batch) if isinstance(value := getattr(batch, field.name), Tensor))
+
+
+def measure(
+    recipe: TrainingRecipe, lesson: Lesson, config: ModelConfig, device: torch.device, epoch: Sequence[Any]
+) -> Pace:
+    """Train a model of this shape for a moment, on batches that stand for an epoch (see `spread`), and evaluate it."""
+    give_back_freed_memory()
+    reset_peak(device)
+    with torch.random.fork_rng():
+        model = build(config)
+        trainer = Trainer(model, lesson.objective, lesson.train, recipe, seed=0, device=device, events=Events())
+        step = time_steps(trainer, epoch) + time_batch(lesson.train) * recipe.accumulate
+        with trainer.averaged():
+            evaluate_briefly(model.eval(), lesson, device)
+            peak = peak_memory(device)
+            return Pace(step, time_evaluation(model, lesson, device, recipe.judged_labels), peak)
+
+
+def time_steps(trainer: Trainer, epoch: Sequence[Any], seconds: float = 2.0) -> float:
+    """Seconds a step: the median over a few passes, each over small and large batches in their true shares.
+
+    One pass comes first untimed: the first step of each shape is slow, on a GPU many times so, because kernels are
+    loaded and chosen then.
+    """
+    each = trainer.recipe.accumulate
+
+    def go(batches: Sequence[Any]) -> None:
+        stream: Iterator[Any] = iter(batches)
+        for _ in range(len(batches) // each):
+            result = trainer.step(stream)
+        float(result.loss)  # waits for the device
+
+    about = min(_clock(go, [epoch[-1]] * each) for _ in range(2))
+    worthwhile = min(24, trainer.recipe.steps // 20)  # a short run deserves a short trial
+    number = each * max(2, min(worthwhile, int(seconds / about / (PASSES + 1))))
+    chosen = [epoch[int((i + 0.5) / number * len(epoch))] for i in range(number)]
+    times = [_clock(go, chosen) for _ in range(PASSES + 1)]
+    return statistics.median(times[1:]) * each / number
+
+
+def time_batch(batches: Batches) -> float:
+    """Seconds to put a batch together."""
+    plan = batches.plan(0)[:20]
+    return _clock(lambda: [batches.batch(0, indices) for indices in plan]) / len(plan)
+
+
+@torch.inference_mode()
+def evaluate_briefly(model: Any, lesson: Lesson, device: torch.device) -> None:
+    """As much as shows what an evaluation holds; and what is first is slow, so that timing comes after."""
+    float(lesson.objective.loss(model, to_device(spread(lesson.valid, 4)[-1], device)))
+    lesson.write(model, lesson.written, 2)
+
+
+@torch.inference_mode()
+def time_evaluation(model: Any, lesson: Lesson, device: torch.device, judged: int) -> float:
+    """Seconds an evaluation takes: a part of it is tried, and the whole if that is quick: a GPU hardly minds more."""
+
+    def predict(batches: Sequence[Any]) -> None:
+        for batch in batches:
+            float(lesson.objective.loss(model, to_device(batch, device)))
+
+    some = spread(lesson.valid, 4)
+    per_label = _clock(predict, some) / sum(lesson.objective.tokens(batch) for batch in some)
+    few = min(64, lesson.written)
+    writing = _clock(lesson.write, model, few, None) * lesson.written / few if few else 0.0
+    seconds = per_label * min(judged, lesson.valid.labels) + writing
+    return _clock(lesson.evaluate, model) if seconds < LONGEST_EVALUATION else seconds
+
+
+def _clock(work: Callable[..., object], *given: Any) -> float:
+    start = time.perf_counter()
+    work(*given)
+    return time.perf_counter() - start

@@ -1,0 +1,96 @@
+"""Averages of the weights along the way: often better than the last of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from heedful.training.checkpoint.sharded_tensors import Sliced
+from heedful.training.distributed.fsdp import placed
+
+
+class Average:
+    """Averaged weights beside a model's own, which they can replace for a while."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.weights = _copies(model)
+        self.updates = 0
+
+    @contextmanager
+    def in_place_of(self, model: nn.Module) -> Iterator[None]:
+        """The model with averaged weights, for evaluation and saving."""
+        own = _copies(model)
+        _put(self.weights, model)
+        try:
+            yield
+        finally:
+            _put(own, model)
+
+    def state(self) -> dict[str, Tensor]:
+        """All that resuming needs."""
+        return {"updates": torch.tensor(self.updates)} | {str(i): weight for i, weight in enumerate(self.weights)}
+
+    def restore(self, state: Mapping[str, Sliced]) -> None:
+        self.updates = int(state["updates"][()])
+        for i, weight in enumerate(self.weights):
+            weight.copy_(placed(state[str(i)], weight))
+
+
+class ExponentialAverage(Average):
+    """w̄ ← β w̄ + (1 − β) w after every step        Polyak & Juditsky 1992
+
+    Early on β is lower, (1 + t) / (10 + t), so that the random start is soon forgotten.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        super().__init__(model)
+        self.decay = decay
+
+    @torch.no_grad()
+    def update(self, model: nn.Module) -> None:
+        decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
+        torch._foreach_lerp_(self.weights, [weight.detach() for weight in model.parameters()], 1 - decay)
+        self.updates += 1
+
+
+class LastAverage(Average):
+    """The plain mean of the weights at the last k evaluations        Vaswani 2017, 6.1"""
+
+    def __init__(self, model: nn.Module, last: int) -> None:
+        super().__init__(model)
+        self.last = last
+        self.kept: list[list[Tensor]] = []
+
+    @torch.no_grad()
+    def update(self, model: nn.Module) -> None:
+        self.kept = [*self.kept, _copies(model)][-self.last :]
+        self._mean()
+        self.updates += 1
+
+    def _mean(self) -> None:
+        for mine, *kept in zip(self.weights, *self.kept, strict=True):
+            mine.copy_(torch.stack(kept).mean(0))
+
+    def state(self) -> dict[str, Tensor]:
+        every = {f"{k}.{i}": weight for k, kept in enumerate(self.kept) for i, weight in enumerate(kept)}
+        return {"updates": torch.tensor(self.updates)} | every
+
+    def restore(self, state: Mapping[str, Sliced]) -> None:
+        self.updates = int(state["updates"][()])
+        rounds = min(self.updates, self.last)
+        self.kept = [[placed(state[f"{k}.{i}"], mine) for i, mine in enumerate(self.weights)] for k in range(rounds)]
+        if self.kept:
+            self._mean()
+
+
+def _copies(model: nn.Module) -> list[Tensor]:
+    return [weight.detach().clone() for weight in model.parameters()]
+
+
+@torch.no_grad()
+def _put(weights: list[Tensor], model: nn.Module) -> None:
+    for mine, weight in zip(weights, model.parameters(), strict=True):
+        weight.copy_(mine)

@@ -1,0 +1,210 @@
+"""What a run tells: one stream of events, any number of listeners (terminal, metrics.jsonl, TensorBoard)."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from heedful.errors import UsageError
+from heedful.training.reporting.progress_bar import StageBar, Waiting
+
+METRICS = "metrics.jsonl"
+Listener = Callable[[dict[str, Any]], None]
+
+
+class Events:
+    """`emit` hands each event to every listener. Times come from a clock that never runs backwards."""
+
+    def __init__(self, *listeners: Listener, before: float = 0.0) -> None:
+        self.listeners = listeners
+        self.start = time.monotonic() - before  # seconds spent before an interruption count, too
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.start
+
+    def emit(self, kind: str, **facts: Any) -> None:
+        event = {"kind": kind, "seconds": round(self.seconds, 3), **facts}
+        for listener in self.listeners:
+            listener(event)
+
+    @contextmanager
+    def stage(self, what: str, size: int) -> Iterator[Callable[[int], object]]:
+        """Tell how far long work on `size` bytes or texts has got; it is told of them as they are done."""
+        done = 0
+
+        def watch(count: int) -> None:
+            nonlocal done
+            done += count
+            self.emit("stage", what=what, done=done, size=size, ended=False)
+
+        watch(0)
+        try:
+            yield watch
+        finally:
+            self.emit("stage", what=what, done=done, size=size, ended=True)
+
+
+class JsonLines:
+    """Every event as a line of JSON, but for those that are only for a display."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def cut_back(self, step: int) -> None:
+        """Forget the steps after this one, which are about to be taken again; and a line cut off half-way."""
+        if not self.file.exists():
+            return
+        aside = self.file.with_name(f"{self.file.name}.tmp")
+        with self.file.open(encoding="utf-8", errors="replace") as lines, aside.open("w", encoding="utf-8") as kept:
+            kept.writelines(line for line in lines if 0 <= _step_of(line) <= step)
+        aside.replace(self.file)
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        if event["kind"] in ("begin", "end", "stage"):
+            return
+        with self.file.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps(event, ensure_ascii=False) + "\n")
+
+
+def _step_of(line: str) -> int:
+    """The step a line belongs to; 0 for what belongs to the run as a whole, -1 for what is no event."""
+    try:
+        return int(json.loads(line).get("step", 0)) if line.endswith("\n") else -1
+    except (ValueError, AttributeError, TypeError):
+        return -1
+
+
+class TensorBoard:
+    """Numbers as TensorBoard curves, from after `step` on: what an interrupted run showed later is taken back."""
+
+    def __init__(self, folder: Path, step: int = 0) -> None:
+        self.writer = summary_writer()(str(folder), purge_step=step + 1 if step else None)
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        numbers = {**event, **event.get("scores", {})}
+        for name, value in numbers.items():
+            if "step" in event and type(value) in (int, float) and name not in ("step", "steps", "seconds"):
+                self.writer.add_scalar(f"{event['kind']}/{name}", value, event["step"])
+        if event["kind"] in ("evaluation", "end"):
+            self.writer.flush()
+
+
+def summary_writer() -> Any:
+    """TensorBoard's writer, if it is installed: it is no part of a plain install."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise UsageError("--tensorboard needs one more package: pip install 'heedful[tensorboard]'") from None
+    return SummaryWriter
+
+
+def console(stream: Any = None) -> Listener:
+    """A live table on a terminal, plain lines elsewhere."""
+    out = stream or sys.stderr
+    return LiveTable(out) if out.isatty() else PlainLines(out)
+
+
+class PlainLines:
+    """One line an event: for logs and pipes."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+        self.waiting = Waiting(self._print, every=10.0)
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        if event["kind"] == "stage":
+            self.waiting(event)
+        else:
+            self._print(event)
+
+    def _print(self, event: dict[str, Any]) -> None:
+        line = describe(event)
+        if line:
+            print(line, file=self.stream, flush=True)
+
+
+def describe(event: dict[str, Any]) -> str:
+    """An event as a person would say it."""
+    steps = event.get("steps", 0)
+    match event["kind"]:
+        case "note":
+            return str(event["text"])
+        case "stage":
+            return f"{event['what']}: {event['done'] / max(1, event['size']):.0%}"
+        case "step":
+            left = (steps - event["step"]) * event["seconds_per_step"]
+            return (
+                f"step {event['step']:>6}/{steps}  loss {event['loss']:.4f}  "
+                f"{event['tokens_per_second']:,.0f} {event.get('unit', 'tokens')}/s  {event['memory_gib']:.2f} GiB  "
+                f"{duration(left)} left"
+            )
+        case "evaluation":
+            scores = "  ".join(f"{name} {value:.4g}" for name, value in event["scores"].items())
+            return f"step {event['step']:>6}/{steps}  {scores}{'  (best)' if event['best'] else ''}"
+        case _:
+            return ""
+
+
+def duration(seconds: float) -> str:
+    """90 → "1m30s"."""
+    whole = max(0, round(seconds))
+    hours, minutes = divmod(whole // 60, 60)
+    return f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{whole % 60:02d}s" if minutes else f"{whole}s"
+
+
+class LiveTable:
+    """A table that redraws itself: where the run stands, its scores so far, and a sample of its work."""
+
+    def __init__(self, stream: Any) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self.console = Console(file=stream)
+        self.live = Live(console=self.console, refresh_per_second=4, transient=False)
+        self.bar = StageBar(self.console)
+        self.now: dict[str, Any] = {}
+        self.evaluations: list[dict[str, Any]] = []
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        match event["kind"]:
+            case "note":
+                self.live.console.print(event["text"])
+            case "stage":
+                self.bar(event)
+            case "begin":
+                self.live.start()
+            case "step":
+                self.now = event
+                self.live.update(self._table())
+            case "evaluation":
+                self.evaluations = [*self.evaluations[-7:], event]
+                self.live.update(self._table())
+            case "end":
+                self.live.stop()
+
+    def _table(self) -> Any:
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        parts: list[Any] = []
+        if self.now:
+            parts += [ProgressBar(total=self.now["steps"], completed=self.now["step"]), describe(self.now)]
+        if self.evaluations:
+            table = Table(box=None, header_style="bold")
+            table.add_column("step", justify="right")
+            for name in self.evaluations[-1]["scores"]:
+                table.add_column(name, justify="right")
+            table.add_column("")
+            for event in self.evaluations:
+                numbers = [f"{value:.4g}" for value in event["scores"].values()]
+                table.add_row(str(event["step"]), *numbers, "best" if event["best"] else "")
+            parts.append(table)
+            parts += [f"  {line}" for line in self.evaluations[-1].get("sample", ())]
+        return Group(*parts)

@@ -1,0 +1,225 @@
+"""From wishes to a run ready to begin: the text read and encoded, every choice made, what it takes foreseen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from heedful.data.dataset_preparation import Prepared
+from heedful.data.doctor_report import Report as Checked
+from heedful.data.quick_check import check, command_for_more, remarks
+from heedful.device import matmul_flops, pick_device
+from heedful.errors import UsageError
+from heedful.inference.trained import Trained
+from heedful.models.build import build
+from heedful.models.model_config import ModelConfig
+from heedful.text.tokenizer import Tokenizer
+from heedful.training.defaults import Situation
+from heedful.training.finetune import Start, body_of, load_start, take_over, told, vocabulary_of
+from heedful.training.forecast.forecast import Forecast, forecast
+from heedful.training.recipe import (
+    DataRecipe,
+    Recipe,
+    make_recipe,
+)
+from heedful.training.reporting.events import Events
+from heedful.training.request import Wishes
+from heedful.training.tasks import find
+from heedful.training.tasks.task import Lesson, Task
+
+DEFAULT_SECONDS = 600.0
+SHARE_OF_TIME = 0.9
+"""Spent in training; the rest is for reading the text before and scoring the model after."""
+NOT_YET_KNOWN = 1_000_000
+"""Steps of a run whose length depends on what a step will take."""
+RECORDED = 2e11
+"""Width² × layers × tokens up to which steps are recorded."""
+COMPILED_FROM = 900.0
+"""Seconds of a run on a GPU from which it is tried whether compiled steps are faster: that takes most of a minute."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Everything decided and prepared: one word from training."""
+
+    recipe: Recipe
+    data: Prepared
+    config: ModelConfig
+    start: Start | None
+    """The model whose weights to begin with; None: new ones."""
+    device: torch.device
+    forecast: Forecast
+
+    def make_model(self) -> nn.Module:
+        torch.manual_seed(self.recipe.seed)
+        model: nn.Module = build(self.config)
+        if self.start:
+            model.load_state_dict({**model.state_dict(), **self.start.taken})
+        return model
+
+    def lesson(self) -> Lesson:
+        return find(self.recipe.task).lesson(self.recipe, self.data, self.device)
+
+
+def get_ready(settings: dict[str, Any], wish: Wishes, events: Events) -> Ready:
+    """Fill in every choice, preparing the data on the way, since later choices depend on it."""
+    device = pick_device(wish.device)
+    task, recurrent = find(settings["task"]), wish.kind == "recurrent"
+    folder = settings.get("start_from")
+    start = load_start(folder, task, recurrent=recurrent) if folder else None
+    data_settings = settings["data"]
+    if start:
+        limit_lengths(data_settings, start)
+    found = survey(data_settings, task, events)
+    data_settings.setdefault("held_out", task.held_out(found.characters))
+    text = settings["tokenizer"] = {**task.tokenizer(found.characters), **settings.get("tokenizer", {})}
+    text.setdefault("vocabulary", task.vocabulary(found.characters))
+    if start:
+        settings["tokenizer"] = vocabulary_of(start, text)
+    first = make_recipe({**settings, "model": {"family": "encoder"}, "training": {"steps": 1}})
+    data = prepare(first, found, events, start.tokenizers if start else ())
+    situation = Situation(
+        recurrent=recurrent,
+        tokens=sum(int(side.lengths.sum()) for side in data.train.sides),
+        seconds=wish.seconds or DEFAULT_SECONDS,
+        flops=matmul_flops(device),
+        gpu=device.type == "cuda",
+        pretrained=start is not None,
+    )
+    return decide(settings, task, situation, data, device, start)
+
+
+def decide(
+    settings: dict[str, Any],
+    task: Task,
+    situation: Situation,
+    data: Prepared,
+    device: torch.device,
+    start: Trained | None,
+) -> Ready:
+    """The model and how to train it: chosen, unless said; and how long, from the forecast."""
+    chosen = body_of(start, task) if start else task.model(situation)
+    settings["model"] = {**chosen, **settings.get("model", {}), **task.head(data)}
+    training = settings["training"] = {**task.training(situation, settings["model"]), **settings.get("training", {})}
+    if device.type == "cuda":
+        training.setdefault("precision", "bfloat16")
+        training.setdefault("record", not training.get("shard") and records_well(settings["model"], training))
+    settings["model"] |= {k: v for k, v in task.implied(settings, data).items() if k not in settings["model"]}
+    trial = make_recipe({**settings, "training": {"steps": NOT_YET_KNOWN, **training}})
+    config = trial.model_config_for(*vocabularies(data.tokenizers, start))
+    begun = take_over(start, config, task, task.afresh(start, data)) if start else None
+    expected = forecast(trial, data, config, device)
+    seconds = situation.seconds if "steps" not in training else expected.seconds
+    if device.type == "cuda" and "compile" not in training and seconds >= COMPILED_FROM:
+        expected, training["compile"] = faster_compiled(trial, expected, data, config, device)
+    if begun:
+        expected = replace(expected, start=begun.to_json())
+    if "steps" not in training:
+        in_time = expected.steps_within(SHARE_OF_TIME * situation.seconds)
+        training["steps"] = max(50, min(in_time, most_steps(trial, task, situation, data, device)))
+    training.setdefault("warmup", min(1000, max(1, training["steps"] // 20)))
+    training.setdefault("evaluate_every", -(-training["steps"] // expected.worthwhile_evaluations(training["steps"])))
+    recipe = make_recipe(settings)
+    return Ready(recipe, data, config, begun, device, expected.for_run(recipe.training))
+
+
+def faster_compiled(
+    recipe: Recipe, plain: Forecast, data: Prepared, config: ModelConfig, device: torch.device
+) -> tuple[Forecast, bool]:
+    """What compiled steps take and True, if that is clearly less; else what it was, and False. Batches of many shapes
+    would be compiled many times, and a recurrence not at all."""
+    lesson = find(recipe.task).lesson(recipe, data, device)
+    if recipe.training.shard or config.family.startswith("recurrent") or not lesson.train.one_shape:
+        return plain, False
+    training = recipe.training.model_copy(update={"compile": True})
+    try:
+        compiled = forecast(recipe.model_copy(update={"training": training}), data, config, device)
+    except (RuntimeError, OSError):  # no compiler there, or one that cannot do this: not needed, only faster
+        return plain, False
+    faster = compiled.timing == "measured" and compiled.seconds_per_step < 0.95 * plain.seconds_per_step
+    return (compiled, True) if faster else (plain, False)
+
+
+def vocabularies(tokenizers: tuple[Tokenizer, ...], start: Trained | None) -> tuple[int, ...]:
+    """The sizes of the model's tables: those of the tokenizers, but a model that is there may have spare rows."""
+    if start is None:
+        return tuple(len(tokenizer) for tokenizer in tokenizers)
+    config = start.model.config
+    return (config.vocabulary, config.target_vocabulary) if config.target_vocabulary else (config.vocabulary,)
+
+
+def limit_lengths(data: dict[str, Any], start: Trained) -> None:
+    """Texts no longer than a learned position table, unless they are said to be: then it is an error."""
+    config = start.model.config
+    if getattr(config, "positions", None) != "learned":
+        return
+    wanted = data.setdefault("max_length", min(config.max_length, DataRecipe.model_fields["max_length"].default))
+    if isinstance(wanted, int) and wanted > config.max_length:
+        raise UsageError(
+            f"data.max_length={wanted} is more than the {config.max_length} positions {start.folder} knows"
+        )
+
+
+def records_well(model: dict[str, Any], training: dict[str, Any]) -> bool:
+    """Whether steps are so small that a GPU waits for launches: where a step has work for milliseconds it does not,
+    and recordings would hold a second set of activations. A recurrence asks the host for lengths: no recording."""
+    per_token = model["width"] ** 2 * model.get("layers", 1)
+    return not str(model["family"]).startswith("recurrent") and per_token * training["batch_tokens"] < RECORDED
+
+
+def most_steps(recipe: Recipe, task: Task, situation: Situation, data: Prepared, device: torch.device) -> int:
+    """Steps until the text has been read as often as is worth it."""
+    epoch = len(task.lesson(recipe, data, device).train.plan(0))
+    return task.most_epochs(situation) * epoch // recipe.training.accumulate
+
+
+def survey(data: dict[str, Any], task: Task, events: Events) -> Checked:
+    """Count and examine the text, in one pass, and the files it will be judged on."""
+    files = [Path(file) for file in data["train"]]
+    apart = [Path(file) for name in task.kept_apart for file in data.get(name, ())]
+    on_bad_line = data.get("on_bad_line", "fail")
+    given = {"held_out": apart, "columns": data.get("columns", ()), "on_bad_line": on_bad_line}
+    return check(files, task.kind, **given, stages=events.stage)
+
+
+def prepare(recipe: Recipe, found: Checked, events: Events, tokenizers: tuple[Tokenizer, ...]) -> Prepared:
+    """Learn the tokenizers, unless there are some, encode the text, and say what was dropped and what looks wrong."""
+    task = find(recipe.task)
+    tokenizers = tokenizers or task.learn(recipe, found, events.stage)
+    prepared = task.encode(recipe, tokenizers, found.characters, events.stage)
+    events.emit("note", text=f"read {task.amount(found)}, {found.characters:,} characters")
+    said = remarks(found, prepared.dropped, prepared.first_dropped, prepared.cut)
+    for remark in said:
+        events.emit("note", text=str(remark))
+    if said:
+        train = [Path(file) for file in recipe.data.train]
+        apart = [Path(file) for name in task.kept_apart for file in getattr(recipe.data, name)]
+        events.emit("note", text=f"{command_for_more(found, train, apart, recipe.data.columns)} shows all")
+    return replace(prepared, remarks=said)
+
+
+def prepare_again(recipe: Recipe, tokenizers: tuple[Tokenizer, ...], events: Events) -> Prepared:
+    """The same text as before, by the same tokenizers."""
+    return prepare(recipe, survey(recipe.data.model_dump(), find(recipe.task), events), events, tokenizers)
+
+
+def announce(ready: Ready, folder: Path) -> list[str]:
+    """What was chosen and what it will take, before the first step."""
+    recipe, expected = ready.recipe, ready.forecast
+    model = ", ".join(f"{key} {value}" for key, value in recipe.model.items())
+    training = recipe.training
+    start = [f"start      {told(expected.start)}"] if expected.start else []
+    return [
+        *start,
+        *find(recipe.task).told(recipe, ready.data),
+        f"model      {model}",
+        f"training   {training.steps:,} steps of {training.batch_tokens * training.accumulate:,} tokens, "
+        f"{training.optimizer} at {training.learning_rate:.2g} ({training.schedule}), {training.precision}"
+        + (", compiled" if training.compile else ""),
+        f"forecast   {expected.summary()}",
+        f"folder     {folder}: recipe.toml holds every choice",
+    ]

@@ -1,0 +1,105 @@
+"""Generate: running text, a decoder, bits per byte."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from heedful.data.batching import TextBatches
+from heedful.data.corpus_readers import read_documents
+from heedful.data.dataset_preparation import Prepared, Split
+from heedful.data.stage_progress import Stages
+from heedful.evaluation.evaluator import judge_text, surprise_of_text
+from heedful.evaluation.perplexity import predict
+from heedful.generation.continuation import generate_ids
+from heedful.generation.search.sampling import Draw
+from heedful.inference.trained import Trained
+from heedful.objectives.causal_lm_loss import Language
+from heedful.training.defaults import Appetite, Situation, grown_vocabulary, largest
+from heedful.training.recipe import Recipe
+from heedful.training.tasks.task import Lesson, TextTask
+from heedful.training.trainer import Evaluation
+
+SAMPLE_TOKENS = 64
+"""Length of the text a language model shows of itself at each evaluation."""
+
+
+class Generate(TextTask):
+    """A text that goes on."""
+
+    name = "generate"
+    verb = "writes"
+    chosen_by = "bits per byte"
+    note = "Bits per byte compare across tokenizers; perplexity per token does not."
+    shown = ("the model, left to itself",)
+    appetite = Appetite(per_layer=12, sides=1, epochs=3, most_epochs=30)
+
+    def vocabulary(self, characters: int) -> int:
+        """Fewer than a translator's: the output layer is paid for at every token of a long text."""
+        return grown_vocabulary(6, characters)
+
+    def model(self, situation: Situation) -> dict[str, Any]:
+        size, scarce = largest(situation, self.appetite), situation.scarce
+        if situation.recurrent:
+            wide = {"width": 2 * size["width"], "layers": 2}
+            return {"family": "recurrent_decoder", **wide, "cell": "lstm", "dropout": 0.3 if scarce else 0.2}
+        return {"family": "decoder", **size, "norm_order": "pre", "positions": "rotary", "norm": "rms", "bias": False,
+                "activation": "silu", "gated": True, "feed_forward": 64 * round(size["width"] * 8 / 3 / 64),
+                "embedding_scale": False, "dropout": 0.1 if situation.gpu and scarce else 0.0}  # fmt: skip
+
+    def training(self, situation: Situation, model: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "batch_tokens": 16_384 if situation.gpu else 2048,
+            "context": 256 if situation.gpu else 128,
+            "learning_rate": min(3e-3, 2e-3 * (256 / model["width"]) ** 0.5),
+            "betas": (0.9, 0.95),
+            "label_smoothing": 0.0,
+            "schedule": "cosine",
+            "average": "none",
+            "weight_decay": 0.1,
+        }
+
+    def implied(self, settings: dict[str, Any], data: Prepared) -> dict[str, Any]:
+        is_decoder = settings["model"]["family"] == "decoder"
+        return {"max_length": settings["training"]["context"]} if is_decoder else {}
+
+    def lesson(self, recipe: Recipe, data: Prepared, device: torch.device) -> Lesson:
+        training = recipe.training
+        rows = max(1, training.batch_tokens // training.context)
+        train = TextBatches(data.train.sides[0], context=training.context, rows=rows, seed=recipe.seed)
+        valid = TextBatches(data.valid.sides[0], context=training.context, rows=rows, seed=recipe.seed, shuffle=False)
+        objective = Language(training.label_smoothing)
+        prompt = data.valid.sides[0].ids[:8].tolist()
+
+        def write(model: Any, texts: int, at_most: int | None) -> list[int]:
+            ((found,),) = generate_ids(model, [prompt], limit=at_most or SAMPLE_TOKENS, draw=Draw())
+            return found.tokens
+
+        def evaluate(model: Any) -> Evaluation:
+            scores = predict(model, objective, valid, data.valid, device, limit=training.judged_labels)
+            text = data.tokenizers[0].decode([[*prompt, *write(model, 1, None)]])[0]
+            return Evaluation(
+                -scores.bits_per_byte,
+                {"valid_loss": scores.loss, "perplexity": scores.perplexity, "bits_per_byte": scores.bits_per_byte},
+                tuple(text.splitlines()),
+            )
+
+        return Lesson(objective, train, valid, evaluate, 1, write)
+
+    def evaluate(self, trained: Trained, files: Sequence[Path], **options: Any) -> dict[str, Any]:
+        return surprise_of_text(trained, read_documents(files, on_bad_line=options.get("on_bad_line", "fail")))
+
+    def judge(self, trained: Trained, split: Split, stages: Stages) -> dict[str, Any]:
+        return judge_text(trained, split)
+
+    def headline(self, scores: dict[str, Any]) -> str:
+        return f"{scores['bits_per_byte']:.3f} bits per byte, perplexity {scores['perplexity']:.2f} per token"
+
+    def samples(self, best: Trained, split: Split) -> list[tuple[str, ...]]:
+        return [(best.generate("", max_length=120, seed=seed),) for seed in range(2)]
+
+
+TASK = Generate()

@@ -1,0 +1,158 @@
+"""Fill: running text with words hidden, an encoder, how many it finds again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from heedful.data.corpus_readers import read_documents
+from heedful.data.dataset_preparation import Prepared, Split, prepare_text
+from heedful.data.next_sentence import masked_batches
+from heedful.data.sentence_documents import read_sentences
+from heedful.data.stage_progress import Stages
+from heedful.errors import UsageError
+from heedful.evaluation.masked_lm_metrics import as_sequences, find_hidden, judge_hidden, tells_next
+from heedful.inference.mask_filler import WRITTEN, Filler
+from heedful.inference.trained import Trained
+from heedful.objectives.masked_lm_loss import Masked
+from heedful.text.sentence_splitter import split as split_sentences
+from heedful.text.special_token_template import Frame
+from heedful.text.tokenizer import Tokenizer
+from heedful.training.defaults import Appetite, Situation, grown_vocabulary, largest
+from heedful.training.recipe import Recipe
+from heedful.training.tasks.task import Lesson, TextTask, reading
+from heedful.training.trainer import Evaluation
+
+SHOWN = 5
+"""Sentences the card shows."""
+
+
+class Fill(TextTask):
+    """A word that was hidden."""
+
+    name = "fill"
+    verb = "fills gaps"
+    note = (
+        "Loss and perplexity are of hidden tokens, given all others: they compare under one tokenizer and one share of "
+        "hidden tokens, and not with a language model's, which sees one side only."
+    )
+    shown = ("text", "model", "what stood there")
+    appetite = Appetite(per_layer=12, sides=1, epochs=1, most_epochs=100)
+    bodies = ("encoder",)
+    heads = ("heads.masked_token", "heads.next_sentence", "heads.pooled")
+
+    def encode(self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, stages: Stages) -> Prepared:
+        end, sentences = Frame.of(tokenizers[0]).end, recipe.data.next_sentence
+        kind: dict[str, Any] = {"characters": characters, "sentences": sentences, "end": end}
+        return prepare_text(tokenizer=tokenizers[0], **kind, **reading(recipe, stages))
+
+    def vocabulary(self, characters: int) -> int:
+        """More than a writer's: the output layer sees few tokens, and a gap is one token, best a whole word."""
+        return grown_vocabulary(12, characters)
+
+    def model(self, situation: Situation) -> dict[str, Any]:
+        if situation.recurrent:
+            raise UsageError("fill reads a text from both sides at once: leave out --model recurrent")
+        size, scarce = largest(situation, self.appetite), situation.scarce
+        return {"family": "encoder", **size, "norm_order": "pre", "positions": "rotary", "activation": "gelu",
+                "embedding_scale": False, "dropout": 0.1 if situation.gpu and scarce else 0.0}  # fmt: skip
+
+    def training(self, situation: Situation, model: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "batch_tokens": 16_384 if situation.gpu else 2048,
+            "context": 128,
+            "learning_rate": min(2e-3, 1e-3 * (256 / model["width"]) ** 0.5),
+            "betas": (0.9, 0.98),
+            "label_smoothing": 0.0,
+            "schedule": "cosine",
+            "average": "none",
+            "weight_decay": 0.01,
+        }
+
+    def implied(self, settings: dict[str, Any], data: Prepared) -> dict[str, Any]:
+        context = {"max_length": settings["training"]["context"]}
+        if settings["data"].get("next_sentence"):
+            has, tasks = settings["model"].get("segments", 2), settings["model"].get("tasks", ("next_sentence",))
+            if has < 2 or "next_sentence" not in tasks:
+                raise UsageError("the model to start from was not made for two texts: leave out --next-sentence")
+            return {"tasks": ("masked_token", "next_sentence"), "segments": 2, **context}
+        return {"tasks": ("masked_token",), **context}
+
+    def measure(self, split: Split) -> str:
+        return f"{int(split.sides[0].lengths.sum()):,} tokens, {split.bytes:,} bytes"
+
+    def lesson(self, recipe: Recipe, data: Prepared, device: torch.device) -> Lesson:
+        training, tokenizer = recipe.training, data.tokenizers[0]
+        batches = partial(
+            masked_batches,
+            tokenizer=tokenizer,
+            next_sentence=recipe.data.next_sentence,
+            context=training.context,
+            tokens=training.batch_tokens,
+            seed=recipe.seed,
+            share=training.hidden,
+            whole_words=training.whole_words,
+        )
+        train, valid = batches(data.train.sides[0]), batches(data.valid.sides[0], shuffle=False)
+        shown = gaps_in(data.valid, tokenizer, 1, training.context)
+
+        def evaluate(model: Any) -> Evaluation:
+            found = find_hidden(model, valid, device, limit=training.judged_labels)
+            scores = {"valid_loss": found.loss, "perplexity": found.perplexity, "accuracy": found.accuracy}
+            if found.next_sentence_accuracy is not None:
+                scores["next_sentence_accuracy"] = found.next_sentence_accuracy
+            rows = [tried(Filler(model, tokenizer, top=3), text, stood) for text, stood in shown]
+            lines = tuple(f"{name:<17}{part}" for row in rows for name, part in zip(self.shown, row, strict=True))
+            return Evaluation(-found.loss, scores, lines)
+
+        return Lesson(Masked(training.label_smoothing), train, valid, evaluate)
+
+    def evaluate(self, trained: Trained, files: Sequence[Path], **options: Any) -> dict[str, Any]:
+        read = read_sentences if tells_next(trained) else read_documents
+        pieces = read(files, on_bad_line=options.get("on_bad_line", "fail"))
+        return judge_hidden(trained, as_sequences(trained, pieces))
+
+    def judge(self, trained: Trained, split: Split, stages: Stages) -> dict[str, Any]:
+        return judge_hidden(trained, split.sides[0])
+
+    def headline(self, scores: dict[str, Any]) -> str:
+        found, follows = f"{scores['accuracy']:.1%} of {scores['tokens']:,}", scores.get("next_sentence_accuracy")
+        words = f"{found} hidden tokens found, perplexity {scores['perplexity']:.2f}"
+        return words if follows is None else f"{words}; next sentences told {follows:.1%} of {scores['pairs']:,} times"
+
+    def samples(self, best: Trained, split: Split) -> list[tuple[str, ...]]:
+        gaps = gaps_in(split, best.tokenizers[0], SHOWN, best.model.config.max_length)
+        return [tried(best.filler(top=3), text, stood) for text, stood in gaps]
+
+
+def tried(filler: Filler, text: str, stood: str) -> tuple[str, ...]:
+    """A text with a gap, the model's first words for it, and what stood there."""
+    (found,) = filler.fill([text])
+    return text, ", ".join(f"{word} {probability:.0%}" for word, probability in found.guesses[0]), stood
+
+
+def gaps_in(split: Split, tokenizer: Tokenizer, number: int, longest: int) -> list[tuple[str, str]]:
+    """Sentences from all over the text, with one word gone from the middle, and that word: one that is one token."""
+    around = len(Frame().around([]))
+    ids = split.sides[0].ids
+    found: list[tuple[str, str]] = []
+    for place in range(4 * number):
+        start = place * len(ids) // (4 * number)
+        (text,) = tokenizer.decode([ids[start : start + 100].tolist()])
+        for sentence in [piece.text for piece in split_sentences(text)][1:-1]:  # whole ones
+            words = sentence.split()
+            usual = [at for at, word in enumerate(words) if at and word.isalpha() and len(word) > 2]
+            whole = [at for at in usual if len(tokenizer.encode([" " + words[at]], opening=False)[0]) == 1]
+            fits = len(tokenizer.encode([sentence])[0]) + around <= longest
+            if fits and 4 <= len(words) <= 25 and whole and len(found) < number:
+                gone = whole[len(whole) // 2]
+                found.append((" ".join([*words[:gone], WRITTEN, *words[gone + 1 :]]), words[gone]))
+                break
+    return found
+
+
+TASK = Fill()

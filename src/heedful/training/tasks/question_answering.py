@@ -1,0 +1,196 @@
+"""Answer: questions about passages, an encoder that finds where the answer stands, exact match and F1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from heedful.data.batching import evenly
+from heedful.data.dataset_preparation import Prepared, Split
+from heedful.data.doctor_report import Report
+from heedful.data.passage_windows import Windows
+from heedful.data.qa_batches import SpanBatches
+from heedful.data.qa_dataset import learn_from_questions, prepare_questions, read_questions
+from heedful.data.stage_progress import Stages, unseen
+from heedful.errors import UsageError
+from heedful.evaluation.perplexity import predict
+from heedful.evaluation.qa_evaluation import best_spans, judge_answers
+from heedful.evaluation.squad import Judged, answer_scores, best_threshold
+from heedful.inference.question_answerer import Answerer, Answering, Asked, read
+from heedful.inference.trained import NOTES, Trained
+from heedful.model_folder import replace_file
+from heedful.models.model_config import ModelConfig
+from heedful.objectives.answer_span_loss import AnswerPlace
+from heedful.text.tokenizer import Tokenizer
+from heedful.training.defaults import Appetite, Situation, grown_vocabulary, largest
+from heedful.training.recipe import DataRecipe, Recipe
+from heedful.training.tasks.task import Lesson, Task, learning, reading, set_aside
+from heedful.training.trainer import Evaluation
+
+USUAL_WINDOW: int = DataRecipe.model_fields["max_length"].default
+LONG_ANSWER = 0.999
+"""The share of training answers that are no longer than the longest looked for."""
+
+
+class Answer(Task):
+    """A question's answer, in the words of a passage."""
+
+    name = "answer"
+    kind = "questions"
+    verb = "answers questions about a passage"
+    chosen_by = "F1"
+    note = "Exact match and F1 by SQuAD's published rule, the best over all references, with a 95% bootstrap interval."
+    each = "place"
+    given = '"question", "passage"'
+    shown = ("question", "model", "reference")
+    appetite = Appetite(per_layer=12, sides=1, epochs=3, most_epochs=20)
+    bodies = ("encoder",)
+    heads = ("heads.answer_span",)
+
+    def amount(self, found: Report) -> str:
+        return f"{found.usable:,} questions"
+
+    def learn(self, recipe: Recipe, found: Report, stages: Stages) -> tuple[Tokenizer, ...]:
+        given = learning(recipe, found.characters, stages)
+        return (learn_from_questions(held_out=set_aside(recipe), **given),)
+
+    def encode(self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, stages: Stages) -> Prepared:
+        return prepare_questions(tokenizer=tokenizers[0], windows=windows_of(recipe), **reading(recipe, stages))
+
+    def held_out(self, characters: int) -> float:
+        return min(0.1, 1_000_000 / characters)
+
+    def vocabulary(self, characters: int) -> int:
+        return grown_vocabulary(23, characters)
+
+    def model(self, situation: Situation) -> dict[str, Any]:
+        if situation.recurrent:
+            raise UsageError("answer reads a passage from both sides at once: leave out --model recurrent")
+        size, scarce = largest(situation, self.appetite), situation.scarce
+        return {"family": "encoder", **size, "norm_order": "pre", "positions": "rotary", "activation": "gelu",
+                "embedding_scale": False, "segments": 2, "dropout": 0.2 if scarce else 0.1}  # fmt: skip
+
+    def training(self, situation: Situation, model: dict[str, Any]) -> dict[str, Any]:
+        """From a model, small steps that do not wash away what it knows: 5e-5 at 768 wide, more for narrower ones."""
+        judged = 2000 if situation.gpu else 200  # each is a page to read, and a window has two labels
+        shared = {"schedule": "linear", "label_smoothing": 0.0, "weight_decay": 0.01, "average": "none",
+                  "judged_texts": judged, "judged_labels": 2 * judged}  # fmt: skip
+        if situation.pretrained:
+            rate = min(3e-4, 5e-5 * 768 / model["width"])
+            return {**shared, "batch_tokens": 6144 if situation.gpu else 3072, "learning_rate": rate}
+        rate = min(1e-3, 7e-4 * (256 / model["width"]) ** 0.5)
+        return {**shared, "batch_tokens": 12_288 if situation.gpu else 4096, "learning_rate": rate}
+
+    def most_epochs(self, situation: Situation) -> int:
+        """Few from a model (Devlin 2019, A.3: two to four)."""
+        return 4 if situation.pretrained else self.appetite.most_epochs
+
+    def head(self, data: Prepared) -> dict[str, Any]:
+        return {"tasks": ("answer_span",)}
+
+    def adapted(self, body: ModelConfig) -> dict[str, Any]:
+        """Questions are few: some dropout is needed."""
+        return {"dropout": max(0.1, getattr(body, "dropout", 0.0))}
+
+    def implied(self, settings: dict[str, Any], data: Prepared) -> dict[str, Any]:
+        return {"max_length": settings["data"].get("max_length", USUAL_WINDOW)}
+
+    def notes(self, recipe: Recipe, data: Prepared) -> Answering:
+        return answering(windows_of(recipe), data)
+
+    def measure(self, split: Split) -> str:
+        windows, tokens = len(split.sides[0]), int(split.sides[0].lengths.sum())
+        return f"{split.examples:,} questions, in {windows:,} windows of {tokens:,} tokens together"
+
+    def find_out(self, best: Trained, data: Prepared, stages: Stages) -> None:
+        """The threshold below which there is no answer, where some questions have none: the best one for the first half
+        of the validation questions."""
+        assert best.folder is not None, "a trained model has a folder"
+        if any(len(texts) == 2 for texts in (*data.train.texts, *data.valid.texts)):
+            judged = best_spans(best, data.valid.texts[: len(data.valid.texts) // 2], stages=stages)
+            both = len({bool(each.references) for each in judged}) == 2
+            best.notes = best.notes.with_changes(threshold=best_threshold(judged)[1] if both else 0.0)
+            replace_file(best.folder / NOTES, best.notes.model_dump_json(indent=2) + "\n")
+
+    def lesson(self, recipe: Recipe, data: Prepared, device: torch.device) -> Lesson:
+        batching: dict[str, Any] = {"tokens": recipe.training.batch_tokens, "seed": recipe.seed}
+        train = SpanBatches(*data.train.sides, **batching)
+        valid = SpanBatches(*data.valid.sides, shuffle=False, **batching)
+        objective, how = AnswerPlace(), answering(windows_of(recipe), data)
+        shown = [data.valid.texts[place] for place in evenly(len(data.valid.texts), recipe.training.judged_texts)]
+        references = [texts[2:] for texts in shown]
+        has_unanswerable = any(not each for each in references)
+
+        @cache
+        def asked() -> list[Asked]:
+            return [read(question, passage, data.tokenizers[0], how) for question, passage, *_ in shown]
+
+        def evaluate(model: nn.Module) -> Evaluation:
+            loss = predict(model, objective, valid, data.valid, device, limit=recipe.training.judged_labels).loss
+            best = [answer.spans[0] for answer in Answerer(model, data.tokenizers[0], how).find(asked())]
+            judged = [Judged(span.text, span.score, texts) for span, texts in zip(best, references, strict=True)]
+            scores = answer_scores(judged, best_threshold(judged)[1] if has_unanswerable else None)
+            lines = (f"question   {shown[0][0]}", f"model      {judged[0].text}", f"reference  {first(references[0])}")
+            return Evaluation(
+                scores.f1, {"valid_loss": loss, "exact_match": scores.exact_match, "f1": scores.f1}, lines
+            )
+
+        def write(model: Any, texts: int, at_most: int | None) -> None:
+            Answerer(model, data.tokenizers[0], how).find(asked()[:texts])
+
+        return Lesson(objective, train, valid, evaluate, len(shown), write)
+
+    def evaluate(self, trained: Trained, files: Sequence[Path], **options: Any) -> dict[str, Any]:
+        asked = read_questions(files, on_bad_line=options.get("on_bad_line", "fail"))
+        texts = [(each.question, each.passage, *(answer.text for answer in each.answers)) for each in asked]
+        return judge_answers(trained, texts, stages=options.get("stages", unseen))
+
+    def judge(self, trained: Trained, split: Split, stages: Stages) -> dict[str, Any]:
+        return judge_answers(trained, split.texts[fitted(trained.notes, split) :], stages=stages)
+
+    def headline(self, scores: dict[str, Any]) -> str:
+        return (
+            f"exact match {scores['exact_match']:.1%}, F1 {scores['f1']:.1%} "
+            f"(95%: {scores['f1_low']:.1%} to {scores['f1_high']:.1%}), of {scores['questions']:,} questions"
+        )
+
+    def samples(self, best: Trained, split: Split) -> list[tuple[str, ...]]:
+        shown = split.texts[:: max(1, len(split.texts) // 5)][:5]
+        found = best.answers([(question, passage) for question, passage, *_ in shown])
+        return [
+            (question, answer.text or NOTHING, first(references))
+            for (question, _, *references), answer in zip(shown, found, strict=True)
+        ]
+
+
+NOTHING = "(no answer)"
+
+
+def first(references: Sequence[str]) -> str:
+    return references[0] if references else NOTHING
+
+
+def windows_of(recipe: Recipe) -> Windows:
+    return Windows(longest=recipe.data.max_length, stride=recipe.data.stride)
+
+
+def answering(windows: Windows, data: Prepared) -> Answering:
+    """How to read, and how long answers are, from what was trained on."""
+    places = data.train.sides[1].ids.reshape(-1, 3)
+    lengths = (places[:, 2].astype(np.int64) - places[:, 1] + 1)[places[:, 1] > 0]
+    longest = int(np.quantile(lengths, LONG_ANSWER, method="higher")) if len(lengths) else 1
+    return Answering(**windows.model_dump(), answer=longest)
+
+
+def fitted(how: Answering | None, split: Split) -> int:
+    """Questions of the split that the threshold was chosen by, which cannot judge it."""
+    return len(split.texts) // 2 if how is not None and how.threshold is not None else 0
+
+
+TASK = Answer()

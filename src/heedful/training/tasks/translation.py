@@ -1,0 +1,150 @@
+"""Translate: pairs of texts, an encoder-decoder, BLEU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from heedful.data.batching import PairBatches, evenly
+from heedful.data.corpus_readers import read_pairs
+from heedful.data.dataset_preparation import Prepared, Split, learn_from_pairs, prepare_pairs
+from heedful.data.doctor_report import Report
+from heedful.data.stage_progress import Stages
+from heedful.evaluation.calibration import Reliability, draw_reliability
+from heedful.evaluation.evaluator import judge_pairs
+from heedful.evaluation.perplexity import predict
+from heedful.evaluation.text_metrics import sample_bleu
+from heedful.generation.sequence_to_sequence import translate_ids, translate_texts
+from heedful.inference.trained import Trained
+from heedful.objectives.seq2seq_loss import Translation
+from heedful.text.subword_regularization import SplitTable
+from heedful.text.tokenizer import Tokenizer
+from heedful.training.defaults import Appetite, Situation, grown_vocabulary, largest
+from heedful.training.recipe import Recipe
+from heedful.training.reporting.diagnostics import find_out, judged_lengths
+from heedful.training.tasks.task import Lesson, Task, learning, reading, set_aside
+from heedful.training.trainer import Evaluation
+
+
+class Translate(Task):
+    """A text for a text."""
+
+    name = "translate"
+    kind = "pairs"
+    verb = "translates"
+    chosen_by = "BLEU, written greedily"
+    note = "BLEU is cased and detokenised, with a 95% bootstrap interval; the signature says how to compare it."
+    shown = ("source", "model", "reference")
+    appetite = Appetite(per_layer=28, sides=2, epochs=12, most_epochs=60)
+
+    def amount(self, found: Report) -> str:
+        return f"{found.usable:,} pairs"
+
+    def learn(self, recipe: Recipe, found: Report, stages: Stages) -> tuple[Tokenizer, ...]:
+        given = learning(recipe, found.characters, stages)
+        return learn_from_pairs(joint=recipe.tokenizer.joint, held_out=set_aside(recipe), **given)
+
+    def encode(self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, stages: Stages) -> Prepared:
+        return prepare_pairs(tokenizers=tokenizers, max_length=recipe.data.max_length, **reading(recipe, stages))
+
+    def held_out(self, characters: int) -> float:
+        return min(0.02, 5_000_000 / characters)
+
+    def vocabulary(self, characters: int) -> int:
+        return grown_vocabulary(23, characters)
+
+    def model(self, situation: Situation) -> dict[str, Any]:
+        size, scarce = largest(situation, self.appetite), situation.scarce
+        if situation.recurrent:
+            wide = {"width": 2 * size["width"], "layers": 1}
+            return {"family": "recurrent_encoder_decoder", **wide, "cell": "lstm", "dropout": 0.3 if scarce else 0.2}
+        shape = {**size, "norm_order": "pre"}
+        return {"family": "encoder_decoder", **shape, "positions": "rotary", "dropout": 0.3 if scarce else 0.1}
+
+    def training(self, situation: Situation, model: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "batch_tokens": 8192 if situation.gpu else 3072,
+            "learning_rate": min(3e-3, 2e-3 * (256 / model["width"]) ** 0.5),
+            "label_smoothing": 0.1,
+            "schedule": "cosine",
+            "average": "exponential",
+            "weight_decay": 0.01,
+            "r_drop": 1.0 if situation.gpu and situation.scarce else 0.0,
+        }
+
+    def lesson(self, recipe: Recipe, data: Prepared, device: torch.device) -> Lesson:
+        training, dropout = recipe.training, recipe.tokenizer.subword_dropout
+        tables = tuple(SplitTable(tokenizer) for tokenizer in data.tokenizers) if dropout else ()
+        train = PairBatches(
+            *data.train.sides,
+            tokens=training.batch_tokens,
+            seed=recipe.seed,
+            splits=(tables[0], tables[-1]) if tables else None,
+            subword_dropout=dropout,
+        )
+        valid = PairBatches(*data.valid.sides, tokens=training.batch_tokens, seed=recipe.seed, shuffle=False)
+        objective = Translation(training.label_smoothing, training.r_drop)
+        places = evenly(len(data.valid.texts), training.judged_texts)
+        shown, limits = [data.valid.texts[place] for place in places], judged_lengths(data, places)
+
+        def evaluate(model: nn.Module) -> Evaluation:
+            scores = predict(model, objective, valid, data.valid, device, limit=training.judged_labels)
+            outputs = translate_texts(model, data.tokenizers, [source for source, _ in shown], beam=1, at_most=limits)
+            bleu = sample_bleu(outputs, [target for _, target in shown])
+            sample_lines = (f"source     {shown[0][0]}", f"model      {outputs[0]}", f"reference  {shown[0][1]}")
+            return Evaluation(
+                bleu, {"valid_loss": scores.loss, "perplexity": scores.perplexity, "bleu": bleu}, sample_lines
+            )
+
+        def write(model: Any, texts: int, at_most: int | None) -> None:
+            lengths = limits[:texts] if at_most is None else [at_most] * texts
+            sources = [data.valid.sides[0][place].tolist() for place in places[:texts]]
+            translate_ids(model, sources, beam=1, at_most=lengths)
+
+        return Lesson(objective, train, valid, evaluate, len(shown), write)
+
+    def evaluate(self, trained: Trained, files: Sequence[Path], **options: Any) -> dict[str, Any]:
+        on_bad_line = options.pop("on_bad_line", "fail")
+        pairs = [(pair.source, pair.target) for pair in read_pairs(files, on_bad_line=on_bad_line)]
+        return judge_pairs(trained, pairs, **options)
+
+    def judge(self, trained: Trained, split: Split, stages: Stages) -> dict[str, Any]:
+        fitted = trained.confidence.texts if trained.confidence else 0
+        return judge_pairs(trained, split.texts, stages=stages, fitted=fitted)
+
+    def find_out(self, best: Trained, data: Prepared, stages: Stages) -> None:
+        find_out(best, data, stages)
+
+    def findings(self, best: Trained, scores: dict[str, Any]) -> str:
+        found = "none: this model does not attend to its source" if best.alignment is None else str(best.alignment)
+        return f"""
+## Alignment and confidence
+
+Words are aligned by {found}.
+
+A word's probability is off by {scores["word_calibration_error"]:.3f} on average
+({scores["word_calibration_error_raw"]:.3f} before correction) from the share of such words that are right: that the
+reference has, too, in the same order.
+"""
+
+    def pictures(self, scores: dict[str, Any], folder: Path) -> dict[str, Path]:
+        curves = {name: Reliability.from_json(parts) for name, parts in scores["reliability"].items()}
+        return {"reliability": draw_reliability(curves, folder / "reliability.png")}
+
+    def headline(self, scores: dict[str, Any]) -> str:
+        return (
+            f"BLEU {scores['bleu']:.1f} (95%: {scores['bleu_low']:.1f} to {scores['bleu_high']:.1f}), "
+            f"chrF {scores['chrf']:.1f}, exact match {scores['exact_match']:.1%} of {scores['texts']:,}"
+        )
+
+    def samples(self, best: Trained, split: Split) -> list[tuple[str, ...]]:
+        shown = split.texts[:5]
+        outputs = best.translate([source for source, _ in shown], engine="torch")
+        return [(source, output, target) for (source, target), output in zip(shown, outputs, strict=True)]
+
+
+TASK = Translate()

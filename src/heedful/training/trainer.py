@@ -1,0 +1,228 @@
+"""The training loop: one for every objective and every family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from heedful.data.batching import Batches
+from heedful.device import forget_kernels, keep_freed_memory, memory_in_use
+from heedful.errors import UsageError
+from heedful.layers.attention import cudnn_attention
+from heedful.models.transformer import Transformer
+from heedful.objectives.objective import Compiled, Objective
+from heedful.training.checkpoint.sharded_tensors import Sliced
+from heedful.training.cuda_graph_step import Recorded
+from heedful.training.distributed.fsdp import placed, shard, whole_model
+from heedful.training.distributed.process_group import ALONE, World
+from heedful.training.metrics import Tally
+from heedful.training.optim.optimizer import Optimizer
+from heedful.training.optim.schedules import factor
+from heedful.training.optim.weight_averaging import ExponentialAverage, LastAverage
+from heedful.training.recipe import TrainingRecipe
+from heedful.training.reporting.events import Events
+from heedful.training.run_progress import Progress, is_finished
+from heedful.training.signals import left_to_parent
+from heedful.training.step import Gradients, StepResult, train_step
+
+UNDER_WAY = 2
+"""Steps whose loss a report leaves to the next: a GPU has them to do while the host reads the others and goes on."""
+
+
+class EpochBatches(Dataset[Any]):
+    """One epoch as a list: any process can make its i-th batch from i alone."""
+
+    def __init__(self, batches: Batches, epoch: int) -> None:
+        self.batches, self.epoch = batches, epoch
+        self.plan = batches.plan(epoch)
+
+    def __len__(self) -> int:
+        return len(self.plan)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.batches.batch(self.epoch, self.plan[index])
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores of the model as it stands; `score` is the one to raise."""
+
+    score: float
+    scores: dict[str, float]
+    sample: tuple[str, ...] = ()
+
+
+class Trainer:
+    """A model, what it learns from, and how far it has got."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        objective: Objective,
+        batches: Batches,
+        recipe: TrainingRecipe,
+        *,
+        seed: int,
+        device: torch.device,
+        events: Events,
+        world: World = ALONE,
+    ) -> None:
+        if recipe.optimizer == "rows" and world.size > 1:
+            raise UsageError("what learns by rows (training.optimizer) is trained by one process: leave torchrun out")
+        if device.type == "cpu":
+            keep_freed_memory()
+            if not batches.one_shape and recipe.precision == "float32":
+                forget_kernels()
+        if recipe.shard and world.size > 1:
+            shard(model, world, device)
+        self.model, self.batches, self.recipe, self.world = model.to(device), batches, recipe, world
+        # A recipe made on a GPU must train elsewhere, too: what is recorded there is simply done here. So are the steps
+        # of recurrent models, whose library cannot be recorded.
+        recordable = device.type == "cuda" and isinstance(model, Transformer)
+        way = Recorded if recipe.record and recordable else Gradients
+        learned = Compiled(objective) if recipe.compile else objective
+        self.gradients = way(model, learned, device, getattr(torch, recipe.precision))
+        self.seed, self.device, self.events = seed, device, events
+        self.optimizer = Optimizer(model, recipe)
+        self.average: ExponentialAverage | LastAverage | None = None
+        if recipe.average == "exponential":
+            self.average = ExponentialAverage(model, recipe.average_decay)
+        elif recipe.average == "last":
+            self.average = LastAverage(model, recipe.average_last)
+        self.progress = Progress()
+        self.tally = Tally(self.progress, events)
+
+    def run(
+        self,
+        evaluate: Callable[[nn.Module], Evaluation],
+        save_best: Callable[[nn.Module], object],
+        after_step: Callable[[], object] = lambda: None,
+    ) -> Progress:
+        """Step until the recipe's end or until no evaluation gets better; the best model is saved on the way."""
+        recipe, progress = self.recipe, self.progress
+        stream = self.stream()
+        self.tally.restart_clock()
+        while not self.finished:
+            self.tally.add(self.step(stream))
+            evaluating = progress.step % recipe.evaluate_every == 0 or progress.step == recipe.steps
+            if evaluating or progress.step % self._report_every() == 0:
+                self._report(but=0 if evaluating else UNDER_WAY)
+            if evaluating:
+                self._evaluate(evaluate, save_best)
+            after_step()
+        return progress
+
+    @property
+    def finished(self) -> bool:
+        return is_finished(self.recipe, self.progress)
+
+    def step(self, stream: Iterator[Any]) -> StepResult:
+        """One update from the next batches of the stream."""
+        recipe, progress = self.recipe, self.progress
+        with cudnn_attention(self.batches.one_shape):
+            result = train_step(
+                self.gradients,
+                [next(stream) for _ in range(recipe.accumulate)],
+                self.optimizer,
+                factor=factor(recipe.schedule, progress.step, steps=recipe.steps, warmup=recipe.warmup),
+                clip_at=recipe.clip,
+                seed=(self.seed, progress.step),
+                world=self.world,
+            )
+        progress.step += 1
+        progress.tokens += result.tokens
+        if isinstance(self.average, ExponentialAverage):
+            self.average.update(self.model)
+        return result
+
+    def stream(self) -> Iterator[Any]:
+        """Batches from where the run stands, epoch after epoch; workers make them ahead, in the same order."""
+        progress = self.progress
+        while True:
+            epoch = EpochBatches(self.batches, progress.epoch)
+            ahead = range(progress.index, len(epoch))
+            loader = DataLoader(
+                epoch, batch_size=None, sampler=ahead, num_workers=self.recipe.workers, worker_init_fn=left_to_parent
+            )
+            for batch in loader:
+                progress.index += 1
+                yield batch
+            progress.epoch, progress.index = progress.epoch + 1, 0
+
+    def _report_every(self) -> int:
+        return max(1, min(50, self.recipe.evaluate_every // 5))
+
+    def _report(self, *, but: int) -> None:
+        """Reading the loss waits for the device: done seldom."""
+        progress, window = self.progress, self.tally.close(but=but if self.device.type == "cuda" else 0)
+        progress.history.append({"step": progress.step, "loss": window.loss})
+        self.events.emit(
+            "step",
+            step=progress.step,
+            steps=self.recipe.steps,
+            loss=window.loss,
+            gradient=window.gradient,
+            learning_rate=self.optimizer.rate,
+            tokens_per_second=window.tokens / window.seconds,
+            unit=self.batches.unit,
+            seconds_per_step=window.seconds / window.steps,
+            memory_gib=memory_in_use(self.device) / 2**30,
+            epoch=progress.epoch,
+            skipped=progress.skipped,
+        )
+
+    def _evaluate(self, evaluate: Callable[[nn.Module], Evaluation], save_best: Callable[[nn.Module], object]) -> None:
+        progress = self.progress
+        if isinstance(self.average, LastAverage):
+            self.average.update(self.model)
+        with self.averaged():
+            model = whole_model(self.model.eval(), self.world)
+            found = self.world.from_first(lambda: evaluate(model))
+            better = found.score >= progress.best  # of equals the later: a BLEU of 0 may hide a falling loss
+            progress.stale = 0 if found.score > progress.best else progress.stale + 1
+            if better:
+                progress.best, progress.best_step = found.score, progress.step
+                self.world.by_first(lambda: save_best(model))
+        progress.history.append({"step": progress.step, **found.scores})
+        self.events.emit(
+            "evaluation",
+            step=progress.step,
+            steps=self.recipe.steps,
+            scores=found.scores,
+            best=better,
+            sample=found.sample,
+        )
+        self.tally.restart_clock()
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """The model with averaged weights, if weights are averaged."""
+        return nullcontext() if self.average is None else self.average.in_place_of(self.model)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """All that going on needs: tensors by name, of which some may be cut, and plain facts."""
+        self.tally.settle()
+        parts = {"model": self.model.state_dict(), "optimizer": self.optimizer.state()}
+        if self.average is not None:
+            parts["average"] = self.average.state()
+        tensors = {f"{part}.{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
+        return tensors, asdict(self.progress)
+
+    def restore(self, tensors: Mapping[str, Sliced], facts: dict[str, Any]) -> None:
+        """Go back to where `state` was taken, by however many processes."""
+        parts: dict[str, dict[str, Sliced]] = {"model": {}, "optimizer": {}, "average": {}}
+        for full, tensor in tensors.items():
+            part, _, name = full.partition(".")
+            parts[part][name] = tensor
+        own = self.model.state_dict()
+        self.model.load_state_dict({name: placed(weight, own[name]) for name, weight in parts["model"].items()})
+        self.optimizer.restore(parts["optimizer"])
+        if self.average is not None:
+            self.average.restore(parts["average"])
+        for name, value in facts.items():  # in place: whoever holds the progress sees it move
+            setattr(self.progress, name, value)

@@ -1,0 +1,104 @@
+"""Tables of texts with labels: which columns are taken, and what each fault says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from heedful.data.corpus_doctor import clean, examine, kind_of_corpus
+from heedful.data.labelled_reader import Labelled, find_columns, read_labelled
+from heedful.errors import DataError
+
+
+def table(folder: Path, name: str, text: str) -> Path:
+    file = folder / name
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize(
+    ("header", "texts", "label", "several"),
+    [
+        ("text,label", ("text",), "label", False),
+        ("label,sentence", ("sentence",), "label", False),
+        ("Label,Content,id", ("content",), "label", False),
+        ("text_a,text_b,label", ("text_a", "text_b"), "label", False),
+        ("premise,hypothesis,gold_label", ("premise", "hypothesis"), "gold_label", False),
+        ("review,labels", ("review",), "labels", True),
+    ],
+)
+def test_the_usual_names_of_columns_are_known(
+    header: str, texts: tuple[str, ...], label: str, several: bool, tmp_path: Path
+) -> None:
+    file = table(tmp_path, "a.csv", f"{header}\na,b,c\n")
+    assert find_columns(file) == (texts, label, several)
+
+
+def test_unusual_names_can_be_said_and_are_else_listed(tmp_path: Path) -> None:
+    file = table(tmp_path, "a.csv", "verdict,what was said\ngood,hello\n")
+    assert [row.texts for row in read_labelled([file], columns=("what was said", "verdict"))] == [("hello",)]
+    with pytest.raises(DataError, match=r"no column of texts .* and labels .* found: 'verdict', 'what was said'"):
+        find_columns(file)
+
+
+def test_the_same_rows_come_from_any_format(tmp_path: Path) -> None:
+    rows = [("good, really", "1"), ("bad", "0")]
+    files = [
+        table(tmp_path, "a.csv", "text,label\n" + "".join(f'"{text}",{label}\n' for text, label in rows)),
+        table(tmp_path, "a.tsv", "label\ttext\n" + "".join(f"{label}\t{text}\n" for text, label in rows)),
+        table(tmp_path, "a.jsonl", "".join(json.dumps({"text": t, "label": int(n)}) + "\n" for t, n in rows)),
+    ]
+    for file in files:
+        found = [(row.texts, row.labels) for row in read_labelled([file])]
+        assert found == [((text,), (label,)) for text, label in rows]
+
+
+def test_several_labels_stand_in_a_column_called_labels(tmp_path: Path) -> None:
+    file = table(tmp_path, "a.tsv", "text\tlabels\na\tred|blue\nb\tred, green\nc\t\nd\tred|red\n")
+    assert [row.labels for row in read_labelled([file])] == [("red", "blue"), ("red", "green"), (), ("red",)]
+    lists = table(tmp_path, "a.jsonl", '{"text": "a", "labels": ["red", "blue"]}\n{"text": "b", "labels": []}\n')
+    assert [row.labels for row in read_labelled([lists])] == [("red", "blue"), ()]
+
+
+def test_an_empty_label_stops_with_its_line_or_is_skipped_and_counted(tmp_path: Path) -> None:
+    file = table(tmp_path, "a.csv", "text,label\ngood,1\nwhat,\n,0\nbad,0\n")
+    with pytest.raises(DataError, match=r"a\.csv:3: the label is empty"):
+        list(read_labelled([file]))
+    kept = list(read_labelled([file], on_bad_line="skip"))
+    assert kept == [Labelled(("good",), ("1",), file, 2), Labelled(("bad",), ("0",), file, 5)]
+    report = examine([file])
+    assert report.kind == "labelled"
+    assert (report.count("malformed"), report.count("blank")) == (1, 1)
+
+
+def test_the_doctor_counts_labels_and_finds_texts_that_are_called_two_things(tmp_path: Path) -> None:
+    rows = ["good,1", "good,1", "bad,0", "good,0", "fine,1"]
+    file = table(tmp_path, "a.csv", "text,label\n" + "\n".join(rows) + "\n")
+    held_out = table(tmp_path, "dev.csv", "sentence,label\nfine,1\nnew,0\n")
+    report = examine([file], against=[held_out])
+    assert report.labels == {"1": 3, "0": 2}
+    assert (report.count("duplicate"), report.lines("duplicate")) == (1, (3,))
+    assert (report.count("source"), report.lines("source")) == (1, (5,))
+    assert (report.count("leak"), report.lines("leak")) == (1, (6,))
+    assert [side.name for side in report.sides] == ["text"]
+    cleaned = clean([file], tmp_path / "clean", against=[held_out]).cleaned
+    assert cleaned is not None
+    assert cleaned.dropped == {"duplicate": 1, "leak": 1}
+    assert (tmp_path / "clean" / "a.csv").read_text() == "text,label\ngood,1\nbad,0\ngood,0\n"
+
+
+def test_a_table_is_labelled_only_if_it_has_texts_and_labels(tmp_path: Path) -> None:
+    assert kind_of_corpus([table(tmp_path, "a.csv", "text,label\na,b\n")]) == "labelled"
+    assert kind_of_corpus([table(tmp_path, "b.csv", "text,date\na,b\n")]) == "text"
+    assert kind_of_corpus([table(tmp_path, "c.csv", "source,target\na,b\n")]) == "pairs"
+
+
+def test_files_of_different_kinds_do_not_mix(tmp_path: Path) -> None:
+    one = table(tmp_path, "a.csv", "text,label\na,b\n")
+    two = table(tmp_path, "b.csv", "text_a,text_b,label\na,b,c\n")
+    with pytest.raises(DataError, match=r"b\.csv has text_a and text_b, labelled by label, but .*a\.csv has text"):
+        list(read_labelled([one, two]))
+    with pytest.raises(DataError, match=r"labelled texts come as \.tsv, \.csv or \.jsonl"):
+        list(read_labelled([tmp_path / "a.txt"]))

@@ -1,0 +1,88 @@
+"""Two texts a row: half follow, half come from elsewhere, and nothing but the words tells."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from heedful.data.next_sentence import FollowingBatches, masked_batches
+from heedful.data.token_store import Sequences
+from heedful.errors import DataError
+from heedful.text.special_tokens import PAD, SEPARATOR, START
+from heedful.text.tokenizer import Tokenizer, TokenizerConfig
+
+TOKENIZER = Tokenizer.train(["abcdefghijklmnopqrstuvwxyzABCDEF"], TokenizerConfig(kind="characters", vocabulary=60))
+DOCUMENTS = 20
+
+
+def corpus() -> Sequences:
+    """Documents of ten sentences, each document of one letter: where a text comes from can be seen."""
+    draw, sentences = np.random.default_rng(0), []
+    for number in range(DOCUMENTS):
+        lengths = draw.integers(3, 9, size=10)
+        sentences += [[6 + number] * length for length in lengths]
+        sentences[-1] += [SEPARATOR]
+    return Sequences.of(sentences)
+
+
+def batches(text: Sequences | None = None, **settings: int) -> FollowingBatches:
+    given = {"context": 24, "tokens": 24 * 8, "seed": 1, "share": 0.1, **settings}
+    found = masked_batches(text or corpus(), TOKENIZER, next_sentence=True, **given)  # type: ignore[arg-type]
+    assert isinstance(found, FollowingBatches)
+    return found
+
+
+def parts(row: list[int], segments: list[int]) -> tuple[list[int], list[int]]:
+    first = [token for token, segment in zip(row, segments, strict=True) if segment == 0]
+    second = [token for token, segment in zip(row, segments, strict=True) if segment == 1]
+    assert (first[0], first[-1], second[-1]) == (START, SEPARATOR, SEPARATOR)
+    return first[1:-1], second[:-1]
+
+
+def test_rows_are_full_and_half_of_the_second_texts_come_from_another_document() -> None:
+    given, elsewhere, rows = batches(), 0, 0
+    for epoch in range(20):
+        for indices in given.plan(epoch):
+            batch = given.batch(epoch, indices)
+            assert batch.tokens.shape[1] in (24, 12), "whole windows, or halves"
+            assert batch.lengths is None
+            assert batch.segments is not None
+            assert batch.follows is not None
+            stood = torch.where(batch.labels == PAD, batch.tokens.gather(1, batch.places), batch.labels)
+            whole = batch.tokens.scatter(1, batch.places, stood)
+            for row, segments, follows in zip(
+                whole.tolist(), batch.segments.tolist(), batch.follows.tolist(), strict=True
+            ):
+                first, second = parts(row, segments)
+                same = [token for token in first if token != SEPARATOR][-1] == second[0]
+                assert same == (follows == 0)
+                elsewhere, rows = elsewhere + follows, rows + 1
+    assert elsewhere / rows == pytest.approx(0.5, abs=0.05)
+
+
+def test_texts_are_cut_between_sentences_and_both_kinds_begin_where_some_window_was_cut() -> None:
+    given = batches(context=60, tokens=60 * 8)
+    borders = set(given.borders.tolist())
+    assert borders == set(corpus().starts[:-1].tolist()) - set(given.documents.tolist())
+    draw = np.random.default_rng(0)
+    starts = given.plan(0)[0]
+    cuts = given._cut(starts, given.body, draw)
+    assert set(cuts.tolist()) <= borders
+    seconds, elsewhere = given._seconds(cuts, given.body, draw)
+    assert elsewhere.any()
+    assert set(seconds[elsewhere].tolist()) <= borders
+    assert (seconds[~elsewhere] == cuts[~elsewhere]).all()
+
+
+def test_batches_come_again_from_the_same_numbers() -> None:
+    first, same = batches(), batches()
+    for indices in reversed(first.plan(2)):
+        ours, theirs = first.batch(2, indices), same.batch(2, indices)
+        for name in ("tokens", "places", "labels", "segments", "follows"):
+            assert torch.equal(getattr(ours, name), getattr(theirs, name))
+
+
+def test_one_document_is_not_enough() -> None:
+    with pytest.raises(DataError, match=r"1 document\(s\) of 41 tokens.*blank line"):
+        batches(Sequences.of([[7] * 20, [8] * 20 + [SEPARATOR]]))

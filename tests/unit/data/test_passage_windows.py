@@ -1,0 +1,75 @@
+"""Windows over passages, and answers cut out by characters."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.data.passage_windows import AROUND, Passage, Window, Windows
+from heedful.errors import DataError
+from heedful.text.tokenizer import Tokenizer, TokenizerConfig
+
+TEXT = "The Café  Zoë opened in 1990 (in Köln). “Great,” said the owner, who loves \U0001f642 and 愛."
+KINDS = ("byte_bpe", "unigram", "wordpiece", "words", "characters")
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
+    return Tokenizer.train([TEXT, "the owner opened a café"] * 4, TokenizerConfig(kind=request.param, vocabulary=300))
+
+
+def test_the_span_of_any_words_is_cut_out_of_the_passage_as_it_was_given(tokenizer: Tokenizer) -> None:
+    passage = Passage.read(TEXT, tokenizer)
+    for answer in ("Café  Zoë", "1990", "Köln", "Great", "the owner", "\U0001f642", "愛", TEXT):
+        start = TEXT.index(answer)
+        found = passage.characters_of(*passage.tokens_of(start, start + len(answer)))
+        cut = TEXT[slice(*found)]
+        assert answer in cut
+        assert len(cut) <= len(answer) + 2, f"{cut!r}: a token may be longer than the answer, by punctuation"
+
+
+def test_a_tokenizer_that_changes_letters_gives_back_the_passages_own() -> None:
+    lower = Tokenizer.train(["zoë café opened"] * 3, TokenizerConfig(kind="words", vocabulary=40, lowercase=True))
+    passage = Passage.read("ZOË Café OPENED", lower)
+    assert passage.text[slice(*passage.characters_of(0, 1))] == "ZOË Café"
+
+
+@given(
+    question=st.integers(0, 20),
+    passage=st.integers(1, 400),
+    longest=st.integers(8, 64),
+    stride=st.integers(1, 64),
+)
+def test_windows_cover_the_passage_fit_and_overlap_by_half(
+    question: int, passage: int, longest: int, stride: int
+) -> None:
+    windows, room = Windows(longest=longest, stride=stride), longest - question - AROUND
+    if room < 1:
+        with pytest.raises(DataError, match="leaves no room"):
+            windows.cut(question, passage)
+        return
+    cut = windows.cut(question, passage)
+    assert cut[0].first == 0
+    assert cut[-1].last == passage
+    assert all(0 < window.last - window.first <= room for window in cut)
+    for one, other in pairwise(cut):
+        assert one.first < other.first
+        assert one.last - other.first >= room // 2, "an answer of half a window is whole in one of them"
+
+
+def test_windows_off_refuse_a_passage_that_does_not_fit() -> None:
+    windows = Windows(longest=32, stride=0)
+    assert windows.cut(5, 24) == [Window(0, 24)]
+    with pytest.raises(DataError, match="33 tokens are longer than the 32"):
+        windows.cut(5, 25)
+
+
+def test_an_answer_that_is_not_whole_in_a_window_is_labelled_as_not_there() -> None:
+    window = Window(10, 20)
+    assert window.label((10, 19), begins=7) == (7, 16)
+    assert window.label((9, 12), begins=7) == (0, 0)
+    assert window.label((18, 20), begins=7) == (0, 0)
+    assert window.label(None, begins=7) == (0, 0)

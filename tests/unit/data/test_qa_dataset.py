@@ -1,0 +1,104 @@
+"""Questions on their way to batches: every window labelled with the very tokens of the answer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from heedful.data.corpus_doctor import examine
+from heedful.data.passage_windows import Passage, Windows
+from heedful.data.qa_dataset import learn_from_questions, prepare_questions, read_questions
+from heedful.errors import DataError
+from heedful.text.special_token_template import Frame
+from heedful.text.tokenizer import Tokenizer, TokenizerConfig
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path / "cache"))
+
+
+def asked(number: int) -> dict[str, str]:
+    people = " ".join(f"Number {n} is Mr. {chr(65 + n % 26)}{n}, of course." for n in range(number, number + 12))
+    answer = "Mr. F5" if number < 6 else ""
+    return {"id": str(number), "passage": people, "question": "Who is number 5?", "answer": answer}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "asked.jsonl"
+    path.write_text("".join(json.dumps(asked(number)) + "\n" for number in range(40)))
+    return path
+
+
+@pytest.fixture
+def tokenizer(file: Path) -> Tokenizer:
+    return learn_from_questions([file], TokenizerConfig(vocabulary=400), share=1.0, held_out=0.2)
+
+
+def test_every_window_points_at_the_answers_tokens_or_says_that_it_is_not_there(
+    file: Path, tokenizer: Tokenizer
+) -> None:
+    data = prepare_questions([file], [], tokenizer, held_out=0.2, windows=Windows(longest=60, stride=20))
+    frame, pointed = Frame.of(tokenizer), 0
+    for split in (data.train, data.valid):
+        windows, places = split.sides
+        assert len(windows) == len(places) > split.examples, "these passages take several windows"
+        for number in range(len(windows)):
+            ids, (begins, start, end) = windows[number].tolist(), places[number].tolist()
+            assert len(ids) <= 60
+            assert [ids[0], ids[begins - 1], ids[-1]] == [frame.start, frame.end, frame.end]
+            (text,) = tokenizer.decode([ids[begins:-1]])
+            assert bool(start) == ("Mr. F5," in text), text
+            if start:
+                pointed += 1
+                assert tokenizer.decode([ids[start : end + 1]])[0].strip() == "Mr. F5"
+    assert pointed >= 6, "each answer stands whole in one window at least"
+
+
+def test_a_passage_stands_on_one_side_only(file: Path, tokenizer: Tokenizer) -> None:
+    data = prepare_questions([file], [], tokenizer, held_out=0.3, windows=Windows(longest=80, stride=20))
+    train, valid = ({text[1] for text in split.texts} for split in (data.train, data.valid))
+    assert not train & valid
+    assert len(train) + len(valid) == 40
+
+
+def test_what_does_not_fit_stops_the_work_or_is_left_out_and_counted(file: Path, tokenizer: Tokenizer) -> None:
+    whole = {"held_out": 0.2, "windows": Windows(longest=100, stride=0)}
+    with pytest.raises(DataError, match=r"asked.jsonl:1: question '0': question and passage of \d+ tokens are longer"):
+        prepare_questions([file], [], tokenizer, **whole)
+    long = json.loads(file.read_text().splitlines()[0]) | {"question": "Who? " * 60}
+    file.write_text(json.dumps(long) + "\n" + file.read_text())
+    data = prepare_questions(
+        [file], [], tokenizer, held_out=0.2, windows=Windows(longest=60, stride=20), on_bad_line="skip"
+    )
+    assert data.dropped == {"questions that cannot be read in windows of 60 tokens": 1}
+    assert set(data.first_dropped.values()) == {1}
+
+
+def test_the_doctor_finds_passages_that_are_held_out_and_questions_asked_twice(file: Path, tmp_path: Path) -> None:
+    lines = file.read_text().splitlines()
+    held = tmp_path / "held.jsonl"
+    held.write_text("\n".join(lines[:3]) + "\n")
+    file.write_text("\n".join([*lines, lines[7]]) + "\n")
+    report = examine([file], against=[held])
+    assert report.kind == "questions"
+    assert (report.count("leak"), report.count("duplicate"), report.lines("duplicate")) == (3, 1, (41,))
+    assert report.labels == {"without an answer": 34 + 1, "with an answer": 6}
+    assert [side.name for side in report.sides] == ["passage", "question"]
+
+
+def test_every_answer_of_squad_is_cut_out_to_the_character(corpora: Path) -> None:
+    rows = list(read_questions([corpora / "squad" / "dev-small.json"]))
+    tokenizer = Tokenizer.train((row.passage for row in rows[::5]), TokenizerConfig(vocabulary=2000, lowercase=True))
+    passage = Passage("", [], [], [])
+    exact = 0
+    for row in rows:
+        passage = passage if passage.text == row.passage else Passage.read(row.passage, tokenizer)
+        text, start = row.answers[0]
+        cut = row.passage[slice(*passage.characters_of(*passage.tokens_of(start, start + len(text))))]
+        assert text.strip() in cut
+        exact += cut == text
+    assert exact >= 0.98 * len(rows), "a few answers are parts of words: 1990 of 1990s"

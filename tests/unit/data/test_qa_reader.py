@@ -1,0 +1,153 @@
+"""Questions as people keep them, and everything that can be wrong with them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heedful.data.line_reader import Fault, read_whole
+from heedful.data.qa_dataset import read_questions
+from heedful.data.qa_reader import Question, Reference, scan_questions
+from heedful.errors import DataError
+
+PASSAGE = "Ada wrote the first program in 1843. Ada lived in London."
+
+
+def squad(*asked: dict[str, Any], context: Any = PASSAGE) -> str:
+    return json.dumps(
+        {"version": "2.0", "data": [{"title": "Ada", "paragraphs": [{"context": context, "qas": asked}]}]}
+    )
+
+
+def asked(answer: str | None = "1843", start: Any = 31, **more: Any) -> dict[str, Any]:
+    answers = [] if answer is None else [{"text": answer, "answer_start": start}]
+    return {"id": "q1", "question": "When?", "answers": answers, **more}
+
+
+def only(path: Path) -> Question | Fault:
+    (row,) = scan_questions([path])
+    return row
+
+
+def test_squad_files_of_both_editions_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "squad.json"
+    impossible = asked(None, id="q2", is_impossible=True, plausible_answers=[{"text": "x", "answer_start": 0}])
+    file.write_text(squad(asked(), impossible))
+    one, other = scan_questions([file])
+    assert one == Question(PASSAGE, "When?", (Reference("1843", 31),), "q1", file, 1)
+    assert isinstance(other, Question)
+    assert (other.id, other.answers) == ("q2", ())
+    packed = tmp_path / "squad.json.gz"
+    packed.write_bytes(gzip.compress(file.read_bytes()))
+    assert [row.id for row in read_questions([packed])] == ["q1", "q2"]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"passage": PASSAGE, "question": "When?", "answer": "1843"},
+        {"context": PASSAGE, "question": "When?", "answer": "1843", "answer_start": 31},
+        {"context": PASSAGE, "question": "When?", "answers": {"text": ["1843"], "answer_start": [31]}},
+        {"context": PASSAGE, "question": "When?", "answers": [{"text": "1843", "answer_start": 31}]},
+        {"passage": PASSAGE, "question": "When?", "answers": ["1843"]},
+    ],
+)
+def test_records_say_the_same_in_many_forms(tmp_path: Path, record: dict[str, Any]) -> None:
+    file = tmp_path / "asked.jsonl"
+    file.write_text(json.dumps(record) + "\n")
+    row = only(file)
+    assert isinstance(row, Question)
+    assert row.answers == (Reference("1843", 31),)
+
+
+def test_tables_name_their_columns_and_a_blank_answer_is_none(tmp_path: Path) -> None:
+    file = tmp_path / "asked.csv"
+    file.write_text(f'passage,question,answer\n"{PASSAGE}",When?,1843\n"{PASSAGE}",Why?,\n')
+    assert [row.answers for row in read_questions([file])] == [(Reference("1843", 31),), ()]
+    other = tmp_path / "other.tsv"
+    other.write_text("text\tanswer\nx\ty\n")
+    with pytest.raises(DataError, match="no column 'passage' and no column 'question'"):
+        list(read_questions([other]))
+
+
+@pytest.mark.parametrize(
+    ("record", "kind", "told"),
+    [
+        (asked("1844"), "span", "the answer '1844' is not in its passage at character 31, nor anywhere else"),
+        (asked("1843", 30), "span", "the answer '1843' is not in its passage at character 30, but at 31"),
+        (asked("1843", -26), "span", "at character -26, but at 31"),
+        (asked("1843", "soon"), "malformed", "'answer_start' must be a whole number, got 'soon'"),
+        (asked("1843", True), "malformed", "'answer_start' must be a whole number, got True"),
+        (asked("  ", 3), "malformed", "an answer is blank"),
+        (asked(is_impossible=True), "malformed", "'is_impossible' is true, and yet there is an answer"),
+        ({"id": "q1", "answers": []}, "malformed", "'question' is missing"),
+        ({"id": "q1", "question": "When?"}, "malformed", "'answers' is missing"),
+        ({"id": "q1", "question": "When?", "answers": [{"text": "1843"}]}, "malformed", "'answer_start' of an answer"),
+        ({"id": "q1", "question": "When?", "answers": [7]}, "malformed", "an answer must be an object"),
+        (asked(question="a\x00b"), "malformed", "'question' holds a NUL"),
+        (asked(question="  "), "blank", "the question is blank"),
+        ("no object", "malformed", "'question' is missing"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_question(tmp_path: Path, record: Any, kind: str, told: str) -> None:
+    file = tmp_path / "squad.json"
+    file.write_text(squad(record))
+    row = only(file)
+    assert isinstance(row, Fault)
+    assert row.kind == kind
+    assert told in row.what
+    assert "data[0].paragraphs[0].qas[0]" in row.what
+    assert "'q1'" in row.what or record == "no object"
+
+
+def test_one_wrong_span_stops_the_work_or_is_left_out_and_counted(tmp_path: Path) -> None:
+    file = tmp_path / "squad.json"
+    file.write_text(squad(asked(), asked("1844", id="q2")))
+    with pytest.raises(DataError, match=r"question 'q2'.*'1844' is not in its passage"):
+        list(read_questions([file]))
+    dropped: Counter[str] = Counter()
+    assert [row.id for row in read_questions([file], on_bad_line="skip", dropped=dropped)] == ["q1"]
+    assert dropped == {"span": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "has no list 'data'"),
+        ('{"data": {}}', "has no list 'data'"),
+        ('{"data": [{}]}', r"data\[0\]: 'paragraphs' is missing"),
+        ('{"data": [{"paragraphs": [{"context": "x"}]}]}', r"data\[0\].paragraphs\[0\]: 'qas' is missing"),
+        ('{"data": [{"paragraphs": [{"qas": []}]}]}', "'context' is missing"),
+        ('{"data": []}', "no usable question"),
+        ("", "is empty"),
+    ],
+)
+def test_a_file_of_another_shape_says_what_is_missing_where(tmp_path: Path, text: str, told: str) -> None:
+    file = tmp_path / "squad.json"
+    file.write_text(text)
+    with pytest.raises(DataError, match=told):
+        list(read_questions([file]))
+
+
+def test_a_packed_file_is_never_held_beyond_the_limit(tmp_path: Path) -> None:
+    bomb = tmp_path / "squad.json.gz"
+    bomb.write_bytes(gzip.compress(b" " * 3_000_000))
+    with pytest.raises(DataError, match="longer than 1,000,000 bytes, unpacked"):
+        read_whole(bomb, limit=1_000_000)
+
+
+def test_bytes_that_are_no_text_are_told_by_offset(tmp_path: Path) -> None:
+    file = tmp_path / "squad.json"
+    file.write_bytes(b'{"data": "\xff"}')
+    with pytest.raises(DataError, match=r"byte offset 10: 0xff is not UTF-8$"):
+        list(read_questions([file]))
+    plain = tmp_path / "plain.txt"
+    plain.write_text("words")
+    with pytest.raises(DataError, match=r"come as .json \(SQuAD\), .jsonl, .tsv or .csv"):
+        list(read_questions([plain]))

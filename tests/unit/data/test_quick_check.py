@@ -1,0 +1,87 @@
+"""What training says of its text: what it dropped, and what it kept although it looks wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from heedful.data import quick_check as checkup
+from heedful.data.quick_check import check, command_for_more, remarks
+from heedful.errors import DataError
+
+
+def write(folder: Path, name: str, lines: list[str]) -> Path:
+    file = folder / name
+    file.write_text("".join(f"{line}\n" for line in lines))
+    return file
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> list[Path]:
+    source = [f"this is sentence number {number} of them all" for number in range(200)]
+    target = [f"dies ist der Satz Nummer {number} von allen" for number in range(200)]
+    source[9], target[9] = source[4], target[4]
+    target[19] = source[19]
+    target[29] = "?"
+    target[39] = ""
+    target[49] = "Это предложение номер пятьдесят из всех"
+    return [write(tmp_path, "a.en", source), write(tmp_path, "a.de", target)]
+
+
+def test_each_trouble_is_a_line_with_its_count_and_first_place(pair: list[Path], tmp_path: Path) -> None:
+    test = [write(tmp_path, "t.en", ["this is sentence number 7 of them all"]), write(tmp_path, "t.de", ["egal"])]
+    report = check(pair, "pairs", held_out=test)
+    said = [
+        str(remark) for remark in remarks(report, {"blank": 1, "longer than 9 tokens": 3}, {"longer than 9 tokens": 8})
+    ]
+    assert said == [
+        "dropped 1 blank lines, first at a.de:40",
+        "dropped 3 longer than 9 tokens, first at a.en:8",
+        "kept, but worth a look: 1 pairs that were there before, first at a.en:10",
+        "kept, but worth a look: 1 pairs whose source is also held out (1 of the 1 there), first at a.en:8",
+        "kept, but worth a look: 1 targets that repeat their source untranslated, first at a.en:20",
+        "kept, but worth a look: 1 pairs with one side far too long for the other, first at a.en:30",
+        "kept, but worth a look: 1 pairs with a side in another script than the rest, first at a.en:50",
+    ]
+    assert report.usable == 199
+    more = command_for_more(report, pair, test)
+    assert more == f"heedful doctor {pair[0]} {pair[1]} --against {test[0]} --against {test[1]}"
+
+
+def test_sound_text_gets_no_remark(tmp_path: Path) -> None:
+    text = write(tmp_path, "a.txt", ["A line of text.", "", "Another line of it."])
+    report = check([text], "text")
+    assert remarks(report, {}, {}) == ()
+    assert (report.documents, report.characters) == (1, len(text.read_text()))
+
+
+def test_a_large_corpus_is_counted_whole_and_measured_in_part(
+    pair: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [file.read_text() for file in pair]
+    for file, text in zip(pair, lines, strict=True):
+        file.write_text(text * 20)
+    whole = check(pair, "pairs")
+    monkeypatch.setattr(checkup, "MEASURED", 1500)
+    part = check(pair, "pairs")
+    assert (part.usable, part.characters) == (whole.usable, whole.characters) == (199 * 20, whole.characters)
+    assert part.measured < part.usable
+    beyond = part.usable - part.measured
+    assert str(remarks(part, {}, {})[-1]) == f"not examined {beyond:,} rows beyond the first {part.measured:,}"
+    assert part.count("duplicate") < whole.count("duplicate")
+
+
+def test_the_command_for_more_reads_as_training_did(tmp_path: Path) -> None:
+    books = [write(tmp_path, name, ["the same long line of text, which comes in both"]) for name in ("a.txt", "b.txt")]
+    assert command_for_more(check(books, "text"), books, ()).endswith("--as text")
+
+
+def test_what_training_could_not_use_stops_it(pair: list[Path], tmp_path: Path) -> None:
+    short = write(tmp_path, "short.de", ["one"])
+    with pytest.raises(DataError, match=r"200 lines but .* has 1"):
+        check([pair[0], short], "pairs", on_bad_line="skip")
+    with pytest.raises(DataError, match="as source and as target"):
+        check([pair[0], pair[0]], "pairs")
+    with pytest.raises(DataError, match=r"200 lines but .* has 1"):
+        check(pair, "pairs", held_out=[pair[0], short])

@@ -1,0 +1,42 @@
+"""Documents in sentences: nothing lost, and a blank line ends a document."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from heedful.data.sentence_documents import encode_sentences, read_sentences
+from heedful.text.tokenizer import Tokenizer, TokenizerConfig
+
+
+def test_sentences_are_the_text_and_documents_end_at_blank_lines(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    text = "One cat sat. Two cats sat.\nThree.\n\n \nA second text! It goes on.\nAnd on\n"
+    file.write_text("\n" + text)
+    found = list(read_sentences([file]))
+    assert "".join(sentence for sentence, _ in found) == text
+    assert [sentence.strip() for sentence, _ in found] == [
+        "One cat sat.",
+        "Two cats sat.",
+        "Three.",
+        "A second text!",
+        "It goes on.",
+        "And on",
+    ]
+    assert [ends for _, ends in found] == [False, False, True, False, False, True]
+
+
+def test_every_file_and_record_ends_a_document(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("One.\nTwo.\n")
+    (tmp_path / "b.jsonl").write_text('{"text": "Three. Four."}\n{"text": "Five."}\n')
+    found = list(read_sentences([tmp_path / "a.txt", tmp_path / "b.jsonl"]))
+    assert [sentence.strip() for sentence, ends in found if ends] == ["Two.", "Four.", "Five."]
+
+
+@pytest.mark.parametrize("kind", ["byte_bpe", "words"])
+def test_sentences_have_the_tokens_they_have_together(kind: str) -> None:
+    line = "One cat sat. Two cats sat. Three!"
+    tokenizer = Tokenizer.train([line] * 3, TokenizerConfig(kind=kind, vocabulary=300))
+    apart = encode_sentences(["One cat sat.", " Two cats sat.", " Three!"], tokenizer)
+    assert [[token for ids in apart for token in ids]] == tokenizer.encode([line])

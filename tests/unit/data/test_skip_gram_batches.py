@@ -1,0 +1,97 @@
+"""Batches for word vectors: which words meet, which are passed over, and that it depends on nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from heedful.data.skip_gram_batches import WindowBatches, count_words, drawing_table, kept_shares
+from heedful.data.token_store import Sequences
+from heedful.errors import DataError
+from heedful.objectives.skip_gram_loss import nearness
+from heedful.text.special_tokens import END, SPECIAL_TOKENS, UNKNOWN
+
+FIRST = len(SPECIAL_TOKENS)
+
+
+def batches(documents: list[list[int]], *, subsample: float = 0.0, window: int = 3, words: int = 1000) -> WindowBatches:
+    text = Sequences.of([[*document, END] for document in documents])
+    counts = count_words(text, 200)
+    return WindowBatches(text, counts, words=words, window=window, subsample=subsample, seed=5)
+
+
+def pairs(made: WindowBatches, epoch: int = 0) -> dict[tuple[int, int], float]:
+    """Every (word, neighbour) of an epoch, and for how much it counts in all."""
+    found: dict[tuple[int, int], float] = {}
+    for indices in made.plan(epoch):
+        batch = made.batch(epoch, indices)
+        near = nearness(batch)
+        for row, other, place in near.nonzero().tolist():
+            pair = int(batch.words[row, place]), int(batch.around[row, other])
+            found[pair] = found.get(pair, 0.0) + float(near[row, other, place])
+    return found
+
+
+def test_each_neighbour_counts_as_often_as_a_reach_drawn_from_one_to_the_window_would_take_it_in() -> None:
+    text = list(range(FIRST, FIRST + 100))  # every word once, so that a pair tells its distance
+    found = pairs(batches([text], window=3))
+    expected = {
+        (one, other): sum(abs(one - other) <= reach for reach in (1, 2, 3)) / 3
+        for one in text
+        for other in text
+        if 0 < abs(one - other) <= 3  # never itself, and also across the rows of a batch
+    }
+    assert found == pytest.approx(expected)
+
+
+def test_windows_end_where_a_document_ends() -> None:
+    found = pairs(batches([[10, 11, 12], [20, 21, 22]]))
+    assert (10, 11) in found
+    assert all((one < 20) == (other < 20) for one, other in found)
+
+
+def test_words_that_are_not_known_are_passed_over_as_if_they_were_not_there() -> None:
+    assert (10, 11) in pairs(batches([[10, UNKNOWN, UNKNOWN, UNKNOWN, 11, 12]]))
+
+
+def test_a_batch_is_a_pure_function_of_seed_epoch_and_index() -> None:
+    text = [np.random.default_rng(0).integers(FIRST, 200, 3000).tolist()]
+    one, other = batches(text, words=256), batches(text, words=256)
+    plan = one.plan(3)
+    assert [int(start[0]) for start in plan] == [int(start[0]) for start in other.plan(3)]
+    assert [int(start[0]) for start in plan] != [int(start[0]) for start in one.plan(4)]
+    last, first = one.batch(3, plan[-1]), one.batch(3, plan[0])
+    assert not torch.equal(first.drawn, last.drawn)
+    again = other.batch(3, plan[-1])  # without having made the others
+    for name in ("words", "around", "documents", "drawn"):
+        assert torch.equal(getattr(last, name), getattr(again, name))
+
+
+def test_frequent_words_are_kept_as_often_as_the_formula_says_and_rare_ones_always() -> None:
+    counts = np.zeros(100, np.int64)
+    counts[[10, 11]] = [9000, 1000]
+    kept = kept_shares(counts, 0.01)
+    assert kept[10] == pytest.approx((0.01 / 0.9) ** 0.5 + 0.01 / 0.9)
+    assert kept[11] == pytest.approx((0.01 / 0.1) ** 0.5 + 0.01 / 0.1)
+    assert kept_shares(counts, 0.2)[11] == 1
+    assert kept[UNKNOWN] == kept[50] == 0
+    assert kept_shares(counts, 0.0)[10] == 1
+
+    text = np.random.default_rng(1).permutation([10] * 9000 + [11] * 1000).tolist()
+    made = batches([text], subsample=0.01, words=20_000)
+    batch = made.batch(0, made.plan(0)[0])
+    assert int((batch.words == 10).sum()) == pytest.approx(9000 * kept[10], rel=0.1)
+
+
+def test_words_are_drawn_by_their_frequency_to_the_three_quarters() -> None:
+    counts = np.zeros(50, np.int64)
+    counts[[10, 20]] = [16, 1]
+    table = drawing_table(counts)
+    assert set(table.tolist()) == {10, 20}
+    assert (table == 10).mean() == pytest.approx(8 / 9, abs=1e-4)
+
+
+def test_a_text_of_one_word_teaches_nothing_and_is_refused() -> None:
+    with pytest.raises(DataError, match="fewer than two different words"):
+        batches([[10, 10, UNKNOWN]])

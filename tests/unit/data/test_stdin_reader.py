@@ -1,0 +1,65 @@
+"""Lines from a pipe: each as soon as it is there, none lost, the bad ones named."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from heedful.data.line_reader import Fault
+from heedful.data.stdin_reader import scan_pipe
+
+
+def _piped(*writes: bytes, limit: int = 100) -> list[str | Fault | None]:
+    """What comes out when these bytes come in, one write after another, each read before the next."""
+    reading, writing = os.pipe()
+    lines = scan_pipe(reading, limit=limit)
+    found: list[str | Fault | None] = []
+    for block in writes:
+        os.write(writing, block)
+        found += list(_until_pause(lines))
+    os.close(writing)
+    found += list(lines)
+    os.close(reading)
+    return found
+
+
+def _until_pause(lines: Iterator[str | Fault | None]) -> Iterator[str | Fault | None]:
+    for line in lines:
+        yield line
+        if line is None:
+            return
+
+
+def test_lines_come_as_soon_as_they_are_there() -> None:
+    assert _piped(b"one\ntwo\nth", b"ree\n", b"\n\nlast") == [
+        "one\n", "two\n", None, "three\n", None, "\n", "\n", None, "last\n",
+    ]  # fmt: skip
+
+
+def test_an_empty_pipe_has_no_lines() -> None:
+    assert _piped() == []
+
+
+def test_line_ends_of_other_systems_and_a_byte_order_mark_leave_no_trace() -> None:
+    assert _piped(b"\xef\xbb\xbfone\r\ntwo\r\n") == ["one\n", "two\n", None]
+
+
+def test_a_line_that_is_no_text_is_named_with_its_number_and_place() -> None:
+    one, fault, three, *_, nul = _piped(b"one\nt\xffo\nthree\n", b"a\0b")
+    assert (one, three) == ("one\n", "three\n")
+    assert str(fault).startswith("standard input:2: byte offset 5: 0xff is not UTF-8")
+    assert str(nul).startswith("standard input:4: byte offset 15: a NUL byte")
+
+
+def test_a_line_over_the_limit_is_passed_over_in_bounded_memory() -> None:
+    found = [line for line in _piped(b"x" * 90, b"x" * 90, b"x" * 90 + b"\nnext\n", b"y" * 200 + b"\nend") if line]
+    assert [str(line)[:60] for line in found] == [
+        "standard input:1: the line is longer than 100 bytes: break i",
+        "next\n",
+        "standard input:3: the line is longer than 100 bytes: break i",
+        "end\n",
+    ]
+
+
+def test_lines_right_at_the_limit_pass() -> None:
+    assert _piped(b"z" * 100 + b"\n") == ["z" * 100 + "\n", None]

@@ -1,0 +1,68 @@
+"""Stores appear whole or not at all, and what a killed run left goes."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from heedful.data.token_store import Sequences, SequencesWriter, is_whole, new_store
+
+
+def test_a_store_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    def half() -> None:
+        with new_store(tmp_path / "stores" / "one") as aside:
+            (aside / "ids").write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        half()
+    assert not list((tmp_path / "stores").iterdir())
+
+
+def test_what_a_killed_run_left_goes_and_what_is_being_written_stays(tmp_path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    killed, running, elsewhere = (
+        tmp_path / f"two.{host}.{process}.tmp"
+        for host, process in ((platform.node(), dead.pid), (platform.node(), os.getppid()), ("another", dead.pid))
+    )
+    for left in (killed, running, elsewhere):
+        left.mkdir()
+    with new_store(tmp_path / "one") as aside:
+        (aside / "ids").write_text("whole")
+    assert (tmp_path / "one" / "ids").read_text() == "whole"
+    assert sorted(tmp_path.iterdir()) == sorted([tmp_path / "one", running, elsewhere])
+
+
+def written(folder: Path) -> None:
+    with new_store(folder) as aside:
+        writer = SequencesWriter(aside, "text", vocabulary=300)
+        writer.write([7, 8, 9])
+        writer.close()
+
+
+@pytest.mark.parametrize("name", ["text.ids", "text.ends", "text.json", "sums.json"])
+@pytest.mark.parametrize("harm", ["flipped", "empty", "gone", "a folder"])
+def test_a_damaged_store_is_not_trained_on_but_written_again(tmp_path: Path, name: str, harm: str) -> None:
+    folder = tmp_path / "abc"
+    assert not is_whole(folder)
+    written(folder)
+    assert is_whole(folder)
+    data = bytearray((folder / name).read_bytes())
+    data[-1] ^= 1
+    (folder / name).unlink()
+    if harm == "a folder":
+        (folder / name).mkdir()
+    elif harm != "gone":
+        (folder / name).write_bytes(data if harm == "flipped" else b"")
+    assert not is_whole(folder)
+    written(folder)
+    assert is_whole(folder)
+    assert Sequences.stored(folder, "text")[0].tolist() == [7, 8, 9]
+    assert [path.name for path in tmp_path.iterdir()] == ["abc"]
+    assert not (folder / "damaged").exists()

@@ -1,0 +1,73 @@
+"""Word vectors against sets of questions: what counts, what is left out, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from heedful.errors import DataError
+from heedful.evaluation.word_vector_benchmarks import judge_words, read_word_set, spearman
+from heedful.vectors.nearest_neighbors import Words
+
+country, capital, *places = np.eye(8, dtype=np.float32)
+NAMES = ["france", "italy", "japan", "paris", "rome", "tokyo"]
+WORDS = Words(NAMES, np.stack([place + kind for kind in (country, capital) for place in places[:3]]))
+
+
+def test_analogies_are_scored_by_section_and_in_all_with_their_coverage(tmp_path: Path) -> None:
+    file = tmp_path / "questions-words.txt"
+    file.write_text(": capitals\nParis France Rome Italy\nparis france tokyo japan\nparis france oslo norway\n"
+                    ": wrong\nparis france rome japan\n")  # fmt: skip
+    scores = judge_words(WORDS, [file])
+    assert scores["questions_words_accuracy"] == pytest.approx(2 / 3)
+    assert (scores["questions_words_asked"], scores["questions_words_coverage"]) == (3, 0.75)
+    assert scores["questions_words_sections"] == {
+        "capitals": {"accuracy": 1.0, "asked": 2},
+        "wrong": {"accuracy": 0.0, "asked": 1},
+    }
+
+
+def test_similarity_is_the_correlation_of_ranks(tmp_path: Path) -> None:
+    file = tmp_path / "alike.tsv"
+    file.write_text(
+        "# people say\nword1\tword2\tmean\nparis\trome\t9\nparis\tfrance\t8\nparis\titaly\t1\nparis\tx\t5\n"
+    )
+    scores = judge_words(WORDS, [file])
+    assert scores["alike_spearman"] == pytest.approx(np.sqrt(3) / 2)  # two cosines are equal and share a rank
+    assert (scores["alike_asked"], scores["alike_coverage"]) == (3, 0.75)
+
+
+def test_equal_values_share_the_mean_of_their_ranks() -> None:
+    one, other = np.array([1.0, 2, 2, 3, 7]), np.array([0.1, 0.5, 0.4, 0.4, 0.9])
+    ranks = np.array([[1, 2.5, 2.5, 4, 5], [1, 4, 2.5, 2.5, 5]])
+    assert spearman(one, other) == pytest.approx(np.corrcoef(ranks)[0, 1])
+    assert spearman(one, one**3) == pytest.approx(1)
+    assert spearman(np.ones(5), np.arange(5.0)) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "is empty"),
+        ("this is just some prose\nand nothing of the kind\n", "neither analogies nor pairs"),
+        ("a b c d\ntwo words\n", ":2: neither four words nor two words and a number: 'two words'"),
+        ("a b 3\na b c d\n", "both analogies and pairs"),
+        ("oslo norway rome italy\n", "none of its 1 questions has all its words"),
+        ("oslo norway 7\n", "0 of its 1 pairs are in"),
+    ],
+)
+def test_a_set_that_cannot_be_used_is_refused_in_one_line(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "set.txt"
+    file.write_text(text)
+    with pytest.raises(DataError, match=words):
+        judge_words(WORDS, [file])
+
+
+def test_the_published_sets_are_read_whole(corpora: Path) -> None:
+    folder = corpora / "word_similarity"
+    questions = read_word_set(folder / "questions-words.txt")
+    assert (len(questions.analogies), sum(map(len, questions.analogies.values()))) == (14, 19_544)
+    assert len(read_word_set(folder / "wordsim353.tsv").pairs) == 353
+    assert len(read_word_set(folder / "simlex999.txt").pairs) == 999

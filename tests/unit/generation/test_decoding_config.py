@@ -1,0 +1,48 @@
+"""Options of decoding: what contradicts itself is one clear line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from heedful.errors import UsageError
+from heedful.generation.decoding_config import Decoding, for_prompts
+
+CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"beam": 4, "temperature": 0.7}, "beam 4 .* temperature 0.7"),
+    ({"top_k": 5}, "top_k .* give a temperature"),
+    ({"top_p": 0.9}, "top_p .* give a temperature"),
+    ({"min_p": 0.1}, "min_p .* give a temperature"),
+    ({"beam": 2, "n_best": 3}, "beam of 2 finds no 3 best"),
+    ({"min_length": 9, "max_length": 5}, "min_length 9 is more than max_length 5"),
+    ({"stop": ("",)}, "stop text must not be empty"),
+    ({"forbidden": ("",)}, "forbidden text must not be empty"),
+    ({"prefix": "Das Haus", "forbidden": ("Haus",)}, "prefix 'Das Haus' holds the forbidden text 'Haus'"),
+    ({"prefix": "a\nb", "stop": ("\n",)}, "prefix .* holds the stop text"),
+    ({"stop": ("x",), "forbidden": ("x",)}, "'x' cannot both"),
+    ({"beam": 0}, "beam"),
+    ({"length_penalty": -1.0}, "length_penalty"),
+    ({"temprature": 1.0}, "did you mean 'temperature'"),
+]
+
+
+@pytest.mark.parametrize(("options", "said"), CONTRADICTIONS)
+def test_what_cannot_be_is_refused_in_a_line(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said) as caught:
+        Decoding(**options)
+    assert "\n" not in str(caught.value).replace(r"\n", "")
+
+
+def test_the_beam_follows_what_is_asked_for() -> None:
+    assert Decoding().width() == 4
+    assert Decoding(n_best=6).width() == 6
+    assert Decoding(temperature=0.7, n_best=6).width() == 1
+    assert Decoding(beam=2).width() == 2
+    assert for_prompts({}).width(1) == 1
+
+
+def test_a_prompt_is_continued_by_chance_unless_a_beam_is_asked_for() -> None:
+    assert for_prompts({}).draw is not None
+    assert for_prompts({"beam": 3}).draw is None
+    assert for_prompts({"temperature": 0.0}).draw is None

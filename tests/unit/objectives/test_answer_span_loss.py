@@ -1,0 +1,100 @@
+"""The loss of finding an answer's place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from heedful import Encoder, TransformerConfig
+from heedful.data.qa_batches import SpanBatch, SpanBatches
+from heedful.data.token_store import Sequences
+from heedful.objectives.answer_span_loss import AnswerPlace, place_scores
+from heedful.text.special_tokens import END, START
+from heedful.training.distributed.process_group import rows_of
+
+
+def batches(**settings: object) -> SpanBatches:
+    windows = Sequences.of(
+        [[START, 7, 8, END, 9, 10, 11, 12, END], [START, 7, END, 13, 14, END], [START, 8, END, 9, END]]
+    )
+    places = Sequences.of([[4, 5, 6], [3, 3, 4], [3, 0, 0]])
+    return SpanBatches(windows, places, **{"tokens": 1000, "seed": 0, "shuffle": False, **settings})
+
+
+def model() -> Encoder:
+    small = {"width": 16, "heads": 2, "layers": 1, "segments": 2, "tasks": ("answer_span",)}
+    return Encoder(TransformerConfig(family="encoder", vocabulary=20, **small)).eval()
+
+
+def whole() -> SpanBatch:
+    source = batches()
+    (indices,) = source.plan(0)
+    return source.batch(0, indices)
+
+
+@torch.no_grad()
+def test_the_loss_is_minus_the_log_probability_of_start_and_end_among_start_and_passage() -> None:
+    reader, batch = model(), whole()
+    start, end = reader.read_out("answer_span", reader(batch.tokens, batch.lengths, segments=segments(batch)))
+    expected = 0.0
+    for row, (begins, length) in enumerate(zip(batch.begins.tolist(), batch.lengths.tolist(), strict=True)):
+        places = [0, *range(begins, length - 1)]
+        for scores, label in zip((start, end), batch.labels[row].tolist(), strict=True):
+            expected -= float(torch.log_softmax(scores[row, places], -1)[places.index(label)])
+    torch.testing.assert_close(AnswerPlace().loss(reader, batch).item(), expected, rtol=1e-5, atol=1e-5)
+
+
+def segments(batch: SpanBatch) -> torch.Tensor:
+    rows = torch.zeros_like(batch.tokens)
+    for row, (begins, length) in enumerate(zip(batch.begins.tolist(), batch.lengths.tolist(), strict=True)):
+        rows[row, begins:length] = 1
+    return rows
+
+
+def test_a_batch_loses_what_its_windows_lose_one_by_one() -> None:
+    reader, objective = model(), AnswerPlace()
+    singly = batches(tokens=1)
+    alone = [singly.batch(0, indices) for indices in singly.plan(0)]
+    assert [objective.tokens(batch) for batch in alone] == [2, 2, 2]
+    assert objective.tokens(whole()) == 6
+    total = sum(objective.loss(reader, batch) for batch in alone)
+    torch.testing.assert_close(objective.loss(reader, whole()), total, rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_several_devices_lose_together_what_one_does() -> None:
+    reader, objective, batch = model(), AnswerPlace(), whole()
+    shares = [rows_of(batch, rank, 4) for rank in range(4)]  # of three rows: one device has none
+    assert sum(objective.tokens(share) for share in shares) == 6
+    total = sum(objective.loss(reader, share) for share in shares)
+    torch.testing.assert_close(objective.loss(reader, batch), total, rtol=1e-5, atol=1e-5)
+
+
+def test_no_answer_is_ever_placed_in_question_end_or_padding() -> None:
+    batch = whole()
+    for scores in place_scores(model(), batch.tokens, batch.lengths, batch.begins):
+        likely = scores.softmax(-1)
+        for row, (begins, length) in enumerate(zip(batch.begins.tolist(), batch.lengths.tolist(), strict=True)):
+            assert likely[row, 1:begins].sum() == likely[row, length - 1 :].sum() == 0
+            assert likely[row].sum() > 0.999
+
+
+def test_a_row_with_nothing_to_learn_costs_nothing() -> None:
+    batch = whole()
+    blank = replace(batch, labels=torch.full_like(batch.labels, batch.nothing))
+    assert AnswerPlace().tokens(blank) == 0
+    assert AnswerPlace().loss(model(), blank) == 0
+
+
+def test_windows_are_read_once_an_epoch_in_an_order_of_seed_and_epoch_alone() -> None:
+    def order(seed: int, epoch: int) -> list[list[int]]:
+        many = Sequences.of([[START, 7, END, *[9] * (n % 7 + 1), END] for n in range(60)])
+        places = Sequences.of([[3, 3, 3]] * 60)
+        found = [each.tolist() for each in SpanBatches(many, places, tokens=40, seed=seed).plan(epoch)]
+        assert sorted(number for each in found for number in each) == list(range(60))
+        return found
+
+    assert order(1, 0) == order(1, 0)
+    assert order(1, 0) != order(1, 1)
+    assert order(1, 0) != order(2, 0)

@@ -1,0 +1,110 @@
+"""The loss of a classifier: summed, weighted, and blind to padding."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import heedful
+from heedful.data.labelled_dataset import ClassBatch, framed, padded
+from heedful.objectives.classification_loss import Classification, balanced, class_logits, lifted
+from heedful.text.special_token_template import Frame, LastFrame
+from heedful.training.distributed.process_group import rows_of
+
+
+def model(family: str, **changes: Any) -> Any:
+    shape = {"family": family, "vocabulary": 30, "width": 16, "heads": 2, "layers": 2, "dropout": 0.0, "classes": 3}
+    pooling = {"encoder": "mean", "decoder": "last"}[family]
+    config = heedful.TransformerConfig(**shape, tasks=("sequence_class",), pooling=pooling, **changes)
+    return heedful.build(config).eval()
+
+
+def batch(family: str, *texts: tuple[list[int], ...], labels: list[int]) -> ClassBatch:
+    frame = Frame() if family == "encoder" else LastFrame()
+    rows = padded([framed(frame, parts) for parts in texts])
+    return ClassBatch(rows.tokens, rows.lengths, rows.segments, torch.tensor(labels), torch.ones(len(texts)))
+
+
+TEXTS = (([7, 8, 9],), ([10],), ([11, 12, 13, 14, 15, 16],))
+
+
+@pytest.mark.parametrize("family", ["encoder", "decoder"])
+def test_company_and_padding_change_no_answer(family: str) -> None:
+    classifier = model(family)
+    with torch.no_grad():
+        together = class_logits(classifier, batch(family, *TEXTS, labels=[0, 1, 2]))
+        alone = torch.cat([class_logits(classifier, batch(family, text, labels=[0])) for text in TEXTS])
+    torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["encoder", "decoder"])
+def test_the_loss_is_the_sum_of_the_surprise_of_each_label(family: str) -> None:
+    classifier, given = model(family), batch(family, *TEXTS, labels=[0, 2, 1])
+    expected = F.cross_entropy(class_logits(classifier, given), given.labels, reduction="sum")
+    torch.testing.assert_close(Classification().loss(classifier, given), expected)
+    assert Classification().tokens(given) == 3
+
+
+def test_weights_count_in_training_and_not_in_judging() -> None:
+    classifier, given = model("encoder"), batch("encoder", *TEXTS, labels=[0, 2, 1])
+    heavy = replace(given, weights=torch.tensor([2.0, 2.0, 2.0]))
+    objective = Classification()
+    assert objective.loss(classifier, heavy) == objective.loss(classifier, given)
+    classifier.train()
+    torch.testing.assert_close(objective.loss(classifier, heavy), 2 * objective.loss(classifier, given))
+
+
+def test_of_several_labels_each_yes_counts_by_its_weight_in_training_alone() -> None:
+    classifier, given = model("encoder"), batch("encoder", *TEXTS, labels=[0, 0, 0])
+    labels = torch.tensor([[1, 0, 1], [0, 0, 0], [1, 1, 1]])
+    given = replace(given, labels=labels, weights=torch.where(labels == 1, torch.tensor([1.0, 2.0, 5.0]), 1.0))
+    said = class_logits(classifier, given).sigmoid()
+    each = -torch.where(labels == 1, said, 1 - said).log()
+    objective = Classification(several=True)
+    torch.testing.assert_close(objective.loss(classifier, given), each.sum())
+    torch.testing.assert_close(objective.loss(classifier.train(), given), (each * given.weights).sum())
+
+
+def test_several_labels_are_judged_one_by_one() -> None:
+    classifier, given = model("encoder"), batch("encoder", *TEXTS, labels=[0, 0, 0])
+    given = replace(given, labels=torch.tensor([[1, 0, 1], [0, 0, 0], [1, 1, 1]]), weights=torch.ones(3, 3))
+    said = class_logits(classifier, given).sigmoid()
+    expected = -torch.where(given.labels == 1, said, 1 - said).log().sum()
+    torch.testing.assert_close(Classification(several=True).loss(classifier, given), expected)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_process_without_rows_learns_nothing(several: bool) -> None:
+    classifier, given = model("encoder"), batch("encoder", *TEXTS, labels=[0, 2, 1])
+    if several:
+        given = replace(given, labels=F.one_hot(given.labels, 3), weights=torch.ones(3, 3))
+    objective = Classification(several)
+    idle = rows_of(given, 5, 6)
+    with torch.no_grad():
+        assert (float(objective.loss(classifier, idle)), objective.tokens(idle)) == (0.0, 0)
+    shares = sum(objective.loss(classifier, rows_of(given, rank, 2)) for rank in range(2))
+    torch.testing.assert_close(shares, objective.loss(classifier, given))
+
+
+def test_two_texts_can_be_told_apart_by_their_segments() -> None:
+    one, other = ([7, 8], [9]), ([7], [8, 9])
+    without, with_segments = model("encoder"), model("encoder", segments=2)
+    for classifier in (without, with_segments):
+        logits = class_logits(classifier, batch("encoder", one, other, labels=[0, 0]))
+        assert not torch.allclose(logits[0], logits[1])
+
+
+def test_balanced_classes_have_the_same_say() -> None:
+    counts = [90, 9, 1]
+    weights = balanced(counts)
+    shares = [count * weight for count, weight in zip(counts, weights, strict=True)]
+    assert shares == pytest.approx([100 / 3] * 3)
+    bounded = balanced(counts, 10.0)
+    assert max(bounded) / min(bounded) == pytest.approx(10.0)
+    assert sum(count * weight for count, weight in zip(counts, bounded, strict=True)) == pytest.approx(100)
+    assert lifted(counts) == pytest.approx([1, 10, 90])
+    assert lifted(counts, 20.0) == pytest.approx([1, 10, 20])

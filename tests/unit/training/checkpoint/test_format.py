@@ -1,0 +1,133 @@
+"""A checkpoint comes back exactly, or a line says what is wrong; writing one never harms another."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from heedful.errors import CheckpointError, HeedfulError
+from heedful.model_folder import write_manifest
+from heedful.training.checkpoint import format as module
+from heedful.training.checkpoint.format import (
+    Checkpoint,
+    checkpoints,
+    newest_checkpoint,
+    read_checkpoint,
+    tidy,
+    write_checkpoint,
+)
+from heedful.training.distributed.fsdp import own_block
+
+
+def tensors(step: int) -> dict[str, torch.Tensor]:
+    return {"model.w": torch.full((3, 2), float(step)), "count": torch.tensor(step), "half": torch.ones(2).half()}
+
+
+def state(step: int, run: str = "a") -> Checkpoint:
+    return Checkpoint(
+        run, step, {**tensors(step)}, {"seconds": 0.1 + step, "progress": {"best": -float("inf"), "history": []}}
+    )
+
+
+def test_what_is_written_comes_back(tmp_path: Path) -> None:
+    written = state(7)
+    read = read_checkpoint(write_checkpoint(tmp_path, written, keep=1), "a")
+    assert (read.run, read.step, read.facts) == (written.run, written.step, written.facts)
+    assert read.tensors.keys() == written.tensors.keys()
+    for name, tensor in tensors(7).items():
+        found = read.tensors[name][own_block(tensor)]
+        assert torch.equal(found, tensor)
+        assert found.dtype == tensor.dtype
+
+
+def test_one_written_in_one_piece_by_an_older_version_is_read(tmp_path: Path) -> None:
+    path = write_checkpoint(tmp_path, state(7), keep=1)
+    facts = json.loads((path / "facts.json").read_text())
+    del facts["parts"]
+    (path / "facts.json").write_text(json.dumps(facts))
+    save_file(tensors(8), path / "state.safetensors")
+    write_manifest(path, ("state.safetensors", "facts.json"))
+    assert torch.equal(read_checkpoint(path, "a").tensors["model.w"][0:3, 0:2], torch.full((3, 2), 8.0))
+
+
+def test_the_newest_are_kept_and_those_of_an_abandoned_future_go(tmp_path: Path) -> None:
+    for step in (10, 20, 30, 40):
+        write_checkpoint(tmp_path, state(step), keep=2)
+    assert [path.name for path in checkpoints(tmp_path)] == ["step-00000040", "step-00000030"]
+    write_checkpoint(tmp_path, state(35), keep=1)  # after going back to 30
+    assert [path.name for path in checkpoints(tmp_path)] == ["step-00000035"]
+
+
+def test_every_flipped_bit_and_every_cut_is_noticed(tmp_path: Path) -> None:
+    path = write_checkpoint(tmp_path, state(1), keep=1)
+    for file in path.iterdir():
+        sound = file.read_bytes()
+        for place in range(len(sound)):
+            for bit in (0, 5, 7) if file.name == "manifest.json" else (place % 8,):
+                damaged = bytearray(sound)
+                damaged[place] ^= 1 << bit
+                file.write_bytes(damaged)
+                with pytest.raises(CheckpointError, match="step-00000001"):
+                    read_checkpoint(path, "a")
+        for length in (0, 1, len(sound) // 2, len(sound) - 1):
+            file.write_bytes(sound[:length])
+            if (file.name, length) != ("manifest.json", len(sound) - 1):  # its last newline tells nothing
+                with pytest.raises(CheckpointError, match="step-00000001"):
+                    read_checkpoint(path, "a")
+        file.write_bytes(sound)
+    read_checkpoint(path, "a")
+
+
+def test_strangers_are_named(tmp_path: Path) -> None:
+    path = write_checkpoint(tmp_path, state(1, run="b"), keep=1)
+    with pytest.raises(CheckpointError, match="belongs to another run"):
+        read_checkpoint(path, "a")
+    facts = json.loads((path / "facts.json").read_text())
+    for strange in ({**facts, "format": "other"}, {}, []):
+        (path / "facts.json").write_text(json.dumps(strange))
+        write_manifest(path, ("state.safetensors", "facts.json"))
+        with pytest.raises(CheckpointError, match="step-00000001"):
+            read_checkpoint(path, "b")
+
+
+def test_a_damaged_one_is_passed_over_and_none_is_an_error_that_names_all(tmp_path: Path) -> None:
+    for step in (10, 20):
+        write_checkpoint(tmp_path, state(step), keep=2)
+    warnings: list[str] = []
+    (tmp_path / "step-00000020" / "facts.json").unlink()
+    assert newest_checkpoint(tmp_path, "a", warnings.append).step == 10
+    assert len(warnings) == 1
+    assert "step-00000020" in warnings[0]
+    shutil.rmtree(tmp_path / "step-00000010")
+    (tmp_path / "step-00000010").mkdir()
+    with pytest.raises(CheckpointError, match=r"step-00000020.*step-00000010"):
+        newest_checkpoint(tmp_path, "a", warnings.append)
+
+
+def test_a_failed_write_leaves_the_older_and_no_debris(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_checkpoint(tmp_path, state(10), keep=1)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "write_manifest", full)
+    with pytest.raises(
+        HeedfulError, match=r"step-00000020: the checkpoint's \d+ bytes could not be written: .*No space"
+    ):
+        write_checkpoint(tmp_path, state(20), keep=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000010"]
+    assert read_checkpoint(tmp_path / "step-00000010", "a").step == 10
+
+
+def test_what_kills_left_behind_is_tidied_away_but_nothing_newer(tmp_path: Path) -> None:
+    for step in (10, 20, 30, 40):
+        write_checkpoint(tmp_path, state(step), keep=9)
+    (tmp_path / "step-00000050.tmp").mkdir()
+    (tmp_path / "step-00000005.old.tmp").mkdir()
+    tidy(tmp_path, state(30), keep=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000020", "step-00000030", "step-00000040"]

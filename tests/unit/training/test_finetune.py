@@ -1,0 +1,74 @@
+"""What becomes of a model's weights when training goes on from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import heedful
+from heedful.data.dataset_writer import Prepared, Split
+from heedful.errors import UsageError
+from heedful.inference.classifier import Classes
+from heedful.training.finetune import body_of, load_start, take_over, told
+from heedful.training.tasks.classification import TASK as CLASSIFY
+from heedful.training.tasks.language_model import TASK as GENERATE
+
+
+def classifier(names: tuple[str, ...]) -> heedful.Trained:
+    shape = {"vocabulary": 20, "width": 16, "heads": 2, "layers": 1, "tasks": ("sequence_class",), "pooling": "mean"}
+    model = heedful.build("laptop-reader", classes=len(names), **shape)
+    return heedful.Trained(model, notes=Classes(names=names, max_length=9))
+
+
+def data(*names: str) -> Prepared:
+    nothing = Split((), 0, 0, 0)
+    return Prepared((), nothing, nothing, {}, {}, facts={"names": list(names)})
+
+
+def begun(start: heedful.Trained, *names: str, **changes: Any) -> Any:
+    settings = {**body_of(start, CLASSIFY), **CLASSIFY.head(data(*names)), **changes}
+    config = heedful.TransformerConfig(vocabulary=20, **settings)
+    return take_over(start, config, CLASSIFY, CLASSIFY.afresh(start, data(*names)))
+
+
+def test_a_head_is_kept_only_if_its_classes_mean_the_same() -> None:
+    start = classifier(("bad", "good"))
+    same, other, more = begun(start, "bad", "good"), begun(start, "cold", "warm"), begun(start, "a", "b", "c")
+    assert (same.new, same.left) == ({}, {})
+    assert other.new == other.left == {"heads.sequence_class": 34}
+    assert (more.new, more.left) == ({"heads.sequence_class": 51}, {"heads.sequence_class": 34})
+    assert "table.weight" in other.taken
+    assert torch.equal(other.taken["table.weight"], start.model.table.weight)
+
+
+def test_a_body_of_another_shape_is_refused_by_name() -> None:
+    with pytest.raises(UsageError, match=r"do not fit model\.layers=2 \(it has 1\)"):
+        begun(classifier(("bad", "good")), "bad", "good", layers=2)
+
+
+def test_a_summary_is_trained_or_the_mean_or_the_last() -> None:
+    configs = {
+        "mean": heedful.preset("laptop-reader"),
+        "first": heedful.preset("laptop-reader", tasks=("masked_token", "next_sentence")),
+        "last": heedful.preset("laptop-writer"),
+    }
+    for pooling, config in configs.items():
+        assert CLASSIFY.adapted(config) == {"pooling": pooling, "dropout": 0.1}
+    assert CLASSIFY.adapted(heedful.preset("laptop-writer", dropout=0.3))["dropout"] == 0.3
+    assert CLASSIFY.adapted(heedful.preset("laptop-writer", dropout=0.0))["dropout"] == 0.1
+
+
+def test_what_was_taken_is_told_in_a_line() -> None:
+    found = begun(classifier(("bad", "good")), "cold", "warm")
+    line = told(found.to_json())
+    assert line.endswith("new: heads.sequence_class (34); left over: heads.sequence_class (34)")
+
+
+def test_a_task_begins_with_bodies_it_can_use(tmp_path: Any) -> None:
+    heedful.save(classifier(("bad", "good")).model, tmp_path)
+    with pytest.raises(UsageError, match="holds an encoder: it can classify, not generate"):
+        load_start(str(tmp_path), GENERATE, recurrent=False)
+    with pytest.raises(UsageError, match=r"has no tokenizer\.json"):
+        load_start(str(tmp_path), CLASSIFY, recurrent=False)

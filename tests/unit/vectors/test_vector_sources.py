@@ -1,0 +1,43 @@
+"""The words in a vocabulary: whole ones, each with the row of its token."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer as Rust
+from tokenizers import decoders, models
+
+import heedful
+from heedful.errors import UsageError
+from heedful.inference.trained import Trained
+from heedful.text.tokenizer import Tokenizer, TokenizerConfig
+from heedful.vectors.vector_sources import words_of_model
+
+TEXT = ["the king and the queen walked, the king talked; walking and talking."] * 9
+
+
+@pytest.mark.parametrize("kind", ["byte_bpe", "unigram", "wordpiece", "words", "bare_words"])
+def test_every_kind_of_vocabulary_gives_its_words_with_their_own_rows(kind: str) -> None:
+    tokenizer = Tokenizer.train(TEXT, TokenizerConfig(kind=kind, vocabulary=330))
+    model = heedful.build("laptop-writer", vocabulary=len(tokenizer), width=16, heads=2, layers=1)
+    words = Trained(model, (tokenizer,)).words
+    assert {"king", "queen", "the"} <= set(words)
+    assert not {"<unk>", "<s>", ",", "", " "} & set(words)
+    (ids,) = tokenizer.encode(["and king"])
+    row = model.table.weight[ids[-1]].detach().numpy()
+    np.testing.assert_array_equal(words.table[words.place("king")], row)
+
+
+def test_pieces_that_do_not_begin_a_word_are_left_out() -> None:
+    rust = Rust(models.WordPiece({"[UNK]": 0, "king": 1, "##s": 2, "!": 3}, unk_token="[UNK]"))
+    rust.decoder = decoders.WordPiece()
+    rust.add_special_tokens(["[UNK]"])
+    model = heedful.build("laptop-reader", vocabulary=4, width=16, heads=2, layers=1)
+    assert list(words_of_model(model, Tokenizer(rust), "it")) == ["king"]
+
+
+def test_a_vocabulary_without_words_is_refused() -> None:
+    rust = Rust(models.WordLevel({"!": 0, "?": 1}, unk_token="?"))
+    model = heedful.build("laptop-reader", vocabulary=2, width=16, heads=2, layers=1)
+    with pytest.raises(UsageError, match="none of its tokens is a word"):
+        words_of_model(model, Tokenizer(rust), "it")
