@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 class Door(NamedTuple):
     """What the command line tells of a task before it is loaded."""
 
+    module: str
     files: str
     """What it is trained on, in a few words."""
     by_twos: bool = False
@@ -27,18 +28,18 @@ class Door(NamedTuple):
 
 
 TASKS = {
-    "translate": Door("two aligned files, or one table", by_twos=True),
-    "generate": Door("running text"),
-    "fill": Door("running text"),
-    "classify": Door("a table of texts and labels"),
-    "answer": Door("questions about passages: SQuAD .json, .jsonl, .csv"),
-    "embed": Door("running text, for word vectors"),
+    "translate": Door("translation", "two aligned files, or one table", by_twos=True),
+    "generate": Door("language_model", "running text"),
+    "fill": Door("masked_lm", "running text"),
+    "classify": Door("classification", "a table of texts and labels"),
+    "answer": Door("question_answering", "questions about passages: SQuAD .json, .jsonl, .csv"),
+    "embed": Door("word_embedding", "running text, for word vectors"),
 }
 
 
 def find(name: str) -> Task:
     """The task of that name; torch comes with it, so a command asks only when it needs it."""
-    task: Task = import_module(f"{__name__}.{name}").TASK
+    task: Task = import_module(f"{__name__}.{TASKS[name].module}").TASK
     return task
 
 
