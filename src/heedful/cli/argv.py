@@ -32,7 +32,7 @@ def spread(arguments: list[str]) -> list[str]:
 
     Only where pairs are meant: not for running text, nor for a table, which holds both sides.
     """
-    if any(word in TASKS and not TASKS[word].by_twos for word in arguments[:2]):
+    if any(word in TASKS and not TASKS[word].paired for word in arguments[:2]):
         return arguments
     result: list[str] = []
     rest = list(arguments)

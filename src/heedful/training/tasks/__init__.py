@@ -1,7 +1,4 @@
-"""Every task that can be trained, used and judged; each is one file of this folder, under its own name.
-
-This page is all that knows them by name: commands, recipes and the run ask here.
-"""
+"""The registry of tasks: what can be trained, used and evaluated. Each task is one module of this folder."""
 
 from __future__ import annotations
 
@@ -17,34 +14,34 @@ if TYPE_CHECKING:
     from heedful.training.tasks.task import Task
 
 
-class Door(NamedTuple):
-    """What the command line tells of a task before it is loaded."""
+class TaskEntry(NamedTuple):
+    """What the command line knows of a task before importing it (which imports torch)."""
 
     module: str
     files: str
-    """What it is trained on, in a few words."""
-    by_twos: bool = False
-    """Whether its files come as source and target."""
+    """Which files it is trained on, for the help text."""
+    paired: bool = False
+    """Whether its text comes as two aligned files, source and target."""
 
 
 TASKS = {
-    "translate": Door("translation", "two aligned files, or one table", by_twos=True),
-    "generate": Door("language_model", "running text"),
-    "fill": Door("masked_lm", "running text"),
-    "classify": Door("classification", "a table of texts and labels"),
-    "answer": Door("question_answering", "questions about passages: SQuAD .json, .jsonl, .csv"),
-    "embed": Door("word_embedding", "running text, for word vectors"),
+    "translate": TaskEntry("translation", "two aligned files, or one table", paired=True),
+    "generate": TaskEntry("language_model", "running text"),
+    "fill": TaskEntry("masked_lm", "running text"),
+    "classify": TaskEntry("classification", "a table of texts and labels"),
+    "answer": TaskEntry("question_answering", "questions about passages: SQuAD .json, .jsonl, .csv"),
+    "embed": TaskEntry("word_embedding", "running text, for word vectors"),
 }
 
 
 def find(name: str) -> Task:
-    """The task of that name; torch comes with it, so a command asks only when it needs it."""
+    """Import the task of this name."""
     task: Task = import_module(f"{__name__}.{TASKS[name].module}").TASK
     return task
 
 
 def evaluate(trained: Trained, files: Sequence[str | Path], **options: Any) -> dict[str, Any]:
-    """A trained model against held-out files, judged as its task is judged."""
+    """Score a trained model on held-out files with its task's metrics."""
     if trained.task not in TASKS:
         raise UsageError(f"{trained.folder} holds an {trained.model.config.family} without a task: there is no score")
     trained.check(trained.task)
