@@ -42,7 +42,7 @@ PARTS = {"train": "train", "valid": "val"}
 def prepare(corpus: Path, folder: Path, pairs: int, vocabulary: int, shape: dict[str, int]) -> dict[str, Any]:
     """The first pairs of the corpus as text, a recipe for heedful, and heedful's ids for the others."""
     from heedful.training.recipe import make_recipe, to_toml
-    from heedful.training.tasks import find
+    from heedful.training.tasks import get_task
 
     for part, most in (("train", pairs), ("val", max(16, round(pairs * VALID_SHARE)))):
         for side in ("en", "de"):
@@ -73,7 +73,7 @@ def prepare(corpus: Path, folder: Path, pairs: int, vocabulary: int, shape: dict
         ids = [[side[i].tolist() for side in split.sides] for i in range(split.examples)]
         (folder / f"{part}.json").write_text(json.dumps(ids), encoding="utf-8")
     data.tokenizers[0].save(folder / "tokenizer.json")
-    plan = find(recipe.task).lesson(recipe, data, torch.device("cpu")).train.plan(0)
+    plan = get_task(recipe.task).training_components(recipe, data, torch.device("cpu")).train.plan(0)
     sizes = [side.lengths + 1 for side in data.train.sides]
     padded = sum(len(cut) * (int(sizes[0][cut].max()) + int(sizes[1][cut].max())) for cut in plan)
     facts = {
@@ -106,16 +106,16 @@ Epoch = Callable[[], float]
 def heedful(folder: Path, facts: dict[str, Any]) -> tuple[Any, Epoch]:
     from heedful.evaluation.perplexity import predict
     from heedful.models.build import build
-    from heedful.training.reporting.events import Events, JsonLines, PlainLines
-    from heedful.training.tasks import find
+    from heedful.training.reporting.events import Events, MetricsFile, PlainLines
+    from heedful.training.tasks import get_task
     from heedful.training.trainer import Evaluation, Trainer
 
     recipe, data = _read(folder)
     device = torch.device("cpu")
-    lesson = find(recipe.task).lesson(recipe, data, device)
+    lesson = get_task(recipe.task).training_components(recipe, data, device)
     training = recipe.training.with_changes(steps=facts["steps"], evaluate_every=facts["steps"])
     model = build(recipe.model_config_for(len(data.tokenizers[0])))
-    events = Events(PlainLines(sys.stderr), JsonLines(folder / "metrics.jsonl"))
+    events = Events(PlainLines(sys.stderr), MetricsFile(folder / "metrics.jsonl"))
     trainer = Trainer(model, lesson.objective, lesson.train, training, seed=recipe.seed, device=device, events=events)
 
     def evaluate(model: Any) -> Evaluation:

@@ -35,8 +35,8 @@ from heedful.cli.argv import duration_in_seconds
 from heedful.device import describe_machine, pick_device
 from heedful.model_folder import save
 from heedful.models.build import build
-from heedful.training.reporting.events import console
-from heedful.training.tasks import evaluate
+from heedful.training.reporting.events import terminal_listener
+from heedful.training.tasks import evaluate_model
 
 ARMS = ("pretrained", "scratch", "own", "minilm")
 SIZE = ("model.width=256", "model.layers=4", "model.heads=4")
@@ -108,14 +108,14 @@ def fine_tune(arm: str, seed: int, options: argparse.Namespace, encoder: Path) -
         **common(options, size),
     )
     seconds = time.monotonic() - begun
-    scores = {name: evaluate(trained, [sst2 / f"{name}.tsv"]) for name in ("dev", "test")}
+    scores = {name: evaluate_model(trained, [sst2 / f"{name}.tsv"]) for name in ("dev", "test")}
     kept = ("accuracy", "macro_f1", "calibration_error")
     found = {f"{name}_{key}": scores[name][key] for name in scores for key in kept}
     return {**found, "seconds": round(seconds, 1)}
 
 
 def common(options: argparse.Namespace, settings: Sequence[str]) -> dict[str, Any]:
-    return {"device": options.device, "settings": tuple(settings), "listeners": [console()]}
+    return {"device": options.device, "settings": tuple(settings), "listeners": [terminal_listener()]}
 
 
 def labelled(options: argparse.Namespace) -> None:

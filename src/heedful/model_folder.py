@@ -6,15 +6,11 @@ holds sizes and SHA-256 sums, because safetensors itself loads a flipped bit wit
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -23,21 +19,15 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from heedful.errors import CheckpointError, HeedfulError, UsageError
+from heedful.files import MANIFEST, fsync, verify_manifest, write_manifest
 from heedful.interop.huggingface import import_model
 from heedful.models.build import build
 from heedful.models.model_config import ModelConfig
 from heedful.models.presets import make_config
 
-CONFIG, WEIGHTS, MANIFEST = "config.json", "model.safetensors", "manifest.json"
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
 FORMAT = "heedful-1"
 ASIDE = "saving.tmp"
-
-
-class Sum(NamedTuple):
-    """What a manifest says of a file."""
-
-    size: int
-    sha256: str
 
 
 def save(model: Any, folder: str | os.PathLike[str]) -> Path:
@@ -63,7 +53,7 @@ def save(model: Any, folder: str | os.PathLike[str]) -> Path:
         write_manifest(aside, (CONFIG, WEIGHTS))
         for name in (WEIGHTS, CONFIG, MANIFEST):
             (aside / name).replace(path / name)
-        sync(path)
+        fsync(path)
     except (OSError, SafetensorError) as error:
         raise HeedfulError(f"{path}: the model's {size:,} bytes could not be written: {error}") from None
     finally:
@@ -79,7 +69,7 @@ def load_model(folder: str | os.PathLike[str], *, device: str | torch.device = "
         if "model_type" not in described:
             raise CheckpointError(f"{path / CONFIG} describes no model heedful knows (no 'format' or 'model_type')")
         return import_model(path).to(device)
-    read_manifest(path, (CONFIG, WEIGHTS))
+    verify_manifest(path, (CONFIG, WEIGHTS))
     try:
         config = make_config({key: value for key, value in described.items() if key != "format"})
         model = undrawn(config)
@@ -126,63 +116,3 @@ def _read_config(path: Path) -> dict[str, Any]:
     if not isinstance(described, dict):
         raise CheckpointError(f"{path / CONFIG} must hold a JSON object")
     return described
-
-
-def write_manifest(folder: Path, names: Iterable[str], known: Mapping[str, Sum] = MappingProxyType({})) -> None:
-    """Note the size and SHA-256 of these files, and see them and the note to the disk; and of others of which that is
-    known and done."""
-    sums = {name: _sum(folder / name) for name in names}
-    said = {name: found._asdict() for name, found in {**known, **sums}.items()}
-    (folder / MANIFEST).write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
-    for name in (*sums, MANIFEST):
-        sync(folder / name)
-
-
-def read_manifest(folder: Path, names: Iterable[str]) -> None:
-    """Refuse the folder unless each of these files is there and as the manifest says."""
-    try:
-        sums = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        expected = [(folder / name, Sum(sums[name]["size"], sums[name]["sha256"])) for name in names]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        raise CheckpointError(f"{folder / MANIFEST} is missing or damaged; the model cannot be trusted") from None
-    for file, said in expected:
-        if not file.is_file():
-            raise CheckpointError(f"{file} is missing")
-        if file.stat().st_size != said.size:
-            raise CheckpointError(f"{file} has {file.stat().st_size} bytes, its manifest says {said.size}")
-    for (file, said), found in zip(expected, _sums([file for file, _ in expected]), strict=True):
-        if found != said:
-            raise CheckpointError(f"{file} is damaged: its SHA-256 differs from the manifest's")
-
-
-def replace_file(file: Path, text: str) -> None:
-    """Write a text file that is there whole or not at all, whatever happens meanwhile."""
-    aside = file.with_name(f"{file.name}.tmp")
-    try:
-        aside.write_text(text, encoding="utf-8")
-        sync(aside)
-        aside.replace(file)
-    finally:
-        aside.unlink(missing_ok=True)
-
-
-def sync(path: Path) -> None:
-    """Ask that a file, or a folder's list of names, reach the disk itself."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _sum(file: Path) -> Sum:
-    with file.open("rb") as stream:
-        return Sum(file.stat().st_size, hashlib.file_digest(stream, "sha256").hexdigest())
-
-
-def _sums(files: list[Path]) -> list[Sum]:
-    """Side by side, if they are many: parts of a large checkpoint."""
-    if len(files) <= 2:
-        return [_sum(file) for file in files]
-    with ThreadPoolExecutor() as pool:
-        return list(pool.map(_sum, files))

@@ -13,7 +13,7 @@ import torch
 
 import heedful
 from heedful.data.dates_corpus import dates_corpus
-from heedful.training.tasks import evaluate
+from heedful.training.tasks import evaluate_model
 
 SMALL = (
     "tokenizer.vocabulary=500",
@@ -78,7 +78,7 @@ def test_each_side_can_have_its_own_vocabulary(tmp_path: Path) -> None:
     again = heedful.load(tmp_path / "run")
     assert again.translate(PAIRS[0][0]) == model.translate(PAIRS[0][0])
     (tmp_path / "few.tsv").write_text("".join(files[0].read_text().splitlines(keepends=True)[:41]))
-    assert evaluate(again, [tmp_path / "few.tsv"])["texts"] == 40
+    assert evaluate_model(again, [tmp_path / "few.tsv"])["texts"] == 40
 
 
 SIMPLER = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("wordpiece", "words", "characters")]

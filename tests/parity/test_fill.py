@@ -71,10 +71,10 @@ def test_gaps_are_filled_as_hugging_face_fills_them(
 
 
 def test_a_foreign_bert_is_scored_on_text(bert: tuple[Path, Any, Any], tmp_path: Path) -> None:
-    from heedful.training.tasks import evaluate
+    from heedful.training.tasks import evaluate_model
 
     file = tmp_path / "test.txt"
     file.write_text("\n".join(TEXTS * 4))
-    scores = evaluate(heedful.load(bert[0]), [file])
+    scores = evaluate_model(heedful.load(bert[0]), [file])
     assert scores["tokens"] > 20
     assert 0 <= scores["accuracy"] <= 1

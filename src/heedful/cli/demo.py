@@ -15,12 +15,12 @@ def demo(
     """Train a small translator of dates on this machine in about 90 seconds, test it, and draw what it looks at."""
     from heedful.errors import UsageError
     from heedful.training.dates_demo import demo as run
-    from heedful.training.reporting.events import console
+    from heedful.training.reporting.events import terminal_listener
 
     if out.exists() and any(out.iterdir()):
         raise UsageError(f"{out} exists and is not empty; choose another --out")
     typer.echo("Dates as people write them in 17 languages → ISO 8601. No downloads: the corpus is generated.\n")
-    _, found = run(out, steps=steps, listeners=[console()])
+    _, found = run(out, steps=steps, listeners=[terminal_listener()])
     typer.echo("\nOn days it has never seen:")
     for shown in found["shown"]:
         typer.echo(f"  {shown.source:<36} → {shown.output}    {shown.picture}")

@@ -44,11 +44,11 @@ def doctor(
 ) -> None:
     """Count, measure and check FILES: blank, broken, misaligned, repeated, leaked."""
     from heedful.data.corpus_doctor import clean, examine
-    from heedful.training.reporting.events import Events, console
+    from heedful.training.reporting.events import Events, terminal_listener
 
     names = tuple(name.strip() for name in columns.split(",")) if columns else ()
     how: dict[str, Any] = {"against": against, "kind": kind, "on_bad_line": on_bad_line, "columns": names}
-    how["stages"] = Events(console()).stage
+    how["stages"] = Events(terminal_listener()).stage
     report = examine(files, **how) if write is None else clean(files, write, **how)
     if as_json:
         typer.echo(report.to_json())

@@ -85,15 +85,12 @@ def _save(found: list[Embedded], output: Path) -> None:
     import numpy as np
 
     from heedful.errors import DataError, HeedfulError
+    from heedful.files import atomic_file
 
     if not found:
         raise DataError("there is no text to give a vector to")
-    aside = output.with_name(f"{output.name}.tmp")
     try:
-        with aside.open("wb") as stream:
+        with atomic_file(output) as temporary, temporary.open("wb") as stream:
             np.save(stream, np.stack([each.vector for each in found]))
-        aside.replace(output)
     except OSError as error:
         raise HeedfulError(f"{output} cannot be written: {error.strerror}") from None
-    finally:
-        aside.unlink(missing_ok=True)

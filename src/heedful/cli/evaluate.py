@@ -32,14 +32,14 @@ def evaluate(
     from heedful.evaluation.word_vector_benchmarks import judge_words
     from heedful.inference.trained import load_words
     from heedful.interop.conversion import load
-    from heedful.training.reporting.events import Events, console
-    from heedful.training.tasks import evaluate as judge
+    from heedful.training.reporting.events import Events, terminal_listener
+    from heedful.training.tasks import evaluate_model as judge
 
     if model.is_file():
         scores = judge_words(load_words(model), files, on_bad_line)
     else:
         trained = load(model, device=pick_device(device))
-        how: dict[str, Any] = {"on_bad_line": on_bad_line, "stages": Events(console()).stage}
+        how: dict[str, Any] = {"on_bad_line": on_bad_line, "stages": Events(terminal_listener()).stage}
         if trained.task == "translate":
             how |= {"beam": beam, "length_penalty": length_penalty}
         if columns:

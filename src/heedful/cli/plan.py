@@ -43,12 +43,12 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Forecast a training run: parameters by part, operations, peak memory, time and disk. Nothing is trained."""
-    from heedful.training.reporting.events import console
+    from heedful.training.reporting.events import terminal_listener
     from heedful.training.run import plan as forecast
     from heedful.training.run import plan_scaled
 
     asked = wishes(valid, recipe, settings, model, from_, time, steps, device, on_bad_line, next_sentence)
-    listeners = [] if as_json else [console()]
+    listeners = [] if as_json else [terminal_listener()]
     found = (
         forecast(task, *(files or []), **asked, listeners=listeners)
         if gpus is None

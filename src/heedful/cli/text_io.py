@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from heedful.errors import DataError, HeedfulError, UsageError
+from heedful.files import atomic_file
 
 if TYPE_CHECKING:
     from heedful.data.line_reader import Fault, Watch
@@ -92,9 +93,8 @@ def answers_to(file: Path | None) -> Iterator[Any]:
         done += 1
 
     try:
-        with _opened(aside) as stream:
+        with atomic_file(file, partial=aside), _opened(aside) as stream:
             yield write
-        aside.replace(file)
     except OSError as error:
         raise HeedfulError(f"{file} cannot be written: {error.strerror}; {_kept(aside, done)}") from None
     except BaseException:
@@ -135,6 +135,6 @@ def progress(file: Path | None, output: Path | None) -> Any:
     """A bar over a file that is read into another, once it keeps a person waiting."""
     if file is None or output is None or not file.is_file():
         return nullcontext()
-    from heedful.training.reporting.events import Events, console
+    from heedful.training.reporting.events import Events, terminal_listener
 
-    return Events(console()).stage("reading", file.stat().st_size)
+    return Events(terminal_listener()).stage("reading", file.stat().st_size)

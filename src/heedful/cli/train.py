@@ -58,7 +58,7 @@ def train(
     ] = False,
 ) -> None:
     """Train a model on your text: sizes, rates and the tokenizer are chosen for you, shown, and saved as a recipe."""
-    from heedful.training.reporting.events import console
+    from heedful.training.reporting.events import terminal_listener
     from heedful.training.run import train as run
 
     run(
@@ -72,5 +72,5 @@ def train(
         resume=None if resume is None else str(resume),
         auto_batch=auto_batch,
         prove_resume=prove_resume,
-        listeners=[console()],
+        listeners=[terminal_listener()],
     )

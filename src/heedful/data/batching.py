@@ -14,12 +14,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from heedful.data.collate import pad_sequences
 from heedful.data.token_store import Ids, Sequences
 from heedful.shapes import Int
 from heedful.text.special_tokens import END, PAD, START
 from heedful.text.subword_regularization import SplitTable
 
 Indices = npt.NDArray[np.int64]
+LONGEST_BATCH = 4096
+"""Examples in a batch, at most."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,27 @@ def evenly(number: int, most: int) -> list[int]:
     return [(2 * i + 1) * number // (2 * chosen) for i in range(chosen)]
 
 
+def length_buckets(lengths: npt.ArrayLike, max_tokens: int, *, longest_first: bool = False) -> list[Indices]:
+    """Group examples of similar length into batches of at most `max_tokens` tokens with padding, or of one example.
+
+    `lengths` holds one number per example, or sides × examples for source and target: a batch then has
+    rows × (longest of each side, added up) tokens. Examples are sorted by their longest side, then the first, then
+    the next, which of the orders tried gave the least padding on all sides.
+    """
+    sizes = np.atleast_2d(np.asarray(lengths, np.int64))
+    keys = np.vstack([sizes[::-1], sizes.max(0)])
+    order = np.lexsort(-keys if longest_first else keys)
+    sizes = sizes[:, order]
+    buckets, start = [], 0
+    while start < len(order):
+        widest = np.maximum.accumulate(sizes[:, start : start + LONGEST_BATCH], axis=1).sum(0)
+        fits = widest * np.arange(1, len(widest) + 1) <= max_tokens
+        rows = max(1, len(fits) if fits.all() else int(fits.argmin()))
+        buckets.append(order[start : start + rows])
+        start += rows
+    return buckets
+
+
 class Bucketed:
     """Examples of like length together, as many as fit the token budget.
 
@@ -110,24 +134,9 @@ class Bucketed:
         order = draw.permutation(number) if self.shuffle else np.arange(number)
         cuts: list[Indices] = []
         for start in range(0, len(order), self.neighbourhood):
-            cuts += self._cut(self._by_length(order[start : start + self.neighbourhood]))
+            shuffled = order[start : start + self.neighbourhood]
+            cuts += [shuffled[bucket] for bucket in length_buckets(self.sizes[:, shuffled], self.tokens)]
         return [cuts[i] for i in draw.permutation(len(cuts))] if self.shuffle else cuts
-
-    def _by_length(self, order: Indices) -> Indices:
-        """By the longest side, then the first, then the next: of the orders tried, the least padding on all sides."""
-        sizes = self.sizes[:, order]
-        return order[np.lexsort((*sizes[::-1], sizes.max(0)))]
-
-    def _cut(self, order: Indices) -> list[Indices]:
-        sizes = self.sizes[:, order]
-        cuts, start = [], 0
-        while start < len(order):
-            widest = np.maximum.accumulate(sizes[:, start : start + 4096], axis=1).sum(0)
-            fits = widest * np.arange(1, len(widest) + 1) <= self.tokens
-            size = max(1, len(fits) if fits.all() else int(fits.argmin()))
-            cuts.append(order[start : start + size])
-            start += size
-        return cuts
 
 
 class PairBatches(Bucketed):
@@ -159,9 +168,8 @@ class PairBatches(Bucketed):
     def batch(self, epoch: int, indices: Indices) -> PairBatch:
         """The tensors of one cut. Subword splits are drawn afresh in every epoch."""
         sources, targets = (self._sequences(side, epoch, indices) for side in (0, 1))
-        source = _padded(sources, after=END)
-        lengths = torch.tensor([len(ids) + 1 for ids in sources])
-        return PairBatch(source, lengths, _padded(targets, before=START), _padded(targets, after=END))
+        source, lengths = pad_sequences(sources, end=END)
+        return PairBatch(source, lengths, pad_sequences(targets, start=START)[0], pad_sequences(targets, end=END)[0])
 
     def _sequences(self, side: int, epoch: int, indices: Indices) -> list[Ids]:
         stored = (self.source, self.target)[side]
@@ -207,26 +215,9 @@ class TextBatches:
     def batch(self, epoch: int, indices: Indices) -> TextBatch:
         ends = np.minimum(indices + self.context, self.total - 1)
         rows = [self.text.ids[start : end + 1] for start, end in zip(indices, ends, strict=True)]
-        longest = max(len(row) for row in rows)
-        window = np.full((len(rows), longest), PAD, np.int64)
-        for row, ids in zip(window, rows, strict=True):
-            row[: len(ids)] = ids
-        tokens = torch.from_numpy(window)
+        tokens, _ = pad_sequences(rows)
         documents = None
         if self.many:
-            places = indices[:, None] + np.arange(longest - 1)
+            places = indices[:, None] + np.arange(tokens.shape[1] - 1)
             documents = torch.from_numpy(np.searchsorted(self.text.starts, places, side="right"))
         return TextBatch(tokens[:, :-1], tokens[:, 1:], documents)
-
-
-def _padded(sequences: list[Ids], before: int | None = None, after: int | None = None) -> Tensor:
-    first = int(before is not None)
-    width = max(len(ids) for ids in sequences) + 1
-    table = np.full((len(sequences), width), PAD, np.int64)
-    for row, ids in zip(table, sequences, strict=True):
-        row[first : first + len(ids)] = ids
-        if after is not None:
-            row[len(ids)] = after
-    if before is not None:
-        table[:, 0] = before
-    return torch.from_numpy(table)

@@ -7,7 +7,6 @@ import gzip
 import json
 import lzma
 import os
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -26,6 +25,7 @@ from heedful.data.qa_reader import asks_questions, scan_questions, spelt_out
 from heedful.data.stage_progress import Stages, unseen
 from heedful.data.table_reader import LIST, TABLES, kind_of, table_columns
 from heedful.errors import DataError, UsageError
+from heedful.files import new_folder, require_empty
 
 Kind = Literal["auto"] | CorpusKind
 
@@ -77,12 +77,12 @@ def clean(
     those that are read.
     """
     out = Path(folder).absolute()
-    _refuse_full(out)
+    require_empty(out)
     reading = _read(files, against, kind, on_bad_line, limit, stages, None, columns)
     if reading.misaligned:
         raise DataError(f"{reading.misaligned}; there is no telling where they part, so nothing was written")
     dropped = Counter(reading.faults)
-    with _new_folder(out) as aside:
+    with _cleaned_folder(out) as aside:
         names = _names(reading.files)
         ways = {"pairs": _write_pairs, "text": _write_text, "labelled": _write_labelled, "questions": _write_questions}
         write = ways[reading.kind]
@@ -297,25 +297,11 @@ def _names(files: Sequence[Path]) -> list[Path]:
     return [path.relative_to(common) for path in whole]
 
 
-def _refuse_full(folder: Path) -> None:
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is a file: name a new folder")
-    if folder.is_dir() and any(folder.iterdir()):
-        raise UsageError(f"{folder} is not empty: name a new folder, nothing is overwritten")
-
-
 @contextmanager
-def _new_folder(folder: Path) -> Iterator[Path]:
+def _cleaned_folder(folder: Path) -> Iterator[Path]:
     """A folder that appears whole or not at all: written aside, then renamed."""
-    aside = folder.with_name(f".{folder.name}.{os.getpid()}")
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        aside.mkdir()
-        yield aside
-        if folder.is_dir():
-            folder.rmdir()
-        aside.rename(folder)
+        with new_folder(folder) as temporary:
+            yield temporary
     except OSError as error:
         raise UsageError(f"{folder} cannot be written: {error.strerror}") from None
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from heedful.data.batching import Bucketed, Indices
+from heedful.data.collate import pad_sequences
 from heedful.data.corpus_readers import is_held_out, size_on_disk
 from heedful.data.dataset_preparation import learn_tokenizer
 from heedful.data.dataset_writer import (
@@ -34,7 +35,6 @@ from heedful.data.token_store import Sequences, is_whole, new_store
 from heedful.errors import DataError
 from heedful.shapes import Float, Int
 from heedful.text.special_token_template import Frame, room, shortened
-from heedful.text.special_tokens import PAD
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
 MOST_CLASSES = 10_000
@@ -79,12 +79,8 @@ def framed(frame: Frame, texts: Sequence[Any]) -> Row:
 
 def padded(rows: Sequence[Row]) -> Rows:
     """Framed rows as tensors."""
-    lengths = [len(ids) for ids, _ in rows]
-    tokens = np.full((len(rows), max(lengths)), PAD, np.int64)
-    segments = np.zeros_like(tokens)
-    for place, (ids, which) in enumerate(rows):
-        tokens[place, : len(ids)], segments[place, : len(ids)] = ids, which
-    return Rows(torch.from_numpy(tokens), torch.tensor(lengths), torch.from_numpy(segments))
+    tokens, lengths = pad_sequences([ids for ids, _ in rows])
+    return Rows(tokens, lengths, pad_sequences([segments for _, segments in rows])[0])
 
 
 class ClassBatches(Bucketed):

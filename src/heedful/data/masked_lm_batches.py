@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from heedful.data.batching import Indices
+from heedful.data.collate import pad_sequences
 from heedful.data.masking import Masking
 from heedful.data.token_store import Sequences
 from heedful.errors import UsageError
@@ -119,16 +120,9 @@ class MaskedBatches:
 
 def framed(texts: list[tuple[NDArray[np.integer], ...]], frame: Frame) -> NDArray[np.int64]:
     """START text SEPARATOR, or START one SEPARATOR other SEPARATOR, a row each; PAD after those that are shorter."""
-    width = 1 + max(sum(len(part) + 1 for part in parts) for parts in texts)
-    rows = np.full((len(texts), width), PAD, np.int64)
-    rows[:, 0] = frame.start
-    for row, parts in zip(rows, texts, strict=True):
-        at = 1
-        for part in parts:
-            row[at : at + len(part)] = part
-            at += len(part) + 1
-            row[at - 1] = frame.end
-    return rows
+    end = np.array([frame.end])
+    rows = [np.concatenate([ids for part in parts for ids in (part, end)]) for parts in texts]
+    return pad_sequences(rows, start=frame.start)[0].numpy()
 
 
 def hidden(

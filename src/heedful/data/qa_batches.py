@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from heedful.data.batching import Bucketed, Indices
+from heedful.data.collate import pad_sequences
 from heedful.data.token_store import Sequences
 from heedful.shapes import Int
-from heedful.text.special_tokens import PAD
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,5 @@ class SpanBatches(Bucketed):
 
     def batch(self, epoch: int, indices: Indices) -> SpanBatch:
         places = torch.from_numpy(np.stack([self.places[index] for index in indices.tolist()]).astype(np.int64))
-        tokens, lengths = padded([self.windows[index].tolist() for index in indices.tolist()])
+        tokens, lengths = pad_sequences([self.windows[index] for index in indices.tolist()])
         return SpanBatch(tokens, lengths, places[:, 0].clone(), places[:, 1:].clone())
-
-
-def padded(rows: list[list[int]]) -> tuple[Int[Tensor, "batch tokens"], Int[Tensor, " batch"]]:
-    """Rows side by side, PAD after the shorter ones, and how long each is."""
-    lengths = [len(row) for row in rows]
-    width = max(lengths)
-    return torch.tensor([row + [PAD] * (width - len(row)) for row in rows]), torch.tensor(lengths)

@@ -9,8 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import platform
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,11 +17,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from heedful.errors import DataError, HeedfulError
+from heedful.errors import CheckpointError, DataError, HeedfulError
+from heedful.files import commit_folder, remove_abandoned, temporary_folder, verify_manifest, write_manifest
 
 Ids = npt.NDArray[np.integer[Any]]
-FORMAT = 3
-SUMS, DAMAGED = "sums.json", "damaged"
+FORMAT = 4
 
 
 class Sequences:
@@ -81,9 +79,6 @@ class SequencesWriter:
         with self._ids, self._ends:
             if self._closed != self._written:
                 self.end()
-            for file in (self._ids, self._ends):
-                file.flush()
-                os.fsync(file.fileno())
         described = {"type": self.type, "ids": self._written}
         (self.folder / f"{self.name}.json").write_text(json.dumps(described), encoding="utf-8")
 
@@ -97,54 +92,31 @@ def store_folder(key: dict[str, Any], root: Path | None = None) -> Path:
 
 @contextmanager
 def new_store(folder: Path) -> Iterator[Path]:
-    """Write a store aside and rename it when whole; a failed one leaves nothing behind, one that was killed its folder
-    until the next is written."""
-    aside = folder.with_name(f"{folder.name}.{platform.node()}.{os.getpid()}.tmp")
-    for left in folder.parent.glob(f"*.{platform.node()}.*.tmp"):
-        if not _is_running(left.suffixes[-2].removeprefix(".")):
-            shutil.rmtree(left, ignore_errors=True)
+    """Yield a temporary folder that becomes the store on success; on failure it is removed.
+
+    Temporary folders left by killed processes are removed first.
+    """
+    size = 0
     try:
-        aside.mkdir(parents=True)
-        yield aside
-        (aside / SUMS).write_text(json.dumps(_sums(aside)), encoding="utf-8")
-        if not is_whole(folder):  # another run may have written the same store meanwhile
-            if folder.exists():
-                folder.rename(aside / DAMAGED)
-            aside.rename(folder)
-            shutil.rmtree(folder / DAMAGED, ignore_errors=True)
+        remove_abandoned(folder.parent)
+        with temporary_folder(folder) as temporary:
+            try:
+                yield temporary
+            finally:
+                size = sum(file.stat().st_size for file in temporary.iterdir())
+            write_manifest(temporary, sorted(file.name for file in temporary.iterdir()))
+            if not is_whole(folder):  # another run may have written the same store meanwhile
+                commit_folder(temporary, folder)
     except OSError as error:
-        size = sum(file.stat().st_size for file in aside.glob("*"))
-        raise HeedfulError(
-            f"{folder}: the text's ids, {size:,} bytes and more, could not be written: {error}"
-        ) from None
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        raise HeedfulError(f"{folder}: the token ids, {size:,} bytes and more, could not be written: {error}") from None
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether the store is there, to the last bit as it was written: training on other text would not be noticed."""
+    """Whether the store exists and every file has the checksum of its manifest."""
     try:
-        return bool(json.loads((folder / SUMS).read_text(encoding="utf-8")) == _sums(folder))
-    except (OSError, ValueError, RecursionError):
+        verify_manifest(folder)
+    except (CheckpointError, OSError):
         return False
-
-
-def _sums(folder: Path) -> dict[str, str]:
-    """SHA-256 of each file, in a fraction of the time it takes to look at the text itself."""
-    sums = {}
-    for file in sorted(path for path in folder.iterdir() if path.name not in (SUMS, DAMAGED)):
-        with file.open("rb") as stream:
-            sums[file.name] = hashlib.file_digest(stream, "sha256").hexdigest()
-    return sums
-
-
-def _is_running(process: str) -> bool:
-    try:
-        os.kill(int(process), 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, ValueError):  # somebody else's; or none of ours
-        pass
     return True
 
 

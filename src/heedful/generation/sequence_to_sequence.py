@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from heedful.data.batching import length_buckets
+from heedful.data.collate import pad_sequences
 from heedful.generation.backends.cpu_decoder import flattened
 from heedful.generation.search.beam_search import beam_search
 from heedful.generation.search.hypotheses import Hypothesis
 from heedful.generation.search.logits_rules import FREE, Rules
 from heedful.generation.search.sampling import Draw, sample
 from heedful.shapes import Int
-from heedful.text.special_tokens import END, PAD
+from heedful.text.special_tokens import END
 from heedful.text.tokenizer import Tokenizer
 
 AT_ONCE = {"cuda": 1 << 15}
@@ -48,8 +50,9 @@ def translate_ids(
     results: dict[int, list[Hypothesis]] = {}
     rows_each, device = beam if draw is None else n_best, model.table.weight.device
     tokens = 0 if exact else (tokens or AT_ONCE.get(device.type, 8192)) // rows_each
-    for chosen in batches([len(source) for source in sources], tokens):
-        source, lengths = padded([[*sources[i], END] for i in chosen], device)
+    for bucket in length_buckets([len(source) + 1 for source in sources], tokens, longest_first=True):
+        chosen = bucket.tolist()
+        source, lengths = pad_sequences([sources[i] for i in chosen], end=END, device=device)
         limits = within_positions(model, _limits(at_most, chosen, lengths))
         prefix = None if prefixes is None else [prefixes[i] for i in chosen]
         with torch.inference_mode():
@@ -62,25 +65,6 @@ def translate_ids(
         results |= dict(zip(chosen, found, strict=True))
         progress(len(chosen))
     return [results[i] for i in range(len(sources))]
-
-
-def batches(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
-    """Texts of like length together, the longest first, as many as fit `tokens`; at least one."""
-    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
-    start = 0
-    while start < len(order):
-        size = max(1, tokens // (lengths[order[start]] + 1))
-        yield order[start : start + size]
-        start += size
-
-
-def padded(
-    texts: Sequence[Sequence[int]], device: torch.device
-) -> tuple[Int[Tensor, "batch n"], Int[Tensor, " batch"]]:
-    """Texts as one tensor, and their lengths."""
-    longest = max(len(text) for text in texts)
-    ids = torch.tensor([[*text, *[PAD] * (longest - len(text))] for text in texts])
-    return ids.to(device), torch.tensor([len(text) for text in texts]).to(device)
 
 
 def _limits(at_most: Sequence[int] | int | None, chosen: Sequence[int], lengths: Tensor) -> Tensor:

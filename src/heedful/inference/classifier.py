@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from heedful.config import Config
+from heedful.data.batching import length_buckets
 from heedful.data.labelled_dataset import Row, framed, padded
 from heedful.data.table_reader import LIST
 from heedful.errors import UsageError
@@ -150,18 +150,11 @@ def all_logits(
     model: Any, rows: Sequence[Row], progress: Callable[[int], object] = lambda _: None
 ) -> Float[torch.Tensor, "texts classes"]:
     """What a model makes of each row; rows of like length are read together."""
-    order = np.argsort([len(ids) for ids, _ in rows], kind="stable")
     found = torch.zeros(len(rows), model.config.classes)
-    start = 0
-    while start < len(order):
-        end = start + 1
-        while end < len(order) and (end + 1 - start) * len(rows[order[end]][0]) <= BATCH_TOKENS:
-            end += 1
-        chosen = order[start:end]
-        logits = class_logits(model, to_device(padded([rows[place] for place in chosen]), model.table.weight.device))
-        found[chosen] = logits.cpu()
-        progress(end - start)
-        start = end
+    for bucket in length_buckets([len(ids) for ids, _ in rows], BATCH_TOKENS):
+        logits = class_logits(model, to_device(padded([rows[place] for place in bucket]), model.table.weight.device))
+        found[bucket] = logits.cpu()
+        progress(len(bucket))
     return found
 
 

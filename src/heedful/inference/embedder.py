@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from heedful.data.batching import length_buckets
+from heedful.data.collate import pad_sequences
 from heedful.errors import UsageError
 from heedful.models.heads import mean_pool
 from heedful.shapes import Float, Int
@@ -36,7 +38,7 @@ def embed_texts(model: Any, tokenizer: Tokenizer, texts: Sequence[str]) -> list[
     """One vector a text, in order. Texts of like length share a batch; company changes none."""
     read = [_read(model, ids, tokenizer) for ids in tokenizer.encode(texts)]
     found: list[Embedded | None] = [None] * len(texts)
-    for batch in _batches([len(ids) for ids, _ in read]):
+    for batch in length_buckets([len(ids) for ids, _ in read], BATCH_TOKENS):
         vectors = _vectors(model, [read[place][0] for place in batch])
         for place, vector in zip(batch, vectors, strict=True):
             found[place] = Embedded(texts[place], vector, read[place][1])
@@ -64,25 +66,9 @@ def _frame(family: str, tokenizer: Tokenizer) -> Callable[[list[int]], list[int]
     return lambda ids: [*ids, *end]
 
 
-def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """The texts' places, those of like length together."""
-    batch: list[int] = []
-    for place in sorted(range(len(lengths)), key=lambda place: lengths[place]):
-        if batch and lengths[place] * (len(batch) + 1) > BATCH_TOKENS:
-            yield batch
-            batch = []
-        batch.append(place)
-    if batch:
-        yield batch
-
-
 @torch.inference_mode()
 def _vectors(model: Any, texts: Sequence[list[int]]) -> Vectors:
-    device = model.table.weight.device
-    lengths = torch.tensor([len(ids) for ids in texts], device=device)
-    tokens = torch.zeros(len(texts), max(1, int(lengths.max())), dtype=torch.long, device=device)
-    for row, ids in zip(tokens, texts, strict=True):
-        row[: len(ids)] = torch.tensor(ids, dtype=torch.long, device=device)
+    tokens, lengths = pad_sequences(texts, device=model.table.weight.device)
     # A text without a token still has to pass the model; its mean is over nothing, and zeros.
     means = mean_pool(states(model, tokens, lengths.clamp(min=1)), lengths)
     vectors: Vectors = means.float().cpu().numpy()

@@ -10,16 +10,17 @@ from typing import Any, NamedTuple
 
 import torch
 
+from heedful.data.batching import length_buckets
+from heedful.data.collate import pad_sequences
 from heedful.errors import UsageError
 from heedful.objectives.masked_lm_loss import at_places
 from heedful.text.special_token_template import Frame
-from heedful.text.special_tokens import PAD
 from heedful.text.tokenizer import Tokenizer
 
 WRITTEN = "[MASK]"
 """How a person writes a gap, whatever the vocabulary calls it."""
-AT_ONCE = 32
-"""Texts read together."""
+BATCH_TOKENS = 4096
+"""Tokens in a batch, padding included."""
 
 
 class Guess(NamedTuple):
@@ -81,10 +82,10 @@ class Filler:
     def fill(self, texts: Sequence[str]) -> list[Filled]:
         """In order; blank texts stay blank."""
         rows = {number: self._checked(text) for number, text in enumerate(texts) if text.strip()}
-        order = sorted(rows, key=lambda number: len(rows[number]))
+        numbers = list(rows)
         found = {number: Filled(text, (), text) for number, text in enumerate(texts)}
-        for start in range(0, len(order), AT_ONCE):
-            some = order[start : start + AT_ONCE]
+        for bucket in length_buckets([len(row) for row in rows.values()], BATCH_TOKENS):
+            some = [numbers[index] for index in bucket]
             for number, guesses in zip(some, self._guess([rows[number] for number in some]), strict=True):
                 found[number] = self._filled(texts[number], guesses)
         return [found[number] for number in range(len(texts))]
@@ -97,13 +98,11 @@ class Filler:
     @torch.inference_mode()
     def _guess(self, rows: Sequence[list[int]]) -> list[list[list[tuple[int, float]]]]:
         """For each gap of each row, tokens and their probabilities, the likeliest first."""
-        device, lengths = self.model.table.weight.device, [len(row) for row in rows]
-        longest = max(lengths)
-        tokens = torch.tensor([row + [PAD] * (longest - len(row)) for row in rows], device=device)
+        device = self.model.table.weight.device
+        tokens, lengths = pad_sequences(rows, device=device)
         gaps = [[place for place, token in enumerate(row) if token == self.frame.mask] for row in rows]
-        most = max(map(len, gaps))
-        places = torch.tensor([gap + [0] * (most - len(gap)) for gap in gaps], device=device)
-        states = self.model(tokens, torch.tensor(lengths, device=device))
+        places, _ = pad_sequences(gaps, device=device)
+        states = self.model(tokens, lengths)
         logits = self.model.read_out("masked_token", at_places(states, places)).float()
         likely = logits.softmax(-1)[..., : len(self.tokenizer)]
         likely[..., sorted(self.tokenizer.special)] = 0.0  # they are no words; the others keep their probability

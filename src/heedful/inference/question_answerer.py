@@ -6,15 +6,16 @@ A passage that is too long for the model is read in windows (`heedful.data.passa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from pydantic import PositiveInt
 
+from heedful.data.batching import length_buckets
+from heedful.data.collate import pad_sequences
 from heedful.data.passage_windows import AROUND, Passage, Window, Windows
-from heedful.data.qa_batches import padded
 from heedful.data.qa_reader import Question
 from heedful.errors import HeedfulError, UsageError
 from heedful.inference.span_scores import Scores, Span, Table
@@ -142,7 +143,7 @@ class Answerer:
         rows = [(number, window) for number, each in enumerate(asked) for window in each.windows]
         sizes = [window.last - window.first + len(asked[number].tokens) + AROUND for number, window in rows]
         tables = [Table(each.passage, self.how.answer) for each in asked]
-        for batch in _batches(sizes, AT_ONCE):
+        for batch in length_buckets(sizes, AT_ONCE, longest_first=True):
             for place, found in zip(batch, self._scores([rows[place] for place in batch], asked), strict=True):
                 number, window = rows[place]
                 tables[number].add(window, *found)
@@ -153,7 +154,7 @@ class Answerer:
         """Of each window: scores of starts and of ends over its passage's tokens, and that of "not here"."""
         device = self.model.table.weight.device
         parts = [(asked[n].tokens, asked[n].passage.tokens[window.first : window.last]) for n, window in rows]
-        tokens, lengths = padded([self.frame.around(*part) for part in parts])
+        tokens, lengths = pad_sequences([self.frame.around(*part) for part in parts])
         begins = [len(question) + 2 for question, _ in parts]
         start, end = place_scores(
             self.model, tokens.to(device), lengths.to(device), torch.tensor(begins, device=device)
@@ -168,15 +169,3 @@ class Answerer:
     def _answer(self, asked: Asked, table: Table) -> Answered:
         spans, nothing = table.best(self.top, may_fail=self.how.threshold is not None)
         return Answered(asked.question, spans, self.how.threshold, nothing)
-
-
-def _batches(sizes: Sequence[int], budget: int) -> Iterator[list[int]]:
-    """Places of like size together, as many as the budget allows."""
-    batch: list[int] = []
-    for place in sorted(range(len(sizes)), key=lambda place: -sizes[place]):
-        if batch and sizes[batch[0]] * (len(batch) + 1) > budget:
-            yield batch
-            batch = []
-        batch.append(place)
-    if batch:
-        yield batch

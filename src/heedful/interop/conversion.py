@@ -7,12 +7,12 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from shutil import rmtree
 from typing import Any
 
 import torch
 
 from heedful.errors import CheckpointError, HeedfulError, UsageError, nearest
+from heedful.files import new_folder, require_empty
 from heedful.inference.classifier import Classes
 from heedful.inference.trained import NOTES, TARGET_TOKENIZER, TOKENIZER, Trained, load_as_stored
 from heedful.interop.ctranslate2_export import Quantisation, export_ctranslate2
@@ -137,14 +137,9 @@ def _copy_tokenizers(trained: Trained, folder: Path) -> None:
 @contextmanager
 def _new(folder: Path) -> Iterator[Path]:
     """A folder written aside and renamed when whole; what is there already is not touched."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder} exists and is not empty; choose another folder")
-    aside = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
+    require_empty(folder)
     try:
-        aside.mkdir(parents=True)
-        yield aside
-        aside.replace(folder)
+        with new_folder(folder) as temporary:
+            yield temporary
     except OSError as error:
         raise HeedfulError(f"{folder} could not be written: {error}") from None
-    finally:
-        rmtree(aside, ignore_errors=True)

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heedful.errors import CheckpointError, HeedfulError
+from heedful.files import atomic_file
 
 Table = npt.NDArray[np.float32]
 LONGEST_WORD = 1 << 12
@@ -43,19 +44,15 @@ def read_word2vec(path: Path) -> tuple[list[str], Table]:
 
 def write_word2vec(path: Path, words: Sequence[str], table: Table, *, binary: bool = False) -> Path:
     """A file that appears whole or not at all; blanks within words become underscores, as is the custom."""
-    aside = path.with_name(f"{path.name}.tmp")
     try:
-        with aside.open("wb") as stream:
+        with atomic_file(path) as temporary, temporary.open("wb") as stream:
             stream.write(f"{len(words)} {table.shape[1]}\n".encode())
             for word, row in zip(words, table.astype("<f4"), strict=True):
                 stream.write("_".join(word.split()).encode() + b" ")
                 stream.write(row.tobytes() if binary else " ".join(f"{value:.6g}" for value in row.tolist()).encode())
                 stream.write(b"\n")
-        aside.replace(path)
     except OSError as error:
         raise HeedfulError(f"{path} cannot be written: {error.strerror}") from None
-    finally:
-        aside.unlink(missing_ok=True)
     return path
 
 

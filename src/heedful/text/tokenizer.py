@@ -17,6 +17,7 @@ from tokenizers import Tokenizer as RustTokenizer
 from tokenizers import decoders
 
 from heedful.errors import CheckpointError, DataError, HeedfulError, UsageError
+from heedful.files import write_atomic
 from heedful.text.tokenizer_kinds import BYTES, TokenizerConfig, learn, recognise
 
 __all__ = ["Span", "Tokenizer", "TokenizerConfig"]
@@ -129,12 +130,7 @@ class Tokenizer:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write tokenizer.json; the file appears whole or not at all."""
         file = Path(path)
-        aside = file.with_name(f"{file.name}.tmp")
-        try:
-            aside.write_text(self._rust.to_str(pretty=True) + "\n", encoding="utf-8")
-            aside.replace(file)
-        finally:
-            aside.unlink(missing_ok=True)
+        write_atomic(file, self._rust.to_str(pretty=True) + "\n")
         return file
 
     @classmethod

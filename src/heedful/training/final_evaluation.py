@@ -13,39 +13,39 @@ from heedful.training.finetune import told
 from heedful.training.forecast.forecast import Row
 from heedful.training.recipe import Recipe, to_toml
 from heedful.training.reporting.events import Events
-from heedful.training.reporting.model_card import Report, write_card
+from heedful.training.reporting.model_card import ModelCard, write_model_card
 from heedful.training.run_progress import Progress
 from heedful.training.setup import Ready
-from heedful.training.tasks import evaluate, find
+from heedful.training.tasks import evaluate_model, get_task
 
 
 def conclude(ready: Ready, progress: Progress, compared: Sequence[Row], folder: Path, events: Events) -> Trained:
     """Look into the best model, score it on the test files, or else on what was held out, and write the card."""
-    recipe, data, task = ready.recipe, ready.data, find(ready.recipe.task)
+    recipe, data, task = ready.recipe, ready.data, get_task(ready.recipe.task)
     best = load_as_stored(folder, device=ready.device)
-    task.find_out(best, data, events.stage)
+    task.calibrate(best, data, events.stage)
     scored_on = f"{len(recipe.data.test)} test file(s)" if recipe.data.test else "the validation text"
     scores = (
-        evaluate(best, recipe.data.test, on_bad_line=recipe.data.on_bad_line, stages=events.stage)
+        evaluate_model(best, recipe.data.test, on_bad_line=recipe.data.on_bad_line, stages=events.stage)
         if recipe.data.test
-        else task.judge(best, data.valid, events.stage)
+        else task.evaluate_split(best, data.valid, events.stage)
     )
-    report = Report(
+    report = ModelCard(
         task=task,
         parameters=count(best.model).total,
         data=describe_data(recipe, data) | ({"start": told(ready.forecast.start)} if ready.forecast.start else {}),
         recipe=to_toml(recipe),
         scores=scores,
-        scored_on=scored_on,
-        findings=task.findings(best, scores),
-        pictures=task.pictures(scores, folder),
+        evaluated_on=scored_on,
+        task_section=task.card_section(best, scores),
+        plots=task.plots(scores, folder),
         samples=task.samples(best, data.valid),
         history=progress.history,
         machine=describe_machine(ready.device),
         best_step=progress.best_step,
         forecast=[row.words() for row in compared],
     )
-    card = write_card(report, folder)
+    card = write_model_card(report, folder)
     took = ", ".join(f"{name} {fact}" for name, _, fact in report.forecast)
     for line in (
         f"scores     {task.headline(scores)}, on {scored_on}",
@@ -60,7 +60,7 @@ def conclude(ready: Ready, progress: Progress, compared: Sequence[Row], folder: 
 def describe_data(recipe: Recipe, data: Prepared) -> dict[str, str]:
     facts = {"training files": ", ".join(Path(file).name for file in recipe.data.train)}
     for name, split in (("training", data.train), ("validation", data.valid)):
-        facts[name] = find(recipe.task).measure(split)
+        facts[name] = get_task(recipe.task).split_size(split)
     facts["vocabulary"] = " and ".join(f"{len(tokenizer):,} {recipe.tokenizer.kind}" for tokenizer in data.tokenizers)
     said = {f"{remark.fate}: {remark.what}": remark.how_many for remark in data.remarks}
     return facts | said

@@ -48,8 +48,8 @@ def load_start(folder: str, task: Task, *, recurrent: bool) -> Trained:
     start = load(folder)
     family = start.model.config.family
     what = f"{'an' if family.startswith('e') else 'a'} {family}"
-    if start.task != task.name and family not in task.bodies:
-        bodies = f"; {task.name} can begin with: {', '.join(task.bodies)}" if task.bodies else ""
+    if start.task != task.name and family not in task.pretrained_families:
+        bodies = f"; {task.name} can begin with: {', '.join(task.pretrained_families)}" if task.pretrained_families else ""
         raise UsageError(f"{folder} holds {what}: it can {start.task}, not {task.name}{bodies}")
     if recurrent and not family.startswith("recurrent"):
         raise UsageError(f"{folder} holds {what}: leave out --model recurrent")
@@ -76,7 +76,7 @@ def body_of(start: Trained, task: Task) -> dict[str, Any]:
     if start.task == task.name:
         return dict(config.model_dump(exclude=from_tokenizers, exclude_none=True))
     body = config.model_dump(exclude=from_tokenizers | {"tasks", "classes", "pooling"}, exclude_none=True)
-    return {**body, **task.adapted(config)}
+    return {**body, **task.finetune_settings(config)}
 
 
 def take_over(start: Trained, config: ModelConfig, task: Task, afresh: tuple[str, ...]) -> Start:
@@ -93,7 +93,7 @@ def take_over(start: Trained, config: ModelConfig, task: Task, afresh: tuple[str
         if name in theirs and theirs[name].shape == weight.shape and not name.startswith(afresh)
     }
     lacking = [name for name in wanted if name not in taken]
-    if not all(name.startswith(task.heads) for name in lacking):
+    if not all(name.startswith(task.head_prefixes) for name in lacking):
         own = start.model.config.model_dump()
         other = [f"model.{name}={value} (it has {own.get(name)})" for name, value in config if own.get(name) != value]
         raise UsageError(f"the weights of {start.folder} do not fit {', '.join(other)}")

@@ -14,8 +14,9 @@ import torch
 
 from heedful.device import pick_device
 from heedful.errors import CheckpointError, UsageError
+from heedful.files import verify_manifest
 from heedful.inference.trained import TARGET_TOKENIZER, TOKENIZER
-from heedful.model_folder import ASIDE, CONFIG, WEIGHTS, read_manifest
+from heedful.model_folder import ASIDE, CONFIG, WEIGHTS
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.checkpoint.format import Checkpoint, checkpoints, newest_checkpoint, read_checkpoint
 from heedful.training.checkpoint.run_manifest import (
@@ -29,7 +30,7 @@ from heedful.training.checkpoint.run_manifest import (
     tokenizer_sums,
 )
 from heedful.training.recipe import RECIPE, Recipe, make_recipe, merged, read_recipe
-from heedful.training.reporting.events import METRICS
+from heedful.training.reporting.events import METRICS_FILE
 from heedful.training.run_progress import Progress, is_finished
 
 Say = Callable[[str], object]
@@ -96,7 +97,7 @@ def before_damage(folder: Path, newest: Checkpoint, say: Say) -> Checkpoint:
     if not best or (folder / ASIDE).exists():
         return newest
     try:
-        read_manifest(folder, (CONFIG, WEIGHTS))
+        verify_manifest(folder, (CONFIG, WEIGHTS))
     except CheckpointError as error:
         for path in checkpoints(folder / STATE):
             with suppress(CheckpointError):
@@ -136,7 +137,7 @@ def was_tidied(folder: Path) -> bool:
 def _is_reported(folder: Path) -> bool:
     """Whether its log ends with its scores; what was proved of it since then may follow."""
     try:
-        kinds = [json.loads(line)["kind"] for line in (folder / METRICS).read_bytes().splitlines()]
+        kinds = [json.loads(line)["kind"] for line in (folder / METRICS_FILE).read_bytes().splitlines()]
         return bool([kind for kind in kinds if kind != "note"][-1] == "done")
     except (OSError, ValueError, LookupError, TypeError):
         return False

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from heedful.device import describe_machine
 from heedful.errors import HeedfulError
-from heedful.model_folder import MANIFEST, replace_file
+from heedful.files import MANIFEST, write_atomic
 from heedful.training.checkpoint.format import checkpoints, part
 from heedful.training.checkpoint.run_manifest import STATE
 
@@ -70,7 +70,7 @@ def prove(folder: Path, device: torch.device) -> Proof:
     card = folder / "card.md"
     before = card.read_text(encoding="utf-8").partition(HEADING)[0].rstrip() if card.exists() else ""
     walked, _, sums = str(proof).partition("\n\n")
-    replace_file(card, f"{before}\n\n{HEADING}\n\n{walked}\n\n```\n{sums}\n```\n".lstrip())
+    write_atomic(card, f"{before}\n\n{HEADING}\n\n{walked}\n\n```\n{sums}\n```\n".lstrip())
     return proof
 
 

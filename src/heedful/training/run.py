@@ -17,8 +17,9 @@ from heedful.data.dataset_preparation import Prepared
 from heedful.data.stage_progress import unseen
 from heedful.device import pick_device
 from heedful.errors import OutOfMemoryError, UsageError
+from heedful.files import write_atomic
 from heedful.inference.trained import NOTES, TARGET_TOKENIZER, TOKENIZER, Trained, load_as_stored
-from heedful.model_folder import replace_file, save, undrawn
+from heedful.model_folder import save, undrawn
 from heedful.models.presets import make_config
 from heedful.training.checkpoint.checkpointer import Keeper
 from heedful.training.checkpoint.format import Checkpoint, read_checkpoint, tidy
@@ -39,7 +40,7 @@ from heedful.training.recipe import (
     RECIPE,
     to_toml,
 )
-from heedful.training.reporting.events import METRICS, Events, JsonLines, Listener, TensorBoard
+from heedful.training.reporting.events import METRICS_FILE, Events, Listener, MetricsFile, TensorBoard
 from heedful.training.request import Wishes, said, starting_settings
 from heedful.training.resume import (
     Unfinished,
@@ -53,8 +54,8 @@ from heedful.training.resume_check import prove
 from heedful.training.run_progress import Progress
 from heedful.training.setup import Ready, announce, get_ready, prepare_again
 from heedful.training.signals import Stop, unwinding
-from heedful.training.tasks import find
-from heedful.training.tasks.task import Lesson
+from heedful.training.tasks import get_task
+from heedful.training.tasks.task import TrainingComponents
 from heedful.training.trainer import Trainer
 
 
@@ -99,7 +100,7 @@ def lead(wish: Wishes, listeners: Sequence[Listener], world: World) -> Trained:
             return go_on(wish, listeners, world)
         wish = replace(wish, out=wish.resume)
     settings = starting_settings(wish)
-    if world.size > 1 and not find(settings["task"]).together:
+    if world.size > 1 and not get_task(settings["task"]).supports_distributed:
         raise UsageError(f"{settings['task']} is trained by one process: leave torchrun out")
     free_folder(wish, settings["task"])  # or say so before the text is read
     while True:
@@ -120,7 +121,7 @@ def follow(wish: Wishes, world: World) -> Trained:
     if checkpoint is not None:
         run = pick_up(path, {}, wish.device, lambda _: None, trusted=True)
         with told_plainly(run.recipe.model_dump(), folder):
-            data = find(run.recipe.task).encode(run.recipe, run.tokenizers, 0, unseen)
+            data = get_task(run.recipe.task).prepare_data(run.recipe, run.tokenizers, 0, unseen)
             fit(as_begun(run, data), folder, Events(), run.begun, run.checkpoint, world)
     return load_as_stored(folder, device=wish.device)
 
@@ -134,7 +135,7 @@ def begin(settings: dict[str, Any], wish: Wishes, listeners: Sequence[Listener],
         ready.forecast.require_room()
     with own_folder(wish, ready.recipe.task) as folder, told_plainly(settings, folder):
         begun, checkpoint = lay_out(ready, folder)
-        events = Events(*listeners, JsonLines(folder / METRICS), *_tensorboard(wish, folder))
+        events = Events(*listeners, MetricsFile(folder / METRICS_FILE), *_tensorboard(wish, folder))
         events.emit("ready", folder=str(folder), recipe=ready.recipe.model_dump(mode="json"), **asdict(ready.forecast))
         for line in announce(ready, folder):
             events.emit("note", text=line)
@@ -167,15 +168,15 @@ def lay_out(ready: Ready, folder: Path) -> tuple[Begun, Checkpoint]:
     try:
         for tokenizer, name in zip(ready.data.tokenizers, (TOKENIZER, TARGET_TOKENIZER), strict=False):
             tokenizer.save(folder / name)
-        notes = find(ready.recipe.task).notes(ready.recipe, ready.data)
+        notes = get_task(ready.recipe.task).task_settings(ready.recipe, ready.data)
         if notes is not None:
-            replace_file(folder / NOTES, notes.model_dump_json(indent=2) + "\n")
+            write_atomic(folder / NOTES, notes.model_dump_json(indent=2) + "\n")
         begun = note_beginning(
             folder, ready.recipe, ready.config, ready.data.tokenizers, ready.device, asdict(ready.forecast)
         )
         aside = replace(ready, device=torch.device("cpu"))  # a model that is cut might not fit elsewhere in one piece
         first = Keeper(folder, begun, make_trainer(aside, aside.lesson(), Events())).save()
-        replace_file(folder / RECIPE, to_toml(ready.recipe))
+        write_atomic(folder / RECIPE, to_toml(ready.recipe))
     except BaseException:
         clear(folder)
         raise
@@ -226,12 +227,15 @@ def go_on(wish: Wishes, listeners: Sequence[Listener], world: World) -> Trained:
         say(f"going on after step {run.checkpoint.step} of {run.recipe.training.steps}")
         if wish.seconds is not None:
             say("--time was turned into steps when the run began: it changes nothing now")
-        replace_file(folder / RECIPE, to_toml(run.recipe))
+        write_atomic(folder / RECIPE, to_toml(run.recipe))
         ready = ready_again(run, notes)
-        log = JsonLines(folder / METRICS)
-        log.cut_back(run.checkpoint.step)
+        log = MetricsFile(folder / METRICS_FILE)
+        log.truncate_after(run.checkpoint.step)
         events = Events(
-            *listeners, log, *_tensorboard(wish, folder, run.checkpoint.step), before=run.checkpoint.facts["seconds"]
+            *listeners,
+            log,
+            *_tensorboard(wish, folder, run.checkpoint.step),
+            elapsed_before=run.checkpoint.facts["seconds"],
         )
         return carry_through(ready, folder, wish, events, run.begun, run.checkpoint, world)
 
@@ -276,7 +280,7 @@ def proved(trained: Trained, folder: Path, wish: Wishes, say: Callable[[str], ob
     return trained
 
 
-def make_trainer(ready: Ready, lesson: Lesson, events: Events, world: World = ALONE) -> Trainer:
+def make_trainer(ready: Ready, lesson: TrainingComponents, events: Events, world: World = ALONE) -> Trainer:
     recipe = ready.recipe
     return Trainer(
         undrawn(ready.config) if recipe.training.shard and world.size > 1 else ready.make_model(),

@@ -28,8 +28,8 @@ from heedful.training.recipe import (
 )
 from heedful.training.reporting.events import Events
 from heedful.training.request import Wishes
-from heedful.training.tasks import find
-from heedful.training.tasks.task import Lesson, Task
+from heedful.training.tasks import get_task
+from heedful.training.tasks.task import TrainingComponents, Task
 
 DEFAULT_SECONDS = 600.0
 SHARE_OF_TIME = 0.9
@@ -61,23 +61,23 @@ class Ready:
             model.load_state_dict({**model.state_dict(), **self.start.taken})
         return model
 
-    def lesson(self) -> Lesson:
-        return find(self.recipe.task).lesson(self.recipe, self.data, self.device)
+    def lesson(self) -> TrainingComponents:
+        return get_task(self.recipe.task).training_components(self.recipe, self.data, self.device)
 
 
 def get_ready(settings: dict[str, Any], wish: Wishes, events: Events) -> Ready:
     """Fill in every choice, preparing the data on the way, since later choices depend on it."""
     device = pick_device(wish.device)
-    task, recurrent = find(settings["task"]), wish.kind == "recurrent"
+    task, recurrent = get_task(settings["task"]), wish.kind == "recurrent"
     folder = settings.get("start_from")
     start = load_start(folder, task, recurrent=recurrent) if folder else None
     data_settings = settings["data"]
     if start:
         limit_lengths(data_settings, start)
     found = survey(data_settings, task, events)
-    data_settings.setdefault("held_out", task.held_out(found.characters))
-    text = settings["tokenizer"] = {**task.tokenizer(found.characters), **settings.get("tokenizer", {})}
-    text.setdefault("vocabulary", task.vocabulary(found.characters))
+    data_settings.setdefault("held_out", task.validation_fraction(found.characters))
+    text = settings["tokenizer"] = {**task.tokenizer_defaults(found.characters), **settings.get("tokenizer", {})}
+    text.setdefault("vocabulary", task.vocabulary_size(found.characters))
     if start:
         settings["tokenizer"] = vocabulary_of(start, text)
     first = make_recipe({**settings, "model": {"family": "encoder"}, "training": {"steps": 1}})
@@ -102,16 +102,16 @@ def decide(
     start: Trained | None,
 ) -> Ready:
     """The model and how to train it: chosen, unless said; and how long, from the forecast."""
-    chosen = body_of(start, task) if start else task.model(situation)
-    settings["model"] = {**chosen, **settings.get("model", {}), **task.head(data)}
-    training = settings["training"] = {**task.training(situation, settings["model"]), **settings.get("training", {})}
+    chosen = body_of(start, task) if start else task.model_defaults(situation)
+    settings["model"] = {**chosen, **settings.get("model", {}), **task.head_settings(data)}
+    training = settings["training"] = {**task.training_defaults(situation, settings["model"]), **settings.get("training", {})}
     if device.type == "cuda":
         training.setdefault("precision", "bfloat16")
         training.setdefault("record", not training.get("shard") and records_well(settings["model"], training))
-    settings["model"] |= {k: v for k, v in task.implied(settings, data).items() if k not in settings["model"]}
+    settings["model"] |= {k: v for k, v in task.derived_model_settings(settings, data).items() if k not in settings["model"]}
     trial = make_recipe({**settings, "training": {"steps": NOT_YET_KNOWN, **training}})
     config = trial.model_config_for(*vocabularies(data.tokenizers, start))
-    begun = take_over(start, config, task, task.afresh(start, data)) if start else None
+    begun = take_over(start, config, task, task.reinitialized_prefixes(start, data)) if start else None
     expected = forecast(trial, data, config, device)
     seconds = situation.seconds if "steps" not in training else expected.seconds
     if device.type == "cuda" and "compile" not in training and seconds >= COMPILED_FROM:
@@ -132,7 +132,7 @@ def faster_compiled(
 ) -> tuple[Forecast, bool]:
     """What compiled steps take and True, if that is clearly less; else what it was, and False. Batches of many shapes
     would be compiled many times, and a recurrence not at all."""
-    lesson = find(recipe.task).lesson(recipe, data, device)
+    lesson = get_task(recipe.task).training_components(recipe, data, device)
     if recipe.training.shard or config.family.startswith("recurrent") or not lesson.train.one_shape:
         return plain, False
     training = recipe.training.model_copy(update={"compile": True})
@@ -173,38 +173,38 @@ def records_well(model: dict[str, Any], training: dict[str, Any]) -> bool:
 
 def most_steps(recipe: Recipe, task: Task, situation: Situation, data: Prepared, device: torch.device) -> int:
     """Steps until the text has been read as often as is worth it."""
-    epoch = len(task.lesson(recipe, data, device).train.plan(0))
-    return task.most_epochs(situation) * epoch // recipe.training.accumulate
+    epoch = len(task.training_components(recipe, data, device).train.plan(0))
+    return task.max_epochs(situation) * epoch // recipe.training.accumulate
 
 
 def survey(data: dict[str, Any], task: Task, events: Events) -> Checked:
     """Count and examine the text, in one pass, and the files it will be judged on."""
     files = [Path(file) for file in data["train"]]
-    apart = [Path(file) for name in task.kept_apart for file in data.get(name, ())]
+    apart = [Path(file) for name in task.held_out_files for file in data.get(name, ())]
     on_bad_line = data.get("on_bad_line", "fail")
     given = {"held_out": apart, "columns": data.get("columns", ()), "on_bad_line": on_bad_line}
-    return check(files, task.kind, **given, stages=events.stage)
+    return check(files, task.corpus_kind, **given, stages=events.stage)
 
 
 def prepare(recipe: Recipe, found: Checked, events: Events, tokenizers: tuple[Tokenizer, ...]) -> Prepared:
     """Learn the tokenizers, unless there are some, encode the text, and say what was dropped and what looks wrong."""
-    task = find(recipe.task)
-    tokenizers = tokenizers or task.learn(recipe, found, events.stage)
-    prepared = task.encode(recipe, tokenizers, found.characters, events.stage)
-    events.emit("note", text=f"read {task.amount(found)}, {found.characters:,} characters")
+    task = get_task(recipe.task)
+    tokenizers = tokenizers or task.train_tokenizers(recipe, found, events.stage)
+    prepared = task.prepare_data(recipe, tokenizers, found.characters, events.stage)
+    events.emit("note", text=f"read {task.corpus_size(found)}, {found.characters:,} characters")
     said = remarks(found, prepared.dropped, prepared.first_dropped, prepared.cut)
     for remark in said:
         events.emit("note", text=str(remark))
     if said:
         train = [Path(file) for file in recipe.data.train]
-        apart = [Path(file) for name in task.kept_apart for file in getattr(recipe.data, name)]
+        apart = [Path(file) for name in task.held_out_files for file in getattr(recipe.data, name)]
         events.emit("note", text=f"{command_for_more(found, train, apart, recipe.data.columns)} shows all")
     return replace(prepared, remarks=said)
 
 
 def prepare_again(recipe: Recipe, tokenizers: tuple[Tokenizer, ...], events: Events) -> Prepared:
     """The same text as before, by the same tokenizers."""
-    return prepare(recipe, survey(recipe.data.model_dump(), find(recipe.task), events), events, tokenizers)
+    return prepare(recipe, survey(recipe.data.model_dump(), get_task(recipe.task), events), events, tokenizers)
 
 
 def announce(ready: Ready, folder: Path) -> list[str]:
@@ -215,7 +215,7 @@ def announce(ready: Ready, folder: Path) -> list[str]:
     start = [f"start      {told(expected.start)}"] if expected.start else []
     return [
         *start,
-        *find(recipe.task).told(recipe, ready.data),
+        *get_task(recipe.task).setup_summary(recipe, ready.data),
         f"model      {model}",
         f"training   {training.steps:,} steps of {training.batch_tokens * training.accumulate:,} tokens, "
         f"{training.optimizer} at {training.learning_rate:.2g} ({training.schedule}), {training.precision}"

@@ -46,7 +46,7 @@ def written(folder: Path) -> None:
         writer.close()
 
 
-@pytest.mark.parametrize("name", ["text.ids", "text.ends", "text.json", "sums.json"])
+@pytest.mark.parametrize("name", ["text.ids", "text.ends", "text.json", "manifest.json"])
 @pytest.mark.parametrize("harm", ["flipped", "empty", "gone", "a folder"])
 def test_a_damaged_store_is_not_trained_on_but_written_again(tmp_path: Path, name: str, harm: str) -> None:
     folder = tmp_path / "abc"

@@ -11,7 +11,7 @@ from heedful.errors import UsageError
 from heedful.models.presets import make_config
 from heedful.training.defaults import Situation, parameters
 from heedful.training.recipe import TrainingRecipe
-from heedful.training.tasks import TASKS, find
+from heedful.training.tasks import TASKS, get_task
 
 LAPTOP = Situation(recurrent=False, tokens=900_000, seconds=600.0, flops=2e11, gpu=False)
 
@@ -19,10 +19,10 @@ LAPTOP = Situation(recurrent=False, tokens=900_000, seconds=600.0, flops=2e11, g
 @pytest.mark.parametrize("name", sorted({*TASKS} - {"embed"}))  # whose vectors have one size
 @pytest.mark.parametrize("gpu", [False, True])
 def test_more_text_or_more_time_never_gives_a_smaller_model(name: str, gpu: bool) -> None:
-    task = find(name)
+    task = get_task(name)
 
     def size(**changes: float) -> int:
-        chosen = task.model(replace(LAPTOP, gpu=gpu, flops=7e14 if gpu else 2e11, **changes))
+        chosen = task.model_defaults(replace(LAPTOP, gpu=gpu, flops=7e14 if gpu else 2e11, **changes))
         return parameters({name: chosen[name] for name in ("width", "layers")}, task.appetite)
 
     by_time = [size(seconds=10.0**power, tokens=50_000_000) for power in range(1, 7)]
@@ -37,25 +37,25 @@ def test_more_text_or_more_time_never_gives_a_smaller_model(name: str, gpu: bool
 @pytest.mark.parametrize("recurrent", [False, True])
 @pytest.mark.parametrize("tokens", [1_000, 10_000_000])
 def test_every_choice_is_a_model_and_a_recipe(name: str, recurrent: bool, tokens: int) -> None:
-    task, situation = find(name), replace(LAPTOP, recurrent=recurrent, tokens=tokens)
+    task, situation = get_task(name), replace(LAPTOP, recurrent=recurrent, tokens=tokens)
     if recurrent and name not in ("translate", "generate"):
         with pytest.raises(UsageError, match="leave out --model recurrent"):
-            task.model(situation)
+            task.model_defaults(situation)
         return
-    settings = task.model(situation)
+    settings = task.model_defaults(situation)
     assert heedful.count(make_config({**settings, "vocabulary": 1000})).total > 0
-    assert TrainingRecipe(steps=1, **task.training(situation, settings))
+    assert TrainingRecipe(steps=1, **task.training_defaults(situation, settings))
 
 
 def test_the_vocabulary_grows_with_the_text_within_bounds() -> None:
-    sizes = [find("translate").vocabulary(10**power) for power in range(3, 11)]
+    sizes = [get_task("translate").vocabulary_size(10**power) for power in range(3, 11)]
     assert sizes == sorted(sizes)
     assert sizes[0] == 512
     assert sizes[-1] == 32_000
-    assert find("generate").vocabulary(10**6) < find("translate").vocabulary(10**6)
+    assert get_task("generate").vocabulary_size(10**6) < get_task("translate").vocabulary_size(10**6)
 
 
 def test_what_is_held_out_stays_small_however_long_the_text() -> None:
-    assert find("generate").held_out(1_000_000) == 0.1
-    assert find("translate").held_out(1_000_000) == 0.02
-    assert find("generate").held_out(10**9) * 10**9 == pytest.approx(5_000_000)
+    assert get_task("generate").validation_fraction(1_000_000) == 0.1
+    assert get_task("translate").validation_fraction(1_000_000) == 0.02
+    assert get_task("generate").validation_fraction(10**9) * 10**9 == pytest.approx(5_000_000)

@@ -28,9 +28,9 @@ def data(*names: str) -> Prepared:
 
 
 def begun(start: heedful.Trained, *names: str, **changes: Any) -> Any:
-    settings = {**body_of(start, CLASSIFY), **CLASSIFY.head(data(*names)), **changes}
+    settings = {**body_of(start, CLASSIFY), **CLASSIFY.head_settings(data(*names)), **changes}
     config = heedful.TransformerConfig(vocabulary=20, **settings)
-    return take_over(start, config, CLASSIFY, CLASSIFY.afresh(start, data(*names)))
+    return take_over(start, config, CLASSIFY, CLASSIFY.reinitialized_prefixes(start, data(*names)))
 
 
 def test_a_head_is_kept_only_if_its_classes_mean_the_same() -> None:
@@ -55,9 +55,9 @@ def test_a_summary_is_trained_or_the_mean_or_the_last() -> None:
         "last": heedful.preset("laptop-writer"),
     }
     for pooling, config in configs.items():
-        assert CLASSIFY.adapted(config) == {"pooling": pooling, "dropout": 0.1}
-    assert CLASSIFY.adapted(heedful.preset("laptop-writer", dropout=0.3))["dropout"] == 0.3
-    assert CLASSIFY.adapted(heedful.preset("laptop-writer", dropout=0.0))["dropout"] == 0.1
+        assert CLASSIFY.finetune_settings(config) == {"pooling": pooling, "dropout": 0.1}
+    assert CLASSIFY.finetune_settings(heedful.preset("laptop-writer", dropout=0.3))["dropout"] == 0.3
+    assert CLASSIFY.finetune_settings(heedful.preset("laptop-writer", dropout=0.0))["dropout"] == 0.1
 
 
 def test_what_was_taken_is_told_in_a_line() -> None:

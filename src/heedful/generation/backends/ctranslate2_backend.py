@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 
 import torch
 
+from heedful.data.batching import length_buckets
 from heedful.errors import HeedfulError
 from heedful.generation.backends.thread_pools import share
 from heedful.generation.search.hypotheses import Hypothesis
 from heedful.generation.search.logits_rules import FREE, Rules
 from heedful.generation.search.sampling import Draw
-from heedful.generation.sequence_to_sequence import batches, length_limit
+from heedful.generation.sequence_to_sequence import length_limit
 from heedful.interop.ctranslate2_export import Quantisation, library, named, obstacle, position_rows
 from heedful.layers.taps import listened_to
 from heedful.models.model_config import TransformerConfig
@@ -123,7 +124,8 @@ class CTranslate2:
         lengths = [len(source) for source in sources]
         reach = position_rows(self.config) or math.inf
         limits = [int(min(limit, reach)) for limit in at_most or length_limit(torch.tensor(lengths) + 1).tolist()]
-        chunks = shared_out(list(batches(lengths, tokens // beam)))
+        buckets = length_buckets([length + 1 for length in lengths], tokens // beam, longest_first=True)
+        chunks = shared_out([bucket.tolist() for bucket in buckets])
         options: dict[str, Any] = {"beam_size": beam, "num_hypotheses": n_best, "length_penalty": length_penalty}
         options |= {"min_decoding_length": rules.min_length, "max_input_length": 0}
         options |= {"return_scores": True, "return_end_token": True, "asynchronous": True}

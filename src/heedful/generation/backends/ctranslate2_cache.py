@@ -12,12 +12,12 @@ import os
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
-from shutil import rmtree
 from typing import Any
 
 import torch
 
 from heedful.errors import HeedfulError
+from heedful.files import new_folder
 from heedful.generation.backends.ctranslate2_backend import CTranslate2, unfit
 from heedful.generation.search.decode_loop import log_softmax
 from heedful.interop.ctranslate2_export import Quantisation, export_ctranslate2, library
@@ -82,17 +82,11 @@ def _record(place: Path, digest: str) -> dict[str, Any] | None:
 def _convert(
     model: Any, vocabularies: Sequence[Sequence[str]], place: Path, quantisation: Quantisation, digest: str
 ) -> dict[str, Any]:
-    aside = place.with_name(f"{place.name}.{os.getpid()}.tmp")
-    try:
-        aside.mkdir(parents=True)
+    with new_folder(place) as aside:
         export_ctranslate2(model, aside, vocabularies, quantisation=quantisation, never=NEVER_WRITTEN)
         problem = difference(model, CTranslate2(aside, vocabularies, model.config, quantisation), quantisation)
         record = {"weights": digest, "ctranslate2": library().__version__, "sample": TEXTS, "problem": problem}
         (aside / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-        rmtree(place, ignore_errors=True)
-        aside.rename(place)
-    finally:
-        rmtree(aside, ignore_errors=True)
     return record
 
 

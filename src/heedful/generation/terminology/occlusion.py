@@ -16,8 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
 
+from heedful.data.batching import length_buckets
+from heedful.data.collate import pad_sequences
 from heedful.generation.input_splitting import most_tokens
-from heedful.generation.sequence_to_sequence import padded
 from heedful.text.special_tokens import END, START
 from heedful.text.tokenizer import Span, Tokenizer
 
@@ -91,13 +92,12 @@ def forced(
 ) -> list[NDArray[np.float64]]:
     """log p of each target token, given the source and the target tokens before it; like lengths share a batch."""
     device = model.table.weight.device
-    order = sorted(range(len(pairs)), key=lambda i: (-len(pairs[i][1]), -len(pairs[i][0])))
     results: dict[int, NDArray[np.float64]] = {}
-    while order:
-        size = max(1, tokens // (len(pairs[order[0]][1]) + 1))
-        rows, order = order[:size], order[size:]
-        source, lengths = padded([[*pairs[i][0], END] for i in rows], device)
-        target, _ = padded([[START, *pairs[i][1]] for i in rows], device)
+    lengths_of_sides = [[len(target) + 1 for _, target in pairs], [len(source) + 1 for source, _ in pairs]]
+    for bucket in length_buckets(lengths_of_sides, 2 * tokens, longest_first=True):
+        rows = bucket.tolist()
+        source, lengths = pad_sequences([pairs[i][0] for i in rows], end=END, device=device)
+        target, _ = pad_sequences([pairs[i][1] for i in rows], start=START, device=device)
         logits = model.extend(target, model.start(source, lengths))[:, :-1].float()
         surprise = cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten(), reduction="none")
         found = -surprise.view(len(rows), -1).double().cpu().numpy()

@@ -20,7 +20,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from heedful.errors import CheckpointError, HeedfulError
-from heedful.model_folder import Sum, read_manifest, sync, write_manifest
+from heedful.files import Checksum, commit_folder, verify_manifest, write_manifest
 from heedful.training.checkpoint.sharded_tensors import Sliced, is_cut, open_pieces, write_pieces
 from heedful.training.distributed.fsdp import piece
 from heedful.training.distributed.process_group import ALONE, World
@@ -62,7 +62,7 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint, *, keep: int, world: 
             shutil.rmtree(aside, ignore_errors=True)
             aside.mkdir(parents=True)
 
-    def write_own() -> dict[str, Sum]:
+    def write_own() -> dict[str, Checksum]:
         mine = {name: piece(t) for name, t in checkpoint.tensors.items() if world.is_first or is_cut(t)}
         if world.rank >= parts:
             return {}
@@ -82,7 +82,7 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint, *, keep: int, world: 
     return final
 
 
-def _finish(aside: Path, final: Path, checkpoint: Checkpoint, sums: dict[str, Sum]) -> None:
+def _finish(aside: Path, final: Path, checkpoint: Checkpoint, sums: dict[str, Checksum]) -> None:
     """All parts are there: say so, and give them their name.
 
     Later checkpoints belong to steps that are about to be taken again: they go.
@@ -91,10 +91,8 @@ def _finish(aside: Path, final: Path, checkpoint: Checkpoint, sums: dict[str, Su
     with _told(final, sum(size for size, _ in sums.values())):
         (aside / FACTS).write_text(json.dumps({**about, **checkpoint.facts}) + "\n", encoding="utf-8")
         write_manifest(aside, (FACTS,), sums)
-        sync(aside)
         _remove([path for path in checkpoints(final.parent) if path >= final])
-        aside.rename(final)
-        sync(final.parent)
+        commit_folder(aside, final)
 
 
 @contextmanager
@@ -133,7 +131,7 @@ def read_checkpoint(path: Path, run: str, *, trusted: bool = False) -> Checkpoin
 
     def check(*names: str) -> None:
         if not trusted:
-            read_manifest(path, names)
+            verify_manifest(path, names)
 
     check(FACTS)
     try:

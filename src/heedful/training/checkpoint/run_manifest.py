@@ -24,8 +24,8 @@ import torch.distributed as dist
 import heedful
 from heedful.data.corpus_readers import content_hash
 from heedful.errors import CheckpointError, DataError, HeedfulError, UsageError
+from heedful.files import write_atomic
 from heedful.inference.trained import NOTES, TARGET_TOKENIZER, TOKENIZER
-from heedful.model_folder import replace_file
 from heedful.models.model_config import ModelConfig
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.recipe import RECIPE, Recipe, make_recipe
@@ -77,7 +77,7 @@ def note_beginning(
         "forecast": forecast,
     }
     (folder / STATE).mkdir(parents=True, exist_ok=True)
-    replace_file(folder / STATE / RUN, json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
+    write_atomic(folder / STATE / RUN, json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
     return read_beginning(folder)
 
 

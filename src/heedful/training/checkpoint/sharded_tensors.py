@@ -24,7 +24,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from heedful.errors import CheckpointError
-from heedful.model_folder import Sum
+from heedful.files import Checksum
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
@@ -73,7 +73,7 @@ class Piece:
     whole: tuple[int, ...]
 
 
-def write_pieces(file: Path, pieces: Mapping[str, Piece]) -> Sum:
+def write_pieces(file: Path, pieces: Mapping[str, Piece]) -> Checksum:
     """A safetensors file, on the disk when this returns. Its SHA-256 is that of what was meant to be written."""
     ordered = sorted(pieces.items(), key=lambda item: (-item[1].tensor.itemsize, item[0]))  # so that all are aligned
     places = {name: {"saved_offsets": piece.start, "whole": piece.whole} for name, piece in ordered}
@@ -92,7 +92,7 @@ def write_pieces(file: Path, pieces: Mapping[str, Piece]) -> Sum:
             digest.update(data)
         stream.flush()
         os.fsync(stream.fileno())
-    return Sum(8 + len(said) + end, digest.hexdigest())
+    return Checksum(8 + len(said) + end, digest.hexdigest())
 
 
 def _contents(header: bytes, tensors: Iterable[Tensor]) -> Iterator[bytes | memoryview]:

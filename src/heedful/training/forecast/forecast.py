@@ -27,8 +27,8 @@ from heedful.training.finetune import told
 from heedful.training.forecast.dry_run import Rehearsal, rehearse
 from heedful.training.forecast.timing import Pace, measure, numbers_in, spread
 from heedful.training.recipe import Recipe, TrainingRecipe
-from heedful.training.reporting.events import duration
-from heedful.training.tasks import find
+from heedful.training.reporting.events import format_duration
+from heedful.training.tasks import get_task
 
 HOLES = {"cpu": 0.4}
 """Share by which a C library's heap is larger than the blocks on it, whose sizes change from step to step, where it
@@ -121,7 +121,7 @@ class Forecast:
     def summary(self) -> str:
         """In one line."""
         return (
-            f"{sum(self.parameters.values()):,} parameters; about {duration(self.seconds)} for {self.steps:,} steps, "
+            f"{sum(self.parameters.values()):,} parameters; about {format_duration(self.seconds)} for {self.steps:,} steps, "
             f"and {size(self.peak_memory)} of the {size(self.available)} there are"
         )
 
@@ -132,7 +132,7 @@ class Forecast:
             "parameters": f"{sum(self.parameters.values()):,}",
             "a step": f"{self.labels:,.0f} {self.unit} to predict, {operations(self.flops)}",
             "memory": f"{size(self.peak_memory)} at most, of {size(self.available)} on {self.device}: {memory}",
-            "time": f"{duration(self.seconds)}: {self.steps:,} steps of {self.seconds_per_step:.3g} s and "
+            "time": f"{format_duration(self.seconds)}: {self.steps:,} steps of {self.seconds_per_step:.3g} s and "
             f"{self.evaluations} evaluations of {self.seconds_per_evaluation:.3g} s ({self.timing})",
             "disk": f"{size(self.checkpoint)} for the model, {size(self.disk)} with all that resuming needs",
         }
@@ -153,7 +153,7 @@ def forecast(recipe: Recipe, data: Prepared, config: ModelConfig, device: torch.
 
     Nothing is kept, and no random number is used up.
     """
-    lesson = find(recipe.task).lesson(recipe, data, device)
+    lesson = get_task(recipe.task).training_components(recipe, data, device)
     epoch = spread(lesson.train)
     rehearsal = rehearse(config, recipe.training, lesson.objective, epoch[-1], device)
     share = sum(numbers_in(batch) for batch in epoch) / len(epoch) / numbers_in(epoch[-1])
@@ -248,7 +248,7 @@ class Row(NamedTuple):
 
     def words(self) -> tuple[str, str, str]:
         """As a person would read it: what, forecast, fact."""
-        forms: dict[str, Callable[[float], str]] = {"peak memory": size, "time": duration}
+        forms: dict[str, Callable[[float], str]] = {"peak memory": size, "time": format_duration}
         form = forms.get(self.name, "{:,.0f}".format)
         return self.name, form(self.forecast), f"{form(self.fact)} ({self.ratio - 1:+.0%})"
 

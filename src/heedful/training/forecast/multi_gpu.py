@@ -22,7 +22,7 @@ from heedful.models.build import build
 from heedful.models.model_config import ModelConfig
 from heedful.models.recurrent import Recurrence
 from heedful.training.forecast.forecast import Forecast, size
-from heedful.training.reporting.events import duration
+from heedful.training.reporting.events import format_duration
 
 NUMBER = 4
 """Bytes: weights and gradients are moved in float32."""
@@ -126,7 +126,7 @@ class Scaled:
         lines = [str(self.one), "", f"on {self.gpus} devices like this one"]
         for name, way in self.ways.items():
             parts = ", ".join(f"{part} {size(number)}" for part, number in way.memory.items() if number)
-            all_steps = duration(self.one.steps * way.seconds_per_step)
+            all_steps = format_duration(self.one.steps * way.seconds_per_step)
             lines += [
                 f"{name}",
                 f"  memory    {size(way.peak_memory)} on each: {parts}",

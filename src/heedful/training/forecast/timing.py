@@ -18,7 +18,7 @@ from heedful.models.model_config import ModelConfig
 from heedful.objectives.objective import to_device
 from heedful.training.recipe import TrainingRecipe
 from heedful.training.reporting.events import Events
-from heedful.training.tasks.task import Lesson
+from heedful.training.tasks.task import TrainingComponents
 from heedful.training.trainer import Trainer
 
 PASSES = 3
@@ -50,7 +50,7 @@ def numbers_in(batch: Any) -> int:
 
 
 def measure(
-    recipe: TrainingRecipe, lesson: Lesson, config: ModelConfig, device: torch.device, epoch: Sequence[Any]
+    recipe: TrainingRecipe, lesson: TrainingComponents, config: ModelConfig, device: torch.device, epoch: Sequence[Any]
 ) -> Pace:
     """Train a model of this shape for a moment, on batches that stand for an epoch (see `spread`), and evaluate it."""
     give_back_freed_memory()
@@ -94,14 +94,14 @@ def time_batch(batches: Batches) -> float:
 
 
 @torch.inference_mode()
-def evaluate_briefly(model: Any, lesson: Lesson, device: torch.device) -> None:
+def evaluate_briefly(model: Any, lesson: TrainingComponents, device: torch.device) -> None:
     """As much as shows what an evaluation holds; and what is first is slow, so that timing comes after."""
     float(lesson.objective.loss(model, to_device(spread(lesson.valid, 4)[-1], device)))
-    lesson.write(model, lesson.written, 2)
+    lesson.generate(model, lesson.generated_texts, 2)
 
 
 @torch.inference_mode()
-def time_evaluation(model: Any, lesson: Lesson, device: torch.device, judged: int) -> float:
+def time_evaluation(model: Any, lesson: TrainingComponents, device: torch.device, judged: int) -> float:
     """Seconds an evaluation takes: a part of it is tried, and the whole if that is quick: a GPU hardly minds more."""
 
     def predict(batches: Sequence[Any]) -> None:
@@ -110,8 +110,8 @@ def time_evaluation(model: Any, lesson: Lesson, device: torch.device, judged: in
 
     some = spread(lesson.valid, 4)
     per_label = _clock(predict, some) / sum(lesson.objective.tokens(batch) for batch in some)
-    few = min(64, lesson.written)
-    writing = _clock(lesson.write, model, few, None) * lesson.written / few if few else 0.0
+    few = min(64, lesson.generated_texts)
+    writing = _clock(lesson.generate, model, few, None) * lesson.generated_texts / few if few else 0.0
     seconds = per_label * min(judged, lesson.valid.labels) + writing
     return _clock(lesson.evaluate, model) if seconds < LONGEST_EVALUATION else seconds
 

@@ -11,6 +11,7 @@ import numpy as np
 from heedful.data.dataset_preparation import Prepared
 from heedful.data.stage_progress import Stages
 from heedful.evaluation.calibration import judged_words
+from heedful.files import write_atomic
 from heedful.generation import input_splitting as reading
 from heedful.generation.input_splitting import Reading
 from heedful.generation.sequence_to_sequence import translate_ids
@@ -21,39 +22,41 @@ from heedful.inspection.attention_alignment import Alignment, has_attention
 from heedful.inspection.confidence import Confidence, fit_confidence
 from heedful.inspection.head_selection import choose_head, choose_unit
 from heedful.inspection.hmm_aligner import Links, align_words
-from heedful.model_folder import replace_file
 from heedful.text.word_tokens import Unit, cut_text, cut_tokens, word_probabilities, words_of
 
-PAIRS = 1000
+MAX_VALIDATION_PAIRS = 1000
 """Validation pairs that heads are judged by, at most."""
-CELLS = 4_000_000
+MAX_ALIGNER_CELLS = 4_000_000
 """Words against words that the statistical aligner learns from: this bounds its seconds and its memory."""
 
 
-def find_out(best: Trained, data: Prepared, stages: Stages) -> None:
+def calibrate_translator(best: Trained, data: Prepared, stages: Stages) -> None:
     """Measure, tell `best`, and write alignment.json, confidence.json and reading.json into its folder."""
     assert best.folder is not None, "a trained model has a folder"
-    best.alignment, best.confidence = find_head(best, data, stages), find_confidence(best, data, stages)
+    best.alignment, best.confidence = (
+        select_alignment_head(best, data, stages),
+        calibrate_word_confidence(best, data, stages),
+    )
     sources = [source for source, _ in data.valid.texts]
     best.reading = Reading.measured(data.train.sides[0].lengths, sources, best.model.config)
     files = {alignment.FILE: best.alignment, confidence.FILE: best.confidence, reading.FILE: best.reading}
     for name, found in files.items():
         if found is not None:
-            replace_file(best.folder / name, found.model_dump_json(indent=2) + "\n")
+            write_atomic(best.folder / name, found.model_dump_json(indent=2) + "\n")
 
 
-def find_head(best: Trained, data: Prepared, stages: Stages) -> Alignment | None:
+def select_alignment_head(best: Trained, data: Prepared, stages: Stages) -> Alignment | None:
     """The head whose links agree most with a statistical aligner's on validation pairs; None where there are none."""
     if not has_attention(best.model):
         return None
-    texts = data.valid.texts[:PAIRS]
+    texts = data.valid.texts[:MAX_VALIDATION_PAIRS]
     units = choose_unit([source for source, _ in texts]), choose_unit([target for _, target in texts])
     ends = best.tokenizers[0], best.tokenizers[-1]
     pairs = [(cut_text(one, ends[0], units[0]), cut_text(other, ends[1], units[1])) for one, other in texts]
     cells = sum(len(source.words) * len(target.words) for source, target in pairs) / len(pairs)
-    words = [*((source.words, target.words) for source, target in pairs), *training_words(data, units, cells)]
+    words = [*((source.words, target.words) for source, target in pairs), *sample_training_pairs(data, units, cells)]
     with stages("aligning words", len(words)) as watch:
-        links = links_between(words, units, progress=watch)
+        links = statistical_alignments(words, units, progress=watch)
     with stages("comparing heads", len(pairs)) as watch:
         aligner = f"an HMM aligner that learnt from {len(words):,} pairs"
         return choose_head(best.model, pairs, links, units=units, aligner=aligner, progress=watch)
@@ -62,7 +65,7 @@ def find_head(best: Trained, data: Prepared, stages: Stages) -> Alignment | None
 Words = tuple[Sequence[str], Sequence[str]]
 
 
-def links_between(pairs: Sequence[Words], units: tuple[Unit, Unit], **options: Any) -> list[Links]:
+def statistical_alignments(pairs: Sequence[Words], units: tuple[Unit, Unit], **options: Any) -> list[Links]:
     """A statistical aligner's. A word has many characters: then only what writes characters can be asked."""
     if units == ("characters", "words"):
         turned = align_words([(target, source) for source, target in pairs], agree=False, **options)
@@ -70,10 +73,10 @@ def links_between(pairs: Sequence[Words], units: tuple[Unit, Unit], **options: A
     return align_words(pairs, agree=units[0] == units[1], **options)
 
 
-def training_words(data: Prepared, units: tuple[Unit, Unit], cells: float) -> list[Words]:
+def sample_training_pairs(data: Prepared, units: tuple[Unit, Unit], cells: float) -> list[Words]:
     """Training pairs in words, from all over the corpus, as many as `CELLS` allows at so many cells a pair."""
     there = len(data.train.sides[0])
-    chosen = np.linspace(0, there - 1, min(there, int(CELLS / max(1.0, cells)))).astype(int).tolist()
+    chosen = np.linspace(0, there - 1, min(there, int(MAX_ALIGNER_CELLS / max(1.0, cells)))).astype(int).tolist()
     sides = []
     for side, tokenizer, unit in zip(data.train.sides, (data.tokenizers[0], data.tokenizers[-1]), units, strict=True):
         texts = tokenizer.decode([side[index].tolist() for index in chosen])
@@ -81,14 +84,16 @@ def training_words(data: Prepared, units: tuple[Unit, Unit], cells: float) -> li
     return list(zip(*sides, strict=True))
 
 
-def find_confidence(best: Trained, data: Prepared, stages: Stages) -> Confidence:
+def calibrate_word_confidence(best: Trained, data: Prepared, stages: Stages) -> Confidence:
     """How often words of a given probability are right, on the first half of the validation text, or less of it."""
     most = 1000 if best.device.type == "cuda" else 300
     texts = data.valid.texts[: max(1, min(most, len(data.valid.texts) // 2))]
     unit = choose_unit([target for _, target in texts])
     sources = best.tokenizers[0].encode([source for source, _ in texts])
     with stages("checking probabilities", len(texts)) as watch:
-        found = translate_ids(best.model, sources, at_most=judged_lengths(data, range(len(texts))), progress=watch)
+        found = translate_ids(
+            best.model, sources, at_most=evaluation_length_limits(data, range(len(texts))), progress=watch
+        )
     words = [
         word_probabilities(cut_tokens(first.tokens, best.tokenizers[-1], unit), first.token_log_probabilities)
         for first, *_ in found
@@ -97,7 +102,7 @@ def find_confidence(best: Trained, data: Prepared, stages: Stages) -> Confidence
     return fit_confidence(said, right, unit=unit, texts=len(texts))
 
 
-def judged_lengths(data: Prepared, places: Iterable[int]) -> list[int]:
+def evaluation_length_limits(data: Prepared, places: Iterable[int]) -> list[int]:
     """Tokens after which a judged text is cut off: a model that has learned little would ramble on, and what runs that
     far past its reference is wrong anyway."""
     target = data.valid.sides[1]

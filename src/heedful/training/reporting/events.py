@@ -11,18 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from heedful.errors import UsageError
-from heedful.training.reporting.progress_bar import StageBar, Waiting
+from heedful.files import atomic_file
+from heedful.training.reporting.progress_bar import DelayedDisplay, StageProgressBar
 
-METRICS = "metrics.jsonl"
+METRICS_FILE = "metrics.jsonl"
 Listener = Callable[[dict[str, Any]], None]
 
 
 class Events:
     """`emit` hands each event to every listener. Times come from a clock that never runs backwards."""
 
-    def __init__(self, *listeners: Listener, before: float = 0.0) -> None:
+    def __init__(self, *listeners: Listener, elapsed_before: float = 0.0) -> None:
         self.listeners = listeners
-        self.start = time.monotonic() - before  # seconds spent before an interruption count, too
+        self.start = time.monotonic() - elapsed_before  # seconds spent before an interruption count, too
 
     @property
     def seconds(self) -> float:
@@ -50,20 +51,19 @@ class Events:
             self.emit("stage", what=what, done=done, size=size, ended=True)
 
 
-class JsonLines:
+class MetricsFile:
     """Every event as a line of JSON, but for those that are only for a display."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
 
-    def cut_back(self, step: int) -> None:
+    def truncate_after(self, step: int) -> None:
         """Forget the steps after this one, which are about to be taken again; and a line cut off half-way."""
         if not self.file.exists():
             return
-        aside = self.file.with_name(f"{self.file.name}.tmp")
-        with self.file.open(encoding="utf-8", errors="replace") as lines, aside.open("w", encoding="utf-8") as kept:
-            kept.writelines(line for line in lines if 0 <= _step_of(line) <= step)
-        aside.replace(self.file)
+        with atomic_file(self.file) as temporary, temporary.open("w", encoding="utf-8") as kept:
+            with self.file.open(encoding="utf-8", errors="replace") as lines:
+                kept.writelines(line for line in lines if 0 <= _step_of(line) <= step)
 
     def __call__(self, event: dict[str, Any]) -> None:
         if event["kind"] in ("begin", "end", "stage"):
@@ -104,7 +104,7 @@ def summary_writer() -> Any:
     return SummaryWriter
 
 
-def console(stream: Any = None) -> Listener:
+def terminal_listener(stream: Any = None) -> Listener:
     """A live table on a terminal, plain lines elsewhere."""
     out = stream or sys.stderr
     return LiveTable(out) if out.isatty() else PlainLines(out)
@@ -115,7 +115,7 @@ class PlainLines:
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
-        self.waiting = Waiting(self._print, every=10.0)
+        self.waiting = DelayedDisplay(self._print, every=10.0)
 
     def __call__(self, event: dict[str, Any]) -> None:
         if event["kind"] == "stage":
@@ -124,12 +124,12 @@ class PlainLines:
             self._print(event)
 
     def _print(self, event: dict[str, Any]) -> None:
-        line = describe(event)
+        line = format_event(event)
         if line:
             print(line, file=self.stream, flush=True)
 
 
-def describe(event: dict[str, Any]) -> str:
+def format_event(event: dict[str, Any]) -> str:
     """An event as a person would say it."""
     steps = event.get("steps", 0)
     match event["kind"]:
@@ -142,7 +142,7 @@ def describe(event: dict[str, Any]) -> str:
             return (
                 f"step {event['step']:>6}/{steps}  loss {event['loss']:.4f}  "
                 f"{event['tokens_per_second']:,.0f} {event.get('unit', 'tokens')}/s  {event['memory_gib']:.2f} GiB  "
-                f"{duration(left)} left"
+                f"{format_duration(left)} left"
             )
         case "evaluation":
             scores = "  ".join(f"{name} {value:.4g}" for name, value in event["scores"].items())
@@ -151,7 +151,7 @@ def describe(event: dict[str, Any]) -> str:
             return ""
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """90 → "1m30s"."""
     whole = max(0, round(seconds))
     hours, minutes = divmod(whole // 60, 60)
@@ -167,7 +167,7 @@ class LiveTable:
 
         self.console = Console(file=stream)
         self.live = Live(console=self.console, refresh_per_second=4, transient=False)
-        self.bar = StageBar(self.console)
+        self.bar = StageProgressBar(self.console)
         self.now: dict[str, Any] = {}
         self.evaluations: list[dict[str, Any]] = []
 
@@ -195,7 +195,7 @@ class LiveTable:
 
         parts: list[Any] = []
         if self.now:
-            parts += [ProgressBar(total=self.now["steps"], completed=self.now["step"]), describe(self.now)]
+            parts += [ProgressBar(total=self.now["steps"], completed=self.now["step"]), format_event(self.now)]
         if self.evaluations:
             table = Table(box=None, header_style="bold")
             table.add_column("step", justify="right")

@@ -14,7 +14,7 @@ CURVE = "loss.png"
 
 
 @dataclass(frozen=True)
-class Report:
+class ModelCard:
     """Everything the card tells."""
 
     task: Task
@@ -22,10 +22,10 @@ class Report:
     data: dict[str, str]
     recipe: str
     scores: dict[str, Any]
-    scored_on: str
-    findings: str
+    evaluated_on: str
+    task_section: str
     """What else was found out about the model, in the words of its task."""
-    pictures: Mapping[str, Path]
+    plots: Mapping[str, Path]
     """By what they show."""
     samples: Sequence[tuple[str, ...]]
     history: Sequence[dict[str, int | float]]
@@ -34,45 +34,45 @@ class Report:
     forecast: Sequence[tuple[str, str, str]]
 
 
-def write_card(report: Report, folder: Path) -> Path:
+def write_model_card(card: ModelCard, folder: Path) -> Path:
     """card.md for people, with the curve as a picture."""
-    draw_curve(report.history, folder / CURVE, report.best_step, report.task.each)
-    text = f"""# {folder.name}: a model that {report.task.verb}
+    draw_curve(card.history, folder / CURVE, card.best_step, card.task.loss_unit)
+    text = f"""# {folder.name}: a model that {card.task.description}
 
-{report.parameters:,} parameters · trained {date.today().isoformat()} with heedful on {report.machine}.
+{card.parameters:,} parameters · trained {date.today().isoformat()} with heedful on {card.machine}.
 
 ```python
-heedful.load("{folder.name}").{report.task.name}({report.task.given})
+heedful.load("{folder.name}").{card.task.name}({card.task.example_arguments})
 ```
 
 ## Scores
 
-On {report.scored_on}. {report.task.note}
+On {card.evaluated_on}. {card.task.score_note}
 
-{table(("score", "value"), plain(report.scores))}
+{table(("score", "value"), plain(card.scores))}
 
-{choice(report)}
+{choice(card)}
 
 ![loss]({CURVE})
-{report.findings}{pictures(report)}
+{card.task_section}{pictures(card)}
 ## Forecast against fact
 
-{table(("what", "forecast", "fact"), report.forecast)}
+{table(("what", "forecast", "fact"), card.forecast)}
 
 ## Data
 
-{table(("what", "how much"), list(report.data.items()))}
+{table(("what", "how much"), list(card.data.items()))}
 
 ## Samples
 
-{table(report.task.shown, [tuple(_cell(part) for part in sample) for sample in report.samples])}
+{table(card.task.sample_columns, [tuple(_cell(part) for part in sample) for sample in card.samples])}
 
 ## Recipe
 
-`heedful train {report.task.name} --recipe recipe.toml --out NEW` makes this model again.
+`heedful train {card.task.name} --recipe recipe.toml --out NEW` makes this model again.
 
 ```toml
-{report.recipe.strip()}
+{card.recipe.strip()}
 ```
 """
     file = folder / "card.md"
@@ -80,11 +80,11 @@ On {report.scored_on}. {report.task.note}
     return file
 
 
-def choice(report: Report) -> str:
+def choice(report: ModelCard) -> str:
     """Which model of the run this is, and why."""
     times = sum("loss" not in row for row in report.history)  # the others tell of training
     return (
-        f"Kept is the model of step {report.best_step:,}, the best of {times} by {report.task.chosen_by}, on the same "
+        f"Kept is the model of step {report.best_step:,}, the best of {times} by {report.task.selection_metric}, on the same "
         "sample of validation text each time; the scores above were worked out anew."
     )
 
@@ -94,8 +94,8 @@ def plain(scores: dict[str, Any]) -> list[tuple[str, str]]:
     return [(name, _cell(_number(value))) for name, value in scores.items() if not isinstance(value, dict | list)]
 
 
-def pictures(report: Report) -> str:
-    return "".join(f"\n![{what}]({file.name})\n" for what, file in report.pictures.items())
+def pictures(report: ModelCard) -> str:
+    return "".join(f"\n![{what}]({file.name})\n" for what, file in report.plots.items())
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from threading import Event, Thread
 from typing import Any
 
-AFTER = 2.0
+DELAY_SECONDS = 2.0
 """Seconds a stage may take without a word."""
 
 
-class Waiting:
+class DelayedDisplay:
     """Shows the latest news of a stage once it has taken long, then again and again until it ends.
 
     A thread of its own does so, because the longest waits, such as learning merges, bring no news at all.
@@ -32,13 +32,13 @@ class Waiting:
             self._thread.start()
 
     def _watch(self) -> None:
-        pause = AFTER
+        pause = DELAY_SECONDS
         while not self._ended.wait(pause):
             self.show(self.latest)
             pause = self.every
 
 
-class StageBar:
+class StageProgressBar:
     """A progress bar on a terminal, gone when its stage ends."""
 
     def __init__(self, console: Any) -> None:
@@ -46,7 +46,7 @@ class StageBar:
 
         columns = ("{task.description}", BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
         self.progress = Progress(*columns, console=console, transient=True)
-        self.waiting = Waiting(self._show, every=0.2)
+        self.waiting = DelayedDisplay(self._show, every=0.2)
 
     def __call__(self, event: dict[str, Any]) -> None:
         self.waiting(event)

@@ -34,15 +34,15 @@ TASKS = {
 }
 
 
-def find(name: str) -> Task:
+def get_task(name: str) -> Task:
     """Import the task of this name."""
     task: Task = import_module(f"{__name__}.{TASKS[name].module}").TASK
     return task
 
 
-def evaluate(trained: Trained, files: Sequence[str | Path], **options: Any) -> dict[str, Any]:
+def evaluate_model(trained: Trained, files: Sequence[str | Path], **options: Any) -> dict[str, Any]:
     """Score a trained model on held-out files with its task's metrics."""
     if trained.task not in TASKS:
         raise UsageError(f"{trained.folder} holds an {trained.model.config.family} without a task: there is no score")
     trained.check(trained.task)
-    return find(trained.task).evaluate(trained, [Path(file) for file in files], **options)
+    return get_task(trained.task).evaluate_files(trained, [Path(file) for file in files], **options)

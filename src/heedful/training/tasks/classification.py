@@ -23,16 +23,22 @@ from heedful.evaluation.classification_metrics import (
     judge_classes,
     labels_of,
 )
+from heedful.files import write_atomic
 from heedful.inference.classifier import Classes, all_logits
 from heedful.inference.trained import NOTES, Trained
-from heedful.model_folder import replace_file
 from heedful.models.model_config import ModelConfig
 from heedful.objectives.classification_loss import Classification, balanced, lifted
 from heedful.text.special_token_template import frame_for
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.defaults import Appetite, Situation, grown_vocabulary, largest
 from heedful.training.recipe import Recipe
-from heedful.training.tasks.task import Lesson, Task, learning, reading, set_aside
+from heedful.training.tasks.task import (
+    Task,
+    TrainingComponents,
+    held_out_fraction,
+    preparation_arguments,
+    tokenizer_arguments,
+)
 from heedful.training.trainer import Evaluation
 
 SKEWED = 3.0
@@ -43,7 +49,7 @@ MOST_WEIGHT = 20.0
 """Of a class: a handful of texts must not outweigh all others."""
 
 
-class Classify(Task):
+class ClassificationTask(Task):
     """A label for a text, or for two."""
 
     name = "classify"
@@ -60,36 +66,38 @@ class Classify(Task):
     bodies = ("encoder", "decoder")
     heads = ("heads.pooled", "heads.sequence_class")
 
-    def amount(self, found: Report) -> str:
+    def corpus_size(self, found: Report) -> str:
         return f"{found.usable:,} texts with {len(found.labels):,} labels"
 
-    def learn(self, recipe: Recipe, found: Report, stages: Stages) -> tuple[Tokenizer, ...]:
-        given = learning(recipe, found.characters, stages)
-        return (learn_from_labelled(columns=recipe.data.columns, held_out=set_aside(recipe), **given),)
+    def train_tokenizers(self, recipe: Recipe, found: Report, stages: Stages) -> tuple[Tokenizer, ...]:
+        given = tokenizer_arguments(recipe, found.characters, stages)
+        return (learn_from_labelled(columns=recipe.data.columns, held_out=held_out_fraction(recipe), **given),)
 
-    def encode(self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, stages: Stages) -> Prepared:
+    def prepare_data(
+        self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, stages: Stages
+    ) -> Prepared:
         return prepare_labelled(
             tokenizer=tokenizers[0],
             max_length=recipe.data.max_length,
             columns=recipe.data.columns,
-            **reading(recipe, stages),
+            **preparation_arguments(recipe, stages),
         )
 
-    def held_out(self, characters: int) -> float:
+    def validation_fraction(self, characters: int) -> float:
         """A tenth of a small set, to tell two models apart at all."""
         return min(0.1, 500_000 / characters)
 
-    def vocabulary(self, characters: int) -> int:
+    def vocabulary_size(self, characters: int) -> int:
         return grown_vocabulary(12, characters)
 
-    def model(self, situation: Situation) -> dict[str, Any]:
+    def model_defaults(self, situation: Situation) -> dict[str, Any]:
         if situation.recurrent:
             raise UsageError("a classifier is a transformer: leave out --model recurrent")
         size = largest(situation, self.appetite)
         shape = {**size, "norm_order": "pre", "positions": "rotary", "activation": "gelu", "embedding_scale": False}
         return {"family": "encoder", **shape, "pooling": "mean", "dropout": 0.3 if situation.scarce else 0.1}
 
-    def training(self, situation: Situation, model: dict[str, Any]) -> dict[str, Any]:
+    def training_defaults(self, situation: Situation, model: dict[str, Any]) -> dict[str, Any]:
         """From a model, small steps that do not wash away what it knows: 5e-5 at 768 wide, more for narrower ones."""
         judged = 20_000 if situation.gpu else 2000
         shared = {"schedule": "linear", "weight_decay": 0.01, "patience": 5, "judged_labels": judged}
@@ -101,17 +109,17 @@ class Classify(Task):
         firm = {"learning_rate": rate, "label_smoothing": 0.1}
         return {**shared, **firm, "batch_tokens": 4096 if situation.gpu else 2048}
 
-    def implied(self, settings: dict[str, Any], data: Prepared) -> dict[str, Any]:
+    def derived_model_settings(self, settings: dict[str, Any], data: Prepared) -> dict[str, Any]:
         return {"max_length": data.facts["max_length"]}
 
-    def most_epochs(self, situation: Situation) -> int:
+    def max_epochs(self, situation: Situation) -> int:
         """Few from a model (Devlin 2019, A.3: two to four); many from nothing, as long as they help."""
         return 4 if situation.pretrained else self.appetite.most_epochs
 
-    def head(self, data: Prepared) -> dict[str, Any]:
+    def head_settings(self, data: Prepared) -> dict[str, Any]:
         return {"tasks": ("sequence_class",), "classes": len(data.facts["names"])}
 
-    def adapted(self, body: ModelConfig) -> dict[str, Any]:
+    def finetune_settings(self, body: ModelConfig) -> dict[str, Any]:
         """A language model has read all only at the end; of an encoder's tokens all have, and their mean is as good a
         summary as the first, unless that one was trained to be it. Labels are few: some dropout is needed."""
         dropout = {"dropout": max(0.1, getattr(body, "dropout", 0.0))}
@@ -119,17 +127,17 @@ class Classify(Task):
             return {"pooling": "last", **dropout}
         return {**dropout, "pooling": "first" if "next_sentence" in getattr(body, "tasks", ()) else "mean"}
 
-    def afresh(self, start: Trained, data: Prepared) -> tuple[str, ...]:
+    def reinitialized_prefixes(self, start: Trained, data: Prepared) -> tuple[str, ...]:
         """A head for other classes, though there be as many."""
         known = start.notes.names if start.notes is not None else ()
         return () if tuple(data.facts["names"]) == known else ("heads.sequence_class",)
 
-    def notes(self, recipe: Recipe, data: Prepared) -> Classes:
+    def task_settings(self, recipe: Recipe, data: Prepared) -> Classes:
         facts = data.facts
         names, texts = tuple(facts["names"]), len(data.train.sides)
         return Classes(names=names, several=facts["several"], texts=texts, max_length=recipe.data.max_length)
 
-    def told(self, recipe: Recipe, data: Prepared) -> list[str]:
+    def setup_summary(self, recipe: Recipe, data: Prepared) -> list[str]:
         facts = data.facts
         given = sorted(zip(facts["counts"], facts["names"], strict=True), reverse=True)
         shown = ", ".join(f"{name} ({count:,})" for count, name in given[:8]) + (" …" if len(given) > 8 else "")
@@ -140,11 +148,11 @@ class Classify(Task):
             lines.append(f"weights    a text of the rarest {what} counts {times:.1f} times one of the commonest")
         return lines
 
-    def measure(self, split: Split) -> str:
+    def split_size(self, split: Split) -> str:
         tokens = sum(int(side.lengths.sum()) for side in split.sides)
         return f"{split.examples:,} examples, {tokens:,} tokens"
 
-    def lesson(self, recipe: Recipe, data: Prepared, device: torch.device) -> Lesson:
+    def training_components(self, recipe: Recipe, data: Prepared, device: torch.device) -> TrainingComponents:
         names, several = data.facts["names"], data.facts["several"]
         frame, weights = frame_for(recipe.model["family"], data.tokenizers[0]), class_weights(recipe, data)
         how: dict[str, Any] = {"several": several, "tokens": recipe.training.batch_tokens, "seed": recipe.seed}
@@ -160,9 +168,9 @@ class Classify(Task):
             sample = (f"text       {text}", f"model      {scores['first']}", f"label      {label}")
             return Evaluation(scores[chosen], kept, sample)
 
-        return Lesson(objective, train, valid, evaluate)
+        return TrainingComponents(objective, train, valid, evaluate)
 
-    def evaluate(self, trained: Trained, files: Sequence[Path], **options: Any) -> dict[str, Any]:
+    def evaluate_files(self, trained: Trained, files: Sequence[Path], **options: Any) -> dict[str, Any]:
         classes, columns = trained.notes, options.get("columns", ())
         for path, found in zip(files, columns_of(files, columns), strict=True):
             if (len(found.texts), found.several) != (classes.texts, classes.several):
@@ -173,10 +181,10 @@ class Classify(Task):
         scores = judge_classes(trained, split, options.get("stages", unseen))
         return scores | ({"texts_cut_off": cut} if cut else {})
 
-    def judge(self, trained: Trained, split: Split, stages: Stages) -> dict[str, Any]:
+    def evaluate_split(self, trained: Trained, split: Split, stages: Stages) -> dict[str, Any]:
         return judge_classes(trained, split, stages, fitted=trained.notes.fitted)
 
-    def find_out(self, best: Trained, data: Prepared, stages: Stages) -> None:
+    def calibrate(self, best: Trained, data: Prepared, stages: Stages) -> None:
         """How sure it should be: a temperature from the first half of the validation texts, kept in task.json."""
         half = data.valid.examples // 2
         if half < FEWEST:
@@ -189,9 +197,9 @@ class Classify(Task):
         found = fit_temperature(logits, labels_of(data.valid)[:half], data.facts["several"])
         best.notes = best.notes.with_changes(temperature=found, fitted=half)
         assert best.folder is not None, "a trained model has a folder"
-        replace_file(best.folder / NOTES, best.notes.model_dump_json(indent=2) + "\n")
+        write_atomic(best.folder / NOTES, best.notes.model_dump_json(indent=2) + "\n")
 
-    def pictures(self, scores: dict[str, Any], folder: Path) -> dict[str, Path]:
+    def plots(self, scores: dict[str, Any], folder: Path) -> dict[str, Path]:
         curves = {name: Reliability.from_json(parts) for name, parts in scores["reliability"].items()}
         drawn = {"reliability": draw_reliability(curves, folder / "reliability.png", of="class")}
         if "confusion" in scores:
@@ -222,4 +230,4 @@ def class_weights(recipe: Recipe, data: Prepared) -> list[float] | None:
     return (lifted if data.facts["several"] else balanced)(counts, MOST_WEIGHT)
 
 
-TASK = Classify()
+TASK = ClassificationTask()

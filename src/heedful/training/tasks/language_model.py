@@ -20,14 +20,14 @@ from heedful.inference.trained import Trained
 from heedful.objectives.causal_lm_loss import Language
 from heedful.training.defaults import Appetite, Situation, grown_vocabulary, largest
 from heedful.training.recipe import Recipe
-from heedful.training.tasks.task import Lesson, TextTask
+from heedful.training.tasks.task import TextTask, TrainingComponents
 from heedful.training.trainer import Evaluation
 
 SAMPLE_TOKENS = 64
 """Length of the text a language model shows of itself at each evaluation."""
 
 
-class Generate(TextTask):
+class LanguageModelTask(TextTask):
     """A text that goes on."""
 
     name = "generate"
@@ -37,11 +37,11 @@ class Generate(TextTask):
     shown = ("the model, left to itself",)
     appetite = Appetite(per_layer=12, sides=1, epochs=3, most_epochs=30)
 
-    def vocabulary(self, characters: int) -> int:
+    def vocabulary_size(self, characters: int) -> int:
         """Fewer than a translator's: the output layer is paid for at every token of a long text."""
         return grown_vocabulary(6, characters)
 
-    def model(self, situation: Situation) -> dict[str, Any]:
+    def model_defaults(self, situation: Situation) -> dict[str, Any]:
         size, scarce = largest(situation, self.appetite), situation.scarce
         if situation.recurrent:
             wide = {"width": 2 * size["width"], "layers": 2}
@@ -50,7 +50,7 @@ class Generate(TextTask):
                 "activation": "silu", "gated": True, "feed_forward": 64 * round(size["width"] * 8 / 3 / 64),
                 "embedding_scale": False, "dropout": 0.1 if situation.gpu and scarce else 0.0}  # fmt: skip
 
-    def training(self, situation: Situation, model: dict[str, Any]) -> dict[str, Any]:
+    def training_defaults(self, situation: Situation, model: dict[str, Any]) -> dict[str, Any]:
         return {
             "batch_tokens": 16_384 if situation.gpu else 2048,
             "context": 256 if situation.gpu else 128,
@@ -62,11 +62,11 @@ class Generate(TextTask):
             "weight_decay": 0.1,
         }
 
-    def implied(self, settings: dict[str, Any], data: Prepared) -> dict[str, Any]:
+    def derived_model_settings(self, settings: dict[str, Any], data: Prepared) -> dict[str, Any]:
         is_decoder = settings["model"]["family"] == "decoder"
         return {"max_length": settings["training"]["context"]} if is_decoder else {}
 
-    def lesson(self, recipe: Recipe, data: Prepared, device: torch.device) -> Lesson:
+    def training_components(self, recipe: Recipe, data: Prepared, device: torch.device) -> TrainingComponents:
         training = recipe.training
         rows = max(1, training.batch_tokens // training.context)
         train = TextBatches(data.train.sides[0], context=training.context, rows=rows, seed=recipe.seed)
@@ -87,12 +87,12 @@ class Generate(TextTask):
                 tuple(text.splitlines()),
             )
 
-        return Lesson(objective, train, valid, evaluate, 1, write)
+        return TrainingComponents(objective, train, valid, evaluate, 1, write)
 
-    def evaluate(self, trained: Trained, files: Sequence[Path], **options: Any) -> dict[str, Any]:
+    def evaluate_files(self, trained: Trained, files: Sequence[Path], **options: Any) -> dict[str, Any]:
         return surprise_of_text(trained, read_documents(files, on_bad_line=options.get("on_bad_line", "fail")))
 
-    def judge(self, trained: Trained, split: Split, stages: Stages) -> dict[str, Any]:
+    def evaluate_split(self, trained: Trained, split: Split, stages: Stages) -> dict[str, Any]:
         return judge_text(trained, split)
 
     def headline(self, scores: dict[str, Any]) -> str:
@@ -102,4 +102,4 @@ class Generate(TextTask):
         return [(best.generate("", max_length=120, seed=seed),) for seed in range(2)]
 
 
-TASK = Generate()
+TASK = LanguageModelTask()

@@ -24,14 +24,14 @@ from heedful.text.special_token_template import Frame
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.defaults import Appetite, Situation, grown_vocabulary, largest
 from heedful.training.recipe import Recipe
-from heedful.training.tasks.task import Lesson, TextTask, reading
+from heedful.training.tasks.task import TextTask, TrainingComponents, preparation_arguments
 from heedful.training.trainer import Evaluation
 
 SHOWN = 5
 """Sentences the card shows."""
 
 
-class Fill(TextTask):
+class MaskedLMTask(TextTask):
     """A word that was hidden."""
 
     name = "fill"
@@ -45,23 +45,25 @@ class Fill(TextTask):
     bodies = ("encoder",)
     heads = ("heads.masked_token", "heads.next_sentence", "heads.pooled")
 
-    def encode(self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, stages: Stages) -> Prepared:
+    def prepare_data(
+        self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, stages: Stages
+    ) -> Prepared:
         end, sentences = Frame.of(tokenizers[0]).end, recipe.data.next_sentence
         kind: dict[str, Any] = {"characters": characters, "sentences": sentences, "end": end}
-        return prepare_text(tokenizer=tokenizers[0], **kind, **reading(recipe, stages))
+        return prepare_text(tokenizer=tokenizers[0], **kind, **preparation_arguments(recipe, stages))
 
-    def vocabulary(self, characters: int) -> int:
+    def vocabulary_size(self, characters: int) -> int:
         """More than a writer's: the output layer sees few tokens, and a gap is one token, best a whole word."""
         return grown_vocabulary(12, characters)
 
-    def model(self, situation: Situation) -> dict[str, Any]:
+    def model_defaults(self, situation: Situation) -> dict[str, Any]:
         if situation.recurrent:
             raise UsageError("fill reads a text from both sides at once: leave out --model recurrent")
         size, scarce = largest(situation, self.appetite), situation.scarce
         return {"family": "encoder", **size, "norm_order": "pre", "positions": "rotary", "activation": "gelu",
                 "embedding_scale": False, "dropout": 0.1 if situation.gpu and scarce else 0.0}  # fmt: skip
 
-    def training(self, situation: Situation, model: dict[str, Any]) -> dict[str, Any]:
+    def training_defaults(self, situation: Situation, model: dict[str, Any]) -> dict[str, Any]:
         return {
             "batch_tokens": 16_384 if situation.gpu else 2048,
             "context": 128,
@@ -73,7 +75,7 @@ class Fill(TextTask):
             "weight_decay": 0.01,
         }
 
-    def implied(self, settings: dict[str, Any], data: Prepared) -> dict[str, Any]:
+    def derived_model_settings(self, settings: dict[str, Any], data: Prepared) -> dict[str, Any]:
         context = {"max_length": settings["training"]["context"]}
         if settings["data"].get("next_sentence"):
             has, tasks = settings["model"].get("segments", 2), settings["model"].get("tasks", ("next_sentence",))
@@ -82,10 +84,10 @@ class Fill(TextTask):
             return {"tasks": ("masked_token", "next_sentence"), "segments": 2, **context}
         return {"tasks": ("masked_token",), **context}
 
-    def measure(self, split: Split) -> str:
+    def split_size(self, split: Split) -> str:
         return f"{int(split.sides[0].lengths.sum()):,} tokens, {split.bytes:,} bytes"
 
-    def lesson(self, recipe: Recipe, data: Prepared, device: torch.device) -> Lesson:
+    def training_components(self, recipe: Recipe, data: Prepared, device: torch.device) -> TrainingComponents:
         training, tokenizer = recipe.training, data.tokenizers[0]
         batches = partial(
             masked_batches,
@@ -106,17 +108,19 @@ class Fill(TextTask):
             if found.next_sentence_accuracy is not None:
                 scores["next_sentence_accuracy"] = found.next_sentence_accuracy
             rows = [tried(Filler(model, tokenizer, top=3), text, stood) for text, stood in shown]
-            lines = tuple(f"{name:<17}{part}" for row in rows for name, part in zip(self.shown, row, strict=True))
+            lines = tuple(
+                f"{name:<17}{part}" for row in rows for name, part in zip(self.sample_columns, row, strict=True)
+            )
             return Evaluation(-found.loss, scores, lines)
 
-        return Lesson(Masked(training.label_smoothing), train, valid, evaluate)
+        return TrainingComponents(Masked(training.label_smoothing), train, valid, evaluate)
 
-    def evaluate(self, trained: Trained, files: Sequence[Path], **options: Any) -> dict[str, Any]:
+    def evaluate_files(self, trained: Trained, files: Sequence[Path], **options: Any) -> dict[str, Any]:
         read = read_sentences if tells_next(trained) else read_documents
         pieces = read(files, on_bad_line=options.get("on_bad_line", "fail"))
         return judge_hidden(trained, as_sequences(trained, pieces))
 
-    def judge(self, trained: Trained, split: Split, stages: Stages) -> dict[str, Any]:
+    def evaluate_split(self, trained: Trained, split: Split, stages: Stages) -> dict[str, Any]:
         return judge_hidden(trained, split.sides[0])
 
     def headline(self, scores: dict[str, Any]) -> str:
@@ -155,4 +159,4 @@ def gaps_in(split: Split, tokenizer: Tokenizer, number: int, longest: int) -> li
     return found
 
 
-TASK = Fill()
+TASK = MaskedLMTask()

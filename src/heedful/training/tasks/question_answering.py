@@ -22,15 +22,21 @@ from heedful.errors import UsageError
 from heedful.evaluation.perplexity import predict
 from heedful.evaluation.qa_evaluation import best_spans, judge_answers
 from heedful.evaluation.squad import Judged, answer_scores, best_threshold
+from heedful.files import write_atomic
 from heedful.inference.question_answerer import Answerer, Answering, Asked, read
 from heedful.inference.trained import NOTES, Trained
-from heedful.model_folder import replace_file
 from heedful.models.model_config import ModelConfig
 from heedful.objectives.answer_span_loss import AnswerPlace
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.defaults import Appetite, Situation, grown_vocabulary, largest
 from heedful.training.recipe import DataRecipe, Recipe
-from heedful.training.tasks.task import Lesson, Task, learning, reading, set_aside
+from heedful.training.tasks.task import (
+    Task,
+    TrainingComponents,
+    held_out_fraction,
+    preparation_arguments,
+    tokenizer_arguments,
+)
 from heedful.training.trainer import Evaluation
 
 USUAL_WINDOW: int = DataRecipe.model_fields["max_length"].default
@@ -38,7 +44,7 @@ LONG_ANSWER = 0.999
 """The share of training answers that are no longer than the longest looked for."""
 
 
-class Answer(Task):
+class QuestionAnsweringTask(Task):
     """A question's answer, in the words of a passage."""
 
     name = "answer"
@@ -53,30 +59,34 @@ class Answer(Task):
     bodies = ("encoder",)
     heads = ("heads.answer_span",)
 
-    def amount(self, found: Report) -> str:
+    def corpus_size(self, found: Report) -> str:
         return f"{found.usable:,} questions"
 
-    def learn(self, recipe: Recipe, found: Report, stages: Stages) -> tuple[Tokenizer, ...]:
-        given = learning(recipe, found.characters, stages)
-        return (learn_from_questions(held_out=set_aside(recipe), **given),)
+    def train_tokenizers(self, recipe: Recipe, found: Report, stages: Stages) -> tuple[Tokenizer, ...]:
+        given = tokenizer_arguments(recipe, found.characters, stages)
+        return (learn_from_questions(held_out=held_out_fraction(recipe), **given),)
 
-    def encode(self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, stages: Stages) -> Prepared:
-        return prepare_questions(tokenizer=tokenizers[0], windows=windows_of(recipe), **reading(recipe, stages))
+    def prepare_data(
+        self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, stages: Stages
+    ) -> Prepared:
+        return prepare_questions(
+            tokenizer=tokenizers[0], windows=windows_of(recipe), **preparation_arguments(recipe, stages)
+        )
 
-    def held_out(self, characters: int) -> float:
+    def validation_fraction(self, characters: int) -> float:
         return min(0.1, 1_000_000 / characters)
 
-    def vocabulary(self, characters: int) -> int:
+    def vocabulary_size(self, characters: int) -> int:
         return grown_vocabulary(23, characters)
 
-    def model(self, situation: Situation) -> dict[str, Any]:
+    def model_defaults(self, situation: Situation) -> dict[str, Any]:
         if situation.recurrent:
             raise UsageError("answer reads a passage from both sides at once: leave out --model recurrent")
         size, scarce = largest(situation, self.appetite), situation.scarce
         return {"family": "encoder", **size, "norm_order": "pre", "positions": "rotary", "activation": "gelu",
                 "embedding_scale": False, "segments": 2, "dropout": 0.2 if scarce else 0.1}  # fmt: skip
 
-    def training(self, situation: Situation, model: dict[str, Any]) -> dict[str, Any]:
+    def training_defaults(self, situation: Situation, model: dict[str, Any]) -> dict[str, Any]:
         """From a model, small steps that do not wash away what it knows: 5e-5 at 768 wide, more for narrower ones."""
         judged = 2000 if situation.gpu else 200  # each is a page to read, and a window has two labels
         shared = {"schedule": "linear", "label_smoothing": 0.0, "weight_decay": 0.01, "average": "none",
@@ -87,28 +97,28 @@ class Answer(Task):
         rate = min(1e-3, 7e-4 * (256 / model["width"]) ** 0.5)
         return {**shared, "batch_tokens": 12_288 if situation.gpu else 4096, "learning_rate": rate}
 
-    def most_epochs(self, situation: Situation) -> int:
+    def max_epochs(self, situation: Situation) -> int:
         """Few from a model (Devlin 2019, A.3: two to four)."""
         return 4 if situation.pretrained else self.appetite.most_epochs
 
-    def head(self, data: Prepared) -> dict[str, Any]:
+    def head_settings(self, data: Prepared) -> dict[str, Any]:
         return {"tasks": ("answer_span",)}
 
-    def adapted(self, body: ModelConfig) -> dict[str, Any]:
+    def finetune_settings(self, body: ModelConfig) -> dict[str, Any]:
         """Questions are few: some dropout is needed."""
         return {"dropout": max(0.1, getattr(body, "dropout", 0.0))}
 
-    def implied(self, settings: dict[str, Any], data: Prepared) -> dict[str, Any]:
+    def derived_model_settings(self, settings: dict[str, Any], data: Prepared) -> dict[str, Any]:
         return {"max_length": settings["data"].get("max_length", USUAL_WINDOW)}
 
-    def notes(self, recipe: Recipe, data: Prepared) -> Answering:
+    def task_settings(self, recipe: Recipe, data: Prepared) -> Answering:
         return answering(windows_of(recipe), data)
 
-    def measure(self, split: Split) -> str:
+    def split_size(self, split: Split) -> str:
         windows, tokens = len(split.sides[0]), int(split.sides[0].lengths.sum())
         return f"{split.examples:,} questions, in {windows:,} windows of {tokens:,} tokens together"
 
-    def find_out(self, best: Trained, data: Prepared, stages: Stages) -> None:
+    def calibrate(self, best: Trained, data: Prepared, stages: Stages) -> None:
         """The threshold below which there is no answer, where some questions have none: the best one for the first half
         of the validation questions."""
         assert best.folder is not None, "a trained model has a folder"
@@ -116,9 +126,9 @@ class Answer(Task):
             judged = best_spans(best, data.valid.texts[: len(data.valid.texts) // 2], stages=stages)
             both = len({bool(each.references) for each in judged}) == 2
             best.notes = best.notes.with_changes(threshold=best_threshold(judged)[1] if both else 0.0)
-            replace_file(best.folder / NOTES, best.notes.model_dump_json(indent=2) + "\n")
+            write_atomic(best.folder / NOTES, best.notes.model_dump_json(indent=2) + "\n")
 
-    def lesson(self, recipe: Recipe, data: Prepared, device: torch.device) -> Lesson:
+    def training_components(self, recipe: Recipe, data: Prepared, device: torch.device) -> TrainingComponents:
         batching: dict[str, Any] = {"tokens": recipe.training.batch_tokens, "seed": recipe.seed}
         train = SpanBatches(*data.train.sides, **batching)
         valid = SpanBatches(*data.valid.sides, shuffle=False, **batching)
@@ -144,14 +154,14 @@ class Answer(Task):
         def write(model: Any, texts: int, at_most: int | None) -> None:
             Answerer(model, data.tokenizers[0], how).find(asked()[:texts])
 
-        return Lesson(objective, train, valid, evaluate, len(shown), write)
+        return TrainingComponents(objective, train, valid, evaluate, len(shown), write)
 
-    def evaluate(self, trained: Trained, files: Sequence[Path], **options: Any) -> dict[str, Any]:
+    def evaluate_files(self, trained: Trained, files: Sequence[Path], **options: Any) -> dict[str, Any]:
         asked = read_questions(files, on_bad_line=options.get("on_bad_line", "fail"))
         texts = [(each.question, each.passage, *(answer.text for answer in each.answers)) for each in asked]
         return judge_answers(trained, texts, stages=options.get("stages", unseen))
 
-    def judge(self, trained: Trained, split: Split, stages: Stages) -> dict[str, Any]:
+    def evaluate_split(self, trained: Trained, split: Split, stages: Stages) -> dict[str, Any]:
         return judge_answers(trained, split.texts[fitted(trained.notes, split) :], stages=stages)
 
     def headline(self, scores: dict[str, Any]) -> str:
@@ -193,4 +203,4 @@ def fitted(how: Answering | None, split: Split) -> int:
     return len(split.texts) // 2 if how is not None and how.threshold is not None else 0
 
 
-TASK = Answer()
+TASK = QuestionAnsweringTask()

@@ -25,12 +25,18 @@ from heedful.text.subword_regularization import SplitTable
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.defaults import Appetite, Situation, grown_vocabulary, largest
 from heedful.training.recipe import Recipe
-from heedful.training.reporting.diagnostics import find_out, judged_lengths
-from heedful.training.tasks.task import Lesson, Task, learning, reading, set_aside
+from heedful.training.reporting.diagnostics import calibrate_translator, evaluation_length_limits
+from heedful.training.tasks.task import (
+    Task,
+    TrainingComponents,
+    held_out_fraction,
+    preparation_arguments,
+    tokenizer_arguments,
+)
 from heedful.training.trainer import Evaluation
 
 
-class Translate(Task):
+class TranslationTask(Task):
     """A text for a text."""
 
     name = "translate"
@@ -41,23 +47,27 @@ class Translate(Task):
     shown = ("source", "model", "reference")
     appetite = Appetite(per_layer=28, sides=2, epochs=12, most_epochs=60)
 
-    def amount(self, found: Report) -> str:
+    def corpus_size(self, found: Report) -> str:
         return f"{found.usable:,} pairs"
 
-    def learn(self, recipe: Recipe, found: Report, stages: Stages) -> tuple[Tokenizer, ...]:
-        given = learning(recipe, found.characters, stages)
-        return learn_from_pairs(joint=recipe.tokenizer.joint, held_out=set_aside(recipe), **given)
+    def train_tokenizers(self, recipe: Recipe, found: Report, stages: Stages) -> tuple[Tokenizer, ...]:
+        given = tokenizer_arguments(recipe, found.characters, stages)
+        return learn_from_pairs(joint=recipe.tokenizer.joint, held_out=held_out_fraction(recipe), **given)
 
-    def encode(self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, stages: Stages) -> Prepared:
-        return prepare_pairs(tokenizers=tokenizers, max_length=recipe.data.max_length, **reading(recipe, stages))
+    def prepare_data(
+        self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, stages: Stages
+    ) -> Prepared:
+        return prepare_pairs(
+            tokenizers=tokenizers, max_length=recipe.data.max_length, **preparation_arguments(recipe, stages)
+        )
 
-    def held_out(self, characters: int) -> float:
+    def validation_fraction(self, characters: int) -> float:
         return min(0.02, 5_000_000 / characters)
 
-    def vocabulary(self, characters: int) -> int:
+    def vocabulary_size(self, characters: int) -> int:
         return grown_vocabulary(23, characters)
 
-    def model(self, situation: Situation) -> dict[str, Any]:
+    def model_defaults(self, situation: Situation) -> dict[str, Any]:
         size, scarce = largest(situation, self.appetite), situation.scarce
         if situation.recurrent:
             wide = {"width": 2 * size["width"], "layers": 1}
@@ -65,7 +75,7 @@ class Translate(Task):
         shape = {**size, "norm_order": "pre"}
         return {"family": "encoder_decoder", **shape, "positions": "rotary", "dropout": 0.3 if scarce else 0.1}
 
-    def training(self, situation: Situation, model: dict[str, Any]) -> dict[str, Any]:
+    def training_defaults(self, situation: Situation, model: dict[str, Any]) -> dict[str, Any]:
         return {
             "batch_tokens": 8192 if situation.gpu else 3072,
             "learning_rate": min(3e-3, 2e-3 * (256 / model["width"]) ** 0.5),
@@ -76,7 +86,7 @@ class Translate(Task):
             "r_drop": 1.0 if situation.gpu and situation.scarce else 0.0,
         }
 
-    def lesson(self, recipe: Recipe, data: Prepared, device: torch.device) -> Lesson:
+    def training_components(self, recipe: Recipe, data: Prepared, device: torch.device) -> TrainingComponents:
         training, dropout = recipe.training, recipe.tokenizer.subword_dropout
         tables = tuple(SplitTable(tokenizer) for tokenizer in data.tokenizers) if dropout else ()
         train = PairBatches(
@@ -89,7 +99,7 @@ class Translate(Task):
         valid = PairBatches(*data.valid.sides, tokens=training.batch_tokens, seed=recipe.seed, shuffle=False)
         objective = Translation(training.label_smoothing, training.r_drop)
         places = evenly(len(data.valid.texts), training.judged_texts)
-        shown, limits = [data.valid.texts[place] for place in places], judged_lengths(data, places)
+        shown, limits = [data.valid.texts[place] for place in places], evaluation_length_limits(data, places)
 
         def evaluate(model: nn.Module) -> Evaluation:
             scores = predict(model, objective, valid, data.valid, device, limit=training.judged_labels)
@@ -105,21 +115,21 @@ class Translate(Task):
             sources = [data.valid.sides[0][place].tolist() for place in places[:texts]]
             translate_ids(model, sources, beam=1, at_most=lengths)
 
-        return Lesson(objective, train, valid, evaluate, len(shown), write)
+        return TrainingComponents(objective, train, valid, evaluate, len(shown), write)
 
-    def evaluate(self, trained: Trained, files: Sequence[Path], **options: Any) -> dict[str, Any]:
+    def evaluate_files(self, trained: Trained, files: Sequence[Path], **options: Any) -> dict[str, Any]:
         on_bad_line = options.pop("on_bad_line", "fail")
         pairs = [(pair.source, pair.target) for pair in read_pairs(files, on_bad_line=on_bad_line)]
         return judge_pairs(trained, pairs, **options)
 
-    def judge(self, trained: Trained, split: Split, stages: Stages) -> dict[str, Any]:
+    def evaluate_split(self, trained: Trained, split: Split, stages: Stages) -> dict[str, Any]:
         fitted = trained.confidence.texts if trained.confidence else 0
         return judge_pairs(trained, split.texts, stages=stages, fitted=fitted)
 
-    def find_out(self, best: Trained, data: Prepared, stages: Stages) -> None:
-        find_out(best, data, stages)
+    def calibrate(self, best: Trained, data: Prepared, stages: Stages) -> None:
+        calibrate_translator(best, data, stages)
 
-    def findings(self, best: Trained, scores: dict[str, Any]) -> str:
+    def card_section(self, best: Trained, scores: dict[str, Any]) -> str:
         found = "none: this model does not attend to its source" if best.alignment is None else str(best.alignment)
         return f"""
 ## Alignment and confidence
@@ -131,7 +141,7 @@ A word's probability is off by {scores["word_calibration_error"]:.3f} on average
 reference has, too, in the same order.
 """
 
-    def pictures(self, scores: dict[str, Any], folder: Path) -> dict[str, Path]:
+    def plots(self, scores: dict[str, Any], folder: Path) -> dict[str, Path]:
         curves = {name: Reliability.from_json(parts) for name, parts in scores["reliability"].items()}
         return {"reliability": draw_reliability(curves, folder / "reliability.png")}
 
@@ -147,4 +157,4 @@ reference has, too, in the same order.
         return [(source, output, target) for (source, target), output in zip(shown, outputs, strict=True)]
 
 
-TASK = Translate()
+TASK = TranslationTask()

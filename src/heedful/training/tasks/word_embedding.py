@@ -19,7 +19,7 @@ from heedful.objectives.skip_gram_loss import SkipGram
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.defaults import Appetite, Situation
 from heedful.training.recipe import Recipe
-from heedful.training.tasks.task import Lesson, TextTask
+from heedful.training.tasks.task import TextTask, TrainingComponents
 from heedful.training.trainer import Evaluation
 from heedful.vectors.vector_sources import words_of_model
 
@@ -28,7 +28,7 @@ PROBES = (30, 100, 300, 1000, 3000)
 MOST_WORDS = 200_000
 
 
-class Embed(TextTask):
+class WordEmbeddingTask(TextTask):
     """A vector for a word."""
 
     name = "embed"
@@ -42,23 +42,23 @@ class Embed(TextTask):
     shown = ("word", "nearest words")
     appetite = Appetite(per_layer=0, sides=1, epochs=5, most_epochs=15)
 
-    def held_out(self, characters: int) -> float:
+    def validation_fraction(self, characters: int) -> float:
         return min(0.05, 500_000 / characters)
 
-    def vocabulary(self, characters: int) -> int:
+    def vocabulary_size(self, characters: int) -> int:
         """At most; which words there are, `tokenizer.min_count` decides."""
         return MOST_WORDS
 
-    def tokenizer(self, characters: int) -> dict[str, Any]:
+    def tokenizer_defaults(self, characters: int) -> dict[str, Any]:
         rare = 5 if characters > 2_000_000 else 2
         return {"kind": "bare_words", "lowercase": True, "min_count": rare, "sample": max(1, characters)}
 
-    def model(self, situation: Situation) -> dict[str, Any]:
+    def model_defaults(self, situation: Situation) -> dict[str, Any]:
         if situation.recurrent:
             raise UsageError("word vectors are a table and nothing else: leave out --model recurrent")
         return {"family": "word_vectors", "width": 100}
 
-    def training(self, situation: Situation, model: dict[str, Any]) -> dict[str, Any]:
+    def training_defaults(self, situation: Situation, model: dict[str, Any]) -> dict[str, Any]:
         return {
             "batch_tokens": 1024,
             "optimizer": "rows",
@@ -73,7 +73,7 @@ class Embed(TextTask):
             "record": False,
         }
 
-    def lesson(self, recipe: Recipe, data: Prepared, device: torch.device) -> Lesson:
+    def training_components(self, recipe: Recipe, data: Prepared, device: torch.device) -> TrainingComponents:
         training, tokenizer = recipe.training, data.tokenizers[0]
         counts = count_words(data.train.sides[0], len(tokenizer))
         how: dict[str, Any] = {
@@ -91,12 +91,12 @@ class Embed(TextTask):
             lines = tuple(f"{word:<12} {near}" for word, near in neighbourhoods(model, tokenizer)[-3:])
             return Evaluation(-loss, {"valid_loss": loss}, lines)
 
-        return Lesson(objective, train, valid, evaluate)
+        return TrainingComponents(objective, train, valid, evaluate)
 
-    def evaluate(self, trained: Trained, files: Sequence[Path], **options: Any) -> dict[str, Any]:
+    def evaluate_files(self, trained: Trained, files: Sequence[Path], **options: Any) -> dict[str, Any]:
         return judge_words(trained.words, files, options.get("on_bad_line", "fail"))
 
-    def judge(self, trained: Trained, split: Split, stages: Stages) -> dict[str, Any]:
+    def evaluate_split(self, trained: Trained, split: Split, stages: Stages) -> dict[str, Any]:
         return {"words": len(trained.words), "width": trained.model.config.width}
 
     def headline(self, scores: dict[str, Any]) -> str:
@@ -118,4 +118,4 @@ def neighbourhoods(model: Any, tokenizer: Tokenizer, top: int = 6) -> list[tuple
     return [(word, ", ".join(near.word for near in words.similar(word, top))) for word in shown]
 
 
-TASK = Embed()
+TASK = WordEmbeddingTask()

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from heedful.errors import CheckpointError, HeedfulError
-from heedful.model_folder import write_manifest
+from heedful.files import write_manifest
 from heedful.training.checkpoint import format as module
 from heedful.training.checkpoint.format import (
     Checkpoint,

@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from heedful.training.reporting.events import Events, JsonLines, LiveTable, PlainLines, TensorBoard, console, duration
+from heedful.training.reporting.events import (
+    Events,
+    MetricsFile,
+    LiveTable,
+    PlainLines,
+    TensorBoard,
+    terminal_listener,
+    format_duration,
+)
 
 STEP = {"step": 10, "steps": 50, "loss": 1.25, "tokens_per_second": 1234.5, "seconds_per_step": 3.0, "memory_gib": 0.5}
 
@@ -20,7 +28,7 @@ class Terminal(io.StringIO):
 
 def test_a_pipe_gets_plain_lines() -> None:
     out = io.StringIO()
-    listener = console(out)
+    listener = terminal_listener(out)
     assert isinstance(listener, PlainLines)
     events = Events(listener)
     events.emit("step", **STEP)
@@ -37,7 +45,7 @@ def test_a_pipe_gets_plain_lines() -> None:
 
 def test_a_terminal_gets_a_table_that_shows_scores_and_a_sample() -> None:
     out = Terminal()
-    listener = console(out)
+    listener = terminal_listener(out)
     assert isinstance(listener, LiveTable)
     events = Events(listener)
     events.emit("begin")
@@ -51,7 +59,7 @@ def test_a_terminal_gets_a_table_that_shows_scores_and_a_sample() -> None:
 
 
 def test_every_event_is_a_line_of_json_with_its_time(tmp_path: Path) -> None:
-    events = Events(JsonLines(tmp_path / "metrics.jsonl"))
+    events = Events(MetricsFile(tmp_path / "metrics.jsonl"))
     events.emit("step", **STEP)
     events.emit("evaluation", step=10, scores={"bleu": 31.5})
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
@@ -80,4 +88,4 @@ def test_tensorboard_gets_losses_and_scores(tmp_path: Path) -> None:
     ("seconds", "said"), [(0.0, "0s"), (59.4, "59s"), (90.0, "1m30s"), (3700.0, "1h01m"), (-5.0, "0s")]
 )
 def test_durations_are_said_as_people_say_them(seconds: float, said: str) -> None:
-    assert duration(seconds) == said
+    assert format_duration(seconds) == said

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from heedful.training.reporting import progress_bar as waiting
-from heedful.training.reporting.events import Events, console
+from heedful.training.reporting.events import Events, terminal_listener
 
 
 class Terminal(io.StringIO):
@@ -19,7 +19,7 @@ class Terminal(io.StringIO):
 @pytest.mark.parametrize("stream", [io.StringIO, Terminal])
 def test_a_short_stage_says_nothing(stream: type[io.StringIO]) -> None:
     out = stream()
-    with Events(console(out)).stage("reading", 100) as watch:
+    with Events(terminal_listener(out)).stage("reading", 100) as watch:
         watch(100)
     assert out.getvalue() == ""
 
@@ -27,7 +27,7 @@ def test_a_short_stage_says_nothing(stream: type[io.StringIO]) -> None:
 def test_a_long_stage_is_a_line_now_and_then_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "AFTER", 0.02)
     out = io.StringIO()
-    events = Events(console(out))
+    events = Events(terminal_listener(out))
     for what in ("reading", "encoding"):
         with events.stage(what, 5_000_000) as watch:
             watch(2_000_000)
@@ -38,7 +38,7 @@ def test_a_long_stage_is_a_line_now_and_then_in_a_pipe(monkeypatch: pytest.Monke
 def test_a_long_stage_is_a_bar_on_a_terminal_even_while_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "AFTER", 0.02)
     out = Terminal()
-    events = Events(console(out))
+    events = Events(terminal_listener(out))
     for what in ("reading", "learning a vocabulary"):
         with events.stage(what, 5_000_000) as watch:
             watch(2_000_000)
@@ -52,7 +52,7 @@ def test_an_error_ends_the_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[dict[str, object]] = []
 
     def fail() -> None:
-        with Events(told.append, console(Terminal())).stage("reading", 1):
+        with Events(told.append, terminal_listener(Terminal())).stage("reading", 1):
             raise ValueError
 
     with pytest.raises(ValueError):  # noqa: PT011

@@ -33,8 +33,10 @@ def test_skewed_classes_are_weighted_and_said_unless_told_otherwise() -> None:
     assert class_weights(recipe(), even) is None
     assert class_weights(recipe(class_weights="none"), skewed) is None
     assert class_weights(recipe(class_weights="balanced"), even) == pytest.approx([100 / 120, 100 / 80])
-    assert "a text of the rarest class counts 9.0 times one of the commonest" in TASK.told(recipe(), skewed)[-1]
-    assert TASK.told(recipe(), even)[-1] == "classes    2: class 0 (60), class 1 (40)"
+    assert (
+        "a text of the rarest class counts 9.0 times one of the commonest" in TASK.setup_summary(recipe(), skewed)[-1]
+    )
+    assert TASK.setup_summary(recipe(), even)[-1] == "classes    2: class 0 (60), class 1 (40)"
 
 
 def test_rare_labels_are_lifted_where_a_text_may_have_several() -> None:
@@ -42,12 +44,12 @@ def test_rare_labels_are_lifted_where_a_text_may_have_several() -> None:
     assert class_weights(recipe(), skewed) == pytest.approx([1.0, 2.0, 9.0, 20.0])
     assert class_weights(recipe(), data(60, 40, several=True)) is None
     assert class_weights(recipe(class_weights="none"), skewed) is None
-    assert "a text of the rarest label counts 20.0 times" in TASK.told(recipe(), skewed)[-1]
+    assert "a text of the rarest label counts 20.0 times" in TASK.setup_summary(recipe(), skewed)[-1]
 
 
 def test_a_trained_body_is_taught_gently_and_briefly() -> None:
     fresh, trained = situation(), situation(pretrained=True)
-    assert TASK.training(trained, {"width": 768})["learning_rate"] == pytest.approx(5e-5)
-    assert TASK.training(trained, {"width": 384})["learning_rate"] == pytest.approx(1e-4)
-    assert TASK.training(fresh, {"width": 384})["learning_rate"] > 3e-4
-    assert TASK.most_epochs(trained) < TASK.most_epochs(fresh)
+    assert TASK.training_defaults(trained, {"width": 768})["learning_rate"] == pytest.approx(5e-5)
+    assert TASK.training_defaults(trained, {"width": 384})["learning_rate"] == pytest.approx(1e-4)
+    assert TASK.training_defaults(fresh, {"width": 384})["learning_rate"] > 3e-4
+    assert TASK.max_epochs(trained) < TASK.max_epochs(fresh)

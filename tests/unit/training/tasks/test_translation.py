@@ -14,7 +14,7 @@ from heedful.data.token_store import Sequences
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 from heedful.training.recipe import make_recipe
 from heedful.training.tasks import translation as translate
-from heedful.training.tasks.task import Lesson
+from heedful.training.tasks.task import TrainingComponents
 
 TEXTS = [f"{chr(97 + number // 26)}{chr(97 + number % 26)} " * (4 + number % 7) for number in range(60)]
 CPU = torch.device("cpu")
@@ -27,13 +27,13 @@ def prepared() -> Prepared:
     return Prepared((tokenizer,), split, split, {}, {})
 
 
-def lesson(data: Prepared, **training: Any) -> Lesson:
+def lesson(data: Prepared, **training: Any) -> TrainingComponents:
     text = {"data": {"train": ["a", "b"]}, "tokenizer": {"kind": "characters", "vocabulary": 60}}
     model = {"family": "encoder_decoder", "width": 16, "heads": 2, "layers": 1}
     recipe = make_recipe(
         {"task": "translate", **text, "model": model, "training": {"steps": 1, "batch_tokens": 64, **training}}
     )
-    return translate.TASK.lesson(recipe, data, CPU)
+    return translate.TASK.training_components(recipe, data, CPU)
 
 
 def test_a_sample_from_all_over_is_translated_the_same_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +52,7 @@ def test_a_sample_from_all_over_is_translated_the_same_each_time(monkeypatch: py
     assert one == two, "a run that is resumed must judge as it did before"
     assert one.score == pytest.approx(100), "against their own references"
     assert asked == [[TEXTS[place] for place in (5, 15, 25, 35, 45, 55)]] * 2
-    assert taught.written == 6
+    assert taught.generated_texts == 6
     everything = lesson(data).evaluate(model)
     assert asked[-1] == TEXTS
     assert one.scores["valid_loss"] == pytest.approx(everything.scores["valid_loss"], rel=0.1)

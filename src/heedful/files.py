@@ -1,0 +1,171 @@
+"""Atomic writes and checksums: a file or folder appears under its name complete, or not at all.
+
+Content is written under a temporary name beside the target, flushed to disk (fsync), then renamed. A manifest holds the
+size and SHA-256 of each file of a folder, because safetensors loads a flipped bit without an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+from heedful.errors import CheckpointError, UsageError
+
+MANIFEST = "manifest.json"
+REPLACED = "replaced.tmp"
+
+
+class Checksum(NamedTuple):
+    """Size and SHA-256 of a file, as a manifest holds them."""
+
+    size: int
+    sha256: str
+
+
+def fsync(path: Path) -> None:
+    """Flush a file's content, or a folder's list of names, to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def atomic_file(path: Path, *, partial: Path | None = None) -> Iterator[Path]:
+    """Yield a temporary path to write to; on success fsync it and rename it to `path`.
+
+    On an error the temporary file is removed. A `partial` path named by the caller is used instead and kept on error.
+    """
+    temporary = partial or path.with_name(f"{path.name}.tmp")
+    try:
+        yield temporary
+        fsync(temporary)
+        temporary.replace(path)
+    finally:
+        if partial is None:
+            temporary.unlink(missing_ok=True)
+
+
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Write a file atomically; text is encoded as UTF-8."""
+    with atomic_file(path) as temporary:
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder to write to; on success fsync its files and rename it to `path`, replacing it."""
+    with temporary_folder(path) as temporary:
+        yield temporary
+        for file in temporary.rglob("*"):
+            fsync(file)
+        commit_folder(temporary, path)
+
+
+@contextmanager
+def temporary_folder(path: Path) -> Iterator[Path]:
+    """Yield a new folder beside `path` to write to; on exit it is removed unless it was renamed meanwhile.
+
+    Its name holds this process's id, so that `remove_abandoned` recognizes the folders of killed processes.
+    """
+    remove_abandoned(path.parent, path.name)
+    temporary = path.with_name(f"{path.name}.{platform.node()}.{os.getpid()}.tmp")
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def commit_folder(temporary: Path, path: Path) -> None:
+    """Rename a completed folder to `path` and fsync it and its parent.
+
+    An existing folder is renamed into the new one before it is deleted: a kill never leaves half of it under `path`.
+    """
+    fsync(temporary)
+    if path.exists():
+        path.rename(temporary / REPLACED)
+    temporary.rename(path)
+    fsync(path.parent)
+    shutil.rmtree(path / REPLACED, ignore_errors=True)
+
+
+def remove_abandoned(parent: Path, name: str | None = None) -> None:
+    """Remove temporary folders that killed processes of this host left in `parent`: of one target name, or all."""
+    for folder in parent.glob("*.tmp"):
+        target, _, owner = folder.stem.partition(f".{platform.node()}.")
+        if owner.isdigit() and name in (None, target) and not _is_running(int(owner)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):  # another user's process; not a process id
+        pass
+    return True
+
+
+def require_empty(folder: Path) -> None:
+    """Raise UsageError unless `folder` is missing or an empty folder."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file; choose a new folder")
+    if folder.is_dir() and any(folder.iterdir()):
+        raise UsageError(f"{folder} exists and is not empty; choose another folder")
+
+
+def write_manifest(folder: Path, names: Iterable[str], known: Mapping[str, Checksum] = MappingProxyType({})) -> None:
+    """Write manifest.json with the checksums of these files, and fsync them and it.
+
+    `known`: checksums of further files that are on disk already.
+    """
+    checksums = {name: _checksum(folder / name) for name in names}
+    entries = {name: checksum._asdict() for name, checksum in {**known, **checksums}.items()}
+    (folder / MANIFEST).write_text(json.dumps(entries, indent=2) + "\n", encoding="utf-8")
+    for name in (*checksums, MANIFEST):
+        fsync(folder / name)
+
+
+def verify_manifest(folder: Path, names: Iterable[str] | None = None) -> None:
+    """Raise CheckpointError unless these files (default: all in the manifest) exist with their size and SHA-256."""
+    try:
+        entries = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        expected = {
+            folder / name: Checksum(entries[name]["size"], entries[name]["sha256"])
+            for name in (entries.keys() if names is None else names)
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise CheckpointError(f"{folder / MANIFEST} is missing or damaged; the folder cannot be verified") from None
+    for file, checksum in expected.items():
+        if not file.is_file():
+            raise CheckpointError(f"{file} is missing")
+        if file.stat().st_size != checksum.size:
+            raise CheckpointError(f"{file} has {file.stat().st_size} bytes, its manifest says {checksum.size}")
+    for (file, checksum), actual in zip(expected.items(), _checksums(list(expected)), strict=True):
+        if actual != checksum:
+            raise CheckpointError(f"{file} is damaged: its SHA-256 differs from the manifest's")
+
+
+def _checksum(file: Path) -> Checksum:
+    with file.open("rb") as stream:
+        return Checksum(file.stat().st_size, hashlib.file_digest(stream, "sha256").hexdigest())
+
+
+def _checksums(files: list[Path]) -> list[Checksum]:
+    """Checksums in order; many files (shards of a large checkpoint) are hashed in parallel."""
+    if len(files) <= 2:
+        return [_checksum(file) for file in files]
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(_checksum, files))

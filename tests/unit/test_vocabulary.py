@@ -1,0 +1,71 @@
+"""The package is written in the field's vocabulary: CONTRIBUTING.md has the glossary, this keeps to it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PYTHON = sorted(path for folder in ("src", "tests", "benchmarks") for path in (ROOT / folder).rglob("*.py"))
+SOURCES = [path for path in PYTHON if path.is_relative_to(ROOT / "src")]
+PROSE = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+
+PRIVATE_WORDS = re.compile(
+    r"""\bway\ back\b | \bsomebody\b | \bnobody\b | \bwhoever\b | \bin\ any\ company\b | \bsigns\ of\ life\b
+    | \bit\ is\ no\ \w+ | \bkept\ in\ mind\b | \bone\ by\ one\b | \babreast\b | \blays?\ hands\b
+    | \btold\ plainly\b | \bin\ the\ midst\b | \bas\ it\ comes\b | \bto\ the\ same\ bits\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+VAGUE_NAMES = {"found", "given", "own", "way", "how", "place", "said", "told", "asked", "company", "wish", "wishes"}
+
+
+def label(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", [path for path in [*PYTHON, *PROSE] if path != Path(__file__)], ids=label)
+def test_no_private_word_comes_back(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    hits = [f"{number}: {line.strip()}" for number, line in enumerate(lines, 1) if PRIVATE_WORDS.search(line)]
+    assert not hits, "\n".join(hits)
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=label)
+def test_every_name_says_what_it_holds(path: Path) -> None:
+    bound = Counter(bound_names(ast.parse(path.read_text(encoding="utf-8"))))
+    assert not (vague := sorted(VAGUE_NAMES & bound.keys())), f"rename {vague}"
+
+
+def bound_names(tree: ast.AST) -> Iterator[str]:
+    """Variables, parameters, functions, classes and attributes that a module defines."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+
+
+def test_no_two_modules_share_a_name() -> None:
+    names = Counter(path.stem for path in SOURCES if not path.stem.startswith("__"))
+    # A command's file has the command's name, and the layer below it may have that name too.
+    commands = {path.stem for path in (ROOT / "src/heedful/cli").glob("*.py")}
+    assert not [name for name, count in names.items() if count > 1 and name not in commands]
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    names = Counter(
+        node.name
+        for path in SOURCES
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert not [name for name, count in names.items() if count > 1]
