@@ -27,6 +27,11 @@ from heedful.files import (
 )
 
 
+def write_half(temporary: Path) -> None:
+    temporary.write_text("half")
+    raise KeyboardInterrupt
+
+
 def test_write_atomic_replaces_the_file_and_leaves_no_temporary_file(tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     write_atomic(file, "old")
@@ -41,8 +46,7 @@ def test_failed_atomic_file_keeps_the_old_content(tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     write_atomic(file, "old")
     with pytest.raises(KeyboardInterrupt), atomic_file(file) as temporary:
-        temporary.write_text("half")
-        raise KeyboardInterrupt
+        write_half(temporary)
     assert file.read_text() == "old"
     assert list(tmp_path.iterdir()) == [file]
 
@@ -50,8 +54,7 @@ def test_failed_atomic_file_keeps_the_old_content(tmp_path: Path) -> None:
 def test_partial_file_is_kept_on_error_and_renamed_on_success(tmp_path: Path) -> None:
     file, partial = tmp_path / "a.txt", tmp_path / "a.part.txt"
     with pytest.raises(KeyboardInterrupt), atomic_file(file, partial=partial) as temporary:
-        temporary.write_text("half")
-        raise KeyboardInterrupt
+        write_half(temporary)
     assert [path.name for path in tmp_path.iterdir()] == ["a.part.txt"]
     with atomic_file(file, partial=partial) as temporary:
         temporary.write_text("all")
@@ -72,9 +75,8 @@ def test_content_is_synced_before_it_is_renamed(tmp_path: Path, monkeypatch: pyt
 
 def test_new_folder_appears_complete_or_not_at_all(tmp_path: Path) -> None:
     target = tmp_path / "deep" / "folder"
-    with pytest.raises(ZeroDivisionError), new_folder(target) as temporary:
-        (temporary / "a").write_text("half")
-        raise ZeroDivisionError
+    with pytest.raises(KeyboardInterrupt), new_folder(target) as temporary:
+        write_half(temporary / "a")
     assert list((tmp_path / "deep").iterdir()) == []
     for content in ("first", "second"):
         with new_folder(target) as temporary:

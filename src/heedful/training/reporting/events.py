@@ -61,9 +61,12 @@ class MetricsFile:
         """Forget the steps after this one, which are about to be taken again; and a line cut off half-way."""
         if not self.file.exists():
             return
-        with atomic_file(self.file) as temporary, temporary.open("w", encoding="utf-8") as kept:
-            with self.file.open(encoding="utf-8", errors="replace") as lines:
-                kept.writelines(line for line in lines if 0 <= _step_of(line) <= step)
+        with (
+            self.file.open(encoding="utf-8", errors="replace") as lines,
+            atomic_file(self.file) as temporary,
+            temporary.open("w", encoding="utf-8") as kept,
+        ):
+            kept.writelines(line for line in lines if 0 <= _step_of(line) <= step)
 
     def __call__(self, event: dict[str, Any]) -> None:
         if event["kind"] in ("begin", "end", "stage"):
