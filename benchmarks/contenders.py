@@ -108,13 +108,13 @@ def ours(cell: Cell, device: str, compiled: bool) -> tuple[nn.Module, Step]:
     """A step of the library's own Trainer, on the device as the library sets it up, compiled where the peers are."""
     from heedful.data.batching import PairBatch, TextBatch
     from heedful.data.masked_lm_batches import MaskedBatch
-    from heedful.device import pick_device
+    from heedful.device import select_device
     from heedful.models.build import build
     from heedful.models.presets import BERT, make_config
-    from heedful.objectives.causal_lm_loss import Language
-    from heedful.objectives.masked_lm_loss import Masked
+    from heedful.objectives.causal_lm_loss import CausalLMLoss
+    from heedful.objectives.masked_lm_loss import MaskedLMLoss
     from heedful.objectives.objective import Objective
-    from heedful.objectives.seq2seq_loss import Translation
+    from heedful.objectives.seq2seq_loss import Seq2SeqLoss
     from heedful.training.recipe import TrainingRecipe
     from heedful.training.reporting.events import Events
     from heedful.training.trainer import Trainer
@@ -125,15 +125,15 @@ def ours(cell: Cell, device: str, compiled: bool) -> tuple[nn.Module, Step]:
     objective: Objective
     if cell.family == "pairs":
         batch: Any = PairBatch(read, torch.full((cell.rows,), cell.tokens), shifted(labels), labels)
-        design, objective = {"family": "encoder_decoder"}, Translation()
+        design, objective = {"family": "encoder_decoder"}, Seq2SeqLoss()
     elif cell.family == "masked":
         batch = MaskedBatch(masked(read, labels), labels, read.gather(1, labels))
-        design, objective = {**BERT, "vocabulary": cell.vocabulary, "tasks": ("masked_token",)}, Masked()
+        design, objective = {**BERT, "vocabulary": cell.vocabulary, "tasks": ("masked_token",)}, MaskedLMLoss()
     else:
         batch = TextBatch(read, labels)
         design = {"family": "decoder", "positions": "learned", "max_length": cell.tokens, "activation": "gelu"}
         design |= {"norm_order": "pre", "embedding_scale": False, "bias": False}
-        objective = Language()
+        objective = CausalLMLoss()
     same: dict[str, Any] = {
         "steps": 10**9,
         "schedule": "constant",
@@ -146,9 +146,9 @@ def ours(cell: Cell, device: str, compiled: bool) -> tuple[nn.Module, Step]:
     if compiled:  # and on a GPU what is many small kernels is recorded
         same |= {"compile": True, "record": device == "cuda" and cell.family == "pairs"}
     model = build(make_config({**design, **size}))
-    where = pick_device(device)
+    where = select_device(device)
     trainer = Trainer(model, objective, Same(batch), TrainingRecipe(**same), seed=1, device=where, events=Events())
-    stream = trainer.stream()
+    stream = trainer.batch_stream()
     return model, lambda: trainer.step(stream)
 
 

@@ -76,17 +76,17 @@ def as_asked(**how: Any) -> Callable[[Cell, Path, str], Decode]:
         if cell.family == "pairs":
             return lambda: sum(len(text.split()) for text in trained.translate(texts, **options))
         options |= {"temperature": 0.0}
-        return lambda: sum(len(answer.text.split()) for answer in trained.continuations(texts, **options))
+        return lambda: sum(len(answer.text.split()) for answer in trained.iter_generate(texts, **options))
 
     return make
 
 
 def on_a_gpu(cell: Cell, folder: Path, device: str) -> Decode:
-    from heedful.generation.backends.cuda_graph import Recorded
+    from heedful.generation.backends.cuda_graph import CudaGraphDecoder
     from heedful.generation.continuation import generate_ids
     from heedful.generation.sequence_to_sequence import translate_ids
 
-    model, texts = Recorded(cell.model().to(device).bfloat16()), cell.texts()
+    model, texts = CudaGraphDecoder(cell.model().to(device).bfloat16()), cell.texts()
 
     def write() -> int:
         if cell.family == "pairs":
@@ -153,7 +153,7 @@ def ctranslate2_itself(quantisation: str) -> Callable[[Cell, Path, str], Decode]
 
 def without_cache(cell: Cell, folder: Path, device: str) -> Decode:
     """Every step reads everything written so far again."""
-    from heedful.generation.search.decode_loop import log_softmax
+    from heedful.generation.search.decode_loop import masked_log_softmax
 
     model = cell.model().to(device)
     if device == "cuda":
@@ -167,7 +167,7 @@ def without_cache(cell: Cell, folder: Path, device: str) -> Decode:
         tokens = torch.full((cell.rows, 1), 2, device=device) if cell.family == "pairs" else ids
         for _ in range(cell.wrote):
             states = model.states(tokens, memory) if memory else model.states(tokens)
-            scores = log_softmax(model.read_out("next_token", states[:, -1:])[:, 0])
+            scores = masked_log_softmax(model.apply_head("next_token", states[:, -1:])[:, 0])
             tokens = torch.cat([tokens, scores.argmax(-1, keepdim=True)], 1)
         return int((tokens[:, -cell.wrote :] != END).sum())
 

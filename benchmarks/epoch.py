@@ -93,10 +93,10 @@ def prepare(corpus: Path, folder: Path, pairs: int, vocabulary: int, shape: dict
 def _read(folder: Path) -> tuple[Any, Any]:
     from heedful.training.recipe import make_recipe, read_recipe
     from heedful.training.reporting.events import Events
-    from heedful.training.setup import prepare_again
+    from heedful.training.setup import prepare_same_data
 
     recipe = make_recipe(read_recipe(folder / "recipe.toml"))
-    return recipe, prepare_again(recipe, (), Events())
+    return recipe, prepare_same_data(recipe, (), Events())
 
 
 Epoch = Callable[[], float]
@@ -122,7 +122,7 @@ def heedful(folder: Path, facts: dict[str, Any]) -> tuple[Any, Epoch]:
         scores = predict(model, lesson.objective, lesson.valid, data.valid, device)
         return Evaluation(-scores.loss, {"valid_loss": scores.loss})
 
-    return model, lambda: -trainer.run(evaluate, lambda _: None).best
+    return model, lambda: -trainer.fit(evaluate, lambda _: None).best_score
 
 
 def hugging_face(folder: Path, facts: dict[str, Any], order: str = "random") -> tuple[Any, Epoch]:

@@ -32,7 +32,7 @@ import torch
 
 import heedful
 from heedful.cli.argv import duration_in_seconds
-from heedful.device import describe_machine, pick_device
+from heedful.device import describe_machine, select_device
 from heedful.model_folder import save
 from heedful.models.build import build
 from heedful.training.reporting.events import terminal_listener
@@ -181,7 +181,7 @@ def main() -> None:
     options.seconds = duration_in_seconds("20s" if options.quick else options.pretrain_time)
     options.tune_seconds = duration_in_seconds("20s" if options.quick else options.tune_time)
     options.out.mkdir(parents=True, exist_ok=True)
-    device = pick_device(options.device)
+    device = select_device(options.device)
     labelled(options)
     encoder = options.out / f"encoder-{options.corpus}"
     report: dict[str, Any] = {

@@ -46,11 +46,11 @@ def heedful(text: str, size: dict[str, int], seed: int, device: str, seen: Seen)
     from heedful.data.batching import TextBatches
     from heedful.data.dataset_preparation import Split
     from heedful.data.token_store import Sequences
-    from heedful.device import pick_device
+    from heedful.device import select_device
     from heedful.evaluation.perplexity import predict
     from heedful.models.build import build
     from heedful.models.presets import make_config
-    from heedful.objectives.causal_lm_loss import Language
+    from heedful.objectives.causal_lm_loss import CausalLMLoss
     from heedful.text.special_tokens import SPECIAL_TOKENS
     from heedful.training.recipe import TrainingRecipe
     from heedful.training.reporting.events import Events
@@ -93,7 +93,7 @@ def heedful(text: str, size: dict[str, int], seed: int, device: str, seen: Seen)
         "precision": "bfloat16" if device == "cuda" else "float32",
         "record": device == "cuda",
     }
-    where, objective = pick_device(device), Language()
+    where, objective = select_device(device), CausalLMLoss()
     recipe = TrainingRecipe(**settings)
     trainer = Trainer(model, objective, train, recipe, seed=seed, device=where, events=Events())
     split = Split((parts[1],), 1, 1, len(text) - cut)
@@ -104,7 +104,7 @@ def heedful(text: str, size: dict[str, int], seed: int, device: str, seen: Seen)
         done = seen(trainer.progress.step, loss, time.perf_counter() - start)
         return Evaluation(-math.inf if done else trainer.progress.step, {})  # with patience 1, no rise ends the run
 
-    trainer.run(evaluate, lambda _: None)
+    trainer.fit(evaluate, lambda _: None)
 
 
 def nanogpt_like(text: str, size: dict[str, int], seed: int, device: str, seen: Seen) -> None:

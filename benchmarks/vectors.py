@@ -102,9 +102,9 @@ def run(python: str, script: str, *words: object, threads: int) -> dict[str, Any
 def scores(model: Path, sets: list[Path]) -> dict[str, float]:
     """What `heedful evaluate` says; of the similarity sets also each half."""
     from heedful.evaluation.word_vector_benchmarks import WordSet, judge_pairs, judge_words, read_word_set
-    from heedful.inference.trained import load_words
+    from heedful.inference.trained import load_word_vectors
 
-    words = load_words(model)
+    words = load_word_vectors(model)
     found = judge_words(words, sets)
     for file in sets[1:]:
         pairs = read_word_set(file).pairs

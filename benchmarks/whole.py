@@ -66,7 +66,7 @@ def watch_the_parts() -> Stopwatch:
     watch = Stopwatch()
     for owner, name, part in (
         (loop.Trainer, "step", "steps"),
-        (loop.EpochBatches, "__getitem__", "loader"),
+        (loop.EpochDataset, "__getitem__", "loader"),
         (loop.Trainer, "_report", "log"),
         (loop.Trainer, "_evaluate", "evaluations"),
         (translate, "predict", "evaluations: loss"),
@@ -83,14 +83,14 @@ class BareSteps:
 
     def __init__(self, recipe: Path, device: str) -> None:
         from heedful.training.reporting.events import Events
-        from heedful.training.request import Wishes, starting_settings
-        from heedful.training.run import make_trainer
-        from heedful.training.setup import get_ready
+        from heedful.training.request import TrainingRequest, new_run_settings
+        from heedful.training.run import build_trainer
+        from heedful.training.setup import prepare_run
 
-        wish = Wishes(recipe=str(recipe), device=device)
-        ready = get_ready(starting_settings(wish), wish, Events())
-        self.trainer, self.device = make_trainer(ready, ready.lesson(), Events()), device
-        batches = list(islice(self.trainer.stream(), DIFFERENT * ready.recipe.training.accumulate))
+        wish = TrainingRequest(recipe=str(recipe), device=device)
+        ready = prepare_run(new_run_settings(wish), wish, Events())
+        self.trainer, self.device = build_trainer(ready, ready.lesson(), Events()), device
+        batches = list(islice(self.trainer.batch_stream(), DIFFERENT * ready.recipe.training.accumulate))
         self.stream = cycle(batches)
         if device == "cuda":  # each shape is recorded
             self._take(2 * DIFFERENT)

@@ -1,4 +1,4 @@
-"""What every test starts from."""
+"""Fixtures of every test: shape checks, a fixed seed, corpora, and real child processes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ import torch._dynamo
 
 import shapechecks
 
-# Before heedful: under the import hook Python looks for everything compiled in a place of the hook's own, and would
-# compile anew what it does not find there, half of torch among it. Training needs torch's compiler in any case.
+# torch._dynamo is imported above, before heedful: the import hook keeps a bytecode cache of its own, and half of torch
+# would be compiled again under it.
 shapechecks.install()
 
-# Tests run side by side, and matrices this small are multiplied sooner than a second thread wakes up.
+# Tests run in parallel, and matrices this small are multiplied sooner than a second thread wakes up.
 torch.set_num_threads(1)
 
 
@@ -34,80 +34,84 @@ def _fixed_seed() -> None:
 
 @pytest.fixture
 def corpora() -> Path:
-    """The folder of real corpora; tests that need one say so by asking for this."""
+    """The folder of real corpora; skips the test where there is none."""
     folder = os.environ.get("HEEDFUL_DATA")
     if not folder:
-        pytest.skip("HEEDFUL_DATA is not set: no corpora here")
+        pytest.skip("HEEDFUL_DATA is not set: no corpora")
     return Path(folder)
 
 
-# Real processes
-
-NURSERY = Path(__file__).with_name("nursery.py")
+FORK_SERVER = Path(__file__).with_name("fork_server.py")
 
 
 @dataclass(frozen=True)
-class Done:
-    """How a process ended, and what it had said."""
+class FinishedProcess:
+    """Exit code and output of a process that has ended."""
 
     code: int
-    said: str
+    output: str
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningProcess:
+    """A process forked by the fork server, and its log."""
+
     pid: int
     log: Path
-    home: Nursery
+    server: ForkServer
 
-    def said(self) -> str:
+    def output(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
-    def until(self, words: str, seconds: float = 60) -> None:
-        """Wait until it has said this."""
-        self.until_true(lambda: words in self.said(), seconds)
+    def wait_for_output(self, text: str, seconds: float = 60) -> None:
+        """Wait until the log contains this text."""
+        self.wait_until(lambda: text in self.output(), seconds)
 
-    def until_true(self, condition: Callable[[], bool], seconds: float = 60) -> None:
+    def wait_until(self, condition: Callable[[], bool], seconds: float = 60) -> None:
         end = time.monotonic() + seconds
         while not condition():
-            assert time.monotonic() < end, self.said()
+            assert time.monotonic() < end, self.output()
             time.sleep(0.005)
 
     def send(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
 
-    def press(self, number: signal.Signals) -> None:
-        """Send it to every process of the run, as a terminal does."""
+    def send_to_group(self, number: signal.Signals) -> None:
+        """Send the signal to the whole process group, as a terminal does."""
         os.killpg(self.pid, number)
 
     def has_ended(self) -> bool:
-        """It is not gone before somebody has waited for it."""
+        """Whether the process has exited; it stays a zombie until `wait`."""
         return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
-    def wait(self) -> Done:
-        return Done(self.home.ask(wait=self.pid)["code"], self.said())
+    def wait(self) -> FinishedProcess:
+        return FinishedProcess(self.server.request(wait=self.pid)["code"], self.output())
 
 
-class Nursery:
-    """Where processes are born: see nursery.py."""
+class ForkServer:
+    """Client of fork_server.py, which starts commands in child processes quickly."""
 
     def __init__(self, cache: Path) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "HEEDFUL_CACHE": str(cache)}
         self.process = subprocess.Popen(
-            [sys.executable, str(NURSERY)], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, str(FORK_SERVER)],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
-        self.answer()
-        self.born = 0
+        self.response()
+        self.started = 0
 
-    def answer(self) -> dict[str, Any]:
+    def response(self) -> dict[str, Any]:
         assert self.process.stdout is not None
         return json.loads(self.process.stdout.readline())  # type: ignore[no-any-return]
 
-    def ask(self, **request: Any) -> dict[str, Any]:
+    def request(self, **request: Any) -> dict[str, Any]:
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
-        return self.answer()
+        return self.response()
 
     def start(
         self,
@@ -118,34 +122,40 @@ class Nursery:
         before: str = "",
         log: Path | None = None,
         output: Path | None = None,
-    ) -> Running:
-        """The command with these arguments in this folder; `before` is run in the process first.
+    ) -> RunningProcess:
+        """Start `heedful ARGUMENTS` in this folder; `before` is Python code executed in the child first.
 
-        What it says goes into a log, standard output into a file of its own if asked.
+        Standard error and output go to the log, or standard output to a file of its own (`output`).
         """
-        self.born += 1
-        log = log or folder / f"said-{self.born}.log"
-        words = [str(argument) for argument in arguments]
-        asked = {"folder": str(folder), "log": str(log), "kill_at": kill_at, "limits": limits or {}, "before": before}
-        asked["output"] = str(output or log)
-        return Running(self.ask(arguments=words, **asked)["pid"], log, self)
+        self.started += 1
+        log = log or folder / f"process-{self.started}.log"
+        response = self.request(
+            arguments=[str(argument) for argument in arguments],
+            folder=str(folder),
+            log=str(log),
+            output=str(output or log),
+            kill_at=kill_at,
+            limits=limits or {},
+            before=before,
+        )
+        return RunningProcess(response["pid"], log, self)
 
-    def run(self, *arguments: str | Path, folder: Path, **harm: Any) -> Done:
-        return self.start(*arguments, folder=folder, **harm).wait()
+    def run(self, *arguments: str | Path, folder: Path, **options: Any) -> FinishedProcess:
+        return self.start(*arguments, folder=folder, **options).wait()
 
-    def run_script(self, code: str, *arguments: str | Path, folder: Path, **more: Any) -> Done:
-        """Some Python in the command's place: quick to start, and without the test suite's shape checks."""
-        named = [str(argument) for argument in arguments]
-        instead = f"import sys\nsys.argv[1:] = {named!r}\n{code}\nraise SystemExit"
-        return self.run(folder=folder, before=instead, **more)
+    def run_script(self, code: str, *arguments: str | Path, folder: Path, **options: Any) -> FinishedProcess:
+        """Run a Python script instead of the command: quick to start, and without the test suite's shape checks."""
+        argv = [str(argument) for argument in arguments]
+        script = f"import sys\nsys.argv[1:] = {argv!r}\n{code}\nraise SystemExit"
+        return self.run(folder=folder, before=script, **options)
 
 
 @pytest.fixture(scope="session")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    home = Nursery(tmp_path_factory.mktemp("cache"))
-    yield home
-    assert home.process.stdin is not None
-    home.process.stdin.close()
-    home.process.wait(timeout=30)
-    assert home.process.stdout is not None
-    home.process.stdout.close()
+def fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
+    server = ForkServer(tmp_path_factory.mktemp("cache"))
+    yield server
+    assert server.process.stdin is not None
+    server.process.stdin.close()
+    server.process.wait(timeout=30)
+    assert server.process.stdout is not None
+    server.process.stdout.close()

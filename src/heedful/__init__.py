@@ -15,13 +15,13 @@ if TYPE_CHECKING:
         StoppedError,
         UsageError,
     )
-    from heedful.inference.trained import Trained
+    from heedful.inference.trained import TrainedModel
     from heedful.interop.conversion import export, load
     from heedful.layers.attention import attention, attention_weights, fused_attention
     from heedful.layers.masks import Mask
     from heedful.layers.taps import record, replace, tap_names
     from heedful.model_folder import save
-    from heedful.models.build import build, count
+    from heedful.models.build import build, count_parameters
     from heedful.models.decoder import Decoder
     from heedful.models.encoder import Encoder
     from heedful.models.encoder_decoder import EncoderDecoder
@@ -46,7 +46,7 @@ _HOMES = {
     "layers.attention": ("attention", "attention_weights", "fused_attention"),
     "layers.masks": ("Mask",),
     "layers.taps": ("record", "replace", "tap_names"),
-    "models.build": ("build", "count"),
+    "models.build": ("build", "count_parameters"),
     "models.model_config": ("RecurrentConfig", "TransformerConfig"),
     "models.decoder": ("Decoder",),
     "models.encoder": ("Encoder",),
@@ -74,13 +74,13 @@ __all__ = [
     "RecurrentDecoder",
     "RecurrentEncoderDecoder",
     "StoppedError",
-    "Trained",
+    "TrainedModel",
     "TransformerConfig",
     "UsageError",
     "attention",
     "attention_weights",
     "build",
-    "count",
+    "count_parameters",
     "export",
     "fused_attention",
     "load",

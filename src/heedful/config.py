@@ -20,10 +20,10 @@ class Config(BaseModel):
         try:
             super().__init__(**settings)
         except ValidationError as error:
-            raise UsageError(explain(error, lambda _: type(self).model_fields)) from None
+            raise UsageError(validation_message(error, lambda _: type(self).model_fields)) from None
 
     @classmethod
-    def stored(cls, file: Path) -> Any:
+    def read_json(cls, file: Path) -> Any:
         """What a file of a model folder says; None if it is not there."""
         try:
             return cls.model_validate_json(file.read_text(encoding="utf-8"))
@@ -37,7 +37,7 @@ class Config(BaseModel):
         return type(self)(**{**self.model_dump(exclude_unset=True), **changes})
 
 
-def explain(error: ValidationError, known: Callable[[tuple[str, ...]], Iterable[str]]) -> str:
+def validation_message(error: ValidationError, known: Callable[[tuple[str, ...]], Iterable[str]]) -> str:
     """pydantic's report in our form: what, which value, what to do. `known` gives the keys valid at a path."""
     lines = []
     for problem in error.errors():

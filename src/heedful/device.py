@@ -17,7 +17,7 @@ import torch
 from heedful.errors import UsageError
 
 
-def pick_device(name: str = "auto") -> torch.device:
+def select_device(name: str = "auto") -> torch.device:
     """cuda, else mps, else cpu; or the one asked for, if it is there."""
     present = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     torch.backends.cuda.enable_cudnn_sdp(False)  # but see cudnn_attention
@@ -65,7 +65,7 @@ def peak_memory(device: torch.device) -> int:
     return peak if platform.system() == "Darwin" else peak * 1024
 
 
-def reset_peak(device: torch.device) -> None:
+def reset_peak_memory(device: torch.device) -> None:
     """Begin to measure the peak afresh."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -83,14 +83,14 @@ def available_memory(device: torch.device) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
-def give_back_freed_memory() -> None:
+def release_freed_memory() -> None:
     """Hand what is freed back to the system, once: what is then in use is really in use."""
     gc.collect()
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def keep_freed_memory() -> None:
+def retain_freed_memory() -> None:
     """Let this process keep what it frees for what it needs next, up to a point (glibc).
 
     A step on a CPU asks for the same blocks again and again; having the system clear them takes 4 to 10% of it.
@@ -104,7 +104,7 @@ def keep_freed_memory() -> None:
         library.mallopt(trim, 512 << 20)
 
 
-def forget_kernels() -> None:
+def disable_onednn_cache() -> None:
     """Let oneDNN make its kernels anew rather than keep one for every shape it has seen (GELU on a CPU; LSTM).
 
     Where every batch has a shape of its own they are hardly ever met again, but stay where they are, in the midst of

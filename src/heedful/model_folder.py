@@ -72,7 +72,7 @@ def load_model(folder: str | os.PathLike[str], *, device: str | torch.device = "
     verify_manifest(path, (CONFIG, WEIGHTS))
     try:
         config = make_config({key: value for key, value in described.items() if key != "format"})
-        model = undrawn(config)
+        model = build_without_weights(config)
         model.load_state_dict(load_file(path / WEIGHTS), assign=True)
     except (SafetensorError, RuntimeError, HeedfulError) as error:
         raise CheckpointError(f"{path}: weights and configuration do not fit: {error}".replace("\n", " ")) from None
@@ -84,14 +84,14 @@ def is_ours(folder: Path) -> bool:
     return _read_config(folder).get("format") == FORMAT
 
 
-def undrawn(config: ModelConfig) -> nn.Module:
+def build_without_weights(config: ModelConfig) -> nn.Module:
     """The model without memory for its weights: they are about to be read."""
-    with torch.device("meta"), Undrawn():
+    with torch.device("meta"), SkipInitialization():
         model: nn.Module = build(config)
     return model
 
 
-class Undrawn(TorchFunctionMode):
+class SkipInitialization(TorchFunctionMode):
     """Weights that are about to be read need be neither drawn nor scaled first.
 
     That costs nothing where there is no memory, but there it imports torch's compiler: more seconds than all the rest.

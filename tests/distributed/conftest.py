@@ -46,16 +46,16 @@ def started(*command: str | Path, folder: Path, **more: str) -> subprocess.Popen
 class Ranks:
     """Processes that train one model, one for each rank, as SLURM starts them."""
 
-    def __init__(self, nursery: Any, logs: Path) -> None:
-        self.nursery, self.logs = nursery, logs
+    def __init__(self, fork_server: Any, logs: Path) -> None:
+        self.fork_server, self.logs = fork_server, logs
 
     def start(self, size: int, *words: str | Path, folder: Path, before: str = "", **more: str) -> list[Any]:
         place = {"SLURM_NTASKS": str(size), "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port()), **more}
         return [
-            self.nursery.start(
+            self.fork_server.start(
                 *words,
                 folder=folder,
-                log=self.logs / f"{self.nursery.born}.log",
+                log=self.logs / f"{self.fork_server.born}.log",
                 before=f"import os\nos.environ.update({place | own!r})\n{before}",
             )
             for own in ({"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} for rank in range(size))
@@ -64,8 +64,8 @@ class Ranks:
     def finish(self, processes: list[Any], seconds: float = 300) -> list[tuple[int, str]]:
         """How each ended, and what it had said."""
         for process in processes:
-            process.until_true(process.has_ended, seconds)
-        return [(done.code, done.said) for done in (process.wait() for process in processes)]
+            process.wait_until(process.has_ended, seconds)
+        return [(done.code, done.output) for done in (process.wait() for process in processes)]
 
 
 @pytest.fixture(scope="session")
@@ -74,8 +74,8 @@ def interpreter() -> Any:
 
 
 @pytest.fixture(scope="session")
-def ranks(nursery: Any, tmp_path_factory: pytest.TempPathFactory) -> Ranks:
-    return Ranks(nursery, tmp_path_factory.mktemp("ranks"))
+def ranks(fork_server: Any, tmp_path_factory: pytest.TempPathFactory) -> Ranks:
+    return Ranks(fork_server, tmp_path_factory.mktemp("ranks"))
 
 
 @pytest.fixture(scope="session")

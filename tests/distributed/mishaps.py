@@ -14,8 +14,8 @@ from torch.distributed.tensor import DTensor
 from walks import HALF, Walk, keep, make, opened
 
 from heedful.errors import HeedfulError
-from heedful.training.checkpoint.sharded_tensors import Stored, is_cut
-from heedful.training.distributed.process_group import World
+from heedful.training.checkpoint.sharded_tensors import StoredTensor, is_sharded
+from heedful.training.distributed.process_group import ProcessGroup
 
 SHARDED = Walk("encoder_decoder", {"shard": True}, resume="in double precision, sharded", steps=HALF)
 
@@ -31,7 +31,7 @@ def small_files(size: int) -> Any:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def disk_full_for_the_second(folder: Path, world: World) -> None:
+def disk_full_for_the_second(folder: Path, world: ProcessGroup) -> None:
     """Whose own line it is, and what the other hears."""
     trainer = make(SHARDED, world)
     trainer.restore(*opened(folder.parent / SHARDED.resume / "middle"))
@@ -44,12 +44,12 @@ def disk_full_for_the_second(folder: Path, world: World) -> None:
         (folder / f"said-by-{world.rank}").write_text(str(error))
 
 
-def nothing_is_put_together(folder: Path, world: World) -> None:
+def nothing_is_put_together(folder: Path, world: ProcessGroup) -> None:
     """Restoring and saving, with all that would put a tensor together out of order; and how much of it was read."""
     trainer = make(SHARDED, world)
-    read, get = [0], Stored.__getitem__
+    read, get = [0], StoredTensor.__getitem__
 
-    def counted(self: Stored, block: Any) -> Any:
+    def counted(self: StoredTensor, block: Any) -> Any:
         found = get(self, block)
         read[0] += found.numel()
         return found
@@ -58,21 +58,21 @@ def nothing_is_put_together(folder: Path, world: World) -> None:
         raise AssertionError("a whole tensor is asked for")
 
     sound = DTensor.full_tensor, DTensor.redistribute
-    Stored.__getitem__ = counted  # type: ignore[method-assign]
+    StoredTensor.__getitem__ = counted  # type: ignore[method-assign]
     DTensor.full_tensor = DTensor.redistribute = never  # type: ignore[method-assign, assignment]
     try:
         trainer.restore(*opened(folder.parent / SHARDED.resume / "middle"))
         keep(trainer, folder / "kept")
     finally:
-        Stored.__getitem__ = get  # type: ignore[method-assign]
+        StoredTensor.__getitem__ = get  # type: ignore[method-assign]
         DTensor.full_tensor, DTensor.redistribute = sound  # type: ignore[method-assign]
     tensors, _ = trainer.state()
     whole = sum(tensor.numel() for tensor in tensors.values())
-    cut = sum(tensor.numel() for tensor in tensors.values() if is_cut(tensor))
+    cut = sum(tensor.numel() for tensor in tensors.values() if is_sharded(tensor))
     (folder / f"read-by-{world.rank}").write_text(json.dumps({"read": read[0], "whole": whole, "cut": cut}))
 
 
-MISHAPS: dict[str, Callable[[Path, World], None]] = {
+MISHAPS: dict[str, Callable[[Path, ProcessGroup], None]] = {
     "disk full for the second": disk_full_for_the_second,
     "nothing is put together": nothing_is_put_together,
 }

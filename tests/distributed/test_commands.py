@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 import heedful
-from heedful.training.checkpoint.format import checkpoints
+from heedful.training.checkpoint.format import list_checkpoints
 
 STEPS = 40
 SETTINGS: dict[str, Any] = {
@@ -65,12 +65,12 @@ def end(process: subprocess.Popen[str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def alone(nursery: Any, dates: Path, home: Path) -> Any:
+def alone(fork_server: Any, dates: Path, home: Path) -> Any:
     """The same run by a process alone."""
 
     def train(name: str, **changes: Any) -> Path:
-        done = nursery.run(*command(dates, "--resume", name, **changes), folder=home)
-        assert done.code == 0, done.said
+        done = fork_server.run(*command(dates, "--resume", name, **changes), folder=home)
+        assert done.code == 0, done.output
         return home / name
 
     return train
@@ -154,7 +154,7 @@ def rank_of(pid: int) -> str:
 
 def until_step(run: Path, step: int, seconds: float = 60) -> None:
     limit = time.monotonic() + seconds
-    while not any(int(path.name[5:]) >= step for path in checkpoints(run / "training")):
+    while not any(int(path.name[5:]) >= step for path in list_checkpoints(run / "training")):
         assert time.monotonic() < limit
         time.sleep(0.01)
 
@@ -189,13 +189,13 @@ def test_a_rank_that_no_longer_answers_is_named(ranks: Any, dates: Path, tmp_pat
     run[silent].send(signal.SIGSTOP)
     start = time.monotonic()
     try:
-        run[1 - silent].until_true(run[1 - silent].has_ended, 30)
+        run[1 - silent].wait_until(run[1 - silent].has_ended, 30)
         took = time.monotonic() - start
     finally:
         for process in run:
             process.send(signal.SIGKILL)
         ended = [process.wait() for process in run]
-    code, said = ended[1 - silent].code, ended[1 - silent].said
+    code, said = ended[1 - silent].code, ended[1 - silent].output
     assert code == 1
     assert took < 15
     assert "heedful: rank" in said

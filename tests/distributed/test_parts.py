@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from heedful.errors import CheckpointError
-from heedful.training.checkpoint.format import checkpoints, newest_checkpoint, part, read_checkpoint
+from heedful.training.checkpoint.format import list_checkpoints, newest_checkpoint, shard_file_name, read_checkpoint
 
 SHARDED = "in double precision, sharded"
 
@@ -22,22 +22,22 @@ SHARDED = "in double precision, sharded"
 def two_of_them(walked: Path, tmp_path: Path) -> Path:
     """The middle and the end of a sharded walk, as checkpoints of one run."""
     for place in ("middle", "end"):
-        (only,) = checkpoints(walked / "2" / SHARDED / place)
+        (only,) = list_checkpoints(walked / "2" / SHARDED / place)
         shutil.copytree(only, tmp_path / only.name)
     return tmp_path
 
 
 def test_each_process_writes_its_share(walked: Path) -> None:
-    (path,) = checkpoints(walked / "2" / SHARDED / "end")
-    parts = [load_file(path / part(number, 2)) for number in range(2)]
+    (path,) = list_checkpoints(walked / "2" / SHARDED / "end")
+    parts = [load_file(path / shard_file_name(number, 2)) for number in range(2)]
     numbers = [sum(tensor.numel() for tensor in tensors.values()) for tensors in parts]
     assert sum(numbers) == sum(t.shape.numel() for t in read_checkpoint(path, "walk").tensors.values())
     assert max(numbers) < 0.52 * sum(numbers)
-    assert sorted(file.name for file in path.iterdir()) == ["facts.json", "manifest.json", part(0, 2), part(1, 2)]
+    assert sorted(file.name for file in path.iterdir()) == ["facts.json", "manifest.json", shard_file_name(0, 2), shard_file_name(1, 2)]
 
 
 def test_a_run_in_one_piece_has_one_file_whoever_else_trains_it(walked: Path) -> None:
-    (path,) = checkpoints(walked / "2" / "in double precision" / "end")
+    (path,) = list_checkpoints(walked / "2" / "in double precision" / "end")
     assert sorted(file.name for file in path.iterdir()) == ["facts.json", "manifest.json", "state.safetensors"]
 
 
@@ -48,7 +48,7 @@ def test_saving_and_restoring_put_no_tensor_together_and_each_reads_its_share(wa
     for each in found:
         assert each["read"] < 0.52 * each["whole"]
     before, after = (
-        read_checkpoint(checkpoints(place)[0], "walk").tensors
+        read_checkpoint(list_checkpoints(place)[0], "walk").tensors
         for place in (walked / "2" / SHARDED / "middle", folder / "kept")
     )
     assert before.keys() == after.keys()
@@ -78,25 +78,25 @@ def flip(file: Path) -> None:
 def test_harm_to_one_part_is_named_and_an_older_checkpoint_is_taken(
     two_of_them: Path, harm: Callable[[Path], object], words: str, number: int
 ) -> None:
-    newest = checkpoints(two_of_them)[0]
-    harm(newest / part(number, 2))
+    newest = list_checkpoints(two_of_them)[0]
+    harm(newest / shard_file_name(number, 2))
     heard: list[str] = []
     assert newest_checkpoint(two_of_them, "walk", heard.append).step == 5
     (line,) = heard
-    assert f"{newest / part(number, 2)} {words}" in line
+    assert f"{newest / shard_file_name(number, 2)} {words}" in line
     with pytest.raises(CheckpointError, match=words):
         read_checkpoint(newest, "walk")
 
 
 def test_a_part_of_another_checkpoint_is_no_part_of_this(two_of_them: Path) -> None:
-    newest, older = checkpoints(two_of_them)
-    shutil.copy(older / part(1, 2), newest / part(1, 2))
+    newest, older = list_checkpoints(two_of_them)
+    shutil.copy(older / shard_file_name(1, 2), newest / shard_file_name(1, 2))
     with pytest.raises(CheckpointError, match=r"state-00002-of-00002\.safetensors is damaged"):
         read_checkpoint(newest, "walk")
 
 
 def test_what_is_read_does_not_depend_on_which_part_is_read_first(two_of_them: Path, walks: Any) -> None:
-    newest, _ = checkpoints(two_of_them)
+    newest, _ = list_checkpoints(two_of_them)
     for name, tensor in read_checkpoint(newest, "walk").tensors.items():
         rows = tensor.shape[0] if tensor.shape else 0
         if rows < 2:

@@ -23,20 +23,20 @@ from heedful.data.labelled_dataset import ClassBatches
 from heedful.data.next_sentence import masked_batches
 from heedful.data.qa_batches import SpanBatches
 from heedful.data.token_store import Sequences
-from heedful.model_folder import undrawn
-from heedful.objectives.answer_span_loss import AnswerPlace
-from heedful.objectives.causal_lm_loss import Language
-from heedful.objectives.classification_loss import Classification
-from heedful.objectives.masked_lm_loss import Masked
+from heedful.model_folder import build_without_weights
+from heedful.objectives.answer_span_loss import AnswerSpanLoss
+from heedful.objectives.causal_lm_loss import CausalLMLoss
+from heedful.objectives.classification_loss import ClassificationLoss
+from heedful.objectives.masked_lm_loss import MaskedLMLoss
 from heedful.objectives.objective import Objective
-from heedful.objectives.seq2seq_loss import Translation
+from heedful.objectives.seq2seq_loss import Seq2SeqLoss
 from heedful.text.special_token_template import Frame
 from heedful.text.special_tokens import SEPARATOR
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 from heedful.training.checkpoint.format import Checkpoint, newest_checkpoint, write_checkpoint
 from heedful.training.distributed import gradient_all_reduce as summing
-from heedful.training.distributed.fsdp import own_block
-from heedful.training.distributed.process_group import ALONE, World, joined
+from heedful.training.distributed.fsdp import local_slices
+from heedful.training.distributed.process_group import SINGLE_PROCESS, ProcessGroup, join_process_group
 from heedful.training.recipe import TrainingRecipe
 from heedful.training.reporting.events import Events
 from heedful.training.trainer import Evaluation, Trainer
@@ -79,7 +79,7 @@ def _both(name: str, walk: Walk) -> dict[str, Walk]:
     return {name: walk, f"{name}, sharded": replace(walk, training={**walk.training, "shard": True})}
 
 
-class Poisoned(Translation):
+class Poisoned(Seq2SeqLoss):
     """A loss that is no number wherever one text turns up."""
 
     def loss(self, model: Any, batch: Any) -> Tensor:
@@ -106,7 +106,7 @@ WALKS |= {
 }
 
 
-def make(walk: Walk, world: World) -> Trainer:
+def make(walk: Walk, world: ProcessGroup) -> Trainer:
     settings = {**FAMILIES[walk.family], **walk.size}
     torch.manual_seed(0)
     if walk.family in ENCODERS:
@@ -117,7 +117,7 @@ def make(walk: Walk, world: World) -> Trainer:
     else:
         model = heedful.build(heedful.RecurrentConfig(**SMALL, **settings))
     if walk.resume:
-        model = undrawn(model.config) if walk.training.get("shard") and world.size > 1 else model
+        model = build_without_weights(model.config) if walk.training.get("shard") and world.size > 1 else model
     chosen = {
         "steps": walk.steps,
         "batch_tokens": 96,
@@ -132,13 +132,13 @@ def make(walk: Walk, world: World) -> Trainer:
     if walk.family in ENCODERS:
         objective, batches = encoder_lesson(walk.family, sides, recipe.batch_tokens)
     elif walk.family.endswith("encoder_decoder"):
-        objective = (Poisoned if walk.poisoned else Translation)(recipe.label_smoothing, recipe.r_drop)
+        objective = (Poisoned if walk.poisoned else Seq2SeqLoss)(recipe.label_smoothing, recipe.r_drop)
         batches = PairBatches(sides, sides, tokens=recipe.batch_tokens, seed=3)
     else:
-        objective, batches = Language(), TextBatches(sides, context=8, rows=5, seed=3)
+        objective, batches = CausalLMLoss(), TextBatches(sides, context=8, rows=5, seed=3)
     kind = torch.float64 if walk.double else torch.float32
     return Trainer(
-        model.to(kind), objective, batches, recipe, seed=3, device=torch.device("cpu"), events=Events(), world=world
+        model.to(kind), objective, batches, recipe, seed=3, device=torch.device("cpu"), events=Events(), process_group=world
     )
 
 
@@ -146,14 +146,14 @@ def encoder_lesson(task: str, texts: Sequences, tokens: int) -> tuple[Objective,
     """Hidden words and next sentences, classes with weights, or places of answers."""
     if task == "fill":
         sentences = Sequences.of([[*text, SEPARATOR] if place % 4 == 3 else text for place, text in enumerate(TEXTS)])
-        return Masked(), masked_batches(sentences, TOKENIZER, next_sentence=True, context=16, tokens=tokens, seed=3)
+        return MaskedLMLoss(), masked_batches(sentences, TOKENIZER, next_sentence=True, context=16, tokens=tokens, seed=3)
     if task == "classify":
         split = Split((texts,), len(texts), 0, 0, labels=Sequences.of([[place % 3] for place in range(len(texts))]))
         weights = [0.5, 1.0, 2.0]
-        return Classification(), ClassBatches(split, Frame(), 3, several=False, tokens=tokens, seed=3, weights=weights)
+        return ClassificationLoss(), ClassBatches(split, Frame(), 3, several=False, tokens=tokens, seed=3, weights=weights)
     windows = Sequences.of([Frame().around(text, text) for text in TEXTS])
     places = Sequences.of([[len(text) + 2, len(text) + 2, 2 * len(text) + 1] for text in TEXTS])
-    return AnswerPlace(), SpanBatches(windows, places, tokens=tokens, seed=3)
+    return AnswerSpanLoss(), SpanBatches(windows, places, tokens=tokens, seed=3)
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class Walked:
     @classmethod
     def read(cls, folder: Path) -> Walked:
         middle, end = (
-            ({name: tensor[own_block(tensor)] for name, tensor in tensors.items()}, facts)
+            ({name: tensor[local_slices(tensor)] for name, tensor in tensors.items()}, facts)
             for tensors, facts in (opened(folder / place) for place in ("middle", "end"))
         )
         losses = json.loads((folder / "losses.json").read_text())
@@ -179,15 +179,15 @@ def keep(trainer: Trainer, folder: Path) -> Path:
     """Write the state, by all processes together."""
     tensors, facts = trainer.state()
     kept = Checkpoint("walk", trainer.progress.step, {**tensors}, {"progress": facts})
-    return write_checkpoint(folder, kept, keep=9, world=trainer.world)
+    return write_checkpoint(folder, kept, keep=9, process_group=trainer.process_group)
 
 
 def opened(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     found = newest_checkpoint(folder, "walk", print)
-    return found.tensors, found.facts["progress"]
+    return found.tensors, found.metadata["progress"]
 
 
-def walk(name: str, folder: Path, world: World = ALONE, resume: Path | None = None) -> None:
+def walk(name: str, folder: Path, world: ProcessGroup = SINGLE_PROCESS, resume: Path | None = None) -> None:
     """Written into a folder; on from the middle of the one in another."""
     trainer = make(WALKS[name], world)
     if resume is not None:
@@ -214,16 +214,16 @@ def walk(name: str, folder: Path, world: World = ALONE, resume: Path | None = No
         (folder / "losses.json").write_text(json.dumps(losses))
 
     trainer.step = watched  # type: ignore[method-assign]
-    trainer.run(lambda model: Evaluation(float(trainer.progress.step), {}), save_best, after_step)
+    trainer.fit(lambda model: Evaluation(float(trainer.progress.step), {}), save_best, after_step)
     keep(trainer, folder / "end")
-    world.by_first(write)
+    world.run_on_rank_zero(write)
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     summing.BUCKET = 1000  # so that these small models have several
     folder = Path(sys.argv[1])
-    with joined("cpu") as world:
+    with join_process_group("cpu") as world:
         for name in sys.argv[2:]:
             if name not in WALKS:
                 sys.modules["walks"] = sys.modules["__main__"]

@@ -40,26 +40,26 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Command:
     """The real command in a process of its own, with files for its three streams."""
 
-    def __init__(self, nursery: Any, folder: Path) -> None:
-        self.nursery, self.folder = nursery, folder
+    def __init__(self, fork_server: Any, folder: Path) -> None:
+        self.fork_server, self.folder = fork_server, folder
 
     def start(self, *words: str | Path, given: bytes | None = None, before: str = "") -> Any:
         (self.folder / "in").write_bytes(given or b"")
         streams = "import os; os.dup2(os.open('in', os.O_RDONLY), 0); os.dup2(os.open('out', 577, 0o600), 1)\n"
-        return self.nursery.start(*words, folder=self.folder, before=streams + before)
+        return self.fork_server.start(*words, folder=self.folder, before=streams + before)
 
     def run(self, *words: str | Path, given: bytes | None = None, before: str = "") -> tuple[int, list[str], str]:
         """Exit code, lines written, and what was said on standard error."""
         done = self.start(*words, given=given, before=before).wait()
-        assert "Traceback" not in done.said
+        assert "Traceback" not in done.output
         out = (self.folder / "out").read_text(encoding="utf-8")
         assert not out or out.endswith("\n")
-        return done.code, out.split("\n")[:-1], done.said
+        return done.code, out.split("\n")[:-1], done.output
 
 
 @pytest.fixture
-def command(nursery: Any, tmp_path: Path) -> Command:
-    return Command(nursery, tmp_path)
+def command(fork_server: Any, tmp_path: Path) -> Command:
+    return Command(fork_server, tmp_path)
 
 
 def test_one_line_comes_out_for_each_that_goes_in(command: Command, models: Path) -> None:
@@ -153,11 +153,11 @@ def test_an_interruption_keeps_every_line_that_was_done(command: Command, models
     given = "\n".join(LINES[:30]).encode() + b"\n"
     running = command.start("translate", models / "translator", given=given, before=waiting)
     out = command.folder / "out"
-    running.until_true(lambda: out.exists() and out.read_bytes().count(b"\n") == 30)
+    running.wait_until(lambda: out.exists() and out.read_bytes().count(b"\n") == 30)
     running.send(signal.SIGINT)
     done = running.wait()
     assert done.code == 130
-    assert "Traceback" not in done.said
+    assert "Traceback" not in done.output
     assert out.read_bytes().count(b"\n") == 30
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from heedful.training.checkpoint.format import checkpoints
+from heedful.training.checkpoint.format import list_checkpoints
 
 SETTINGS = {
     "tokenizer.kind": "characters",
@@ -37,9 +37,9 @@ def command(dates: Path, **changes: Any) -> list[str | Path]:
 
 def error(done: Any, code: int) -> str:
     """The one line it ends with."""
-    assert done.code == code, done.said
-    assert "Traceback" not in done.said, done.said
-    (line,) = [line for line in done.said.splitlines() if line.startswith("heedful: ")]
+    assert done.code == code, done.output
+    assert "Traceback" not in done.output, done.output
+    (line,) = [line for line in done.output.splitlines() if line.startswith("heedful: ")]
     return str(line)
 
 
@@ -61,53 +61,53 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
 
 
 @pytest.fixture(scope="module")
-def sound(nursery: Any, dates: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+def sound(fork_server: Any, dates: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The model that comes out when nothing happens."""
     folder = tmp_path_factory.mktemp("sound")
-    done = nursery.run(*command(dates), "--out", "run", folder=folder)
-    assert done.code == 0, done.said
+    done = fork_server.run(*command(dates), "--out", "run", folder=folder)
+    assert done.code == 0, done.output
     return (folder / "run" / "model.safetensors").read_bytes()
 
 
 def test_a_full_disk_leaves_the_older_checkpoint_and_room_is_all_it_takes(
-    nursery: Any, dates: Path, small_disk: Any, sound: bytes, tmp_path: Path
+    fork_server: Any, dates: Path, small_disk: Any, sound: bytes, tmp_path: Path
 ) -> None:
     weights = len(sound)
     run = small_disk(9 * weights) / "run"  # enough for two checkpoints and the best model, not for a third
-    line = error(nursery.run(*command(dates), "--out", run, folder=tmp_path), 1)
+    line = error(fork_server.run(*command(dates), "--out", run, folder=tmp_path), 1)
     assert f"{run}/training/step-00000010: the checkpoint's " in line
     assert "bytes could not be written" in line
     assert "No space left" in line
-    assert [path.name for path in checkpoints(run / "training")] == ["step-00000005", "step-00000000"]
+    assert [path.name for path in list_checkpoints(run / "training")] == ["step-00000005", "step-00000000"]
     assert not list(run.glob("**/*.tmp")), "no debris"
     small_disk(20 * weights)
-    done = nursery.run("train", "--resume", run, folder=tmp_path)
-    assert done.code == 0, done.said
+    done = fork_server.run("train", "--resume", run, folder=tmp_path)
+    assert done.code == 0, done.output
     assert (run / "model.safetensors").read_bytes() == sound
 
 
 def test_a_file_too_large_is_told_with_its_bytes_and_the_older_checkpoint_stays(
-    nursery: Any, dates: Path, sound: bytes, tmp_path: Path
+    fork_server: Any, dates: Path, sound: bytes, tmp_path: Path
 ) -> None:
     """The first checkpoint, of weights and averages, fits; the next, with the optimizer's state, does not."""
     limit = {"RLIMIT_FSIZE": 3 * len(sound)}
-    stopped = nursery.run(*command(dates), "--out", "small", folder=tmp_path, limits=limit)
+    stopped = fork_server.run(*command(dates), "--out", "small", folder=tmp_path, limits=limit)
     line = error(stopped, 1)
     assert "small/training/step-00000005" in line
     assert "bytes could not be written" in line
-    assert [path.name for path in checkpoints(tmp_path / "small" / "training")] == ["step-00000000"]
+    assert [path.name for path in list_checkpoints(tmp_path / "small" / "training")] == ["step-00000000"]
     assert not list(tmp_path.glob("small/**/*.tmp"))
-    done = nursery.run("train", "--resume", "small", folder=tmp_path)
-    assert done.code == 0, done.said
+    done = fork_server.run("train", "--resume", "small", folder=tmp_path)
+    assert done.code == 0, done.output
     assert (tmp_path / "small" / "model.safetensors").read_bytes() == sound
 
 
 def test_a_full_disk_under_the_data_store_is_one_line_without_debris(
-    nursery: Any, dates: Path, small_disk: Any, tmp_path: Path
+    fork_server: Any, dates: Path, small_disk: Any, tmp_path: Path
 ) -> None:
     disk = small_disk(16_384)
     cache = f"import os; os.environ['HEEDFUL_CACHE'] = {str(disk)!r}"
-    done = nursery.run(*command(dates), "--out", "run", folder=tmp_path, before=cache)
+    done = fork_server.run(*command(dates), "--out", "run", folder=tmp_path, before=cache)
     line = error(done, 1)
     assert str(disk) in line
     assert "bytes and more, could not be written" in line
@@ -125,14 +125,14 @@ run.conclude = lambda *_: None  # scoring would only take time
 
 
 @pytest.mark.slow
-def test_out_of_memory_names_the_setting_and_auto_batch_lowers_it(nursery: Any, dates: Path, tmp_path: Path) -> None:
+def test_out_of_memory_names_the_setting_and_auto_batch_lowers_it(fork_server: Any, dates: Path, tmp_path: Path) -> None:
     large = command(dates, **{"training.batch_tokens": 16_000, "model.feed_forward": 8192, "training.steps": 1})
-    line = error(nursery.run(*large, "--out", "run", folder=tmp_path, before=MEMORY), 1)
+    line = error(fork_server.run(*large, "--out", "run", folder=tmp_path, before=MEMORY), 1)
     assert "out of memory with training.batch_tokens=16000" in line
     assert not (tmp_path / "run").exists(), "it was found out before the run began"
-    done = nursery.run(*large, "--out", "auto", "--auto-batch", folder=tmp_path, before=MEMORY)
-    assert done.code == 0, done.said
-    assert "starting over with training.batch_tokens=8000, training.accumulate=2" in done.said
+    done = fork_server.run(*large, "--out", "auto", "--auto-batch", folder=tmp_path, before=MEMORY)
+    assert done.code == 0, done.output
+    assert "starting over with training.batch_tokens=8000, training.accumulate=2" in done.output
     recipe = (tmp_path / "auto" / "recipe.toml").read_text()
     tokens, accumulate = (
         int(next(line.split(" = ")[1] for line in recipe.splitlines() if line.startswith(name)))
@@ -153,28 +153,28 @@ Trainer.step = step
 """
 
 
-def test_auto_batch_halves_until_it_fits_and_the_step_stays_as_large(nursery: Any, dates: Path, tmp_path: Path) -> None:
+def test_auto_batch_halves_until_it_fits_and_the_step_stays_as_large(fork_server: Any, dates: Path, tmp_path: Path) -> None:
     short = SHORT.format(when="self.recipe.batch_tokens > 150")
-    done = nursery.run(*command(dates), "--out", "run", "--auto-batch", folder=tmp_path, before=short)
-    assert done.code == 0, done.said
+    done = fork_server.run(*command(dates), "--out", "run", "--auto-batch", folder=tmp_path, before=short)
+    assert done.code == 0, done.output
     for now in ("batch_tokens=200, training.accumulate=2", "batch_tokens=100, training.accumulate=4"):
-        assert f"out of memory: starting over with training.{now}" in done.said
+        assert f"out of memory: starting over with training.{now}" in done.output
     recipe = (tmp_path / "run" / "recipe.toml").read_text()
     assert "batch_tokens = 100\naccumulate = 4\n" in recipe
 
 
-def test_out_of_memory_late_in_a_run_leaves_its_checkpoints(nursery: Any, dates: Path, tmp_path: Path) -> None:
+def test_out_of_memory_late_in_a_run_leaves_its_checkpoints(fork_server: Any, dates: Path, tmp_path: Path) -> None:
     late = SHORT.format(when="self.progress.step == 7 and self.events.listeners")
-    line = error(nursery.run(*command(dates), "--out", "run", folder=tmp_path, before=late), 1)
+    line = error(fork_server.run(*command(dates), "--out", "run", folder=tmp_path, before=late), 1)
     assert "out of memory with training.batch_tokens=400" in line
-    assert checkpoints(tmp_path / "run" / "training")[0].name == "step-00000005"
-    assert nursery.run("train", "--resume", "run", folder=tmp_path).code == 0
+    assert list_checkpoints(tmp_path / "run" / "training")[0].name == "step-00000005"
+    assert fork_server.run("train", "--resume", "run", folder=tmp_path).code == 0
 
 
-def test_a_killed_loader_worker_is_an_error_soon_and_no_hang(nursery: Any, dates: Path, tmp_path: Path) -> None:
+def test_a_killed_loader_worker_is_an_error_soon_and_no_hang(fork_server: Any, dates: Path, tmp_path: Path) -> None:
     long = command(dates, **{"training.workers": 1, "training.steps": 5000, "training.evaluate_every": 200})
-    process = nursery.start(*long, "--out", "run", folder=tmp_path)
-    process.until("step     80")
+    process = fork_server.start(*long, "--out", "run", folder=tmp_path)
+    process.wait_for_output("step     80")
     worker = next(iter(children(process.pid)))
     start = time.monotonic()
     os.kill(worker, signal.SIGKILL)
@@ -205,16 +205,16 @@ run.lay_out = laid_out
 """
 
 
-def test_a_loss_that_is_no_number_is_skipped_counted_and_given_up_on(nursery: Any, dates: Path, tmp_path: Path) -> None:
-    once = nursery.run(*command(dates), "--out", "run", folder=tmp_path, before=POISON.format(when="calls[0] == 3"))
-    assert once.code == 0, once.said
-    assert "skipped step 3 (epoch 0, batch 2): loss nan" in once.said
+def test_a_loss_that_is_no_number_is_skipped_counted_and_given_up_on(fork_server: Any, dates: Path, tmp_path: Path) -> None:
+    once = fork_server.run(*command(dates), "--out", "run", folder=tmp_path, before=POISON.format(when="calls[0] == 3"))
+    assert once.code == 0, once.output
+    assert "skipped step 3 (epoch 0, batch 2): loss nan" in once.output
     events = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [event["skipped"] for event in events if event["kind"] == "step"][-1] == 1
-    always = nursery.run(*command(dates), "--out", "lost", folder=tmp_path, before=POISON.format(when="calls[0] >= 4"))
+    always = fork_server.run(*command(dates), "--out", "lost", folder=tmp_path, before=POISON.format(when="calls[0] >= 4"))
     line = error(always, 5)
     assert "not finite 5 times in a row, last at step 8 (epoch 0, batch 7)" in line
-    assert checkpoints(tmp_path / "lost" / "training")[0].name == "step-00000005"
+    assert list_checkpoints(tmp_path / "lost" / "training")[0].name == "step-00000005"
 
 
 class Payload:
@@ -228,7 +228,7 @@ class Payload:
 
 
 @pytest.mark.parametrize("disguise", ["pytorch_model.bin", "model.safetensors", "model.pt", "a file"])
-def test_a_malicious_pickle_is_refused_and_never_runs(nursery: Any, dates: Path, disguise: str, tmp_path: Path) -> None:
+def test_a_malicious_pickle_is_refused_and_never_runs(fork_server: Any, dates: Path, disguise: str, tmp_path: Path) -> None:
     ran, model = tmp_path / "ran", tmp_path / "model"
     payload = pickle.dumps(Payload(ran))
     pickle.loads(payload)
@@ -245,5 +245,5 @@ def test_a_malicious_pickle_is_refused_and_never_runs(nursery: Any, dates: Path,
         [*command(dates), "--out", "run", "--from", "model"],
         ["train", "--resume", "model"],
     ):
-        assert "model" in error(nursery.run(*arguments, folder=tmp_path), 4)
+        assert "model" in error(fork_server.run(*arguments, folder=tmp_path), 4)
         assert not ran.exists()

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from heedful.training.checkpoint.format import checkpoints
-from heedful.training.checkpoint.run_manifest import alone_in
+from heedful.training.checkpoint.format import list_checkpoints
+from heedful.training.checkpoint.run_manifest import lock_run_folder
 
 SETTINGS = {
     "tokenizer.kind": "characters",
@@ -31,18 +31,18 @@ def settings(**changes: Any) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def half(nursery: Any, dates: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def half(fork_server: Any, dates: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of 10 steps that was killed while it was being scored."""
     folder = tmp_path_factory.mktemp("half")
     shutil.copytree(dates, folder / "text")
     pair = [folder / "text" / "train.source", folder / "text" / "train.target"]
     kill = "import os, heedful.training.run as run; run.conclude = lambda *_: os.kill(os.getpid(), 9)"
-    done = nursery.run(
+    done = fork_server.run(
         "train", "translate", *pair, *settings(), "--steps", "10", "--out", "run", "--device", "cpu",
         folder=folder, before=kill,
     )  # fmt: skip
-    assert done.code == -9, done.said
-    assert [path.name for path in checkpoints(folder / "run" / "training")] == [
+    assert done.code == -9, done.output
+    assert [path.name for path in list_checkpoints(folder / "run" / "training")] == [
         "step-00000010",
         "step-00000005",
         "step-00000000",
@@ -59,9 +59,9 @@ def folder(half: Path, tmp_path: Path) -> Path:
     return copy
 
 
-def resume(nursery: Any, folder: Path, *more: str | Path, run: str = "run") -> Any:
-    done = nursery.run("train", "--resume", run, *more, folder=folder)
-    assert "Traceback" not in done.said
+def resume(fork_server: Any, folder: Path, *more: str | Path, run: str = "run") -> Any:
+    done = fork_server.run("train", "--resume", run, *more, folder=folder)
+    assert "Traceback" not in done.output
     return done
 
 
@@ -70,25 +70,25 @@ def error(said: str) -> str:
     return line
 
 
-def test_a_finished_run_says_so_with_or_without_its_state(nursery: Any, folder: Path) -> None:
-    assert resume(nursery, folder).code == 0
+def test_a_finished_run_says_so_with_or_without_its_state(fork_server: Any, folder: Path) -> None:
+    assert resume(fork_server, folder).code == 0
     card = (folder / "run" / "card.md").read_bytes()
     with (folder / "run" / "metrics.jsonl").open("a") as log:
         log.write(json.dumps({"kind": "note", "text": "proved since then"}) + "\n")
-    again = resume(nursery, folder)
-    assert (again.code, "finished" in again.said) == (0, True)
+    again = resume(fork_server, folder)
+    assert (again.code, "finished" in again.output) == (0, True)
     shutil.rmtree(folder / "run" / "training")
-    tidied = resume(nursery, folder)
-    assert (tidied.code, "finished" in tidied.said) == (0, True)
+    tidied = resume(fork_server, folder)
+    assert (tidied.code, "finished" in tidied.output) == (0, True)
     assert (folder / "run" / "card.md").read_bytes() == card
 
 
-def test_two_processes_never_train_in_one_folder(nursery: Any, folder: Path) -> None:
-    with alone_in(folder / "run"):
-        done = resume(nursery, folder)
+def test_two_processes_never_train_in_one_folder(fork_server: Any, folder: Path) -> None:
+    with lock_run_folder(folder / "run"):
+        done = resume(fork_server, folder)
     assert done.code == 2
-    assert error(done.said) == "heedful: another process is training in run: wait for it, or stop it first"
-    assert resume(nursery, folder).code == 0
+    assert error(done.output) == "heedful: another process is training in run: wait for it, or stop it first"
+    assert resume(fork_server, folder).code == 0
 
 
 MEANWHILE = """
@@ -104,22 +104,22 @@ run.get_ready, run.conclude = get_ready, lambda *_: None
 """
 
 
-def test_a_folder_that_another_run_has_taken_meanwhile_is_left_to_it(nursery: Any, half: Path, tmp_path: Path) -> None:
+def test_a_folder_that_another_run_has_taken_meanwhile_is_left_to_it(fork_server: Any, half: Path, tmp_path: Path) -> None:
     pair = [half / "text" / "train.source", half / "text" / "train.target"]
     words = ["train", "translate", *pair, *settings(), "--steps", "2", "--device", "cpu"]
-    done = nursery.run(*words, folder=tmp_path, before=MEANWHILE)
-    assert done.code == 0, done.said
-    assert "folder     translate-2" in done.said
+    done = fork_server.run(*words, folder=tmp_path, before=MEANWHILE)
+    assert done.code == 0, done.output
+    assert "folder     translate-2" in done.output
     assert (tmp_path / "translate-2" / "model.safetensors").exists()
     assert [file.name for file in (tmp_path / "translate-1").iterdir()] == ["recipe.toml"]
     assert (tmp_path / "translate-1" / "recipe.toml").read_text() == "another's"
 
 
-def test_looking_on_does_not_tidy_up_what_another_is_writing(nursery: Any, folder: Path) -> None:
+def test_looking_on_does_not_tidy_up_what_another_is_writing(fork_server: Any, folder: Path) -> None:
     writing = folder / "run" / "training" / "step-00000015.tmp"
     writing.mkdir()
-    with alone_in(folder / "run"):
-        assert resume(nursery, folder).code == 2
+    with lock_run_folder(folder / "run"):
+        assert resume(fork_server, folder).code == 2
     assert writing.exists()
 
 
@@ -136,11 +136,11 @@ Trainer.step = step
 
 
 @pytest.mark.parametrize("what", ["os.rename('run', 'away')", "os.unlink('run/tokenizer.json')"])
-def test_a_run_whose_folder_goes_away_soon_says_so(nursery: Any, folder: Path, what: str) -> None:
-    done = nursery.run("train", "--resume", "run", "--steps", "40", folder=folder, before=AWAY.format(what=what))
-    assert done.code == 1, done.said
-    assert error(done.said).startswith("heedful: run/"), done.said
-    assert "step     20" not in done.said
+def test_a_run_whose_folder_goes_away_soon_says_so(fork_server: Any, folder: Path, what: str) -> None:
+    done = fork_server.run("train", "--resume", "run", "--steps", "40", folder=folder, before=AWAY.format(what=what))
+    assert done.code == 1, done.output
+    assert error(done.output).startswith("heedful: run/"), done.output
+    assert "step     20" not in done.output
     assert (folder / "run").exists() == ("rename" not in what), "nothing is made anew"
 
 
@@ -167,21 +167,21 @@ NOW = "lambda *_: os.kill(os.getpid(), signal.{name})"
     ],
 )
 def test_asked_to_stop_where_there_is_no_step_to_finish(
-    nursery: Any, folder: Path, where: str, name: str, code: int, said: str
+    fork_server: Any, folder: Path, where: str, name: str, code: int, said: str
 ) -> None:
     what = "stopped" if where == "Keeper.save" else NOW.format(name=name)
     before = STOPPED.format(where=where, what=what, name=name)
     pair = [folder / "text" / "train.source", folder / "text" / "train.target"]
     words = ["translate", *pair, "--out", "new"] if where == "run.get_ready" else ["--resume", "run", "--steps", "11"]
-    done = nursery.run("train", *words, folder=folder, before=before)
-    assert (done.code, error(done.said)) == (code, f"heedful: {said}"), done.said
+    done = fork_server.run("train", *words, folder=folder, before=before)
+    assert (done.code, error(done.output)) == (code, f"heedful: {said}"), done.output
     assert not (folder / "new").exists()
 
 
-def test_another_recipe_is_refused_key_by_key_and_the_safe_keys_are_listed(nursery: Any, folder: Path) -> None:
+def test_another_recipe_is_refused_key_by_key_and_the_safe_keys_are_listed(fork_server: Any, folder: Path) -> None:
     changes = ("--set", "model.width=32", "--set", "training.clip=2.5", "--seed", "9", "--set", "training.workers=1")
-    done = resume(nursery, folder, *changes)
-    line = error(done.said)
+    done = resume(fork_server, folder, *changes)
+    line = error(done.output)
     assert done.code == 2
     for words in (
         "model.width was 16 and is now 32",
@@ -194,41 +194,41 @@ def test_another_recipe_is_refused_key_by_key_and_the_safe_keys_are_listed(nurse
     assert "training.patience" in line
 
 
-def test_a_recipe_edited_in_the_folder_is_no_way_around(nursery: Any, folder: Path) -> None:
+def test_a_recipe_edited_in_the_folder_is_no_way_around(fork_server: Any, folder: Path) -> None:
     recipe = folder / "run" / "recipe.toml"
     recipe.write_text(recipe.read_text().replace("clip = 1.0", "clip = 9.0"))
-    done = resume(nursery, folder)
+    done = resume(fork_server, folder)
     assert done.code == 2
-    assert "training.clip was 1.0 and is now 9.0" in error(done.said)
+    assert "training.clip was 1.0 and is now 9.0" in error(done.output)
 
 
-def test_safe_keys_may_change_and_an_endless_schedule_may_end_later(nursery: Any, folder: Path) -> None:
-    done = resume(nursery, folder, "--set", "training.keep=1", "--set", "training.patience=50", "--steps", "15")
-    assert done.code == 0, done.said
-    assert [path.name for path in checkpoints(folder / "run" / "training")] == ["step-00000015"]
+def test_safe_keys_may_change_and_an_endless_schedule_may_end_later(fork_server: Any, folder: Path) -> None:
+    done = resume(fork_server, folder, "--set", "training.keep=1", "--set", "training.patience=50", "--steps", "15")
+    assert done.code == 0, done.output
+    assert [path.name for path in list_checkpoints(folder / "run" / "training")] == ["step-00000015"]
     assert "keep = 1" in (folder / "run" / "recipe.toml").read_text()
     steps = [json.loads(line).get("step") for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
     told = [step for step in steps if step and step > 10]
     assert told == [11, 12, 13, 14, 15, 15], "a step is told once; the last with its evaluation"
 
 
-def test_changed_text_is_refused_and_moved_text_is_not(nursery: Any, half: Path, folder: Path) -> None:
+def test_changed_text_is_refused_and_moved_text_is_not(fork_server: Any, half: Path, folder: Path) -> None:
     moved = [folder / "text" / "train.source", folder / "text" / "train.target"]
-    done = resume(nursery, folder, "translate", *moved, "--steps", "11")
-    assert done.code == 0, done.said
+    done = resume(fork_server, folder, "translate", *moved, "--steps", "11")
+    assert done.code == 0, done.output
     moved[0].write_text(moved[0].read_text() + "one more\n")
     moved[1].write_text(moved[1].read_text() + "one more\n")
-    done = resume(nursery, folder, "translate", *moved, "--steps", "12")
+    done = resume(fork_server, folder, "translate", *moved, "--steps", "12")
     assert done.code == 3
-    assert f"{moved[0]} has changed since the run began" in error(done.said)
+    assert f"{moved[0]} has changed since the run began" in error(done.output)
 
 
 @pytest.mark.parametrize("name", ["nowhere", "text", "file", "run/training/step-00000007"])
-def test_what_is_no_run_is_named(nursery: Any, folder: Path, name: str) -> None:
+def test_what_is_no_run_is_named(fork_server: Any, folder: Path, name: str) -> None:
     (folder / "file").write_bytes(b"\x80\x04.")
-    done = resume(nursery, folder, run=name)
+    done = resume(fork_server, folder, run=name)
     assert done.code == 4
-    assert name.split("/")[0] in error(done.said)
+    assert name.split("/")[0] in error(done.output)
 
 
 def flip(file: Path, place: float) -> None:
@@ -251,49 +251,49 @@ HARM: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("harm", HARM)
 def test_a_damaged_checkpoint_is_passed_over_with_a_warning_or_refused_when_named(
-    nursery: Any, folder: Path, harm: str
+    fork_server: Any, folder: Path, harm: str
 ) -> None:
     newest = folder / "run" / "training" / "step-00000010"
     HARM[harm](newest)
-    named = resume(nursery, folder, run="run/training/step-00000010")
+    named = resume(fork_server, folder, run="run/training/step-00000010")
     assert named.code == 4
-    assert "step-00000010" in error(named.said)
+    assert "step-00000010" in error(named.output)
     if harm == "flipped data":
-        done = resume(nursery, folder)
-        assert done.code == 0, done.said
-        assert "step-00000010/state.safetensors is damaged" in done.said
-        assert "going on after step 5 of 10" in done.said
+        done = resume(fork_server, folder)
+        assert done.code == 0, done.output
+        assert "step-00000010/state.safetensors is damaged" in done.output
+        assert "going on after step 5 of 10" in done.output
 
 
-def test_a_damaged_best_model_is_brought_back_from_before_it_was_written(nursery: Any, folder: Path) -> None:
+def test_a_damaged_best_model_is_brought_back_from_before_it_was_written(fork_server: Any, folder: Path) -> None:
     best = folder / "run" / "model.safetensors"
     whole = best.read_bytes()
     flip(best, 0.5)
     skip = "import heedful.training.run as run; run.conclude = lambda *_: None"
-    done = nursery.run("train", "--resume", "run", "--time", "60", folder=folder, before=skip)
-    assert done.code == 0, done.said
-    assert "run/model.safetensors is damaged" in done.said
-    assert "going on after step 5 of 10" in done.said
-    assert "--time was turned into steps when the run began" in done.said
+    done = fork_server.run("train", "--resume", "run", "--time", "60", folder=folder, before=skip)
+    assert done.code == 0, done.output
+    assert "run/model.safetensors is damaged" in done.output
+    assert "going on after step 5 of 10" in done.output
+    assert "--time was turned into steps when the run began" in done.output
     assert best.read_bytes() == whole
 
 
-def test_when_no_checkpoint_is_whole_all_are_named(nursery: Any, folder: Path) -> None:
-    for path in checkpoints(folder / "run" / "training"):
+def test_when_no_checkpoint_is_whole_all_are_named(fork_server: Any, folder: Path) -> None:
+    for path in list_checkpoints(folder / "run" / "training"):
         flip(path / "state.safetensors", 0.5)
-    done = resume(nursery, folder)
+    done = resume(fork_server, folder)
     assert done.code == 4
     for step in (0, 5, 10):
-        assert f"step-{step:08d}/state.safetensors is damaged" in error(done.said)
+        assert f"step-{step:08d}/state.safetensors is damaged" in error(done.output)
 
 
-def test_a_checkpoint_of_another_run_is_passed_over(nursery: Any, folder: Path) -> None:
+def test_a_checkpoint_of_another_run_is_passed_over(fork_server: Any, folder: Path) -> None:
     run = folder / "run" / "training" / "run.json"
     run.write_text(run.read_text() + " ")
-    done = resume(nursery, folder)
+    done = resume(fork_server, folder)
     assert done.code == 4
-    assert "step-00000010 belongs to another run" in error(done.said)
+    assert "step-00000010 belongs to another run" in error(done.output)
     run.write_text("{}")
-    done = resume(nursery, folder)
+    done = resume(fork_server, folder)
     assert done.code == 4
-    assert "run.json is damaged" in error(done.said)
+    assert "run.json is damaged" in error(done.output)

@@ -27,7 +27,7 @@ Run = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def run(nursery: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(fork_server: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Run:
     """The command, in a folder with sound files: its exit code and what it said."""
     aside = tmp_path_factory.mktemp("aside")
     cache = f"import os; os.environ['HEEDFUL_CACHE'] = {str(aside / 'cache')!r}"
@@ -37,8 +37,8 @@ def run(nursery: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, 
 
     def command(*words: str, options: list[str] = OPTIONS) -> tuple[int, str]:
         files = {"log": aside / "stderr", "output": aside / "stdout"}
-        done = nursery.run(*words, *options, folder=tmp_path, before=cache, **files)
-        return done.code, done.said
+        done = fork_server.run(*words, *options, folder=tmp_path, before=cache, **files)
+        return done.code, done.output
 
     return command
 
@@ -214,16 +214,16 @@ finally:
 
 
 @pytest.mark.parametrize("kind", ["a line of 100 MB", "a bomb"])
-def test_a_monstrous_line_is_refused_in_little_memory(kind: str, nursery: Any, run: Run, tmp_path: Path) -> None:
+def test_a_monstrous_line_is_refused_in_little_memory(kind: str, fork_server: Any, run: Run, tmp_path: Path) -> None:
     if kind == "a bomb":
         Path("big.gz").write_bytes(gzip.compress(b"good\n") + gzip.compress(b"x" * 2**26) * 16)
     else:
         Path("big.txt").write_bytes(b"good\n" + b"x" * 100_000_000 + b"\ngood\n")
     name = "big.gz" if kind == "a bomb" else "big.txt"
     words, output = ["train", "generate", name, *OPTIONS], tmp_path / "output"
-    done = nursery.run_script(MEASURED, *words, folder=tmp_path, output=output)
+    done = fork_server.run_script(MEASURED, *words, folder=tmp_path, output=output)
     assert done.code == 3
-    assert "big" in done.said
-    assert ":2: byte offset 5: the line is longer than 1,000,000 bytes" in done.said
+    assert "big" in done.output
+    assert ":2: byte offset 5: the line is longer than 1,000,000 bytes" in done.output
     assert int(output.read_text()) < 64
     assert not Path("run").exists()

@@ -20,14 +20,14 @@ class Typed:
 
 
 @pytest.fixture
-def heedful_command(nursery: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Typed]:
+def heedful_command(fork_server: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Typed]:
     """Runs the command in a process of its own, without the test suite's shape checks, with a cache of this test's."""
     home = tmp_path_factory.mktemp("typed")
 
     def run(*words: str | Path, cwd: Path) -> Typed:
         files = {"log": home / "stderr", "output": home / "stdout"}
         cache = f"import os; os.environ['HEEDFUL_CACHE'] = {str(home / 'cache')!r}"
-        done = nursery.run(*words, folder=cwd, before=cache, **files)
-        return Typed(done.code, files["output"].read_text(), done.said)
+        done = fork_server.run(*words, folder=cwd, before=cache, **files)
+        return Typed(done.code, files["output"].read_text(), done.output)
 
     return run

@@ -64,11 +64,11 @@ def towns(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def model(nursery: Any, towns: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(fork_server: Any, towns: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model")
     words = ["train", "answer", towns / "train.json", "--valid", towns / "dev.json", *SETTINGS, "--device", "cpu"]
-    done = nursery.run(*words, "--steps", "40", "--out", "run", folder=folder)
-    assert done.code == 0, done.said
+    done = fork_server.run(*words, "--steps", "40", "--out", "run", folder=folder)
+    assert done.code == 0, done.output
     return folder / "run"
 
 
@@ -79,7 +79,7 @@ def test_a_squad_file_becomes_a_scored_model_that_points_at_characters(
     assert "240 questions, in " in card
     assert '.answer("question", "passage")' in card
     assert "| right_unanswerable |" in card, "unanswerable questions are scored by the second edition's rule"
-    assert heedful.load(model).notes.threshold is not None
+    assert heedful.load(model).settings.threshold is not None
     scored = heedful_command("evaluate", model, towns / "dev.json", "--json", cwd=tmp_path)
     assert scored.returncode == 0, scored.stderr
     scores = json.loads(scored.stdout)
@@ -135,7 +135,7 @@ def test_many_questions_go_in_and_as_many_answers_come_out(
     assert same.stdout.split("\t")[0] == answer.text
 
 
-def test_a_killed_run_goes_on_to_the_same_bits(nursery: Any, tmp_path: Path) -> None:
+def test_a_killed_run_goes_on_to_the_same_bits(fork_server: Any, tmp_path: Path) -> None:
     (tmp_path / "towns.json").write_text(json.dumps(squad(60, 4, unanswerable=False)))
     often = ("--set", "training.checkpoint_every=3", "--device", "cpu")
     words = ["train", "answer", "towns.json", *SETTINGS, *often]
@@ -152,17 +152,17 @@ def lively(self, *rest):
     return run(self, *rest)
 Trainer.step, Trainer.run = dying, lively
 """
-    straight = nursery.run(*words, "--steps", "10", "--out", "straight", folder=tmp_path)
-    assert straight.code == 0, straight.said
-    broken = nursery.run(*words, "--steps", "10", "--out", "broken", folder=tmp_path, before=kill)
-    assert broken.code == -9, broken.said
-    resumed = nursery.run("train", "--resume", "broken", folder=tmp_path)
-    assert resumed.code == 0, resumed.said
+    straight = fork_server.run(*words, "--steps", "10", "--out", "straight", folder=tmp_path)
+    assert straight.code == 0, straight.output
+    broken = fork_server.run(*words, "--steps", "10", "--out", "broken", folder=tmp_path, before=kill)
+    assert broken.code == -9, broken.output
+    resumed = fork_server.run("train", "--resume", "broken", folder=tmp_path)
+    assert resumed.code == 0, resumed.output
     one, other = (heedful.load(tmp_path / name) for name in ("straight", "broken"))
     weights = other.model.state_dict()
     assert all(torch.equal(weight, weights[name]) for name, weight in one.model.state_dict().items())
-    assert one.notes == other.notes
-    assert one.notes.threshold is None, "where every question has an answer, one is always given"
+    assert one.settings == other.settings
+    assert one.settings.threshold is None, "where every question has an answer, one is always given"
 
 
 def broken(**changes: Any) -> str:

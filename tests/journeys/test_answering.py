@@ -71,7 +71,7 @@ def test_a_translator_answers_arguments_lines_and_files_alike(models: Path, comm
     assert piped.out.splitlines() == expected
     Path("in.xz").write_bytes(lzma.compress("\n".join(texts).encode()))
     filed = command("translate", models / "translator", "--input", "in.xz", "--output", "out.gz")
-    assert filed.code == 0, filed.said
+    assert filed.code == 0, filed.output
     assert gzip.decompress(Path("out.gz").read_bytes()).decode().splitlines() == expected
 
 

@@ -152,7 +152,7 @@ def test_a_run_that_gets_no_better_ends_and_says_so(heedful_command: Any, home: 
     assert "after step 15: 2 evaluations in a row brought nothing better (training.patience)" in line
 
 
-def test_a_killed_run_goes_on_to_the_same_bits(nursery: Any, home: Path, tmp_path: Path) -> None:
+def test_a_killed_run_goes_on_to_the_same_bits(fork_server: Any, home: Path, tmp_path: Path) -> None:
     words = ["train", "classify", home / "train.tsv", *SET, "--steps", "6", "--device", "cpu", "--out"]
     settings = {"evaluate_every": 3, "checkpoint_every": 2, "freeze": 1, "layer_decay": 0.9}
     often = [word for name, value in settings.items() for word in ("--set", f"training.{name}={value}")]
@@ -160,12 +160,12 @@ def test_a_killed_run_goes_on_to_the_same_bits(nursery: Any, home: Path, tmp_pat
         "def report(self, **how):\n    old(self, **how)\n    self.progress.step == 5 and os.kill(os.getpid(), 9)\n"
         "loop.Trainer._report = report\nloop.Trainer._report_every = lambda self: 1"
     )
-    killed = nursery.run(*words, "run", *often, folder=tmp_path, before=kill)
-    assert killed.code == -9, killed.said
-    done = nursery.run("train", "--resume", "run", folder=tmp_path)
-    assert done.code == 0, done.said
-    whole = nursery.run(*words, "whole", *often, folder=tmp_path)
-    assert whole.code == 0, whole.said
+    killed = fork_server.run(*words, "run", *often, folder=tmp_path, before=kill)
+    assert killed.code == -9, killed.output
+    done = fork_server.run("train", "--resume", "run", folder=tmp_path)
+    assert done.code == 0, done.output
+    whole = fork_server.run(*words, "whole", *often, folder=tmp_path)
+    assert whole.code == 0, whole.output
     ours, theirs = (heedful.load(tmp_path / name).model.state_dict() for name in ("run", "whole"))
     assert all(torch.equal(weight, theirs[name]) for name, weight in ours.items())
     assert (tmp_path / "run" / "task.json").read_text() == (tmp_path / "whole" / "task.json").read_text()
@@ -221,18 +221,18 @@ def test_the_body_is_taken_over_and_the_head_is_new(
 def test_a_folder_of_hugging_faces_is_a_start_and_a_classifier(home: Path, tmp_path: Path) -> None:
     tokenizer = heedful.load(home / "model").tokenizers[0]
     model = heedful.build("bert-tiny", vocabulary=len(tokenizer), width=32, max_length=20)
-    heedful.export(heedful.Trained(model, (tokenizer,)), "huggingface", tmp_path / "bert")
+    heedful.export(heedful.TrainedModel(model, (tokenizer,)), "huggingface", tmp_path / "bert")
     tuned = heedful.train(
         "classify", home / "train.tsv", out=str(tmp_path / "tuned"), steps=1, start_from=str(tmp_path / "bert"),
         settings=("training.learning_rate=1e-9", "model.pooling=first"), device="cpu",
     )  # fmt: skip
-    assert tuned.notes.max_length == 20, "no more than the position table has"
+    assert tuned.settings.max_length == 20, "no more than the position table has"
     for name, weight in model.state_dict().items():
         torch.testing.assert_close(tuned.model.state_dict()[name], weight, atol=1e-6, rtol=0)
     heedful.export(tuned, "huggingface", tmp_path / "theirs")
     shutil.rmtree(tmp_path / "tuned")
     back = load(tmp_path / "theirs")
-    assert back.notes.names == ("bad", "good")
+    assert back.settings.names == ("bad", "good")
     for text, _ in opinions(5):
         assert back.classify(text).ranking[0].probability == pytest.approx(
             tuned.classify(text).ranking[0].probability, abs=1e-5

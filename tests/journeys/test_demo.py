@@ -16,15 +16,15 @@ demo.dates_corpus, demo.write_dates = partial(demo.dates_corpus, **few), partial
 """
 
 
-def test_the_demo_trains_tests_draws_and_says_what_to_type_next(nursery: Any, tmp_path: Path) -> None:
-    done = nursery.run("demo", "--out", "demo", "--steps", "10", folder=tmp_path, before=SHORTER)
-    assert done.code == 0, done.said
-    assert "heedful train translate" in done.said
+def test_the_demo_trains_tests_draws_and_says_what_to_type_next(fork_server: Any, tmp_path: Path) -> None:
+    done = fork_server.run("demo", "--out", "demo", "--steps", "10", folder=tmp_path, before=SHORTER)
+    assert done.code == 0, done.output
+    assert "heedful train translate" in done.output
     assert (tmp_path / "demo" / "model" / "card.md").is_file()
     pictures = sorted((tmp_path / "demo").glob("alignment-*.png"))
     assert len(pictures) == 4
     assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
-    again = nursery.run("demo", "--out", "demo", "--steps", "10", folder=tmp_path)
+    again = fork_server.run("demo", "--out", "demo", "--steps", "10", folder=tmp_path)
     assert again.code == 2, "nothing is overwritten"
 
 

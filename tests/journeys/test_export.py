@@ -53,7 +53,7 @@ def test_a_model_goes_out_and_comes_back(command: Command, model: Callable[..., 
     assert (code, out, err) == (0, f"{there}: {names}\n", "")
     code, out, err = command("import", there, back)
     assert (code, err) == (0, "")
-    assert out == f"{back}: encoder-decoder, {heedful.count(heedful.load(back).model).total:,} parameters\n"
+    assert out == f"{back}: encoder-decoder, {heedful.count_parameters(heedful.load(back).model).total:,} parameters\n"
     assert heedful.load(back).translate("a text") == heedful.load(ours).translate("a text")
 
 

@@ -55,10 +55,10 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def model(nursery: Any, book: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(fork_server: Any, book: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model")
-    done = nursery.run("train", "fill", book, "--steps", "200", "--out", "run", *settings(), folder=folder)
-    assert done.code == 0, done.said
+    done = fork_server.run("train", "fill", book, "--steps", "200", "--out", "run", *settings(), folder=folder)
+    assert done.code == 0, done.output
     return folder / "run"
 
 
@@ -133,22 +133,22 @@ def test_a_line_without_a_gap_is_left_empty_if_wished(heedful_command: Any, mode
 
 
 def test_next_sentences_are_planned_learnt_killed_resumed_to_the_same_bits_and_scored(
-    nursery: Any, heedful_command: Any, book: Path, tmp_path: Path
+    fork_server: Any, heedful_command: Any, book: Path, tmp_path: Path
 ) -> None:
     asked = [book, "--next-sentence", "--steps", "12", "--device", "cpu"]
     asked += settings("training.checkpoint_every=5", "model.dropout=0.1", "training.whole_words=true")
     plan = heedful_command("plan", "fill", *asked, "--json", cwd=tmp_path)
     assert plan.returncode == 0, plan.stderr
     assert 0 < json.loads(plan.stdout)["labels"] <= 0.15 * 1024
-    whole = nursery.run("train", "fill", *asked, "--out", "whole", folder=tmp_path)
-    assert whole.code == 0, whole.said
-    assert "next sentences told" in whole.said
+    whole = fork_server.run("train", "fill", *asked, "--out", "whole", folder=tmp_path)
+    assert whole.code == 0, whole.output
+    assert "next sentences told" in whole.output
     again = ["--recipe", "whole/recipe.toml", "--out", "killed", "--device", "cpu"]
-    killed = nursery.run("train", "fill", *again, folder=tmp_path, before=DIE)
-    assert killed.code == -9, killed.said
-    resumed = nursery.run("train", "--resume", "killed", folder=tmp_path)
-    assert resumed.code == 0, resumed.said
-    assert "going on after step 5 of 12" in resumed.said
+    killed = fork_server.run("train", "fill", *again, folder=tmp_path, before=DIE)
+    assert killed.code == -9, killed.output
+    resumed = fork_server.run("train", "--resume", "killed", folder=tmp_path)
+    assert resumed.code == 0, resumed.output
+    assert "going on after step 5 of 12" in resumed.output
     files = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "killed")]
     assert files[0] == files[1], "by the recipe, and through the kill"
     config = heedful.load(tmp_path / "killed").model.config

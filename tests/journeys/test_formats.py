@@ -32,7 +32,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path / "cache"))
 
 
-def trained(out: Path, task: str, *files: Path, settings: tuple[str, ...] = ()) -> heedful.Trained:
+def trained(out: Path, task: str, *files: Path, settings: tuple[str, ...] = ()) -> heedful.TrainedModel:
     return heedful.train(task, *files, out=str(out), steps=2, settings=(*SMALL, *settings), device="cpu")
 
 

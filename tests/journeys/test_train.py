@@ -99,7 +99,7 @@ def test_two_files_become_a_scored_model_and_the_recipe_makes_it_again(
 
 
 @pytest.fixture(scope="module")
-def first(dates: Path, tmp_path_factory: pytest.TempPathFactory) -> heedful.Trained:
+def first(dates: Path, tmp_path_factory: pytest.TempPathFactory) -> heedful.TrainedModel:
     """A model trained for a moment, without validation files."""
     folder = tmp_path_factory.mktemp("first")
     with pytest.MonkeyPatch.context() as patch:
@@ -115,7 +115,7 @@ def first(dates: Path, tmp_path_factory: pytest.TempPathFactory) -> heedful.Trai
         )
 
 
-def test_without_validation_files_some_pairs_are_held_out(first: heedful.Trained) -> None:
+def test_without_validation_files_some_pairs_are_held_out(first: heedful.TrainedModel) -> None:
     assert first.translate("3 May 2020") is not None
     assert first.folder is not None
     assert "validation" in (first.folder / "card.md").read_text()
@@ -161,7 +161,7 @@ def test_the_vocabulary_does_not_know_what_is_held_out(tmp_path: Path) -> None:
     assert "Ω" not in known
 
 
-def test_training_goes_on_from_a_trained_model(first: heedful.Trained, dates: Path, tmp_path: Path) -> None:
+def test_training_goes_on_from_a_trained_model(first: heedful.TrainedModel, dates: Path, tmp_path: Path) -> None:
     pair = (dates / "train.source", dates / "train.target")
     second = heedful.train(
         "translate", *pair, steps=1, out=str(tmp_path / "second"), start_from=str(first.folder), device="cpu",
@@ -194,7 +194,7 @@ def test_going_on_keeps_the_vocabulary_whatever_the_new_text(heedful_command: An
 
 
 def test_going_on_from_what_does_not_fit_is_one_clear_line(
-    heedful_command: Any, first: heedful.Trained, dates: Path, tmp_path: Path
+    heedful_command: Any, first: heedful.TrainedModel, dates: Path, tmp_path: Path
 ) -> None:
     pair = (dates / "train.source", dates / "train.target")
     book = tmp_path / "book.txt"

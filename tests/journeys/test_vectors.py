@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import heedful
-from heedful.inference.trained import load_words
+from heedful.inference.trained import load_word_vectors
 
 Command = Callable[..., Any]
 PLACES = {"france": "paris", "italy": "rome", "japan": "tokyo", "spain": "madrid", "egypt": "cairo", "peru": "lima"}
@@ -30,11 +30,11 @@ def sentences() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def run(nursery: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(fork_server: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("vectors")
     (folder / "corpus.txt").write_text("\n".join(sentences()) + "\n")
-    done = nursery.run("train", "embed", "corpus.txt", *SETTINGS, "--steps", "300", "--device", "cpu", folder=folder)
-    assert done.code == 0, done.said
+    done = fork_server.run("train", "embed", "corpus.txt", *SETTINGS, "--steps", "300", "--device", "cpu", folder=folder)
+    assert done.code == 0, done.output
     return folder
 
 
@@ -95,17 +95,17 @@ def test_words_are_drawn_on_a_map(run: Path, heedful_command: Command) -> None:
     assert (run / "map.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_an_interrupted_run_goes_on_to_the_same_bits(nursery: Any, run: Path, tmp_path: Path) -> None:
+def test_an_interrupted_run_goes_on_to_the_same_bits(fork_server: Any, run: Path, tmp_path: Path) -> None:
     shutil.copy(run / "corpus.txt", tmp_path / "corpus.txt")
     how = [*SETTINGS, "--set", "training.checkpoint_every=10", "--steps", "40", "--device", "cpu"]
-    assert nursery.run("train", "embed", "corpus.txt", *how, "--out", "whole", folder=tmp_path).code == 0
+    assert fork_server.run("train", "embed", "corpus.txt", *how, "--out", "whole", folder=tmp_path).code == 0
     kill = "import os, heedful.training.run as run; run.conclude = lambda *_: os.kill(os.getpid(), 9)"
-    killed = nursery.run("train", "embed", "corpus.txt", *how, "--out", "cut", folder=tmp_path, before=kill)
-    assert killed.code == -9, killed.said
+    killed = fork_server.run("train", "embed", "corpus.txt", *how, "--out", "cut", folder=tmp_path, before=kill)
+    assert killed.code == -9, killed.output
     shutil.rmtree(tmp_path / "cut" / "training" / "step-00000040")
-    done = nursery.run("train", "--resume", "cut", folder=tmp_path)
-    assert done.code == 0, done.said
-    assert "going on after step 30 of 40" in done.said
+    done = fork_server.run("train", "--resume", "cut", folder=tmp_path)
+    assert done.code == 0, done.output
+    assert "going on after step 30 of 40" in done.output
     whole, cut = (tmp_path / name / "model.safetensors" for name in ("whole", "cut"))
     assert whole.read_bytes() == cut.read_bytes()
 
@@ -145,4 +145,4 @@ def test_plan_foresees_the_run_in_json(run: Path, heedful_command: Command) -> N
 
 
 def test_any_models_tokens_can_be_asked(run: Path) -> None:
-    assert "paris" in load_words(run / "embed-1")
+    assert "paris" in load_word_vectors(run / "embed-1")

@@ -13,7 +13,7 @@ import heedful
 from heedful.data.dates_corpus import Dates, dates_corpus
 from heedful.generation.continuation import generate_ids
 from heedful.generation.sequence_to_sequence import translate_ids
-from heedful.inference.trained import Trained
+from heedful.inference.trained import TrainedModel
 from heedful.text.special_tokens import END, PAD, START
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
@@ -47,7 +47,7 @@ SMALL: dict[str, Any] = {"width": 32, "heads": 4, "layers": 2, "feed_forward": 6
 
 
 @pytest.fixture(scope="session")
-def translator(dates: Dates) -> Trained:
+def translator(dates: Dates) -> TrainedModel:
     """Dates to ISO 8601, pre-norm and sinusoidal: a design every format can express. Taught until it has opinions."""
     tokenizer = character_tokenizer(dates)
     torch.manual_seed(0)
@@ -61,11 +61,11 @@ def translator(dates: Dates) -> Trained:
         logits = model(source, target[:, :-1], (source != PAD).sum(1))
         return cross_entropy(logits.transpose(1, 2), target[:, 1:], ignore_index=PAD)
 
-    return Trained(taught(model, loss, len(sources), steps=100), (tokenizer,))
+    return TrainedModel(taught(model, loss, len(sources), steps=100), (tokenizer,))
 
 
 @pytest.fixture(scope="session")
-def writer(dates: Dates) -> Trained:
+def writer(dates: Dates) -> TrainedModel:
     """A language model of dates, with rotary positions, RMSNorm and gates."""
     tokenizer = character_tokenizer(dates)
     torch.manual_seed(0)
@@ -76,11 +76,11 @@ def writer(dates: Dates) -> Trained:
         text = padded([[END, *texts[row], END] for row in rows])
         return cross_entropy(model(text[:, :-1]).transpose(1, 2), text[:, 1:], ignore_index=PAD)
 
-    return Trained(taught(model, loss, len(texts), steps=60), (tokenizer,))
+    return TrainedModel(taught(model, loss, len(texts), steps=60), (tokenizer,))
 
 
 @pytest.fixture(scope="session")
-def translations(translator: Trained, held_out: list[str]) -> list[list[int]]:
+def translations(translator: TrainedModel, held_out: list[str]) -> list[list[int]]:
     """What our translator writes, greedily."""
     found = translate_ids(translator.model, translator.tokenizers[0].encode(held_out), beam=1, at_most=[14] * 50)
     texts = [each[0].tokens for each in found]
@@ -89,12 +89,12 @@ def translations(translator: Trained, held_out: list[str]) -> list[list[int]]:
 
 
 @pytest.fixture(scope="session")
-def prompts(writer: Trained, held_out: list[str]) -> list[list[int]]:
+def prompts(writer: TrainedModel, held_out: list[str]) -> list[list[int]]:
     return writer.tokenizers[0].encode([text[:6] for text in held_out])
 
 
 @pytest.fixture(scope="session")
-def continuations(writer: Trained, prompts: list[list[int]]) -> list[list[int]]:
+def continuations(writer: TrainedModel, prompts: list[list[int]]) -> list[list[int]]:
     """How our writer goes on, greedily, for up to 20 tokens."""
     return [each[0].tokens for each in generate_ids(writer.model, prompts, limit=20)]
 

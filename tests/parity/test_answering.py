@@ -11,7 +11,7 @@ import transformers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 import heedful
-from heedful.inference.question_answerer import USUAL_ANSWER
+from heedful.inference.question_answerer import DEFAULT_ANSWER_TOKENS
 from heedful.inference.trained import load_as_stored
 
 pytestmark = pytest.mark.usefixtures("quiet_transformers")
@@ -52,7 +52,7 @@ def best_of_theirs(folder: Path, rust: Tokenizer) -> tuple[str, float]:
         found = model(torch.tensor([read.ids]), token_type_ids=torch.tensor([read.type_ids]))
     start, end = found.start_logits[0].tolist(), found.end_logits[0].tolist()
     places = [place for place, which in enumerate(read.sequence_ids) if which == 1]
-    spans = [(i, j) for i in places for j in places if i <= j < i + USUAL_ANSWER]
+    spans = [(i, j) for i in places for j in places if i <= j < i + DEFAULT_ANSWER_TOKENS]
     i, j = max(spans, key=lambda span: start[span[0]] + end[span[1]])
     text = PASSAGE[read.offsets[i][0] : read.offsets[j][1]]
     return text, start[i] + end[j] - start[0] - end[0]

@@ -11,7 +11,7 @@ import torch
 import heedful
 from heedful import UsageError
 from heedful.generation.backends.ctranslate2_backend import CTranslate2
-from heedful.inference.trained import Trained
+from heedful.inference.trained import TrainedModel
 from heedful.interop.ctranslate2_export import export_ctranslate2
 from heedful.text.special_tokens import NEVER_WRITTEN
 
@@ -19,7 +19,7 @@ ctranslate2 = pytest.importorskip("ctranslate2", reason="ctranslate2 is not inst
 
 
 def test_ctranslate2_translates_fifty_held_out_sentences_as_ours_does(
-    translator: Trained, held_out: list[str], translations: list[list[int]], tmp_path: Path
+    translator: TrainedModel, held_out: list[str], translations: list[list[int]], tmp_path: Path
 ) -> None:
     heedful.export(translator, "ctranslate2", tmp_path / "there")
     engine = ctranslate2.Translator(str(tmp_path / "there"))
@@ -30,7 +30,7 @@ def test_ctranslate2_translates_fifty_held_out_sentences_as_ours_does(
 
 
 def test_of_int8_nearly_all_of_fifty_sentences_are_translated_alike(
-    translator: Trained, held_out: list[str], translations: list[list[int]], tmp_path: Path
+    translator: TrainedModel, held_out: list[str], translations: list[list[int]], tmp_path: Path
 ) -> None:
     heedful.export(translator, "ctranslate2", tmp_path / "there", quantisation="int8")
     heedful.export(translator, "ctranslate2", tmp_path / "whole")
@@ -42,7 +42,7 @@ def test_of_int8_nearly_all_of_fifty_sentences_are_translated_alike(
 
 
 def test_ctranslate2_continues_fifty_prompts_as_ours_does(
-    writer: Trained, prompts: list[list[int]], continuations: list[list[int]], tmp_path: Path
+    writer: TrainedModel, prompts: list[list[int]], continuations: list[list[int]], tmp_path: Path
 ) -> None:
     heedful.export(writer, "ctranslate2", tmp_path / "there")
     engine = ctranslate2.Generator(str(tmp_path / "there"))
@@ -53,7 +53,7 @@ def test_ctranslate2_continues_fifty_prompts_as_ours_does(
 
 
 def test_of_int8_a_language_models_probabilities_stay_near(
-    writer: Trained, prompts: list[list[int]], continuations: list[list[int]], tmp_path: Path
+    writer: TrainedModel, prompts: list[list[int]], continuations: list[list[int]], tmp_path: Path
 ) -> None:
     """Digits of a date are nearly free, so the likeliest one is easily another; what matters is how likely it is."""
     heedful.export(writer, "ctranslate2", tmp_path / "there", quantisation="int8")
@@ -154,11 +154,11 @@ def shaken(model: Any) -> Any:
     ],
 )
 def test_what_ctranslate2_cannot_express_is_named_and_nothing_is_written(
-    preset: str, settings: dict[str, Any], refused: str, translator: Trained, tmp_path: Path
+    preset: str, settings: dict[str, Any], refused: str, translator: TrainedModel, tmp_path: Path
 ) -> None:
     small = {"vocabulary": 150, "width": 16} if preset.startswith("recurrent") else {**SMALL, "vocabulary": 150}
     model = heedful.build(preset, **{**small, **settings})
     instead = "" if preset.startswith("recurrent") else "; export to onnx instead"
     with pytest.raises(UsageError, match=f"^ctranslate2 cannot express {refused}{instead}$"):
-        heedful.export(Trained(model, translator.tokenizers), "ctranslate2", tmp_path / "there")
+        heedful.export(TrainedModel(model, translator.tokenizers), "ctranslate2", tmp_path / "there")
     assert not list(tmp_path.iterdir())

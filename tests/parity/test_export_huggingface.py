@@ -11,7 +11,7 @@ import transformers
 
 import heedful
 from heedful.generation.continuation import generate_ids
-from heedful.inference.trained import Trained
+from heedful.inference.trained import TrainedModel
 from heedful.interop.conversion import import_folder
 from heedful.text.special_tokens import END
 
@@ -25,7 +25,7 @@ def cut(ids: Any) -> list[int]:
 
 
 def test_transformers_translates_fifty_held_out_sentences_as_ours_does(
-    translator: Trained, held_out: list[str], translations: list[list[int]], tmp_path: Path
+    translator: TrainedModel, held_out: list[str], translations: list[list[int]], tmp_path: Path
 ) -> None:
     heedful.export(translator, "huggingface", tmp_path / "there")
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "there")
@@ -38,7 +38,7 @@ def test_transformers_translates_fifty_held_out_sentences_as_ours_does(
 
 
 def test_transformers_continues_fifty_prompts_as_ours_does(
-    writer: Trained, prompts: list[list[int]], continuations: list[list[int]], tmp_path: Path
+    writer: TrainedModel, prompts: list[list[int]], continuations: list[list[int]], tmp_path: Path
 ) -> None:
     heedful.export(writer, "huggingface", tmp_path / "there")
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "there")
@@ -73,7 +73,7 @@ DESIGNS: dict[str, tuple[str, dict[str, Any], str]] = {
 def test_every_design_that_fits_keeps_its_logits_there_and_back(design: str, tmp_path: Path) -> None:
     preset, settings, layout = DESIGNS[design]
     model = shaken(heedful.build(preset, **{**SMALL, **settings}))
-    heedful.export(Trained(model), "huggingface", tmp_path / "there")
+    heedful.export(TrainedModel(model), "huggingface", tmp_path / "there")
     config = transformers.AutoConfig.from_pretrained(tmp_path / "there")
     assert config.model_type == layout
     theirs = getattr(transformers, config.architectures[0]).from_pretrained(tmp_path / "there")
@@ -94,7 +94,7 @@ def logits(model: Any, tokens: torch.Tensor) -> torch.Tensor:
     if model.config.family == "decoder":
         found: torch.Tensor = model(tokens)
         return found
-    scored: torch.Tensor = model.read_out("masked_token", model(tokens))
+    scored: torch.Tensor = model.apply_head("masked_token", model(tokens))
     return scored
 
 
@@ -106,7 +106,7 @@ def shaken(model: Any) -> Any:
     return model.eval()
 
 
-def test_text_that_spells_a_special_token_stays_text(translator: Trained, tmp_path: Path) -> None:
+def test_text_that_spells_a_special_token_stays_text(translator: TrainedModel, tmp_path: Path) -> None:
     heedful.export(translator, "huggingface", tmp_path / "there")
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "there")
     text = "1 May <s> 1999"
@@ -115,7 +115,7 @@ def test_text_that_spells_a_special_token_stays_text(translator: Trained, tmp_pa
 
 
 def test_a_model_comes_back_from_there_with_its_tokenizer_and_its_answers(
-    translator: Trained, held_out: list[str], tmp_path: Path
+    translator: TrainedModel, held_out: list[str], tmp_path: Path
 ) -> None:
     heedful.export(translator, "huggingface", tmp_path / "there")
     back = import_folder(tmp_path / "there", tmp_path / "back")

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import heedful
-from heedful.inference.trained import Trained
+from heedful.inference.trained import TrainedModel
 from heedful.text.special_tokens import END, NEVER_WRITTEN, PAD, START
 from heedful.text.tokenizer import Tokenizer
 
@@ -27,35 +27,35 @@ DESIGNS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def written(nursery: Any, folder: Path) -> Path:
+def written(fork_server: Any, folder: Path) -> Path:
     """Every model of ours in the folder, exported by one process; recording a graph takes seconds."""
     script = f"""
 import heedful, pathlib
 for ours in pathlib.Path({str(folder)!r}).glob("*.ours"):
     heedful.export(ours, "onnx", ours.with_suffix(""))
 """
-    done = nursery.run_script(script, folder=folder, output=folder / "output")
-    assert done.code == 0, done.said
+    done = fork_server.run_script(script, folder=folder, output=folder / "output")
+    assert done.code == 0, done.output
     assert (folder / "output").read_text() == ""
     return folder
 
 
 @pytest.fixture(scope="module")
-def exported(nursery: Any, translator: Trained, writer: Trained, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def exported(fork_server: Any, translator: TrainedModel, writer: TrainedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("onnx")
     for name, trained in (("translator", translator), ("writer", writer)):
         heedful.save(trained.model, folder / f"{name}.ours")
         trained.tokenizers[0].save(folder / f"{name}.ours" / "tokenizer.json")
-    return written(nursery, folder)
+    return written(fork_server, folder)
 
 
 @pytest.fixture(scope="module")
-def designs(nursery: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def designs(fork_server: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("designs")
     for name, (preset, settings) in DESIGNS.items():
         torch.manual_seed(0)
         heedful.save(heedful.build(preset, **{**SMALL, **settings}), folder / f"{name}.ours")
-    return written(nursery, folder)
+    return written(fork_server, folder)
 
 
 def session(file: Path) -> Any:
@@ -74,7 +74,7 @@ def until_end(rows: Any) -> list[list[int]]:
 
 
 def test_onnxruntime_translates_fifty_held_out_sentences_as_ours_does(
-    translator: Trained, held_out: list[str], translations: list[list[int]], exported: Path
+    translator: TrainedModel, held_out: list[str], translations: list[list[int]], exported: Path
 ) -> None:
     encoder, decoder = (session(exported / "translator" / f"{part}.onnx") for part in ("encoder", "decoder"))
     ids = [[*text, END] for text in translator.tokenizers[0].encode(held_out)]
@@ -121,9 +121,9 @@ def test_every_design_gives_the_same_numbers_at_any_size(size: tuple[int, int], 
         assert {*names} == {"states", "answer_start", "answer_end", "masked_token", "sequence_class", "pooled"}
         answers = dict(zip(names, reader.run(None, given), strict=True))
         states = models["reader"](tokens, lengths)
-        close(answers["masked_token"], models["reader"].read_out("masked_token", states))
-        close(answers["answer_end"], models["reader"].read_out("answer_span", states)[1])
-        close(answers["sequence_class"], models["reader"].read_out("sequence_class", states, lengths))
+        close(answers["masked_token"], models["reader"].apply_head("masked_token", states))
+        close(answers["answer_end"], models["reader"].apply_head("answer_span", states)[1])
+        close(answers["sequence_class"], models["reader"].apply_head("sequence_class", states, lengths))
 
 
 def close(found: Any, ours: torch.Tensor) -> None:

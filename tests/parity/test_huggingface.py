@@ -139,7 +139,7 @@ def our_answers(model: Any) -> dict[str, Tensor]:
     if config.family == "decoder":
         return on_real_tokens({"next_token": model(texts["tokens"])})
     states = model(texts["tokens"], LENGTHS, segments=texts["segments"] if config.segments > 1 else None)
-    answers = {task: model.read_out(task, states, LENGTHS) for task in config.tasks}
+    answers = {task: model.apply_head(task, states, LENGTHS) for task in config.tasks}
     if "answer_span" in answers:
         answers["start"], answers["end"] = answers.pop("answer_span")
     if set(config.tasks) <= {"pooled"}:

@@ -118,7 +118,7 @@ def test_bart_that_starts_with_its_end_translates_as_it_did(kind: Any, texts: li
 
 def test_what_is_there_already_is_not_touched(tmp_path: Path) -> None:
     model = heedful.build("gpt2", vocabulary=20, width=8, heads=2, layers=1, max_length=8)
-    heedful.export(heedful.Trained(model), "huggingface", tmp_path / "there")
+    heedful.export(heedful.TrainedModel(model), "huggingface", tmp_path / "there")
     (tmp_path / "ours").mkdir()
     (tmp_path / "ours" / "diary.txt").write_text("mine")
     with pytest.raises(UsageError, match="ours exists and is not empty; choose another folder"):
@@ -132,7 +132,7 @@ def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_tokenizer_of_ours_is_left_as_it_is(translator: heedful.Trained, tmp_path: Path) -> None:
+def test_a_tokenizer_of_ours_is_left_as_it_is(translator: heedful.TrainedModel, tmp_path: Path) -> None:
     heedful.export(translator, "huggingface", tmp_path / "there")
     back = import_folder(tmp_path / "there", tmp_path / "back")
     assert back.tokenizers[0] == Tokenizer.load(tmp_path / "back" / "tokenizer.json") == translator.tokenizers[0]

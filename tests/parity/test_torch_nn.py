@@ -13,7 +13,7 @@ from heedful import TransformerConfig, build, record
 from heedful.layers.attention import CrossAttention, SelfAttention
 from heedful.layers.block import Block
 from heedful.layers.feed_forward import FeedForward
-from heedful.layers.masks import EVERYTHING, causal, padding
+from heedful.layers.masks import UNMASKED, causal, padding
 from heedful.layers.norms import layer_norm, rms_norm
 from heedful.layers.residual import Residual
 
@@ -114,7 +114,7 @@ def test_self_attention_with_its_weights_is_that_of_multihead_attention(padded: 
     theirs = nn.ModuleDict({"self_attn": shaken(nn.MultiheadAttention(WIDTH, HEADS, batch_first=True))})
     ours = with_weights_of(theirs, nn.ModuleDict({"attention": SelfAttention(WIDTH, HEADS)}))
     x, same_x = vectors(TOKENS)
-    mask = (padding(LENGTHS, TOKENS) if padded else EVERYTHING) & (causal() if in_order else EVERYTHING)
+    mask = (padding(LENGTHS, TOKENS) if padded else UNMASKED) & (causal() if in_order else UNMASKED)
     with record(ours, "attention.weights") as seen:
         output = ours["attention"](x, mask)
     expected, weights = theirs["self_attn"](

@@ -354,13 +354,13 @@ except HeedfulError as error:
 
 
 @pytest.fixture
-def run(nursery: Any, folder: Path) -> Callable[[str], list[str]]:
+def run(fork_server: Any, folder: Path) -> Callable[[str], list[str]]:
     """What a script that is given the folder prints."""
 
     def printed(script: str) -> list[str]:
         output = folder.with_name("printed")
-        done = nursery.run_script(script, folder, folder=folder.parent, output=output)
-        assert done.code == 0, done.said
+        done = fork_server.run_script(script, folder, folder=folder.parent, output=output)
+        assert done.code == 0, done.output
         return output.read_text().splitlines()
 
     return printed

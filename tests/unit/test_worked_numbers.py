@@ -17,7 +17,7 @@ from heedful.layers.block import Block
 from heedful.layers.embedding import Embedding
 from heedful.layers.feed_forward import FeedForward
 from heedful.layers.masks import additive, causal
-from heedful.layers.positions import Sinusoidal
+from heedful.layers.positions import SinusoidalPositions
 from heedful.layers.residual import Residual
 from heedful.layers.scores import dot, scaled_dot
 from heedful.layers.taps import record
@@ -73,25 +73,25 @@ WORDS = {
 
 def show_me_the_money() -> Tensor:
     table = nn.Embedding.from_pretrained(torch.tensor(list(WORDS.values())))
-    embedding = Embedding(4, positions=Sinusoidal(4))
+    embedding = Embedding(4, positions=SinusoidalPositions(4))
     vectors: Tensor = embedding(table, torch.arange(4)[None], torch.arange(4)[None])
     return vectors[0]
 
 
 def test_position_0_is_0_1_0_1() -> None:
-    assert Sinusoidal(4)(torch.tensor([[0]])).tolist() == [[[0, 1, 0, 1]]]
+    assert SinusoidalPositions(4)(torch.tensor([[0]])).tolist() == [[[0, 1, 0, 1]]]
 
 
 def test_position_1_begins_with_84_hundredths_not_with_2() -> None:
     """Erratum 1: the notes print sin(1) = 0.02, which is the sine of one *degree*. Angles are in radians."""
-    first = Sinusoidal(4)(torch.tensor([[1]]))[0]
+    first = SinusoidalPositions(4)(torch.tensor([[1]]))[0]
     assert printed(first) == [[0.84, 0.54, 0.01, 1.0]]
     assert round(math.sin(math.radians(1)), 2) == 0.02
 
 
 def test_positions_2_and_3_inherit_that_error_in_the_notes() -> None:
     """Erratum 1, continued: printed are 0.04 and 0.05, the sines of two and three degrees to within rounding."""
-    assert printed(Sinusoidal(4)(torch.tensor([[2, 3]]))[0]) == [[0.91, -0.42, 0.02, 1.0], [0.14, -0.99, 0.03, 1.0]]
+    assert printed(SinusoidalPositions(4)(torch.tensor([[2, 3]]))[0]) == [[0.91, -0.42, 0.02, 1.0], [0.14, -0.99, 0.03, 1.0]]
     assert [math.sin(math.radians(i)) for i in (2, 3)] == pytest.approx([0.04, 0.05], abs=0.006)
 
 
@@ -109,7 +109,7 @@ def test_frequency_falls_with_the_dimension_not_with_the_position() -> None:
 
     Pair j turns by ω_j = 10000^(−2j/d) from one token to the next, and by as much at every token.
     """
-    sine, cosine = Sinusoidal(8)(torch.arange(50)[None])[0].double().unflatten(-1, (4, 2)).unbind(-1)
+    sine, cosine = SinusoidalPositions(8)(torch.arange(50)[None])[0].double().unflatten(-1, (4, 2)).unbind(-1)
     turns = torch.atan2(sine, cosine).diff(dim=0).remainder(2 * math.pi)  # step × pair
     expected = torch.tensor([10_000 ** (-2 * j / 8) for j in range(4)], dtype=torch.float64)
     torch.testing.assert_close(turns, expected.expand(49, 4), atol=1e-5, rtol=0)

@@ -20,9 +20,9 @@ def analogy(
     as_json: AsJson = False,
 ) -> None:
     """Find what is to ITALY as PARIS is to FRANCE: the words nearest to paris − france + italy, but for these three."""
-    from heedful.inference.trained import load_words
+    from heedful.inference.trained import load_word_vectors
 
-    found = load_words(model).analogy(one, its, other, top)
+    found = load_word_vectors(model).analogy(one, its, other, top)
     if as_json:
         typer.echo(json.dumps([near._asdict() for near in found], ensure_ascii=False))
         return

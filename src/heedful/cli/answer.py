@@ -18,7 +18,7 @@ from heedful.errors import DataError, UsageError
 if TYPE_CHECKING:
     from heedful.data.line_reader import Watch
     from heedful.data.qa_reader import Question
-    from heedful.inference.question_answerer import Answered
+    from heedful.inference.question_answerer import ExtractedAnswer
 
 NOTHING = "no answer"
 
@@ -67,7 +67,7 @@ def answer(
     with progress(input_, output) as watch, answers_to(output) as write:
         if input_ is not None:
             asked = _asked(input_, on_bad_line, notes, watch)
-            found = trained.answer_all(asked, on_trouble=leave_out, **options)
+            found = trained.iter_answer(asked, on_trouble=leave_out, **options)
         else:
             text = passage if passage is not None else _passage(passage_file, notes)
             found = iter([trained.answer(question or "", text, **options)])
@@ -76,10 +76,10 @@ def answer(
     notes.close()
 
 
-def plain(answer: Answered) -> str:
+def plain(answer: ExtractedAnswer) -> str:
     """The words, their place, the score and the probability."""
     if answer.best is None:
-        return f"{NOTHING}\t\t{-answer.spans[0].score:.2f}\t{answer.nothing:.1%}"
+        return f"{NOTHING}\t\t{-answer.spans[0].score:.2f}\t{answer.no_answer_probability:.1%}"
     span = answer.best
     return f"{' '.join(span.text.split())}\t{span.start}-{span.end}\t{span.score:.2f}\t{span.probability:.1%}"
 

@@ -13,7 +13,7 @@ from heedful.cli.text_io import Notes, answers_to, lines_of, progress
 from heedful.cli.training_options import AsJson, Device
 
 if TYPE_CHECKING:
-    from heedful.inference.classifier import Classified
+    from heedful.inference.classifier import ClassifiedText
 
 
 def classify(
@@ -28,13 +28,13 @@ def classify(
 ) -> None:
     """Name the class of TEXT, or of each line of standard input or a file, and its probability: one line out for each
     line in. Two texts that are judged together stand on one line with a tab between them."""
-    from heedful.generation.streaming import windows
+    from heedful.generation.streaming import stream_batches
 
     trained = about.ready(model, "classify", device)
     notes = Notes()
     with progress(input_, output) as watch, answers_to(output) as write:
         lines = lines_of(text, input_, on_bad_line, notes, watch)
-        answers = (answer for window in windows(lines) for answer in trained.classified(window))
+        answers = (answer for window in stream_batches(lines) for answer in trained.classified(window))
         for number, answer in enumerate(answers, 1):
             write(json.dumps(answer.to_json(), ensure_ascii=False) if as_json else _plain(answer, top))
             for warning in answer.warnings:
@@ -42,7 +42,7 @@ def classify(
     notes.close()
 
 
-def _plain(answer: Classified, top: int) -> str:
+def _plain(answer: ClassifiedText, top: int) -> str:
     """Labels with their probabilities, between tabs; where a text may have several, those it has."""
-    shown = answer.labels if answer.several and top == 1 else answer.ranking[:top]
+    shown = answer.labels if answer.multi_label and top == 1 else answer.ranking[:top]
     return "\t".join(f"{label.name}\t{label.probability:.4f}" for label in shown)

@@ -10,7 +10,7 @@ import typer
 from heedful.errors import UsageError
 
 if TYPE_CHECKING:
-    from heedful.inference.trained import Trained
+    from heedful.inference.trained import TrainedModel
 
 Input = Annotated[Path | None, typer.Option("--input", help="Read lines from this file: plain, .gz or .xz.")]
 Output = Annotated[Path | None, typer.Option("--output", help="Write lines to this file: plain, .gz or .xz.")]
@@ -51,11 +51,11 @@ def given(arguments: dict[str, Any]) -> dict[str, Any]:
     return said | texts | {name: arguments[name] for name in ("exact", "engine", "int8")}
 
 
-def ready(model: Path, task: str, device: str) -> Trained:
+def ready(model: Path, task: str, device: str) -> TrainedModel:
     """The model, if it is there and made for this."""
-    from heedful.device import pick_device
+    from heedful.device import select_device
     from heedful.interop.conversion import load
 
-    trained = load(model, device=pick_device(device))
+    trained = load(model, device=select_device(device))
     trained.check(task)
     return trained

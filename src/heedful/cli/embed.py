@@ -13,7 +13,7 @@ from heedful.cli.text_io import Notes, answers_to, lines_of, progress
 from heedful.cli.training_options import AsJson, Device
 
 if TYPE_CHECKING:
-    from heedful.inference.embedder import Embedded
+    from heedful.inference.embedder import TextEmbedding
 
 
 def embed(
@@ -32,18 +32,18 @@ def embed(
     device: Device = "auto",
 ) -> None:
     """Give each TEXT a vector, the mean of what MODEL makes of its tokens; with --compare say how alike texts are."""
-    from heedful.device import pick_device
+    from heedful.device import select_device
     from heedful.errors import UsageError
     from heedful.interop.conversion import load
 
     if text and input_ is not None:
         raise UsageError(f"texts come from the command line or from --input {input_}: give one or the other")
-    trained = load(model, device=pick_device(device))
+    trained = load(model, device=select_device(device))
     notes = Notes()
     with progress(input_, output) as watch:
         texts = lines_of(text, input_, on_bad_line, notes, watch)
         found = (
-            _noted(number, each, notes) for number, each in enumerate(trained.embeddings(texts, normalise=normalise), 1)
+            _noted(number, each, notes) for number, each in enumerate(trained.iter_embed(texts, normalise=normalise), 1)
         )
         if compare:
             _compare(list(found), output, as_json)
@@ -59,28 +59,28 @@ def embed(
     notes.close()
 
 
-def _noted(number: int, embedded: Embedded, notes: Notes) -> Embedded:
+def _noted(number: int, embedded: TextEmbedding, notes: Notes) -> TextEmbedding:
     for warning in embedded.warnings:
         notes(number, warning)
     return embedded
 
 
-def _compare(found: list[Embedded], output: Path | None, as_json: bool) -> None:
+def _compare(found: list[TextEmbedding], output: Path | None, as_json: bool) -> None:
     import numpy as np
 
     from heedful.errors import UsageError
-    from heedful.inference.embedder import cosines
+    from heedful.inference.embedder import cosine_similarities
 
     if len(found) < 2:
         raise UsageError(f"--compare takes two texts or more, got {len(found)}")
-    alike = cosines(np.stack([each.vector for each in found[1:]]), found[0].vector).tolist()
+    alike = cosine_similarities(np.stack([each.vector for each in found[1:]]), found[0].vector).tolist()
     with answers_to(output) as write:
         for cosine, each in zip(alike, found[1:], strict=True):
             told = {"text": each.text, "cosine": cosine}
             write(json.dumps(told, ensure_ascii=False) if as_json else f"{cosine:.4f}  {each.text}")
 
 
-def _save(found: list[Embedded], output: Path) -> None:
+def _save(found: list[TextEmbedding], output: Path) -> None:
     """The array appears whole or not at all."""
     import numpy as np
 

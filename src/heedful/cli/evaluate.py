@@ -28,17 +28,17 @@ def evaluate(
     BLEU with its signature and interval, chrF, exact match; perplexity, bits per byte; hidden words found; accuracy
     with its interval, F1, calibration error; exact match and F1 of answers; analogies, agreement with people.
     """
-    from heedful.device import pick_device
+    from heedful.device import select_device
     from heedful.evaluation.word_vector_benchmarks import judge_words
-    from heedful.inference.trained import load_words
+    from heedful.inference.trained import load_word_vectors
     from heedful.interop.conversion import load
     from heedful.training.reporting.events import Events, terminal_listener
     from heedful.training.tasks import evaluate_model as judge
 
     if model.is_file():
-        scores = judge_words(load_words(model), files, on_bad_line)
+        scores = judge_words(load_word_vectors(model), files, on_bad_line)
     else:
-        trained = load(model, device=pick_device(device))
+        trained = load(model, device=select_device(device))
         how: dict[str, Any] = {"on_bad_line": on_bad_line, "stages": Events(terminal_listener()).stage}
         if trained.task == "translate":
             how |= {"beam": beam, "length_penalty": length_penalty}

@@ -15,7 +15,7 @@ from heedful.cli.training_options import AsJson, Device
 from heedful.errors import UsageError
 
 if TYPE_CHECKING:
-    from heedful.inference.mask_filler import Filled, Filler
+    from heedful.inference.mask_filler import FilledText, MaskFiller
 
 
 def fill(
@@ -39,17 +39,17 @@ def fill(
     with progress(input_, output) as watch:
         lines = sound(lines_of(text, input_, on_bad_line, notes, watch), filler, on_bad_line, notes)
         with answers_to(output) as write:
-            for answer in trained.fillings(lines, top=top):
+            for answer in trained.iter_fill(lines, top=top):
                 write(json.dumps(answer.to_json(), ensure_ascii=False) if as_json else plain(answer))
     notes.close()
 
 
-def sound(lines: Iterable[str | None], filler: Filler, on_bad_line: str, notes: Notes) -> Iterator[str | None]:
+def sound(lines: Iterable[str | None], filler: MaskFiller, on_bad_line: str, notes: Notes) -> Iterator[str | None]:
     """The lines that can be filled. Of others the first is an error, or each is left empty."""
     number = 0
     for line in lines:
         number += line is not None
-        if line is None or not line.strip() or not (trouble := filler.trouble(line)):
+        if line is None or not line.strip() or not (trouble := filler.problem(line)):
             yield line
         elif on_bad_line == "fail":
             raise UsageError(f"line {number}: {trouble}")
@@ -58,6 +58,6 @@ def sound(lines: Iterable[str | None], filler: Filler, on_bad_line: str, notes: 
             yield ""
 
 
-def plain(answer: Filled) -> str:
+def plain(answer: FilledText) -> str:
     gaps = ("\t".join(f"{word} {probability:.3f}" for word, probability in gap) for gap in answer.guesses)
     return "\t|||\t".join(gaps)

@@ -57,10 +57,10 @@ def generate(
     notes = Notes()
     with progress(input_, output) as watch:
         prompts = lines_of(None if prompt is None else [prompt], input_, on_bad_line, notes, watch)
-        found = trained.continuations(prompts, keep_blank=prompt is None, **options)
+        found = trained.iter_generate(prompts, keep_blank=prompt is None, **options)
         with answers_to(output) as write:
             for number, answer in enumerate(found, 1):
-                texts = [answer.prompt + each.text for each in (answer, *answer.rivals)]
+                texts = [answer.prompt + each.text for each in (answer, *answer.alternatives)]
                 plain = texts[0] if len(texts) == 1 else "\t".join(text.replace("\t", " ") for text in texts)
                 write(json.dumps(answer.to_json(), ensure_ascii=False) if as_json else plain)
                 for warning in answer.warnings:

@@ -14,8 +14,8 @@ def import_(
 ) -> None:
     """Read a BERT, GPT-2, Llama, Marian, Pegasus or BART folder, and write a model folder of ours."""
     from heedful.interop.conversion import import_folder
-    from heedful.models.build import count
+    from heedful.models.build import count_parameters
 
     trained = import_folder(theirs, folder)
     config = trained.model.config
-    typer.echo(f"{folder}: {config.family.replace('_', '-')}, {count(trained.model).total:,} parameters")
+    typer.echo(f"{folder}: {config.family.replace('_', '-')}, {count_parameters(trained.model).total:,} parameters")

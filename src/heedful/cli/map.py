@@ -17,10 +17,10 @@ def map_(
     near: Annotated[int, typer.Option(min=0, help="Also show so many of each word's nearest.")] = 0,
 ) -> None:
     """Draw WORDs where their vectors lie, flattened to the two directions in which they differ most (PCA)."""
-    from heedful.inference.trained import load_words
+    from heedful.inference.trained import load_word_vectors
     from heedful.vectors.pca_plot import draw_map
 
-    table = load_words(model)
+    table = load_word_vectors(model)
     shown = dict.fromkeys(table.words[table.place(word)] for word in words)
     for word in list(shown) if near else ():
         shown |= dict.fromkeys(found.word for found in table.similar(word, near))

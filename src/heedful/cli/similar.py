@@ -21,9 +21,9 @@ def similar(
     as_json: AsJson = False,
 ) -> None:
     """Show the words nearest to each WORD, with their cosines (1: the same direction, 0: nothing in common)."""
-    from heedful.inference.trained import load_words
+    from heedful.inference.trained import load_word_vectors
 
-    table = load_words(model)
+    table = load_word_vectors(model)
     found = {word: table.similar(word, top) for word in words}
     if as_json:
         listed = [{"word": word, "similar": [near._asdict() for near in nears]} for word, nears in found.items()]

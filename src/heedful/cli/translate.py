@@ -58,7 +58,7 @@ def translate(
     if alignments and trained.alignment is None:
         say("this model's folder does not say which head aligns: the mean of the last layer but one is used")
     with progress(input_, output) as watch:
-        found = trained.translations(lines_of(text, input_, on_bad_line, notes, watch), **options)
+        found = trained.iter_translate(lines_of(text, input_, on_bad_line, notes, watch), **options)
         with answers_to(output) as write:
             for number, answer in enumerate(found, 1):
                 write(json.dumps(answer.to_json(), ensure_ascii=False) if as_json else _plain(answer))
@@ -70,8 +70,8 @@ def translate(
 def _plain(answer: Translation) -> str:
     """The translation; several stand side by side, between tabs."""
     text = answer.text
-    if answer.rivals:
-        text = "\t".join(each.text.replace("\t", " ") for each in (answer, *answer.rivals))
+    if answer.alternatives:
+        text = "\t".join(each.text.replace("\t", " ") for each in (answer, *answer.alternatives))
     if answer.alignment is None:
         return text
     return f"{text} ||| {' '.join(f'{source}-{target}' for source, target in answer.alignment)}"

@@ -82,10 +82,10 @@ def token_reliability(model: Any, batches: PairBatches) -> Reliability:
     right: list[bool] = []
     for indices in batches.plan(0):
         batch = to_device(batches.batch(0, indices), model.table.weight.device)
-        states = model.forced_states(batch.source, batch.target, batch.source_lengths)
+        states = model.teacher_forced_states(batch.source, batch.target, batch.source_lengths)
         real = batch.labels != PAD
         for part, labels in zip(states[real].split(ROWS), batch.labels[real].split(ROWS), strict=True):
-            best, token = model.read_out("next_token", part[None])[0].float().softmax(-1).max(-1)
+            best, token = model.apply_head("next_token", part[None])[0].float().softmax(-1).max(-1)
             said += best.tolist()
             right += (token == labels).tolist()
     return reliability(said, right)

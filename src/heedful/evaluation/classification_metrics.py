@@ -16,8 +16,8 @@ from heedful.data.dataset_writer import Split
 from heedful.data.labelled_dataset import ClassBatches, framed
 from heedful.data.stage_progress import Stages, unseen
 from heedful.evaluation.calibration import reliability
-from heedful.inference.classifier import LIKELY, all_logits, probabilities
-from heedful.inference.trained import Trained
+from heedful.inference.classifier import MULTI_LABEL_THRESHOLD, classifier_logits, logits_to_probabilities
+from heedful.inference.trained import TrainedModel
 from heedful.objectives.classification_loss import class_logits
 from heedful.objectives.objective import to_device
 from heedful.shapes import Float
@@ -28,20 +28,20 @@ SHOWN = 30
 """Classes a confusion matrix has room for: the most frequent ones."""
 
 
-def judge_classes(trained: Trained, split: Split, stages: Stages = unseen, *, fitted: int = 0) -> dict[str, Any]:
+def judge_classes(trained: TrainedModel, split: Split, stages: Stages = unseen, *, fitted: int = 0) -> dict[str, Any]:
     """Every score of a classifier on labelled texts.
 
     The first texts, if its temperature was `fitted` on them, have no say in how well that fits.
     """
     assert split.labels is not None, "labelled texts have labels"
-    classes = trained.notes
+    classes = trained.settings
     frame = frame_for(trained.model.config.family, trained.tokenizers[0])
     rows = [framed(frame, [side[place].tolist() for side in split.sides]) for place in range(len(split.labels))]
     with stages("classifying", len(rows)) as watch:
-        logits = all_logits(trained.model, rows, watch)
+        logits = classifier_logits(trained.model, rows, watch)
     labels = labels_of(split)
     score = several_scores if classes.several else single_scores
-    said, raw = (probabilities(logits, classes.several, T).numpy() for T in (classes.temperature, 1.0))
+    said, raw = (logits_to_probabilities(logits, classes.several, T).numpy() for T in (classes.temperature, 1.0))
     scores = score(said, labels, classes.names)
     if classes.temperature == 1.0:
         return scores
@@ -67,7 +67,7 @@ def fit_temperature(
     score, names = several_scores if several else single_scores, [str(number) for number in range(logits.shape[1])]
 
     def loss(power: float) -> float:
-        return float(score(probabilities(logits, several, math.exp(power)).numpy(), labels, names)["loss"])
+        return float(score(logits_to_probabilities(logits, several, math.exp(power)).numpy(), labels, names)["loss"])
 
     low, high = -3.0, 3.0
     for _ in range(40):
@@ -84,7 +84,7 @@ def batch_scores(
 
     def judged(indices: Indices) -> npt.NDArray[np.floating[Any]]:
         logits = class_logits(model, to_device(batches.batch(0, indices), device))
-        return probabilities(logits, batches.several).cpu().numpy()
+        return logits_to_probabilities(logits, batches.several).cpu().numpy()
 
     chosen = spread_out(batches, limit)
     labels = [batches.called[place].astype(np.int64) for indices in chosen for place in indices.tolist()]
@@ -123,7 +123,7 @@ def several_scores(
     true = np.zeros(said.shape, bool)
     for row, numbers in zip(true, labels, strict=True):
         row[numbers] = True
-    found = said >= LIKELY
+    found = said >= MULTI_LABEL_THRESHOLD
     both, given, wanted = ((a).sum(0) for a in (true & found, found, true))
     right = (true == found).all(1)
     each = 2 * both / np.maximum(1, given + wanted)

@@ -12,17 +12,17 @@ from heedful.data.token_store import Sequences
 from heedful.evaluation.calibration import judged_words, reliability, token_reliability
 from heedful.evaluation.perplexity import predict
 from heedful.evaluation.text_metrics import text_scores
-from heedful.inference.trained import Trained
+from heedful.inference.trained import TrainedModel
 from heedful.inspection.confidence import Confidence
-from heedful.objectives.causal_lm_loss import Language
-from heedful.objectives.seq2seq_loss import Translation
+from heedful.objectives.causal_lm_loss import CausalLMLoss
+from heedful.objectives.seq2seq_loss import Seq2SeqLoss
 from heedful.text.special_tokens import END
 
 BATCH_TOKENS = 4096
 
 
 def judge_pairs(
-    trained: Trained,
+    trained: TrainedModel,
     pairs: Sequence[tuple[str, ...]],
     *,
     beam: int = 4,
@@ -36,7 +36,7 @@ def judge_pairs(
     """
     sources, targets = (list(side) for side in zip(*pairs, strict=True))
     confidence = trained.confidence or Confidence()
-    plain = Trained(
+    plain = TrainedModel(
         trained.model,
         trained.tokenizers,
         trained.folder,
@@ -45,7 +45,7 @@ def judge_pairs(
     )
     how: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty, "engine": "torch"}
     with stages("translating", len(sources)) as watch:
-        found = list(plain.translations(sources, progress=watch, **how))
+        found = list(plain.iter_translate(sources, progress=watch, **how))
     scores = text_scores([answer.text for answer in found], targets).to_json()
     words = [[(word.text, word.probability) for word in answer.words] for answer in found[fitted:]]
     said, right = judged_words(words, targets[fitted:], confidence.unit)
@@ -62,7 +62,7 @@ def judge_pairs(
     return {**scores, **decoding, **calibration, **surprise_of_pairs(trained, pairs)}
 
 
-def surprise_of_pairs(trained: Trained, pairs: Sequence[tuple[str, ...]]) -> dict[str, Any]:
+def surprise_of_pairs(trained: TrainedModel, pairs: Sequence[tuple[str, ...]]) -> dict[str, Any]:
     """How well the targets are predicted when they are given (teacher forcing)."""
     sources, targets = (list(side) for side in zip(*pairs, strict=True))
     sides = tuple(
@@ -72,10 +72,10 @@ def surprise_of_pairs(trained: Trained, pairs: Sequence[tuple[str, ...]]) -> dic
     split = Split(sides, len(pairs), *_size(targets))
     batches = PairBatches(*sides, tokens=BATCH_TOKENS, seed=0, shuffle=False)
     calibration = {"token_calibration_error": token_reliability(trained.model, batches).error}
-    return {**predict(trained.model, Translation(), batches, split, trained.device).to_json(), **calibration}
+    return {**predict(trained.model, Seq2SeqLoss(), batches, split, trained.device).to_json(), **calibration}
 
 
-def surprise_of_text(trained: Trained, pieces: Iterable[tuple[str, bool]]) -> dict[str, Any]:
+def surprise_of_text(trained: TrainedModel, pieces: Iterable[tuple[str, bool]]) -> dict[str, Any]:
     """Running text in windows of the model's length, each judged on its own."""
     read = list(pieces)
     encoded = trained.tokenizers[0].encode([text for text, _ in read])
@@ -88,12 +88,12 @@ def surprise_of_text(trained: Trained, pieces: Iterable[tuple[str, bool]]) -> di
     return judge_text(trained, Split(sides, len(documents), *_size([text for text, _ in read])))
 
 
-def judge_text(trained: Trained, split: Split) -> dict[str, Any]:
+def judge_text(trained: TrainedModel, split: Split) -> dict[str, Any]:
     """The same for text already prepared."""
     context = trained.model.config.max_length if hasattr(trained.model.config, "max_length") else 256
     rows = max(1, BATCH_TOKENS // context)
     batches = TextBatches(split.sides[0], context=context, rows=rows, seed=0, shuffle=False)
-    return predict(trained.model, Language(), batches, split, trained.device).to_json()
+    return predict(trained.model, CausalLMLoss(), batches, split, trained.device).to_json()
 
 
 def _size(texts: Iterable[str]) -> tuple[int, int]:

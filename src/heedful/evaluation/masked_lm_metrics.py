@@ -14,8 +14,8 @@ from heedful.data.next_sentence import masked_batches
 from heedful.data.sentence_documents import encode_sentences
 from heedful.data.token_store import Sequences
 from heedful.evaluation.text_metrics import exponential
-from heedful.inference.trained import Trained
-from heedful.objectives.masked_lm_loss import at_places, read
+from heedful.inference.trained import TrainedModel
+from heedful.objectives.masked_lm_loss import states_at, encode_batch
 from heedful.objectives.objective import to_device
 from heedful.text.special_token_template import Frame
 from heedful.text.special_tokens import PAD
@@ -48,21 +48,21 @@ def find_hidden(model: Any, batches: Batches, device: torch.device, *, limit: in
     nats, right, tokens, known, pairs = 0.0, 0, 0, 0, 0
     for indices in spread_out(batches, limit):
         batch = to_device(batches.batch(0, indices), device)
-        states = read(model, batch)
-        logits = model.read_out("masked_token", at_places(states, batch.places)).float().flatten(0, 1)
+        states = encode_batch(model, batch)
+        logits = model.apply_head("masked_token", states_at(states, batch.places)).float().flatten(0, 1)
         labels = batch.labels.flatten()
         nats += float(F.cross_entropy(logits, labels, ignore_index=PAD, reduction="sum"))
         right += int(((logits.argmax(-1) == labels) & (labels != PAD)).sum())
         tokens += int((labels != PAD).sum())
         if batch.follows is not None:
-            guess = model.read_out("next_sentence", states, batch.lengths).argmax(-1)
+            guess = model.apply_head("next_sentence", states, batch.lengths).argmax(-1)
             known, pairs = known + int((guess == batch.follows).sum()), pairs + len(guess)
     loss = nats / max(1, tokens)
     follows = (known / pairs, pairs) if pairs else (None, None)
     return HiddenScores(loss, exponential(loss), right / max(1, tokens), tokens, *follows)
 
 
-def judge_hidden(trained: Trained, text: Sequences, *, share: float = 0.15) -> dict[str, Any]:
+def judge_hidden(trained: TrainedModel, text: Sequences, *, share: float = 0.15) -> dict[str, Any]:
     """All of a text, with the same words hidden each time it is judged."""
     batches = masked_batches(
         text,
@@ -77,12 +77,12 @@ def judge_hidden(trained: Trained, text: Sequences, *, share: float = 0.15) -> d
     return {**find_hidden(trained.model, batches, trained.device).to_json(), "hidden": share}
 
 
-def tells_next(trained: Trained) -> bool:
+def tells_next(trained: TrainedModel) -> bool:
     """Whether it was taught which text follows which."""
     return "next_sentence" in trained.model.config.tasks
 
 
-def as_sequences(trained: Trained, pieces: Iterable[tuple[str, bool]]) -> Sequences:
+def as_sequences(trained: TrainedModel, pieces: Iterable[tuple[str, bool]]) -> Sequences:
     """Running text for a model that finds hidden words: sentences if it tells which follow, else as it comes."""
     tokenizer, taken = trained.tokenizers[0], list(pieces)
     end = Frame.of(tokenizer).end

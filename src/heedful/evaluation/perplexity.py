@@ -27,6 +27,6 @@ def predict(
     for indices in spread_out(batches, limit):
         batch = batches.batch(0, indices)
         nats += float(objective.loss(model, to_device(batch, device)))
-        tokens += objective.tokens(batch)
+        tokens += objective.token_count(batch)
     share = tokens / max(1, batches.labels)
     return prediction_scores(nats, tokens, round(text.words * share), round(text.bytes * share))

@@ -7,14 +7,14 @@ from typing import Any
 
 from heedful.data.stage_progress import Stages, unseen
 from heedful.evaluation.squad import Judged, answer_scores
-from heedful.inference.trained import Trained
+from heedful.inference.trained import TrainedModel
 
 AT_ONCE = 256
 """Questions answered between two looks at the clock."""
 
 
 def best_spans(
-    trained: Trained, texts: Sequence[tuple[str, ...]], *, stages: Stages = unseen, **options: Any
+    trained: TrainedModel, texts: Sequence[tuple[str, ...]], *, stages: Stages = unseen, **options: Any
 ) -> list[Judged]:
     """For each question, passage and references the best span, whether it would be given as an answer or not."""
     found: list[Judged] = []
@@ -28,7 +28,7 @@ def best_spans(
     return found
 
 
-def judge_answers(trained: Trained, texts: Sequence[tuple[str, ...]], *, stages: Stages = unseen) -> dict[str, Any]:
+def judge_answers(trained: TrainedModel, texts: Sequence[tuple[str, ...]], *, stages: Stages = unseen) -> dict[str, Any]:
     """Every score of the answers that the model gives."""
-    threshold = trained.notes.threshold if trained.notes is not None else None
+    threshold = trained.settings.threshold if trained.settings is not None else None
     return answer_scores(best_spans(trained, texts, stages=stages), threshold).to_json()

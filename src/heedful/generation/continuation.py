@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from heedful.generation.backends.cpu_decoder import flattened
-from heedful.generation.search.beam_search import beam_search, walk
+from heedful.generation.search.beam_search import beam_search, decode_steps
 from heedful.generation.search.hypotheses import Hypothesis
-from heedful.generation.search.logits_rules import FREE, Rules
-from heedful.generation.search.sampling import Draw, sample
+from heedful.generation.search.logits_rules import NO_RULES, LogitsRules
+from heedful.generation.search.sampling import SamplingConfig, sample
 from heedful.text.special_tokens import END, PAD
 
 
@@ -21,11 +21,11 @@ def generate_ids(
     prompts: Sequence[Sequence[int]],
     *,
     limit: int,
-    draw: Draw | None = None,
+    draw: SamplingConfig | None = None,
     beam: int = 1,
     length_penalty: float = 1.0,
     n_best: int = 1,
-    rules: Rules = FREE,
+    rules: LogitsRules = NO_RULES,
     exact: bool = False,
     hurry: bool = False,
     tokens: int = 8192,
@@ -37,7 +37,7 @@ def generate_ids(
     """
     model = model if exact else flattened(model)
     begun = [list(prompt) or [END] for prompt in prompts]
-    window = reach(model)
+    window = max_context(model)
     results: dict[int, list[Hypothesis]] = {}
     order = sorted(range(len(begun)), key=lambda i: len(begun[i]))
     rows_each = n_best if draw else beam
@@ -49,7 +49,7 @@ def generate_ids(
             opening = torch.tensor([begun[i] for i in chosen], device=model.table.weight.device)
             limits = torch.full((len(chosen),), limit, device=opening.device)
             with torch.inference_mode():
-                state = model.start(len(chosen), room=room(length + limit, window))
+                state = model.start(len(chosen), capacity=room(length + limit, window))
             if draw is None:
                 how: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty, "n_best": n_best, "hurry": hurry}
                 found = beam_search(model, state, limits, opening=opening, rules=rules, window=window, **how)
@@ -61,24 +61,24 @@ def generate_ids(
 
 
 def generate_tokens(
-    model: Any, prompt: Sequence[int], *, limit: int, draw: Draw, rules: Rules = FREE, exact: bool = False
+    model: Any, prompt: Sequence[int], *, limit: int, draw: SamplingConfig, rules: LogitsRules = NO_RULES, exact: bool = False
 ) -> Iterator[int]:
     """The tokens after one prompt, each as soon as it is chosen; the same ones that `generate_ids` gives."""
     model = model if exact else flattened(model)
     opening = torch.tensor([list(prompt) or [END]], device=model.table.weight.device)
-    window = reach(model)
+    window = max_context(model)
     with torch.inference_mode():
-        state = model.start(1, room=room(opening.shape[1] + limit, window))
+        state = model.start(1, capacity=room(opening.shape[1] + limit, window))
     limits = torch.tensor([limit], device=opening.device)
-    choose = draw.chooser(1, 1, limit, opening.device)
-    for step in walk(model, state, limits, choose, opening=opening, rules=rules, window=window):
+    choose = draw.token_chooser(1, 1, limit, opening.device)
+    for step in decode_steps(model, state, limits, choose, opening=opening, rules=rules, window=window):
         token = int(step.tokens[0])
         if token in (END, PAD):
             return
         yield token
 
 
-def reach(model: Any) -> int | None:
+def max_context(model: Any) -> int | None:
     """Tokens the model was made to see at once; None for a recurrent one, which sees no further than its state."""
     found: int | None = getattr(model.config, "max_length", None)
     return found

@@ -7,14 +7,14 @@ from typing import Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from heedful.config import Config
-from heedful.generation.search.sampling import Draw
+from heedful.generation.search.sampling import SamplingConfig
 
-BEAM = 4
-TEMPERATURE = 0.8
-LENGTH = 100
+DEFAULT_BEAM = 4
+DEFAULT_TEMPERATURE = 0.8
+DEFAULT_MAX_LENGTH = 100
 
 
-class Decoding(Config):
+class DecodingConfig(Config):
     """Options of `translate` and `generate`, the same in Python and on the command line."""
 
     beam: PositiveInt | None = None
@@ -46,7 +46,7 @@ class Decoding(Config):
     """Placeholders, tags and addresses come out as they went in."""
     alignments: bool = False
     """Which source word made which word."""
-    words: bool = True
+    word_probabilities: bool = True
     """How likely each word of a translation is: some engines need another pass to tell."""
     exact: bool = False
     """Every bit the same in any company, at the price of speed."""
@@ -56,18 +56,18 @@ class Decoding(Config):
     """Weights in eight bits: faster on a CPU, nearly the same texts."""
 
     @property
-    def draw(self) -> Draw | None:
+    def sampling(self) -> SamplingConfig | None:
         """The bounds of chance, if there is to be any."""
         if self.temperature == 0:
             return None
-        return Draw(self.temperature, self.top_k, self.top_p, self.min_p, self.seed)
+        return SamplingConfig(self.temperature, self.top_k, self.top_p, self.min_p, self.seed)
 
-    def width(self, usual: int = BEAM) -> int:
+    def beam_size(self, default: int = DEFAULT_BEAM) -> int:
         """The beam, worked out."""
-        return self.beam or (1 if self.temperature else max(usual, self.n_best))
+        return self.beam or (1 if self.temperature else max(default, self.n_best))
 
     @model_validator(mode="after")
-    def _not_contradictory(self) -> Decoding:
+    def _not_contradictory(self) -> DecodingConfig:
         if self.temperature and (self.beam or 1) > 1:
             raise ValueError(
                 f"beam {self.beam} searches for the likeliest text and temperature {self.temperature} draws by chance: "
@@ -79,7 +79,7 @@ class Decoding(Config):
             raise ValueError(
                 f"{name} bounds what is drawn by chance, and temperature 0 leaves none: give a temperature"
             )
-        if not self.temperature and self.n_best > self.width():
+        if not self.temperature and self.n_best > self.beam_size():
             raise ValueError(f"a beam of {self.beam} finds no {self.n_best} best: ask for a beam of {self.n_best}")
         if self.int8 and self.engine == "torch":
             raise ValueError("int8 is CTranslate2's: leave the engine open, or choose ctranslate2")
@@ -95,7 +95,7 @@ class Decoding(Config):
         return self
 
 
-def for_prompts(options: dict[str, Any]) -> Decoding:
+def prompt_decoding_config(options: dict[str, Any]) -> DecodingConfig:
     """The options of `generate`, which draws by chance unless a beam is asked for."""
-    usual = 0.0 if (options.get("beam") or 1) > 1 else TEMPERATURE
-    return Decoding(**{"temperature": usual, **options})
+    usual = 0.0 if (options.get("beam") or 1) > 1 else DEFAULT_TEMPERATURE
+    return DecodingConfig(**{"temperature": usual, **options})

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from heedful.text.tokenizer import Tokenizer
 
 
-def spelt(tokens: Iterable[int], tokenizer: Tokenizer, *, after: str) -> Iterator[str]:
+def detokenize_stream(tokens: Iterable[int], tokenizer: Tokenizer, *, context: str) -> Iterator[str]:
     """The text of tokens that follow the text `after`, as far as each completes a character."""
     decoder = getincrementaldecoder("utf-8")(errors="replace")
-    opening = not after
+    opening = not context
     for token in tokens:
         text = decoder.decode(tokenizer.spellings([token], opening=opening)[0])
         opening = False
@@ -21,16 +21,16 @@ def spelt(tokens: Iterable[int], tokenizer: Tokenizer, *, after: str) -> Iterato
         yield rest
 
 
-def until(pieces: Iterable[str], stops: Sequence[str]) -> Iterator[str]:
+def until_stop_string(pieces: Iterable[str], stop_strings: Sequence[str]) -> Iterator[str]:
     """The same text up to the first stop text. What could be the beginning of one is held back until it is not."""
     held = ""
     for piece in pieces:
         held += piece
-        found = [place for stop in stops if (place := held.find(stop)) >= 0]
+        found = [place for stop in stop_strings if (place := held.find(stop)) >= 0]
         if found:
             yield held[: min(found)]
             return
-        safe = len(held) - max((_begun(held, stop) for stop in stops), default=0)
+        safe = len(held) - max((_begun(held, stop) for stop in stop_strings), default=0)
         if safe:
             yield held[:safe]
         held = held[safe:]

@@ -21,47 +21,47 @@ from heedful.text.sentence_splitter import Piece, split
 from heedful.text.tokenizer import Tokenizer
 
 FILE = "reading.json"
-SINGLE = 0.01
+SINGLE_SENTENCE_SHARE = 0.01
 """With fewer texts of several sentences than this share, a model counts as one for single sentences. What it has seen
 more often it can read; and what looks like two sentences may be none: "10 дек. 2013 г." is a date."""
-UNKNOWN_LENGTH = 256
+DEFAULT_MAX_TOKENS = 256
 """Tokens to read at once to a model whose configuration names no length."""
 
 
-class Reading(Config):
+class InputSplitting(Config):
     """What the sources were like that a model was trained on."""
 
-    longest: PositiveInt
+    max_tokens: PositiveInt
     """Tokens it reads well at once: half as many again as all but one source in a thousand had."""
-    several: float = Field(ge=0.0, le=1.0)
+    multi_sentence_share: float = Field(ge=0.0, le=1.0)
     """The share of sources with more than one sentence."""
 
     @classmethod
-    def measured(cls, lengths: NDArray[Any], texts: Sequence[str], config: Any) -> Reading:
+    def measure(cls, lengths: NDArray[Any], texts: Sequence[str], config: Any) -> InputSplitting:
         """From the tokens of every source, some of the sources themselves, and the model's configuration.
 
         Beyond what it was trained on a model grows worse by degrees, but a sentence cut in two is worse at once.
         """
         several = sum(len(split(text)) > 1 for text in texts) / max(1, len(texts))
         usual = math.ceil(1.5 * float(np.quantile(lengths, 0.999, method="higher")))
-        return cls(longest=max(1, min(usual, most_tokens(config))), several=round(several, 4))
+        return cls(longest=max(1, min(usual, max_input_tokens(config))), several=round(several, 4))
 
-    def pieces(self, text: str, tokenizer: Tokenizer) -> list[Piece]:
+    def split(self, text: str, tokenizer: Tokenizer) -> list[Piece]:
         """The text in parts to be translated one by one; placeholders and tags stay whole."""
 
         def length(part: str) -> int:
             at_most = len(part.encode()) + 1  # a token is a byte at least, but for a blank put before the text
-            return at_most if at_most <= self.longest else len(tokenizer.encode([part])[0])
+            return at_most if at_most <= self.max_tokens else len(tokenizer.encode([part])[0])
 
         whole = [(kept.start, kept.end) for kept in find_kept(text)]
-        return split(text, limit=self.longest, length=length, singly=self.several < SINGLE, whole=whole)
+        return split(text, limit=self.max_tokens, length=length, singly=self.multi_sentence_share < SINGLE_SENTENCE_SHARE, whole=whole)
 
 
-def usual_reading(config: Any) -> Reading:
+def default_input_splitting(config: Any) -> InputSplitting:
     """For a model that came without: whole texts, as long as its positions go."""
-    return Reading(longest=most_tokens(config), several=1.0)
+    return InputSplitting(max_tokens=max_input_tokens(config), multi_sentence_share=1.0)
 
 
-def most_tokens(config: Any) -> int:
+def max_input_tokens(config: Any) -> int:
     """What a model can be trusted with, END not counted; a recurrent one names no length."""
-    return max(1, getattr(config, "max_length", UNKNOWN_LENGTH + 1) - 1)
+    return max(1, getattr(config, "max_length", DEFAULT_MAX_TOKENS + 1) - 1)

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Word:
+class ScoredWord:
     """A word of an answer and its probability, given all before it."""
 
     text: str
@@ -25,10 +25,10 @@ class Translation:
     """By the model alone, over all tokens."""
     score: float
     """Among its rivals; higher is better."""
-    words: tuple[Word, ...] = ()
+    words: tuple[ScoredWord, ...] = ()
     alignment: tuple[tuple[int, int], ...] | None = None
     """Pairs of a source word and a target word, counted from 0; None: nobody asked."""
-    rivals: tuple[Translation, ...] = ()
+    alternatives: tuple[Translation, ...] = ()
     """The next best translations."""
     warnings: tuple[str, ...] = ()
     """What the reader should know: text cut off, symbols not understood."""
@@ -38,7 +38,7 @@ class Translation:
         found = {"source": self.source, **_common(self)}
         if self.alignment is not None:
             found["alignment"] = [list(pair) for pair in self.alignment]
-        return {**found, **_around(self.rivals, self.warnings)}
+        return {**found, **_around(self.alternatives, self.warnings)}
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,14 @@ class Continuation:
     """What follows the prompt, without it."""
     log_probability: float
     score: float
-    words: tuple[Word, ...] = ()
-    rivals: tuple[Continuation, ...] = ()
+    words: tuple[ScoredWord, ...] = ()
+    alternatives: tuple[Continuation, ...] = ()
     """Other samples, or the next best."""
     warnings: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As plain values, without what is not there."""
-        return {"prompt": self.prompt, **_common(self), **_around(self.rivals, self.warnings)}
+        return {"prompt": self.prompt, **_common(self), **_around(self.alternatives, self.warnings)}
 
 
 def _common(answer: Translation | Continuation) -> dict[str, Any]:

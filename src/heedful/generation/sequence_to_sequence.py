@@ -13,8 +13,8 @@ from heedful.data.collate import pad_sequences
 from heedful.generation.backends.cpu_decoder import flattened
 from heedful.generation.search.beam_search import beam_search
 from heedful.generation.search.hypotheses import Hypothesis
-from heedful.generation.search.logits_rules import FREE, Rules
-from heedful.generation.search.sampling import Draw, sample
+from heedful.generation.search.logits_rules import NO_RULES, LogitsRules
+from heedful.generation.search.sampling import SamplingConfig, sample
 from heedful.shapes import Int
 from heedful.text.special_tokens import END
 from heedful.text.tokenizer import Tokenizer
@@ -30,10 +30,10 @@ def translate_ids(
     beam: int = 4,
     length_penalty: float = 1.0,
     n_best: int = 1,
-    draw: Draw | None = None,
+    draw: SamplingConfig | None = None,
     prefixes: Sequence[Sequence[int]] | None = None,
     at_most: Sequence[int] | int | None = None,
-    rules: Rules = FREE,
+    rules: LogitsRules = NO_RULES,
     exact: bool = False,
     hurry: bool = False,
     tokens: int | None = None,
@@ -56,7 +56,7 @@ def translate_ids(
         limits = within_positions(model, _limits(at_most, chosen, lengths))
         prefix = None if prefixes is None else [prefixes[i] for i in chosen]
         with torch.inference_mode():
-            state = model.start(source, lengths, room=int(limits.max()))
+            state = model.start(source, lengths, capacity=int(limits.max()))
         if draw is None:
             how: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty, "n_best": n_best, "hurry": hurry}
             found = beam_search(model, state, limits, prefixes=prefix, rules=rules, **how)

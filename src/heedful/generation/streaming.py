@@ -10,26 +10,26 @@ from collections.abc import Callable, Iterable, Iterator
 from math import isnan
 from typing import TypeVar
 
-from heedful.generation.decoding_config import Decoding
-from heedful.generation.results import Word
+from heedful.generation.decoding_config import DecodingConfig
+from heedful.generation.results import ScoredWord
 from heedful.generation.search.hypotheses import Hypothesis
-from heedful.generation.search.logits_rules import Rules
-from heedful.generation.search.stop_strings import Patterns
+from heedful.generation.search.logits_rules import LogitsRules
+from heedful.generation.search.stop_strings import StringAutomaton
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.word_tokens import Unit, cut_tokens, word_probabilities
 
-FIRST_WINDOW, WINDOW = 16, 1024
+FIRST_BATCH, LARGEST_BATCH = 16, 1024
 Search = Callable[..., list[list[Hypothesis]]]
 """`translate_ids` or `generate_ids` with a model and all options but those that differ from text to text."""
-Progress = Callable[[int], object]
+ProgressCallback = Callable[[int], object]
 Text = TypeVar("Text")
 
 
-def unwatched(done: int) -> None:
+def ignore_progress(done: int) -> None:
     """Nobody wants to know how far it is."""
 
 
-def windows(texts: Iterable[Text | None], first: int = FIRST_WINDOW, most: int = WINDOW) -> Iterator[list[Text]]:
+def stream_batches(texts: Iterable[Text | None], first: int = FIRST_BATCH, largest: int = LARGEST_BATCH) -> Iterator[list[Text]]:
     """Texts in stretches that double in size. None says that no more are waiting: what is there goes at once.
 
     If the texts cannot be read on, those before are handed over before the reason is told.
@@ -42,7 +42,7 @@ def windows(texts: Iterable[Text | None], first: int = FIRST_WINDOW, most: int =
                 window.append(text)
             if window and (text is None or len(window) >= size):
                 yield window
-                window, size = [], min(2 * size, most)
+                window, size = [], min(2 * size, largest)
     except Exception as error:
         trouble = error
     if window:
@@ -51,18 +51,18 @@ def windows(texts: Iterable[Text | None], first: int = FIRST_WINDOW, most: int =
         raise trouble
 
 
-def make_rules(decoding: Decoding, tokenizer: Tokenizer, vocabulary: int) -> Rules:
+def make_rules(decoding: DecodingConfig, tokenizer: Tokenizer, vocabulary: int) -> LogitsRules:
     """The rules that the options ask for, over a model's vocabulary."""
     patterns = None
     if decoding.stop or decoding.forbidden:
         spellings = tokenizer.spellings(range(len(tokenizer)))
-        patterns = Patterns(spellings, stop=decoding.stop, forbidden=decoding.forbidden, vocabulary=vocabulary)
-    return Rules(decoding.min_length, decoding.repetition_penalty, patterns)
+        patterns = StringAutomaton(spellings, stop=decoding.stop, forbidden=decoding.forbidden, vocabulary=vocabulary)
+    return LogitsRules(decoding.min_length, decoding.repetition_penalty, patterns)
 
 
-def likely_words(found: Hypothesis, tokenizer: Tokenizer, unit: Unit = "words") -> tuple[Word, ...]:
+def hypothesis_words(found: Hypothesis, tokenizer: Tokenizer, unit: Unit = "words") -> tuple[ScoredWord, ...]:
     """The words that were written, with their probabilities; none where the engine does not tell."""
     if any(map(isnan, found.token_log_probabilities)):
         return ()
     cut = cut_tokens(found.tokens, tokenizer, unit)
-    return tuple(Word(*word) for word in word_probabilities(cut, found.token_log_probabilities))
+    return tuple(ScoredWord(*word) for word in word_probabilities(cut, found.token_log_probabilities))

@@ -23,29 +23,29 @@ from heedful.text.special_token_template import frame_for, room, shortened
 from heedful.text.tokenizer import Tokenizer
 
 BATCH_TOKENS = 4096
-LIKELY = 0.5
+MULTI_LABEL_THRESHOLD = 0.5
 """From here on a label is given, where a text may have several."""
 
 Text = str | tuple[str, ...]
 
 
-class Classes(Config):
+class ClassifierSettings(Config):
     """What a classifier tells apart, and how it reads."""
 
     names: tuple[str, ...]
-    several: bool = False
+    multi_label: bool = False
     """Whether a text may have any number of labels."""
-    texts: int = Field(default=1, ge=1, le=2)
+    texts_per_example: int = Field(default=1, ge=1, le=2)
     """Judged together."""
     max_length: PositiveInt
     """Tokens it reads at once, special ones included."""
     temperature: PositiveFloat = 1.0
     """What logits are divided by, so that probabilities mean what they say."""
-    fitted: NonNegativeInt = 0
+    calibration_texts: NonNegativeInt = 0
     """The first validation texts that showed this."""
 
     @classmethod
-    def usual(cls, folder: Path, config: Any) -> Classes:
+    def usual(cls, folder: Path, config: Any) -> ClassifierSettings:
         """Those of a model that came without: as a Hugging Face config.json names them, or by number."""
         described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         called = described.get("id2label") or {}
@@ -63,20 +63,20 @@ class Label:
 
 
 @dataclass(frozen=True)
-class Classified:
+class ClassifiedText:
     """All classes of a text, the likeliest first."""
 
     text: Text
     ranking: tuple[Label, ...]
-    several: bool = False
+    multi_label: bool = False
     warnings: tuple[str, ...] = ()
 
     @property
     def labels(self) -> tuple[Label, ...]:
         """Those given to the text: the likeliest, or, where it may have several, all that are likelier than not."""
-        if not self.several:
+        if not self.multi_label:
             return self.ranking[:1]
-        return tuple(label for label in self.ranking if label.probability >= LIKELY)
+        return tuple(label for label in self.ranking if label.probability >= MULTI_LABEL_THRESHOLD)
 
     @property
     def label(self) -> str:
@@ -85,22 +85,22 @@ class Classified:
     def to_json(self, top: int | None = None) -> dict[str, Any]:
         texts = self.text if isinstance(self.text, str) else list(self.text)
         found: dict[str, Any] = {"text": texts, "label": self.label}
-        if self.several:
+        if self.multi_label:
             found["label"] = [label.name for label in self.labels]
         found["probabilities"] = {label.name: label.probability for label in self.ranking[:top]}
         return found | ({"warnings": list(self.warnings)} if self.warnings else {})
 
 
-def classify(model: Any, tokenizer: Tokenizer, classes: Classes, texts: Sequence[Text]) -> list[Classified]:
+def classify(model: Any, tokenizer: Tokenizer, classes: ClassifierSettings, texts: Sequence[Text]) -> list[ClassifiedText]:
     """Every text with its classes; a blank one has none, and of one that is too long the answer says so."""
     real = [place for place, text in enumerate(texts) if (text if isinstance(text, str) else "".join(text)).strip()]
-    parts = [apart(texts[place], classes.texts) for place in real]
-    found: list[Classified] = [Classified(text, (), classes.several) for text in texts]
+    parts = [apart(texts[place], classes.texts_per_example) for place in real]
+    found: list[ClassifiedText] = [ClassifiedText(text, (), classes.multi_label) for text in texts]
     if real:
         rows, warnings = framed_rows(model, tokenizer, classes, parts)
         said = class_probabilities(model, rows, classes).tolist()
         for place, row, words in zip(real, said, warnings, strict=True):
-            found[place] = Classified(texts[place], ranked(classes.names, row), classes.several, words)
+            found[place] = ClassifiedText(texts[place], ranked(classes.names, row), classes.multi_label, words)
     return found
 
 
@@ -114,12 +114,12 @@ def apart(text: Text, texts: int) -> tuple[str, ...]:
 
 
 def framed_rows(
-    model: Any, tokenizer: Tokenizer, classes: Classes, texts: Sequence[tuple[str, ...]]
+    model: Any, tokenizer: Tokenizer, classes: ClassifierSettings, texts: Sequence[tuple[str, ...]]
 ) -> tuple[list[Row], list[tuple[str, ...]]]:
     """Texts as the model reads them, and for each what it will not see."""
     frame = frame_for(model.config.family, tokenizer)
     columns = [tokenizer.encode(list(side)) for side in zip(*texts, strict=True)]
-    most = room(classes.max_length, classes.texts)
+    most = room(classes.max_length, classes.texts_per_example)
     rows: list[Row] = []
     warnings: list[tuple[str, ...]] = []
     for parts in zip(*columns, strict=True):
@@ -131,13 +131,13 @@ def framed_rows(
 
 
 def class_probabilities(
-    model: Any, rows: Sequence[Row], classes: Classes, progress: Callable[[int], object] = lambda _: None
+    model: Any, rows: Sequence[Row], classes: ClassifierSettings, progress: Callable[[int], object] = lambda _: None
 ) -> Float[torch.Tensor, "texts classes"]:
     """P(class | text) of each row."""
-    return probabilities(all_logits(model, rows, progress), classes.several, classes.temperature)
+    return logits_to_probabilities(classifier_logits(model, rows, progress), classes.multi_label, classes.temperature)
 
 
-def probabilities(
+def logits_to_probabilities(
     logits: Float[torch.Tensor, "texts classes"], several: bool, temperature: float = 1.0
 ) -> Float[torch.Tensor, "texts classes"]:
     """softmax(z / T); or, of several labels, σ(z / T)        Guo 2017, eq. 9"""
@@ -146,7 +146,7 @@ def probabilities(
 
 
 @torch.inference_mode()
-def all_logits(
+def classifier_logits(
     model: Any, rows: Sequence[Row], progress: Callable[[int], object] = lambda _: None
 ) -> Float[torch.Tensor, "texts classes"]:
     """What a model makes of each row; rows of like length are read together."""

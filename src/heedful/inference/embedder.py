@@ -26,7 +26,7 @@ Vectors = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Embedded:
+class TextEmbedding:
     """A text's vector, and what was not as it should be."""
 
     text: str
@@ -34,14 +34,14 @@ class Embedded:
     warnings: tuple[str, ...] = ()
 
 
-def embed_texts(model: Any, tokenizer: Tokenizer, texts: Sequence[str]) -> list[Embedded]:
+def embed_texts(model: Any, tokenizer: Tokenizer, texts: Sequence[str]) -> list[TextEmbedding]:
     """One vector a text, in order. Texts of like length share a batch; company changes none."""
     read = [_read(model, ids, tokenizer) for ids in tokenizer.encode(texts)]
-    found: list[Embedded | None] = [None] * len(texts)
+    found: list[TextEmbedding | None] = [None] * len(texts)
     for batch in length_buckets([len(ids) for ids, _ in read], BATCH_TOKENS):
         vectors = _vectors(model, [read[place][0] for place in batch])
         for place, vector in zip(batch, vectors, strict=True):
-            found[place] = Embedded(texts[place], vector, read[place][1])
+            found[place] = TextEmbedding(texts[place], vector, read[place][1])
     return [embedded for embedded in found if embedded is not None]
 
 
@@ -96,7 +96,7 @@ def states(
     return found
 
 
-def cosines(vectors: Vectors, other: Vectors) -> Vectors:
+def cosine_similarities(vectors: Vectors, other: Vectors) -> Vectors:
     """u·v / (|u||v|) of each row with the other vector; 0 where either is zeros        E2"""
     lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(other)
     found: Vectors = np.divide(vectors @ other, lengths, out=np.zeros_like(lengths), where=lengths > 0)

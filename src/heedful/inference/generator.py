@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from heedful.generation.decoding_config import Decoding
-from heedful.generation.incremental_detokenizer import spelt, until
+from heedful.generation.decoding_config import DecodingConfig
+from heedful.generation.incremental_detokenizer import detokenize_stream, until_stop_string
 from heedful.generation.results import Continuation
 from heedful.generation.search.hypotheses import Hypothesis
-from heedful.generation.streaming import Progress, Search, likely_words, unwatched
+from heedful.generation.streaming import ProgressCallback, Search, hypothesis_words, ignore_progress
 from heedful.text.special_tokens import UNKNOWN
 from heedful.text.tokenizer import Tokenizer
 
@@ -20,12 +20,12 @@ class Writer:
 
     search: Search
     tokenizer: Tokenizer
-    decoding: Decoding
+    decoding: DecodingConfig
     reach: int | None
     keep_blank: bool = False
     """A blank prompt has no continuation, instead of being the beginning of a new document."""
 
-    def continuations(self, window: Sequence[str], progress: Progress = unwatched) -> list[Continuation]:
+    def continuations(self, window: Sequence[str], progress: ProgressCallback = ignore_progress) -> list[Continuation]:
         """What follows each prompt, and how likely that was."""
         blank = [self.keep_blank and not prompt.strip() for prompt in window]
         asked = [prompt for prompt, left in zip(window, blank, strict=True) if not left]
@@ -42,8 +42,8 @@ class Writer:
         return replace(best, rivals=tuple(rivals), warnings=tuple(prompt_warnings(ids, self.reach)))
 
     def _alone(self, prompt: str, found: Hypothesis) -> Continuation:
-        text = "".join(until(spelt(found.tokens, self.tokenizer, after=prompt), self.decoding.stop))
-        words = likely_words(found, self.tokenizer)[: len(text.split())]
+        text = "".join(until_stop_string(detokenize_stream(found.tokens, self.tokenizer, context=prompt), self.decoding.stop))
+        words = hypothesis_words(found, self.tokenizer)[: len(text.split())]
         return Continuation(prompt, text, found.log_probability, found.score, words)
 
 

@@ -13,11 +13,11 @@ import torch
 from heedful.data.batching import length_buckets
 from heedful.data.collate import pad_sequences
 from heedful.errors import UsageError
-from heedful.objectives.masked_lm_loss import at_places
+from heedful.objectives.masked_lm_loss import states_at
 from heedful.text.special_token_template import Frame
 from heedful.text.tokenizer import Tokenizer
 
-WRITTEN = "[MASK]"
+MASK_TEXT = "[MASK]"
 """How a person writes a gap, whatever the vocabulary calls it."""
 BATCH_TOKENS = 4096
 """Tokens in a batch, padding included."""
@@ -31,7 +31,7 @@ class Guess(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Filled:
+class FilledText:
     """A text, the likeliest words for each of its gaps in order, and the text with the first of them."""
 
     text: str
@@ -43,7 +43,7 @@ class Filled:
         return {"text": self.text, "guesses": gaps, "filled": self.filled}
 
 
-class Filler:
+class MaskFiller:
     """Fills the gaps of texts, `top` words for each.
 
     One gap stands for one token. Those of a text are filled independently: P(word | the text without all of them).
@@ -54,12 +54,12 @@ class Filler:
             raise UsageError(f"top must lie between 1 and the {len(tokenizer):,} words of the vocabulary, got {top}")
         self.model, self.tokenizer, self.top = model, tokenizer, top
         self.frame = Frame.of(tokenizer)
-        self.gap = re.compile("|".join(map(re.escape, {WRITTEN, tokenizer.tokens[self.frame.mask]})))
+        self.gap = re.compile("|".join(map(re.escape, {MASK_TEXT, tokenizer.tokens[self.frame.mask]})))
 
-    def trouble(self, text: str) -> str:
+    def problem(self, text: str) -> str:
         """Why a text cannot be filled, if so."""
         if not self.gap.search(text):
-            return f"there is no {WRITTEN} to fill in {text!r:.60}"
+            return f"there is no {MASK_TEXT} to fill in {text!r:.60}"
         size, most = len(self.ids(text)), self.model.config.max_length
         return f"a text of {size} tokens is longer than the {most} this model reads; shorten it" if size > most else ""
 
@@ -79,11 +79,11 @@ class Filler:
             found += [self.frame.mask, *ids]
         return self.frame.around(found)
 
-    def fill(self, texts: Sequence[str]) -> list[Filled]:
+    def fill(self, texts: Sequence[str]) -> list[FilledText]:
         """In order; blank texts stay blank."""
         rows = {number: self._checked(text) for number, text in enumerate(texts) if text.strip()}
         numbers = list(rows)
-        found = {number: Filled(text, (), text) for number, text in enumerate(texts)}
+        found = {number: FilledText(text, (), text) for number, text in enumerate(texts)}
         for bucket in length_buckets([len(row) for row in rows.values()], BATCH_TOKENS):
             some = [numbers[index] for index in bucket]
             for number, guesses in zip(some, self._guess([rows[number] for number in some]), strict=True):
@@ -91,7 +91,7 @@ class Filler:
         return [found[number] for number in range(len(texts))]
 
     def _checked(self, text: str) -> list[int]:
-        if trouble := self.trouble(text):
+        if trouble := self.problem(text):
             raise UsageError(trouble)
         return self.ids(text)
 
@@ -103,7 +103,7 @@ class Filler:
         gaps = [[place for place, token in enumerate(row) if token == self.frame.mask] for row in rows]
         places, _ = pad_sequences(gaps, device=device)
         states = self.model(tokens, lengths)
-        logits = self.model.read_out("masked_token", at_places(states, places)).float()
+        logits = self.model.apply_head("masked_token", states_at(states, places)).float()
         likely = logits.softmax(-1)[..., : len(self.tokenizer)]
         likely[..., sorted(self.tokenizer.special)] = 0.0  # they are no words; the others keep their probability
         chances, words = (found.tolist() for found in likely.topk(self.top))
@@ -112,7 +112,7 @@ class Filler:
             for row in range(len(rows))
         ]
 
-    def _filled(self, text: str, guesses: list[list[tuple[int, float]]]) -> Filled:
+    def _filled(self, text: str, guesses: list[list[tuple[int, float]]]) -> FilledText:
         pieces = [self.tokenizer.pieces([token for token, _ in gap]) for gap in guesses]
         words = tuple(
             tuple(Guess(piece.strip() or piece, chance) for piece, (_, chance) in zip(spelt, gap, strict=True))
@@ -122,4 +122,4 @@ class Filler:
         for spelt, after in zip(pieces, rest, strict=True):
             goes_on = spelt[0].startswith("##") or (self.spaced and not spelt[0].startswith(" "))
             first = (first.removesuffix(" ") if goes_on else first) + spelt[0].strip().removeprefix("##") + after
-        return Filled(text, words, first)
+        return FilledText(text, words, first)

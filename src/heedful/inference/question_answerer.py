@@ -18,41 +18,41 @@ from heedful.data.collate import pad_sequences
 from heedful.data.passage_windows import AROUND, Passage, Window, Windows
 from heedful.data.qa_reader import Question
 from heedful.errors import HeedfulError, UsageError
-from heedful.inference.span_scores import Scores, Span, Table
-from heedful.objectives.answer_span_loss import place_scores
+from heedful.inference.span_scores import Scores, Span, SpanTable
+from heedful.objectives.answer_span_loss import span_logits
 from heedful.text.special_token_template import Frame
 from heedful.text.tokenizer import Tokenizer
 
-USUAL_WINDOW, USUAL_STRIDE, USUAL_ANSWER = 384, 128, 30
+USUAL_WINDOW, USUAL_STRIDE, DEFAULT_ANSWER_TOKENS = 384, 128, 30
 """BERT's, for a model that came without its own."""
 AT_ONCE = 8192
 """Tokens read together."""
 
 
-class Answering(Windows):
+class AnsweringSettings(Windows):
     """How a model reads passages, and when it says that they do not tell; found out when training ends."""
 
-    answer: PositiveInt
+    max_answer_tokens: PositiveInt
     """Tokens of the longest answer looked for."""
     threshold: float | None = None
     """Spans that score less are no answer; None: there always is one."""
 
 
-def usual_answering(config: Any) -> Answering:
+def usual_answering(config: Any) -> AnsweringSettings:
     """For a model that came without."""
     longest = min(config.max_length, USUAL_WINDOW)
-    return Answering(longest=longest, stride=min(USUAL_STRIDE, max(1, longest // 2)), answer=USUAL_ANSWER)
+    return AnsweringSettings(longest=longest, stride=min(USUAL_STRIDE, max(1, longest // 2)), max_answer_tokens=DEFAULT_ANSWER_TOKENS)
 
 
 @dataclass(frozen=True)
-class Answered:
+class ExtractedAnswer:
     """What a passage says to a question."""
 
     question: str
     spans: tuple[Span, ...]
     """The best first."""
     threshold: float | None = None
-    nothing: float = 0.0
+    no_answer_probability: float = 0.0
     """The probability of no answer."""
     id: str | None = None
 
@@ -73,7 +73,7 @@ class Answered:
             {"question": self.question} if self.id is None else {"id": self.id, "question": self.question}
         )
         if self.best is None:
-            sure = {"score": round(-self.spans[0].score, 4), "probability": round(self.nothing, 4)}
+            sure = {"score": round(-self.spans[0].score, 4), "probability": round(self.no_answer_probability, 4)}
             return found | {"answer": None, "start": None, "end": None, **sure, "rivals": _all(self.spans)}
         found |= self.best.to_json()
         return found | {"rivals": _all(self.spans[1:])} if len(self.spans) > 1 else found
@@ -84,7 +84,7 @@ def _all(spans: Sequence[Span]) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class EncodedQuestion:
     """A question and its passage as tokens."""
 
     question: str
@@ -93,7 +93,7 @@ class Asked:
     windows: list[Window]
 
 
-def read(question: str, passage: str, tokenizer: Tokenizer, how: Windows) -> Asked:
+def encode_question(question: str, passage: str, tokenizer: Tokenizer, how: Windows) -> EncodedQuestion:
     """The tokens of both, and the windows they are read in; what cannot be read is an error that says why."""
     for name, text in (("question", question), ("passage", passage)):
         if not text.strip():
@@ -101,13 +101,13 @@ def read(question: str, passage: str, tokenizer: Tokenizer, how: Windows) -> Ask
     tokens, whole = tokenizer.encode([question])[0], Passage.read(passage, tokenizer)
     if not any(map(whole.covers, range(len(whole)))):
         raise UsageError(f"the passage {passage!r:.60} holds nothing that this model's vocabulary spells")
-    return Asked(question, tokens, whole, how.cut(len(tokens), len(whole)))
+    return EncodedQuestion(question, tokens, whole, how.cut(len(tokens), len(whole)))
 
 
-class Answerer:
+class QuestionAnswerer:
     """Reads passages for answers, `top` for each question."""
 
-    def __init__(self, model: Any, tokenizer: Tokenizer, how: Answering, *, top: int = 1) -> None:
+    def __init__(self, model: Any, tokenizer: Tokenizer, how: AnsweringSettings, *, top: int = 1) -> None:
         if top < 1:
             raise UsageError(f"top must be 1 at least, got {top}")
         if model.config.positions == "learned" and how.longest > model.config.max_length:
@@ -117,13 +117,13 @@ class Answerer:
         self.model, self.tokenizer, self.how, self.top = model, tokenizer, how, top
         self.frame = Frame.of(tokenizer)
 
-    def answer(self, pairs: Sequence[tuple[str, str]]) -> list[Answered]:
+    def answer(self, pairs: Sequence[tuple[str, str]]) -> list[ExtractedAnswer]:
         """For each question and passage, in order."""
         return self.find([self.read(question, passage) for question, passage in pairs])
 
     def answer_named(
         self, questions: Sequence[Question], on_trouble: Callable[[Question, HeedfulError], object]
-    ) -> list[Answered]:
+    ) -> list[ExtractedAnswer]:
         """For questions from a file, under their names, as many as can be read; of the others `on_trouble` is told."""
         asked = []
         for each in questions:
@@ -134,15 +134,15 @@ class Answerer:
         found = self.find([each for _, each in asked])
         return [replace(answer, id=name) for answer, (name, _) in zip(found, asked, strict=True)]
 
-    def read(self, question: str, passage: str) -> Asked:
+    def read(self, question: str, passage: str) -> EncodedQuestion:
         """Both as tokens."""
-        return read(question, passage, self.tokenizer, self.how)
+        return encode_question(question, passage, self.tokenizer, self.how)
 
-    def find(self, asked: Sequence[Asked]) -> list[Answered]:
+    def find(self, asked: Sequence[EncodedQuestion]) -> list[ExtractedAnswer]:
         """The same for what has been read before. Windows of like length share batches."""
         rows = [(number, window) for number, each in enumerate(asked) for window in each.windows]
         sizes = [window.last - window.first + len(asked[number].tokens) + AROUND for number, window in rows]
-        tables = [Table(each.passage, self.how.answer) for each in asked]
+        tables = [SpanTable(each.passage, self.how.max_answer_tokens) for each in asked]
         for batch in length_buckets(sizes, AT_ONCE, longest_first=True):
             for place, found in zip(batch, self._scores([rows[place] for place in batch], asked), strict=True):
                 number, window = rows[place]
@@ -150,13 +150,13 @@ class Answerer:
         return [self._answer(each, table) for each, table in zip(asked, tables, strict=True)]
 
     @torch.inference_mode()
-    def _scores(self, rows: Sequence[tuple[int, Window]], asked: Sequence[Asked]) -> list[tuple[Scores, Scores, float]]:
+    def _scores(self, rows: Sequence[tuple[int, Window]], asked: Sequence[EncodedQuestion]) -> list[tuple[Scores, Scores, float]]:
         """Of each window: scores of starts and of ends over its passage's tokens, and that of "not here"."""
         device = self.model.table.weight.device
         parts = [(asked[n].tokens, asked[n].passage.tokens[window.first : window.last]) for n, window in rows]
         tokens, lengths = pad_sequences([self.frame.around(*part) for part in parts])
         begins = [len(question) + 2 for question, _ in parts]
-        start, end = place_scores(
+        start, end = span_logits(
             self.model, tokens.to(device), lengths.to(device), torch.tensor(begins, device=device)
         )
         found = torch.stack([start, end], 1).cpu().double().numpy()
@@ -166,6 +166,6 @@ class Answerer:
             for row, begin, end in zip(found, begins, ends, strict=True)
         ]
 
-    def _answer(self, asked: Asked, table: Table) -> Answered:
+    def _answer(self, asked: EncodedQuestion, table: SpanTable) -> ExtractedAnswer:
         spans, nothing = table.best(self.top, may_fail=self.how.threshold is not None)
-        return Answered(asked.question, spans, self.how.threshold, nothing)
+        return ExtractedAnswer(asked.question, spans, self.how.threshold, nothing)

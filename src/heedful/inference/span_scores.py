@@ -39,7 +39,7 @@ class Span:
         return {"answer": self.text, "start": self.start, "end": self.end, **sure}
 
 
-class Table:
+class SpanTable:
     """The best score of every span of a passage, by its first token and its length."""
 
     def __init__(self, passage: Passage, longest: int) -> None:

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from heedful.errors import UsageError
-from heedful.generation.decoding_config import Decoding
-from heedful.generation.incremental_detokenizer import until
-from heedful.generation.input_splitting import Reading
-from heedful.generation.results import Translation, Word
+from heedful.generation.decoding_config import DecodingConfig
+from heedful.generation.incremental_detokenizer import until_stop_string
+from heedful.generation.input_splitting import InputSplitting
+from heedful.generation.results import Translation, ScoredWord
 from heedful.generation.search.hypotheses import Hypothesis
-from heedful.generation.streaming import Progress, Search, likely_words, unwatched
+from heedful.generation.streaming import ProgressCallback, Search, hypothesis_words, ignore_progress
 from heedful.generation.terminology.glossary import Glossary
-from heedful.generation.terminology.required_terms import Answer, Required, find
+from heedful.generation.terminology.required_terms import Candidate, Requirement, find_requirements
 from heedful.text.sentence_splitter import Piece, rejoin
 from heedful.text.special_tokens import UNKNOWN
 from heedful.text.tokenizer import Tokenizer
@@ -34,7 +34,7 @@ class Found(NamedTuple):
 
     source: str
     pieces: list[Piece]
-    answers: list[list[Answer]]
+    answers: list[list[Candidate]]
     tokens: int
     unknown: int
     """Tokens of it that the model has never seen."""
@@ -54,21 +54,21 @@ class Translator:
     """Texts to translations. `search` is how one without requirements is found, `search_required` one with some."""
 
     search: Search
-    search_required: Callable[..., list[list[Answer]]]
+    search_required: Callable[..., list[list[Candidate]]]
     tokenizers: tuple[Tokenizer, ...]
-    decoding: Decoding
-    reading: Reading
+    decoding: DecodingConfig
+    reading: InputSplitting
     glossary: Glossary | None = None
     confidence: Callable[[float], float] = float
     """From a word's probability to how often such words are right."""
     unit: Unit = "words"
-    align: Callable[[Sequence[tuple[str, Answer]]], list[Links]] | None = None
+    align: Callable[[Sequence[tuple[str, Candidate]]], list[Links]] | None = None
 
-    def texts(self, window: Sequence[str], progress: Progress = unwatched) -> list[str]:
+    def texts(self, window: Sequence[str], progress: ProgressCallback = ignore_progress) -> list[str]:
         """The best translations alone."""
         return [found.text for found in self._find(window, progress)]
 
-    def translations(self, window: Sequence[str], progress: Progress = unwatched) -> list[Translation]:
+    def translations(self, window: Sequence[str], progress: ProgressCallback = ignore_progress) -> list[Translation]:
         """The translations with all that is known of them."""
         found = self._find(window, progress)
         answers = [self._translation(each) for each in found]
@@ -79,8 +79,8 @@ class Translator:
         linked = [_joined([next(links) for _ in each.answers]) for each in found]
         return [replace(answer, alignment=pairs) for answer, pairs in zip(answers, linked, strict=True)]
 
-    def _find(self, window: Sequence[str], progress: Progress) -> list[Found]:
-        pieces = [self.reading.pieces(text, self.tokenizers[0]) if text.strip() else [] for text in window]
+    def _find(self, window: Sequence[str], progress: ProgressCallback) -> list[Found]:
+        pieces = [self.reading.split(text, self.tokenizers[0]) if text.strip() else [] for text in window]
         parts = [(piece.text, place == 0) for each in pieces for place, piece in enumerate(_real(each))]
         ids = self.tokenizers[0].encode([text for text, _ in parts])
         answers = iter(self._answers([text for text, _ in parts], ids, [first for _, first in parts], progress))
@@ -93,10 +93,10 @@ class Translator:
         return found
 
     def _answers(
-        self, parts: Sequence[str], ids: Sequence[list[int]], firsts: Sequence[bool], progress: Progress
-    ) -> list[list[Answer]]:
+        self, parts: Sequence[str], ids: Sequence[list[int]], firsts: Sequence[bool], progress: ProgressCallback
+    ) -> list[list[Candidate]]:
         """Answers to each part; what is required of some is seen to. A prefix opens the first part of a text."""
-        required = [find(part, self.glossary, keep=self.decoding.keep) for part in parts]
+        required = [find_requirements(part, self.glossary, keep=self.decoding.keep) for part in parts]
         prefix = self._prefix()
         free = [i for i, wanted in enumerate(required) if not wanted]
         prefixes = [prefix if firsts[i] else [] for i in free] if prefix else None
@@ -109,20 +109,20 @@ class Translator:
         return [answers[i] for i in range(len(parts))]
 
     def _required(
-        self, parts: Sequence[str], required: Sequence[Sequence[Required]], bound: Sequence[int], opening: bool
-    ) -> list[list[Answer]]:
+        self, parts: Sequence[str], required: Sequence[Sequence[Requirement]], bound: Sequence[int], opening: bool
+    ) -> list[list[Candidate]]:
         if not bound:
             return []
         prefix = self.decoding.prefix if opening else ""
         found = self.search_required([parts[i] for i in bound], [required[i] for i in bound], prefix=prefix)
-        return [[Answer(self._cut(answer.text), answer.hypothesis) for answer in answers] for answers in found]
+        return [[Candidate(self._cut(answer.text), answer.hypothesis) for answer in answers] for answers in found]
 
-    def _written(self, found: Sequence[Hypothesis]) -> list[Answer]:
+    def _written(self, found: Sequence[Hypothesis]) -> list[Candidate]:
         texts = self.tokenizers[-1].decode([hypothesis.tokens for hypothesis in found])
-        return [Answer(self._cut(text), hypothesis) for text, hypothesis in zip(texts, found, strict=True)]
+        return [Candidate(self._cut(text), hypothesis) for text, hypothesis in zip(texts, found, strict=True)]
 
     def _cut(self, text: str) -> str:
-        return "".join(until([text], self.decoding.stop))
+        return "".join(until_stop_string([text], self.decoding.stop))
 
     def _prefix(self) -> list[int]:
         wanted = self.decoding.prefix
@@ -146,16 +146,16 @@ class Translator:
             warnings=warnings,
         )
 
-    def _alone(self, source: str, answer: Answer) -> Translation:
+    def _alone(self, source: str, answer: Candidate) -> Translation:
         text, found = answer
-        words = likely_words(found, self.tokenizers[-1], self.unit)
+        words = hypothesis_words(found, self.tokenizers[-1], self.unit)
         if self.decoding.stop:
             words = words[: len(words_of(text, self.unit))]
-        told = tuple(Word(word.text, self.confidence(word.probability)) for word in words)
+        told = tuple(ScoredWord(word.text, self.confidence(word.probability)) for word in words)
         return Translation(source, text, found.log_probability, found.score, told)
 
     def _warnings(self, found: Found) -> Iterator[str]:
-        if found.tokens > self.reading.longest:
+        if found.tokens > self.reading.max_tokens:
             parts = len(found.answers)
             yield f"{found.tokens:,} tokens are more than the model reads at once: read in {parts:,} parts"
         if found.unknown:

@@ -123,7 +123,7 @@ def cross_weights(
     for indices in batches.plan(0):
         batch = to_device(batches.batch(0, indices), model.table.weight.device)
         with torch.inference_mode(), record(model, taps) as seen:
-            model.forced_states(batch.source, batch.target, batch.source_lengths)
+            model.teacher_forced_states(batch.source, batch.target, batch.source_lengths)
         tables = {name: weights.float().cpu().numpy() for name, weights in seen.items()}
         for row, index in enumerate(indices.tolist()):
             source, target = (int(lengths[index]) + 1 for lengths in (sides[0].lengths, sides[1].lengths))

@@ -13,8 +13,8 @@ import torch
 
 from heedful.errors import CheckpointError, HeedfulError, UsageError, nearest
 from heedful.files import new_folder, require_empty
-from heedful.inference.classifier import Classes
-from heedful.inference.trained import NOTES, TARGET_TOKENIZER, TOKENIZER, Trained, load_as_stored
+from heedful.inference.classifier import ClassifierSettings
+from heedful.inference.trained import TASK_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, TrainedModel, load_as_stored
 from heedful.interop.ctranslate2_export import Quantisation, export_ctranslate2
 from heedful.interop.huggingface import choose_layout, export_model
 from heedful.interop.huggingface_tokenizer import export_tokenizer, import_tokenizer
@@ -31,7 +31,7 @@ TARGET = "target"
 
 
 def export(
-    model: Trained | str | os.PathLike[str],
+    model: TrainedModel | str | os.PathLike[str],
     to: str,
     folder: str | os.PathLike[str],
     *,
@@ -46,7 +46,7 @@ def export(
         raise UsageError(f"unknown format '{to}'; {nearest(to, FORMATS)}")
     if quantisation != "float32" and to != "ctranslate2":
         raise UsageError(f"{quantisation} weights are for ctranslate2; {to} gets float32")
-    trained = model if isinstance(model, Trained) else load_as_stored(model)
+    trained = model if isinstance(model, TrainedModel) else load_as_stored(model)
     with _new(Path(folder)) as aside:
         if to == "ctranslate2":
             _to_ctranslate2(trained, aside, quantisation)
@@ -60,19 +60,19 @@ def export(
     return Path(folder)
 
 
-def import_folder(theirs: str | os.PathLike[str], folder: str | os.PathLike[str]) -> Trained:
+def import_folder(theirs: str | os.PathLike[str], folder: str | os.PathLike[str]) -> TrainedModel:
     """A model folder of ours from one in a Hugging Face layout."""
     trained = _imported(Path(theirs))
     trained.folder = Path(folder)
     with _new(Path(folder)) as aside:
         save(trained.model, aside)
         _copy_tokenizers(trained, aside)
-        if trained.notes is not None:
-            (aside / NOTES).write_text(trained.notes.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        if trained.settings is not None:
+            (aside / TASK_FILE).write_text(trained.settings.model_dump_json(indent=2) + "\n", encoding="utf-8")
     return trained
 
 
-def load(folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") -> Trained:
+def load(folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") -> TrainedModel:
     """What is in a model folder, ready to use; one in a Hugging Face layout as `heedful import` would make it ours."""
     path = Path(folder)
     if is_ours(path):
@@ -82,7 +82,7 @@ def load(folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") 
     return found
 
 
-def _imported(source: Path) -> Trained:
+def _imported(source: Path) -> TrainedModel:
     """From a Hugging Face layout.
 
     A model that writes gets our ids for its special tokens, since every search here knows them by these; an encoder's
@@ -90,7 +90,7 @@ def _imported(source: Path) -> Trained:
     """
     found = load_as_stored(source)
     model = found.model
-    places = [file for file in (source / TOKENIZER, source / TARGET / TOKENIZER) if file.is_file()]
+    places = [file for file in (source / TOKENIZER_FILE, source / TARGET / TOKENIZER_FILE) if file.is_file()]
     tokenizers = [import_tokenizer(file) for file in places]
     if tokenizers and model.config.family != "encoder":
         roles = their_roles(source, tokenizers[0])
@@ -100,17 +100,17 @@ def _imported(source: Path) -> Trained:
             order = our_order(roles, model.config.vocabulary)
             model = renumbered(model, order, roles[START])
             tokenizers = [renumbered_tokenizer(tokenizers[0], order)]
-    return Trained(model, tuple(tokenizers), source, notes=found.notes)
+    return TrainedModel(model, tuple(tokenizers), source, notes=found.settings)
 
 
-def _to_huggingface(trained: Trained, folder: Path) -> None:
+def _to_huggingface(trained: TrainedModel, folder: Path) -> None:
     model, config = trained.model, trained.model.config
     layout = choose_layout(model)
     special: dict[str, Any] = {"pad_token_id": PAD, "bos_token_id": START, "eos_token_id": END}
-    if isinstance(trained.notes, Classes):
-        names = dict(enumerate(trained.notes.names))
+    if isinstance(trained.settings, ClassifierSettings):
+        names = dict(enumerate(trained.settings.names))
         special |= {"id2label": names, "label2id": {name: number for number, name in names.items()}}
-        special |= {"problem_type": "multi_label_classification"} if trained.notes.several else {}
+        special |= {"problem_type": "multi_label_classification"} if trained.settings.multi_label else {}
     if config.family == "encoder_decoder":
         special |= {"decoder_start_token_id": START, "forced_eos_token_id": None}
     export_model(model, folder, layout, **special)
@@ -121,16 +121,16 @@ def _to_huggingface(trained: Trained, folder: Path) -> None:
         export_tokenizer(tokenizer, place, config)
 
 
-def _to_ctranslate2(trained: Trained, folder: Path, quantisation: Quantisation) -> None:
+def _to_ctranslate2(trained: TrainedModel, folder: Path, quantisation: Quantisation) -> None:
     if not trained.tokenizers:
-        raise UsageError(f"{trained.folder or 'this model'} has no {TOKENIZER}; ctranslate2 needs a vocabulary")
+        raise UsageError(f"{trained.folder or 'this model'} has no {TOKENIZER_FILE}; ctranslate2 needs a vocabulary")
     names = [tokenizer.tokens for tokenizer in trained.tokenizers]
     export_ctranslate2(trained.model, folder, names, quantisation=quantisation, never=NEVER_WRITTEN)
     _copy_tokenizers(trained, folder)
 
 
-def _copy_tokenizers(trained: Trained, folder: Path) -> None:
-    for tokenizer, name in zip(trained.tokenizers, (TOKENIZER, TARGET_TOKENIZER), strict=False):
+def _copy_tokenizers(trained: TrainedModel, folder: Path) -> None:
+    for tokenizer, name in zip(trained.tokenizers, (TOKENIZER_FILE, TARGET_TOKENIZER_FILE), strict=False):
         tokenizer.save(folder / name)
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from heedful.errors import CheckpointError, HeedfulError, UsageError
 from heedful.interop.huggingface_layouts import ACTIVATIONS, LAYOUTS, Form, Layout
 from heedful.interop.weight_transforms import Written, rewritten, sinusoid
-from heedful.layers.positions import Sinusoidal
+from heedful.layers.positions import SinusoidalPositions
 from heedful.models.build import build
 from heedful.models.model_config import ModelConfig, TransformerConfig
 from heedful.models.presets import make_config
@@ -266,7 +266,7 @@ def _refuse_other_positions(theirs: dict[str, Tensor], layout: Layout) -> None:
         table = theirs.get(name)
         if table is None:
             continue
-        sinusoid = Sinusoidal(table.shape[1], layout=layout.fixed["position_layout"])
+        sinusoid = SinusoidalPositions(table.shape[1], layout=layout.fixed["position_layout"])
         if not torch.allclose(table.float(), sinusoid(torch.arange(len(table))[None])[0], rtol=0, atol=1e-2):
             raise CheckpointError(f"{name} holds other positions than the sinusoid of {layout.model_type} models")
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from heedful.errors import UsageError
 from heedful.layers.masks import padding
-from heedful.models.encoder_decoder import Memory
+from heedful.models.encoder_decoder import EncoderOutput
 from heedful.models.model_config import TransformerConfig
 
 LARGEST = 1 << 30
@@ -44,7 +44,7 @@ class Encode(nn.Module):
         if self.model.config.family == "encoder_decoder":
             return (self.model.encode(tokens, lengths).states,)
         states = self.model(tokens, lengths)
-        read = [self.model.read_out(task, states, lengths) for task in self.model.heads]
+        read = [self.model.apply_head(task, states, lengths) for task in self.model.heads]
         return (states, *(part for one in read for part in (one if isinstance(one, tuple) else (one,))))
 
 
@@ -56,8 +56,8 @@ class Decode(nn.Module):
         self.model = model
 
     def forward(self, tokens: Tensor, states: Tensor, lengths: Tensor) -> Tensor:
-        memory = Memory(states, padding(lengths, states.shape[1]))
-        logits: Tensor = self.model.read_out("next_token", self.model.states(tokens, memory))
+        memory = EncoderOutput(states, padding(lengths, states.shape[1]))
+        logits: Tensor = self.model.apply_head("next_token", self.model.states(tokens, memory))
         return logits
 
 

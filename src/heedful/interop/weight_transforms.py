@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.layers.positions import Sinusoidal
+from heedful.layers.positions import SinusoidalPositions
 from heedful.models.build import build
 from heedful.models.model_config import TransformerConfig
 
@@ -48,7 +48,7 @@ def rewritten(model: Written, wanted: Mapping[str, Any], free: Container[str]) -
 
 def sinusoid(config: TransformerConfig, rows: int) -> Tensor:
     """The first `rows` positions of the configuration's sinusoid, written out."""
-    made: Tensor = Sinusoidal(config.width, layout=config.position_layout)(torch.arange(rows)[None])[0]
+    made: Tensor = SinusoidalPositions(config.width, layout=config.position_layout)(torch.arange(rows)[None])[0]
     return made
 
 

@@ -17,7 +17,7 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 LANES, EACH = 1024, 4
 
 
-def best_in_rows(logits: Float[Tensor, "rows vocabulary"]) -> tuple[Int[Tensor, " rows"], Float[Tensor, " rows"]]:
+def argmax_logprob(logits: Float[Tensor, "rows vocabulary"]) -> tuple[Int[Tensor, " rows"], Float[Tensor, " rows"]]:
     """Of tokens equally likely, the one with the lowest number."""
     rows, vocabulary = logits.shape
     tokens = torch.empty(rows, dtype=torch.long, device=logits.device)

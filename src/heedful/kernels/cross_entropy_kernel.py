@@ -21,7 +21,7 @@ EACH = 8
 """Of these, neighbours that one lane takes: what can be loaded at once."""
 
 
-def surprise_in_place(
+def cross_entropy_inplace(
     logits: Float[Tensor, "rows columns"], labels: Int[Tensor, "rows 1"], smoothing: float, words: int, *, learn: bool
 ) -> tuple[Float[Tensor, "rows 1"], Float[Tensor, "rows columns"]]:
     """The surprise of each row; where something is to be learned, the logits have become their slope.

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from heedful.layers.kv_cache import Fixed, LayerState
+from heedful.layers.kv_cache import StaticCacheIndex, LayerKVCache
 from heedful.shapes import Float
 
 LOG2_E = 1.4426950408889634
@@ -18,17 +18,17 @@ FEW, MANY = 48, 512
 """Rows × heads up to which large bites hide the wait, and from which a GPU is full anyway."""
 
 
-def attend_next(
+def decode_attention(
     query: Float[Tensor, "batch heads 1 d_k"],
     key: Float[Tensor, "batch groups 1 d_k"],
     value: Float[Tensor, "batch groups 1 d_v"],
-    layer: LayerState,
-    fixed: Fixed,
+    layer: LayerKVCache,
+    fixed: StaticCacheIndex,
     scale: float,
 ) -> Float[Tensor, "batch heads 1 d_v"]:
     """softmax(q Kᵀ · scale) V over the row's past and the new token, whose key and value are put down        A1, G1"""
-    held, where = (layer.keys, layer.values), (fixed.origin, fixed.place)
-    found: Tensor = _attend_next(query, key, value, *held, *where, fixed.moved, scale)
+    held, where = (layer.keys, layer.values), (fixed.cache_rows, fixed.position)
+    found: Tensor = _attend_next(query, key, value, *held, *where, fixed.reordered, scale)
     return found
 
 

@@ -17,7 +17,7 @@ from heedful.shapes import Float
 ACTIVATIONS = {"": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "silu": 4}
 
 
-class Norm(NamedTuple):
+class NormWeights(NamedTuple):
     """A norm's weights, as a kernel takes them."""
 
     gain: Tensor
@@ -26,7 +26,7 @@ class Norm(NamedTuple):
     centred: bool
 
     @classmethod
-    def of(cls, norm: nn.Module | None) -> Norm | None:
+    def from_module(cls, norm: nn.Module | None) -> NormWeights | None:
         if isinstance(norm, nn.LayerNorm):
             return cls(norm.weight, norm.bias, norm.eps, centred=True)
         if isinstance(norm, nn.RMSNorm):
@@ -35,15 +35,15 @@ class Norm(NamedTuple):
         return None
 
 
-def next_linear(
+def decode_linear(
     x: Float[Tensor, "rows d"],
     linear: nn.Linear,
     *,
-    norm: Norm | None = None,
+    norm: NormWeights | None = None,
     activation: str = "",
     gated: bool = False,
     residual: Float[Tensor, "rows n"] | None = None,
-    residual_norm: Norm | None = None,
+    residual_norm: NormWeights | None = None,
 ) -> Float[Tensor, "rows n"]:
     """The linear layer of normalised rows, what the activation makes of it, added to a (normalised) residual.
 
@@ -65,7 +65,7 @@ def next_linear(
     return out
 
 
-def _given(norm: Norm | None, x: Tensor) -> tuple[Tensor, Tensor, float, int]:
+def _given(norm: NormWeights | None, x: Tensor) -> tuple[Tensor, Tensor, float, int]:
     """Gain, bias, epsilon and kind: 0 none, 1 centred with a bias, 2 centred without, 3 not centred."""
     if norm is None:
         return x, x, 0.0, 0

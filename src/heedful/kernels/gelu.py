@@ -17,7 +17,7 @@ BLOCK = 1024
 
 
 @torch.library.custom_op("heedful::gelu", mutates_args=(), schema="(Tensor x) -> Tensor")
-def kept_gelu(x: Tensor) -> Tensor:
+def gelu_kernel(x: Tensor) -> Tensor:
     found = torch.empty_like(x, memory_format=torch.contiguous_format)
     _forward[(triton.cdiv(x.numel(), BLOCK),)](x.contiguous(), found, x.numel(), block=BLOCK)
     return found
@@ -30,7 +30,7 @@ def _slope(x: Tensor, slope: Tensor) -> Tensor:
     return found
 
 
-@kept_gelu.register_fake
+@gelu_kernel.register_fake
 @_slope.register_fake
 def _(x: Tensor, *slope: Tensor) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
@@ -45,7 +45,7 @@ def _learn(ctx: Any, slope: Tensor) -> Tensor:
     return found
 
 
-kept_gelu.register_autograd(_learn, setup_context=_keep)
+gelu_kernel.register_autograd(_learn, setup_context=_keep)
 
 
 # Φ(x) and its density φ(x), both to 10⁻⁷: beyond |x| is φ(x) times a polynomial of 1 / (1 + p |x|), Abramowitz & Stegun

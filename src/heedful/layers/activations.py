@@ -18,9 +18,9 @@ ActivationName = Literal["relu", "gelu", "gelu_tanh", "silu"]
 def gelu(x: Tensor) -> Tensor:
     """x Φ(x), Φ the normal distribution        Hendrycks & Gimpel 2016"""
     if x.is_cuda and x.dtype in (torch.bfloat16, torch.float16) and torch.compiler.is_compiling():
-        from heedful.kernels.gelu import kept_gelu  # there is none without a GPU
+        from heedful.kernels.gelu import gelu_kernel  # there is none without a GPU
 
-        found: Tensor = kept_gelu(x)
+        found: Tensor = gelu_kernel(x)
         return found
     return F.gelu(x)
 

@@ -12,8 +12,8 @@ from torch.nn.functional import dropout as drop
 from torch.nn.functional import scaled_dot_product_attention
 
 from heedful.errors import UsageError, require_positive
-from heedful.layers.kv_cache import LayerState
-from heedful.layers.masks import EVERYTHING, Mask
+from heedful.layers.kv_cache import LayerKVCache
+from heedful.layers.masks import UNMASKED, Mask
 from heedful.layers.positions import Rotation, rotate
 from heedful.layers.scores import Score, ScoreName, make_score, scaled_dot
 from heedful.layers.taps import Tapped
@@ -53,7 +53,7 @@ def attention_weights(
     """
     scores = score(query, key)
     queries, keys = scores.shape[-2:]
-    mask = (mask or EVERYTHING).settle(queries, keys, scores.device)
+    mask = (mask or UNMASKED).resolve(queries, keys, scores.device)
     mask.check(*scores.shape)
     allowed = mask.dense(queries, keys, scores.device) if mask.causal else mask.allowed
     if mask.bias is not None:
@@ -90,7 +90,7 @@ def fused_attention(
 
     Fewer key/value heads than query heads are shared in groups (Ainslie 2023).
     """
-    mask = (mask or EVERYTHING).settle(query.shape[-2], key.shape[-2], query.device)
+    mask = (mask or UNMASKED).resolve(query.shape[-2], key.shape[-2], query.device)
     mask.check(*query.shape[:-1], key.shape[-2])
     if query.is_cuda and not dropout and query.shape[1] == key.shape[1]:
         from heedful.kernels.short_attention import is_short, short_attention  # there is none without a GPU
@@ -116,21 +116,21 @@ def fused_attention(
 
 
 @contextmanager
-def cudnn_attention(wanted: bool) -> Iterator[None]:
+def cudnn_attention(enabled: bool) -> Iterator[None]:
     """cuDNN's attention makes a plan for every shape it meets, which takes it long: it pays where all batches have one.
 
     On an H200 a step of GPT-2 (64 × 1,024 tokens) took 124 ms with it and 129 without; batches bucketed by length
     averaged 83 ms with it and 47 without.
     """
     before = torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
-    torch.backends.cuda.enable_cudnn_sdp(wanted)
+    torch.backends.cuda.enable_cudnn_sdp(enabled)
     try:
         yield
     finally:
         torch.backends.cuda.enable_cudnn_sdp(before)
 
 
-class MultiHead(Tapped):
+class MultiHeadAttention(Tapped):
     """Several heads read side by side; W_o joins what they found.
 
     MultiHead = Concat(h_1 … h_H) W_o = Σ_h h_h W_h        Vaswani 2017, 3.2.2 · A5
@@ -173,7 +173,7 @@ class MultiHead(Tapped):
         self.dropout = dropout
         self.output = nn.Linear(heads * self.d_v, width, bias=bias)  # W_o
 
-    def read(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None) -> Tensor:
         """From split queries, keys and values to the layer's output."""
         query, key, value = self.tap("queries", query), self.tap("keys", key), self.tap("values", value)
         heads = self.tap("heads", self._look_up(query, key, value, mask))
@@ -191,7 +191,7 @@ class MultiHead(Tapped):
         if not parts or not is_short(*parts):
             return None
         queries, keys = parts[0].shape[1], parts[-1].shape[1]
-        mask = (mask or EVERYTHING).settle(queries, keys, parts[0].device)
+        mask = (mask or UNMASKED).resolve(queries, keys, parts[0].device)
         mask.check(len(parts[0]), self.heads, queries, keys)
         found: Tensor = self.output(short_attention(parts, mask, self.scale).flatten(2))
         return found
@@ -222,7 +222,7 @@ class MultiHead(Tapped):
         return torch.einsum("bhqv,whv->bhqw", heads, weight)
 
 
-class SelfAttention(MultiHead):
+class SelfAttention(MultiHeadAttention):
     """Queries, keys and values from one sequence: Q = X W_q, K = X W_k, V = X W_v (A4)."""
 
     def __init__(self, width: int, heads: int, **options: object) -> None:
@@ -237,10 +237,10 @@ class SelfAttention(MultiHead):
         mask: Mask | None = None,
         *,
         rotation: Rotation | None = None,
-        state: LayerState | None = None,
+        cache: LayerKVCache | None = None,
     ) -> Float[Tensor, "batch tokens width"]:
         projected = self.query_key_value(x)
-        if rotation is None and state is None and (output := self.read_short(mask, projected)) is not None:
+        if rotation is None and cache is None and (output := self.read_short(mask, projected)) is not None:
             return output
         q, k, v = projected.split(self.sizes, dim=-1)
         query, key, value = (
@@ -250,26 +250,26 @@ class SelfAttention(MultiHead):
         )
         if rotation is not None:
             query, key = rotate(query, rotation), rotate(key, rotation)
-        if state is not None and mask is None and state.clock.fixed is not None:
-            return self._next(query, key, value, state)
-        if state is not None:
-            key, value = state.append(key, value)
-        return self.read(query, key, value, mask)
+        if cache is not None and mask is None and cache.cache.static_index is not None:
+            return self._next(query, key, value, cache)
+        if cache is not None:
+            key, value = cache.append(key, value)
+        return self.attend(query, key, value, mask)
 
     def has_kernel(self, x: Tensor) -> bool:
         """Whether one kernel can do a step of decoding: plain attention, heads of a common width, a GPU."""
         return self.fused and self.d_k == self.d_v and self.d_k in (16, 32, 64, 128, 256) and x.is_cuda
 
-    def _next(self, query: Tensor, key: Tensor, value: Tensor, state: LayerState) -> Tensor:
-        from heedful.kernels.decode_attention import attend_next  # there is none without a GPU
+    def _next(self, query: Tensor, key: Tensor, value: Tensor, state: LayerKVCache) -> Tensor:
+        from heedful.kernels.decode_attention import decode_attention  # there is none without a GPU
 
-        assert state.clock.fixed is not None
-        heads = attend_next(query, key, value, state, state.clock.fixed, self.scale or self.d_k**-0.5)
+        assert state.cache.static_index is not None
+        heads = decode_attention(query, key, value, state, state.cache.static_index, self.scale or self.d_k**-0.5)
         output: Tensor = self.output(join_heads(heads))
         return output
 
 
-class CrossAttention(MultiHead):
+class CrossAttention(MultiHeadAttention):
     """Queries from one sequence, keys and values from another, of any length (A4)."""
 
     def __init__(self, width: int, heads: int, **options: object) -> None:
@@ -299,10 +299,10 @@ class CrossAttention(MultiHead):
             asked, known = self.query(x), self.key_value(memory)
             if (output := self.read_short(mask, asked, known)) is not None:
                 return output
-            return self.read(split_heads(asked, self.heads), *self._split(known), mask)
+            return self.attend(split_heads(asked, self.heads), *self._split(known), mask)
         key, value = memory
         asked = x.view(len(key), -1, x.shape[2]) if len(key) else x  # rows that share a memory ask side by side
-        return self.read(split_heads(self.query(asked), self.heads), key, value, mask).view_as(x)
+        return self.attend(split_heads(self.query(asked), self.heads), key, value, mask).view_as(x)
 
 
 def split_heads(x: Float[Tensor, "batch tokens wide"], heads: int) -> Float[Tensor, "batch heads tokens narrow"]:

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from heedful.layers.attention import CrossAttention, SelfAttention
 from heedful.layers.feed_forward import FeedForward
-from heedful.layers.kv_cache import AttentionState, LayerState
-from heedful.layers.masks import EVERYTHING, Mask
+from heedful.layers.kv_cache import KVCache, LayerKVCache
+from heedful.layers.masks import UNMASKED, Mask
 from heedful.layers.positions import Rotation, alibi, rotation
 from heedful.layers.residual import Residual
 from heedful.shapes import Float, Int
@@ -44,12 +44,12 @@ class Block(nn.Module):
         mask: Mask | None = None,
         *,
         rotation: Rotation | None = None,
-        state: LayerState | None = None,
+        cache: LayerKVCache | None = None,
         memory: Float[Tensor, "batch keys width"] | tuple[Tensor, Tensor] | None = None,
         memory_mask: Mask | None = None,
     ) -> Float[Tensor, "batch tokens width"]:
         first, *middle, last = self.residual
-        x = first(x, lambda x: self.attention(x, mask, rotation=rotation, state=state))
+        x = first(x, lambda x: self.attention(x, mask, rotation=rotation, state=cache))
         if self.cross is not None:
             assert memory is not None, "a decoder block with cross-attention reads a memory"
             x = middle[0](x, lambda x: self.cross(x, memory, memory_mask))
@@ -79,39 +79,39 @@ class Stack(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "batch tokens width"],
-        mask: Mask = EVERYTHING,
+        mask: Mask = UNMASKED,
         *,
         memory: Float[Tensor, "batch keys width"] | None = None,
         memory_mask: Mask | None = None,
-        state: AttentionState | None = None,
+        cache: KVCache | None = None,
     ) -> Float[Tensor, "batch tokens width"]:
-        turn, settled = self._placed(x, mask, state)
-        if state is not None and settled is None and len(x) <= FEW and self.skip:
-            from heedful.kernels.fused_decode_step import next_step  # there is none without a GPU
+        turn, settled = self._placed(x, mask, cache)
+        if cache is not None and settled is None and len(x) <= FEW and self.skip:
+            from heedful.kernels.fused_decode_step import fused_decode_step  # there is none without a GPU
 
-            x = next_step(self.blocks, x, state, turn)
-        elif state is None:
+            x = fused_decode_step(self.blocks, x, cache, turn)
+        elif cache is None:
             for block in self.blocks:
                 x = block(x, settled, rotation=turn, memory=memory, memory_mask=memory_mask)
         else:
-            for block, layer in zip(self.blocks, state.layers, strict=True):
-                x = block(x, settled, rotation=turn, state=layer, memory=layer.memory, memory_mask=state.memory_mask)
+            for block, layer in zip(self.blocks, cache.layers, strict=True):
+                x = block(x, settled, rotation=turn, state=layer, memory=layer.memory, memory_mask=cache.memory_mask)
         return x if self.norm is None else self.norm(x)
 
-    def _placed(self, x: Tensor, mask: Mask, state: AttentionState | None) -> tuple[Rotation | None, Mask | None]:
+    def _placed(self, x: Tensor, mask: Mask, state: KVCache | None) -> tuple[Rotation | None, Mask | None]:
         """Only differences of positions matter here, so packed documents need not start from 0."""
         queries, attention = x.shape[1], self.attention
-        positions = count_from_zero(x) if state is None else state.positions(queries)
-        keys = queries if state is None else state.keys(queries)
+        positions = position_ids(x) if state is None else state.positions(queries)
+        keys = queries if state is None else state.key_count(queries)
         if self.alibi:
             mask = mask & Mask(bias=alibi(positions, keys, attention.heads))
         turn = rotation(positions, attention.d_k, base=self.rotary_base) if self.rotary_base else None
-        if state is not None and state.fixed is not None:
+        if state is not None and state.static_index is not None:
             if mask.is_causal_only and attention.has_kernel(x):
                 return turn, None  # the kernel reads what is past, and nothing else
-            return turn, mask.settle(queries, keys, x.device, positions).as_bias(x.dtype)
-        ragged = None if state is None or state.uniform else positions
-        return turn, mask.settle(queries, keys, x.device, ragged)
+            return turn, mask.resolve(queries, keys, x.device, positions).as_bias(x.dtype)
+        ragged = None if state is None or state.equal_lengths else positions
+        return turn, mask.resolve(queries, keys, x.device, ragged)
 
     @property
     def skip(self) -> bool:
@@ -127,6 +127,6 @@ class Stack(nn.Module):
         return first.attention
 
 
-def count_from_zero(x: Tensor) -> Int[Tensor, "1 tokens"]:
+def position_ids(x: Tensor) -> Int[Tensor, "1 tokens"]:
     """0, 1, 2 … for a batch × tokens × … tensor read from its start."""
     return torch.arange(x.shape[1], device=x.device)[None]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import UsageError
-from heedful.layers.positions import Learned, Sinusoidal
+from heedful.layers.positions import LearnedPositions, SinusoidalPositions
 from heedful.layers.taps import Tapped
 from heedful.shapes import Float, Int
 
@@ -31,7 +31,7 @@ class Embedding(Tapped):
         self,
         width: int,
         *,
-        positions: Sinusoidal | Learned | None = None,
+        positions: SinusoidalPositions | LearnedPositions | None = None,
         combine: Combine = "add",
         scale: bool = False,
         segments: int = 0,
@@ -53,10 +53,10 @@ class Embedding(Tapped):
         positions: Int[Tensor, "#batch tokens"],
         segments: Int[Tensor, "batch tokens"] | None = None,
     ) -> Float[Tensor, "batch tokens width"]:
-        x = self.tap("tokens", look_up(table, tokens))
+        x = self.tap("tokens", embedding_lookup(table, tokens))
         x = x * self.scale if self.scale != 1.0 else x
         if self.segments is not None:
-            x = x + (self.segments.weight[0] if segments is None else look_up(self.segments, segments, "segment"))
+            x = x + (self.segments.weight[0] if segments is None else embedding_lookup(self.segments, segments, "segment"))
         elif segments is not None:
             raise UsageError("this model has no segment vectors; build it with segments=2")
         x = self._placed(x, positions)
@@ -70,7 +70,7 @@ class Embedding(Tapped):
         return x + where if self.combine == "add" else torch.cat([x, where.expand(*x.shape[:2], -1)], dim=-1)
 
 
-def look_up(table: nn.Embedding, ids: Tensor, what: str = "token") -> Tensor:
+def embedding_lookup(table: nn.Embedding, ids: Tensor, what: str = "token") -> Tensor:
     """A row per id. On a CPU a bad id is named; a GPU cannot say which one without stopping to look."""
     try:
         vectors: Tensor = table(ids)

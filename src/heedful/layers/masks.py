@@ -34,7 +34,7 @@ class Mask:
     causal: bool = False
     window: int | None = None
     bias: Float[Tensor, "..."] | None = None
-    settled: bool = False
+    resolved: bool = False
 
     def __post_init__(self) -> None:
         require_positive(window=self.window)
@@ -53,7 +53,7 @@ class Mask:
             bias=_joined(self.bias, other.bias, torch.add),
         )
 
-    def settle(
+    def resolve(
         self,
         queries: int,
         keys: int,
@@ -65,7 +65,7 @@ class Mask:
         `positions` says where each query stands among the keys when rows of a batch differ.
         A model settles its mask once, for all layers; settling again is free.
         """
-        if self.settled:
+        if self.resolved:
             return self
         self.check(queries, keys)
         causal, window = self.causal, self.window
@@ -75,7 +75,7 @@ class Mask:
         if causal and plain and queries == keys and positions is None:
             return self
         if not causal and window is None:
-            return Mask(allowed=self.allowed, bias=_closed(self.bias, self.allowed), settled=True)
+            return Mask(allowed=self.allowed, bias=_closed(self.bias, self.allowed), resolved=True)
         key = torch.arange(keys, device=device)
         query = torch.arange(keys - queries, keys, device=device) if positions is None else positions[:, None]
         distance = query[..., None] - key
@@ -83,7 +83,7 @@ class Mask:
         if window is not None:
             near = near & (distance.abs() < window)
         allowed = near if self.allowed is None else near & self.allowed
-        return Mask(allowed=allowed, bias=_closed(self.bias, allowed), settled=True)
+        return Mask(allowed=allowed, bias=_closed(self.bias, allowed), resolved=True)
 
     @property
     def is_causal_only(self) -> bool:
@@ -92,16 +92,16 @@ class Mask:
     def as_bias(self, dtype: torch.dtype) -> Mask:
         """A settled table as numbers of the scores' own type: what a kernel would else make of it in every layer."""
         if self.bias is not None:
-            return Mask(bias=self.bias.to(dtype), settled=True)
+            return Mask(bias=self.bias.to(dtype), resolved=True)
         if self.allowed is None:
             return self
         return Mask(
-            bias=torch.zeros_like(self.allowed, dtype=dtype).masked_fill(~self.allowed, -torch.inf), settled=True
+            bias=torch.zeros_like(self.allowed, dtype=dtype).masked_fill(~self.allowed, -torch.inf), resolved=True
         )
 
     def dense(self, queries: int, keys: int, device: torch.device) -> Bool[Tensor, "..."]:
         """The whole table, for reading and for the reference path."""
-        settled = self.settle(queries, keys, device)
+        settled = self.resolve(queries, keys, device)
         if settled.causal:
             return torch.ones(queries, keys, dtype=torch.bool, device=device).tril()
         everything = torch.ones(queries, keys, dtype=torch.bool, device=device)
@@ -122,7 +122,7 @@ class Mask:
                 )
 
 
-EVERYTHING = Mask()
+UNMASKED = Mask()
 
 
 def causal() -> Mask:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from heedful.errors import UsageError, require_positive
 from heedful.shapes import Float, Int
 
-Layout = Literal["interleaved", "halves"]
+SinusoidLayout = Literal["interleaved", "halves"]
 
 
 def _angles(positions: Int[Tensor, "#batch tokens"], width: int, base: float) -> Float[Tensor, "#batch tokens half"]:
@@ -26,7 +26,7 @@ def _angles(positions: Int[Tensor, "#batch tokens"], width: int, base: float) ->
     return positions[..., None].float() * frequencies
 
 
-class Sinusoidal(nn.Module):
+class SinusoidalPositions(nn.Module):
     """PE[i, 2j] = sin(i / 10000^(2j/d)),  PE[i, 2j+1] = cos(i / 10000^(2j/d))        Vaswani 2017, 3.5 · P1
 
     A step of δ positions turns each (sin, cos) pair by the fixed angle δ·ω_j, so an offset is the
@@ -37,7 +37,7 @@ class Sinusoidal(nn.Module):
     before all cosines, as several well-known implementations do; the paper's equation interleaves.
     """
 
-    def __init__(self, width: int, *, base: float = 10_000.0, layout: Layout = "interleaved") -> None:
+    def __init__(self, width: int, *, base: float = 10_000.0, layout: SinusoidLayout = "interleaved") -> None:
         super().__init__()
         require_positive(width=width, base=base)
         self.width, self.base, self.layout = width, base, layout
@@ -49,7 +49,7 @@ class Sinusoidal(nn.Module):
         return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
 
 
-class Learned(nn.Module):
+class LearnedPositions(nn.Module):
     """One learned vector per position, up to a fixed length        Gehring 2017 · P2"""
 
     def __init__(self, max_length: int, width: int) -> None:

@@ -61,7 +61,7 @@ class Recording(dict[str, Tensor]):
         return keep
 
 
-def listened_to(model: nn.Module) -> bool:
+def has_listeners(model: nn.Module) -> bool:
     """Whether somebody listens to this model. As a rule nobody listens to any, which is quickly said."""
     return bool(_under_way) and any(part.listeners for part in model.modules() if isinstance(part, Tapped))
 

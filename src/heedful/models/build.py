@@ -29,24 +29,24 @@ FAMILIES: dict[str, type[nn.Module]] = {
 }
 
 
-def build(design: str | ModelConfig, **changes: Any) -> Any:
+def build(architecture: str | ModelConfig, **changes: Any) -> Any:
     """A freshly initialised model from a preset's name or a configuration, with any setting changed.
 
     Under `torch.device("meta")` it takes no memory: fill it with `to_empty` and `initialise`, or load into it.
     """
-    config = design_config(design, **changes)
+    config = resolve_config(architecture, **changes)
     return FAMILIES[config.family](config)
 
 
-def design_config(design: str | ModelConfig, **changes: Any) -> ModelConfig:
-    if isinstance(design, str):
-        return preset(design, **changes)
-    config: ModelConfig = design.with_changes(**changes) if changes else design
+def resolve_config(architecture: str | ModelConfig, **changes: Any) -> ModelConfig:
+    if isinstance(architecture, str):
+        return preset(architecture, **changes)
+    config: ModelConfig = architecture.with_changes(**changes) if changes else architecture
     return config
 
 
 @dataclass(frozen=True)
-class Count:
+class ParameterCount:
     """Parameters by part; each weight once, however many places read it."""
 
     parts: dict[str, int]
@@ -61,23 +61,23 @@ class Count:
         return "\n".join(f"{name:<{wide}}  {number:>14,}  {number / self.total:>6.1%}" for name, number in rows)
 
 
-def count(design: str | ModelConfig | nn.Module, **changes: Any) -> Count:
+def count_parameters(architecture: str | ModelConfig | nn.Module, **changes: Any) -> ParameterCount:
     """How many parameters a preset, configuration or model has, by part. Needs no memory for the weights."""
-    if isinstance(design, nn.Module):
+    if isinstance(architecture, nn.Module):
         if changes:
             raise UsageError("a built model cannot be changed; count its configuration instead")
-        model = design
+        model = architecture
     else:
         with torch.device("meta"):
-            model = build(design, **changes)
+            model = build(architecture, **changes)
     parts: dict[str, int] = {}
     for name, weight in model.named_parameters():
-        part = part_of(name)
+        part = component_of(name)
         parts[part] = parts.get(part, 0) + weight.numel()
-    return Count(parts)
+    return ParameterCount(parts)
 
 
-PARTS = {
+COMPONENTS = {
     "table": "token vectors",
     "company": "company vectors",
     "side": "side vectors",
@@ -93,15 +93,15 @@ PARTS = {
 }
 
 
-def part_of(name: str) -> str:
+def component_of(name: str) -> str:
     """`decoder.blocks.3.cross.query.weight` belongs to "decoder cross-attention"."""
     top, *rest = name.split(".")
-    if top in PARTS:
-        return PARTS[top]
+    if top in COMPONENTS:
+        return COMPONENTS[top]
     if rest[0] != "blocks":
         return f"{top} recurrence" if rest[0] == "cell" else f"{top} norms"
     kind = {"attention": "self-attention", "cross": "cross-attention", "feed_forward": "feed-forward"}
     return f"{top} {kind.get(rest[2], 'norms')}"
 
 
-__all__ = ["FAMILIES", "Count", "Model", "RecurrentConfig", "build", "count", "design_config"]
+__all__ = ["FAMILIES", "ParameterCount", "Model", "RecurrentConfig", "build", "count_parameters", "resolve_config"]

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from heedful.errors import UsageError
-from heedful.layers.block import count_from_zero
-from heedful.layers.kv_cache import AttentionState
+from heedful.layers.block import position_ids
+from heedful.layers.kv_cache import KVCache
 from heedful.layers.masks import causal, documents
 from heedful.models.model_config import TransformerConfig
 from heedful.models.transformer import Transformer, initialise, make_embedding, make_stack
@@ -30,7 +30,7 @@ class Decoder(Transformer):
         self, tokens: Int[Tensor, "batch tokens"], *, document_ids: Int[Tensor, "batch tokens"] | None = None
     ) -> Float[Tensor, "batch tokens vocabulary"]:
         """Logits for the token after each position."""
-        logits: Tensor = self.read_out("next_token", self.states(tokens, document_ids=document_ids))
+        logits: Tensor = self.apply_head("next_token", self.states(tokens, document_ids=document_ids))
         return logits
 
     def states(
@@ -39,21 +39,21 @@ class Decoder(Transformer):
         lengths: Int[Tensor, " batch"] | None = None,
         *,
         document_ids: Int[Tensor, "batch tokens"] | None = None,
-        state: AttentionState | None = None,
+        cache: KVCache | None = None,
     ) -> Float[Tensor, "batch tokens width"]:
         """The last block's states. Documents packed in one row each count and attend from their own start.
 
         `lengths` are taken, as an encoder's are, and not needed: see above.
         """
-        positions = count_from_zero(tokens) if state is None else state.positions(tokens.shape[1])
-        mask = self.own_mask(causal())
+        positions = position_ids(tokens) if cache is None else cache.positions(tokens.shape[1])
+        mask = self.attention_mask(causal())
         if document_ids is not None:
             self._check_packing()
             mask = mask & documents(document_ids)
-            positions = places_in_documents(document_ids)
-        self.check_length(tokens.shape[1] + (0 if state is None else state.end), positions)
+            positions = positions_in_documents(document_ids)
+        self.check_length(tokens.shape[1] + (0 if cache is None else cache.longest), positions)
         x = self.embedding(self.table, tokens, positions)
-        states: Tensor = self.decoder(x, mask, state=state)
+        states: Tensor = self.decoder(x, mask, state=cache)
         return states
 
     def _check_packing(self) -> None:
@@ -64,14 +64,14 @@ class Decoder(Transformer):
                 "in the row they begin; use score 'scaled_dot', other positions, or a row for each document"
             )
 
-    def start(self, batch: int, *, room: int = 0) -> AttentionState:
+    def start(self, batch: int, *, capacity: int = 0) -> KVCache:
         """An empty state for `batch` sequences, with space set aside for `room` tokens each."""
-        return AttentionState(batch, self.config.layers, device=self.table.weight.device, room=room)
+        return KVCache(batch, self.config.layers, device=self.table.weight.device, capacity=capacity)
 
     def extend(
         self,
         tokens: Int[Tensor, "batch tokens"],
-        state: AttentionState,
+        state: KVCache,
         lengths: Int[Tensor, " batch"] | None = None,
         *,
         last: bool = False,
@@ -81,13 +81,13 @@ class Decoder(Transformer):
         `lengths`: how many of the new tokens are real, row by row. `last`: only the logits after the last of them,
         which is all that writing needs.
         """
-        states = self.states(tokens, state=state)
-        logits: Tensor = self.read_out("next_token", states[:, -1:] if last else states)
+        states = self.states(tokens, cache=state)
+        logits: Tensor = self.apply_head("next_token", states[:, -1:] if last else states)
         state.advance(tokens.shape[1], lengths)
         return logits
 
 
-def places_in_documents(ids: Int[Tensor, "batch tokens"]) -> Int[Tensor, "batch tokens"]:
+def positions_in_documents(ids: Int[Tensor, "batch tokens"]) -> Int[Tensor, "batch tokens"]:
     """0, 1, 2 … starting again wherever the document changes."""
     here = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
     first = torch.ones_like(ids, dtype=torch.bool)

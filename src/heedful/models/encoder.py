@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from heedful.layers.block import count_from_zero
+from heedful.layers.block import position_ids
 from heedful.layers.masks import Mask, padding
 from heedful.models.model_config import TransformerConfig
 from heedful.models.transformer import Transformer, initialise, make_embedding, make_stack
@@ -30,9 +30,9 @@ class Encoder(Transformer):
     ) -> Float[Tensor, "batch tokens width"]:
         """`lengths`: how many tokens of each row are real, where rows are padded at the end."""
         self.check_length(tokens.shape[1])
-        x = self.embedding(self.table, tokens, count_from_zero(tokens), segments)
+        x = self.embedding(self.table, tokens, position_ids(tokens), segments)
         real = None if lengths is None else padding(lengths, tokens.shape[1])
-        states: Tensor = self.encoder(x, self.own_mask(real, mask))
+        states: Tensor = self.encoder(x, self.attention_mask(real, mask))
         return states
 
     forward = states

@@ -7,15 +7,15 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from heedful.errors import UsageError
-from heedful.layers.block import count_from_zero
-from heedful.layers.kv_cache import AttentionState
+from heedful.layers.block import position_ids
+from heedful.layers.kv_cache import KVCache
 from heedful.layers.masks import Mask, causal, padding
 from heedful.models.model_config import TransformerConfig
 from heedful.models.transformer import Transformer, initialise, make_embedding, make_stack
 from heedful.shapes import Float, Int
 
 
-class Memory(NamedTuple):
+class EncoderOutput(NamedTuple):
     """What the encoder made of the source, and which of it is real."""
 
     states: Float[Tensor, "batch keys width"]
@@ -50,10 +50,10 @@ class EncoderDecoder(Transformer):
         source_lengths: Int[Tensor, " batch"] | None = None,
     ) -> Float[Tensor, "batch target_tokens vocabulary"]:
         """Teacher forcing (T1): logits for the token after each target position, all at once."""
-        logits: Tensor = self.read_out("next_token", self.forced_states(source, target, source_lengths))
+        logits: Tensor = self.apply_head("next_token", self.teacher_forced_states(source, target, source_lengths))
         return logits
 
-    def forced_states(
+    def teacher_forced_states(
         self,
         source: Int[Tensor, "batch source_tokens"],
         target: Int[Tensor, "batch target_tokens"],
@@ -62,27 +62,27 @@ class EncoderDecoder(Transformer):
         """The decoder's states at every target position, the target being given (T1)."""
         return self.states(target, self.encode(source, source_lengths))
 
-    def encode(self, source: Int[Tensor, "batch tokens"], lengths: Int[Tensor, " batch"] | None = None) -> Memory:
+    def encode(self, source: Int[Tensor, "batch tokens"], lengths: Int[Tensor, " batch"] | None = None) -> EncoderOutput:
         self.check_length(source.shape[1])
         mask = None if lengths is None else padding(lengths, source.shape[1])
-        x = self.source(self.table, source, count_from_zero(source))
-        return Memory(self.encoder(x, self.own_mask(mask)), mask)
+        x = self.source(self.table, source, position_ids(source))
+        return EncoderOutput(self.encoder(x, self.attention_mask(mask)), mask)
 
     def states(
         self,
         target: Int[Tensor, "batch tokens"],
-        memory: Memory | None = None,
+        memory: EncoderOutput | None = None,
         *,
-        state: AttentionState | None = None,
+        cache: KVCache | None = None,
     ) -> Float[Tensor, "batch tokens width"]:
         """The decoder's last states, reading `memory`, or the memory already in `state`."""
-        if (memory if state is None else state.layers[0].memory) is None:
+        if (memory if cache is None else cache.layers[0].memory) is None:
             raise UsageError("no source to read: give model.encode(source), or a state from model.start(source)")
-        positions = count_from_zero(target) if state is None else state.positions(target.shape[1])
-        self.check_length(target.shape[1] + (0 if state is None else state.end), positions)
+        positions = position_ids(target) if cache is None else cache.positions(target.shape[1])
+        self.check_length(target.shape[1] + (0 if cache is None else cache.longest), positions)
         x = self.target(self._target_table, target, positions)
         read, mask = memory or (None, None)
-        states: Tensor = self.decoder(x, self.own_mask(causal()), memory=read, memory_mask=mask, state=state)
+        states: Tensor = self.decoder(x, self.attention_mask(causal()), memory=read, memory_mask=mask, state=cache)
         return states
 
     def start(
@@ -90,12 +90,12 @@ class EncoderDecoder(Transformer):
         source: Int[Tensor, "batch tokens"],
         lengths: Int[Tensor, " batch"] | None = None,
         *,
-        room: int = 0,
-    ) -> AttentionState:
+        capacity: int = 0,
+    ) -> KVCache:
         """Encode once (G1): a state that has read the source and none of the target."""
         memory = self.encode(source, lengths)
         layers = self.decoder.blocks
-        state = AttentionState(len(source), len(layers), device=source.device, room=room)
+        state = KVCache(len(source), len(layers), device=source.device, capacity=capacity)
         state.memory_mask = memory.mask
         for layer, block in zip(state.layers, layers, strict=True):
             layer.memory = block.cross.project(memory.states)  # type: ignore[union-attr,operator]
@@ -104,13 +104,13 @@ class EncoderDecoder(Transformer):
     def extend(
         self,
         tokens: Int[Tensor, "batch tokens"],
-        state: AttentionState,
+        state: KVCache,
         lengths: Int[Tensor, " batch"] | None = None,
         *,
         last: bool = False,
     ) -> Float[Tensor, "batch asked vocabulary"]:
         """Logits after each of the next target tokens (or the last), which the state then remembers."""
-        states = self.states(tokens, state=state)
-        logits: Tensor = self.read_out("next_token", states[:, -1:] if last else states)
+        states = self.states(tokens, cache=state)
+        logits: Tensor = self.apply_head("next_token", states[:, -1:] if last else states)
         state.advance(tokens.shape[1], lengths)
         return logits

@@ -18,24 +18,24 @@ from heedful.layers.norms import make_norm
 from heedful.models.model_config import Pooling, TransformerConfig
 from heedful.shapes import Float, Int
 
-WHOLE = 64
+VOCABULARY_MULTIPLE = 64
 """Matrix units want rows by so many: a vocabulary of 50,257 takes six times as long as one of 50,304."""
 
 
-class Scoring(NamedTuple):
+class OutputProjection(NamedTuple):
     """Logits U Wᵀ + b, not yet multiplied out: a loss need not hold them all at once."""
 
     states: Float[Tensor, "*axes width"]
     weight: Float[Tensor, "vocabulary width"]
     bias: Float[Tensor, " vocabulary"] | None
 
-    def filled(self) -> Scoring:
+    def padded(self) -> OutputProjection:
         """The same with rows of zeros added, until there is a whole number of them."""
-        missing = -len(self.weight) % WHOLE
+        missing = -len(self.weight) % VOCABULARY_MULTIPLE
         if not missing:
             return self
         bias = None if self.bias is None else F.pad(self.bias, (0, missing))
-        return Scoring(self.states, F.pad(self.weight, (0, 0, 0, missing)), bias)
+        return OutputProjection(self.states, F.pad(self.weight, (0, 0, 0, missing)), bias)
 
 
 class NextToken(nn.Module):
@@ -62,10 +62,10 @@ class NextToken(nn.Module):
     def forward(
         self, states: Float[Tensor, "*axes width"], table: Float[Tensor, "vocabulary token_width"]
     ) -> Float[Tensor, "*axes vocabulary"]:
-        return nn.functional.linear(*self.scoring(states, table))
+        return nn.functional.linear(*self.output_projection(states, table))
 
-    def scoring(self, states: Tensor, table: Tensor) -> Scoring:
-        return Scoring(states, table if self.weight is None else self.weight, self.bias)
+    def output_projection(self, states: Tensor, table: Tensor) -> OutputProjection:
+        return OutputProjection(states, table if self.weight is None else self.weight, self.bias)
 
 
 class MaskedToken(nn.Module):
@@ -81,10 +81,10 @@ class MaskedToken(nn.Module):
     def forward(
         self, states: Float[Tensor, "*axes width"], table: Float[Tensor, "vocabulary token_width"]
     ) -> Float[Tensor, "*axes vocabulary"]:
-        return nn.functional.linear(*self.scoring(states, table))
+        return nn.functional.linear(*self.output_projection(states, table))
 
-    def scoring(self, states: Tensor, table: Tensor) -> Scoring:
-        return self.tokens.scoring(self.norm(self.activation(self.dense(states))), table)
+    def output_projection(self, states: Tensor, table: Tensor) -> OutputProjection:
+        return self.tokens.output_projection(self.norm(self.activation(self.dense(states))), table)
 
 
 class Pooler(nn.Module):
@@ -193,11 +193,11 @@ class Heads(nn.ModuleDict):
             return self[task](self["pooled"](states, lengths))
         return self[task](states)
 
-    def scoring(self, task: str, states: Tensor, table: Tensor) -> Scoring:
+    def output_projection(self, task: str, states: Tensor, table: Tensor) -> OutputProjection:
         """The last step of a head that scores every word, left open."""
         self.require(task)
         head: Any = self[task]
-        scoring: Scoring = head.scoring(states, table)
+        scoring: OutputProjection = head.output_projection(states, table)
         return scoring
 
     def require(self, task: str) -> None:

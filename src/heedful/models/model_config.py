@@ -17,7 +17,7 @@ from heedful.layers.activations import ActivationName
 from heedful.layers.attention import even_split, shared_heads
 from heedful.layers.embedding import Combine
 from heedful.layers.norms import NormName
-from heedful.layers.positions import Layout
+from heedful.layers.positions import SinusoidLayout
 from heedful.layers.residual import NormOrder
 from heedful.layers.scores import ScoreName
 
@@ -70,7 +70,7 @@ class TransformerConfig(Config):
     position_combine: Combine = "add"
     position_width: PositiveInt | None = None
     """When concatenated: how much of the width tells the position; None: half."""
-    position_layout: Layout = "interleaved"
+    position_layout: SinusoidLayout = "interleaved"
     rotary_base: PositiveFloat = 10_000.0
 
     norm: NormName = "layer"

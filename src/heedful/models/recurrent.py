@@ -11,11 +11,11 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from heedful.errors import UsageError
 from heedful.layers.attention import attention_weights
-from heedful.layers.embedding import look_up
+from heedful.layers.embedding import embedding_lookup
 from heedful.layers.masks import Mask, padding
 from heedful.layers.scores import ScoreName, make_score
 from heedful.layers.taps import Tapped
-from heedful.models.heads import NextToken, Scoring
+from heedful.models.heads import NextToken, OutputProjection
 from heedful.models.model_config import RecurrentConfig
 from heedful.models.transformer import initialise
 from heedful.shapes import Float, Int
@@ -32,7 +32,7 @@ class RecurrentState:
     memory_mask: Mask | None = None
     context: Float[Tensor, "batch width"] | None = None
 
-    def reorder(self, rows: Int[Tensor, " chosen"], together: int = 1) -> None:
+    def reorder(self, rows: Int[Tensor, " chosen"], rows_per_source: int = 1) -> None:
         self.lengths = self.lengths[rows]
         self.hidden = tuple(part[:, rows] for part in self.hidden)
         self.memory = None if self.memory is None else self.memory[rows]
@@ -47,15 +47,15 @@ class RecurrentState:
 class Recurrence(nn.Module):
     """h_t = cell(x_t, h_{t−1}), by PyTorch's GRU (Cho 2014) or LSTM (Hochreiter & Schmidhuber 1997)."""
 
-    def __init__(self, config: RecurrentConfig, *, both_ways: bool = False) -> None:
+    def __init__(self, config: RecurrentConfig, *, bidirectional: bool = False) -> None:
         super().__init__()
         kind = nn.LSTM if config.cell == "lstm" else nn.GRU
         self.cell = kind(
             config.width,
-            config.width // 2 if both_ways else config.width,
+            config.width // 2 if bidirectional else config.width,
             num_layers=config.layers,
             batch_first=True,
-            bidirectional=both_ways,
+            bidirectional=bidirectional,
             dropout=config.dropout if config.layers > 1 else 0.0,
         )
 
@@ -134,13 +134,13 @@ class Recurrent(nn.Module):
     def output_table(self) -> Tensor:
         return self.table.weight
 
-    def read_out(self, task: str, states: Tensor) -> Tensor:
-        return nn.functional.linear(*self.scoring(task, states))
+    def apply_head(self, task: str, states: Tensor) -> Tensor:
+        return nn.functional.linear(*self.output_projection(task, states))
 
-    def scoring(self, task: str, states: Tensor) -> Scoring:
+    def output_projection(self, task: str, states: Tensor) -> OutputProjection:
         if task != "next_token":
             raise UsageError(f"this model has no '{task}' head; it has next_token")
-        return self.next_token.scoring(states, self.output_table)
+        return self.next_token.output_projection(states, self.output_table)
 
 
 class RecurrentDecoder(Recurrent):
@@ -151,17 +151,17 @@ class RecurrentDecoder(Recurrent):
         initialise(self)
 
     def forward(self, tokens: Int[Tensor, "batch tokens"]) -> Float[Tensor, "batch tokens vocabulary"]:
-        return self.read_out("next_token", self.states(tokens))
+        return self.apply_head("next_token", self.states(tokens))
 
     def states(
         self, tokens: Int[Tensor, "batch tokens"], *, document_ids: Int[Tensor, "batch tokens"] | None = None
     ) -> Float[Tensor, "batch tokens width"]:
         """States at every token. A recurrent state flows on into the next document: only END tells them apart."""
-        states, _ = self.decoder(self.dropout(look_up(self.table, tokens)))
+        states, _ = self.decoder(self.dropout(embedding_lookup(self.table, tokens)))
         dropped: Tensor = self.dropout(states)
         return dropped
 
-    def start(self, batch: int, *, room: int = 0) -> RecurrentState:
+    def start(self, batch: int, *, capacity: int = 0) -> RecurrentState:
         """An empty state. `room` is for models whose state grows; this one's never does."""
         zeros = self.table.weight.new_zeros(self.config.layers, batch, self.config.width)
         cells = 2 if self.config.cell == "lstm" else 1
@@ -176,9 +176,9 @@ class RecurrentDecoder(Recurrent):
         *,
         last: bool = False,
     ) -> Float[Tensor, "batch asked vocabulary"]:
-        states, state.hidden = self.decoder(self.dropout(look_up(self.table, tokens)), state.hidden, lengths)
+        states, state.hidden = self.decoder(self.dropout(embedding_lookup(self.table, tokens)), state.hidden, lengths)
         state.advance(tokens.shape[1], lengths)
-        return self.read_out("next_token", self.dropout(states[:, -1:] if last else states))
+        return self.apply_head("next_token", self.dropout(states[:, -1:] if last else states))
 
 
 class Context(Tapped):
@@ -217,7 +217,7 @@ class RecurrentEncoderDecoder(Recurrent):
         super().__init__(config)
         own = config.target_vocabulary
         self.target_table = None if own is None else nn.Embedding(own, config.width)
-        self.encoder = Recurrence(config, both_ways=config.bidirectional)
+        self.encoder = Recurrence(config, bidirectional=config.bidirectional)
         self.bridge = nn.Linear(config.width, config.layers * config.width)
         self.cross = None if config.attention == "none" else Context(config.attention, config.width)
         self.combine = nn.Linear(2 * config.width, config.width)
@@ -238,9 +238,9 @@ class RecurrentEncoderDecoder(Recurrent):
         source_lengths: Int[Tensor, " batch"] | None = None,
     ) -> Float[Tensor, "batch target_tokens vocabulary"]:
         """Teacher forcing (T1): logits for the token after each target position."""
-        return self.read_out("next_token", self.forced_states(source, target, source_lengths))
+        return self.apply_head("next_token", self.teacher_forced_states(source, target, source_lengths))
 
-    def forced_states(
+    def teacher_forced_states(
         self,
         source: Int[Tensor, "batch source_tokens"],
         target: Int[Tensor, "batch target_tokens"],
@@ -254,10 +254,10 @@ class RecurrentEncoderDecoder(Recurrent):
         source: Int[Tensor, "batch tokens"],
         lengths: Int[Tensor, " batch"] | None = None,
         *,
-        room: int = 0,
+        capacity: int = 0,
     ) -> RecurrentState:
         """Encode once: s_0 = tanh(W h_n), with h_n the encoder's last state (both directions side by side)."""
-        memory, ends = self.encoder(self.dropout(look_up(self.table, source)), lengths=lengths)
+        memory, ends = self.encoder(self.dropout(embedding_lookup(self.table, source)), lengths=lengths)
         directions = 2 if self.config.bidirectional else 1
         last = torch.cat(list(ends[0][-directions:]), dim=-1)  # batch width
         first = torch.tanh(self.bridge(last)).view(-1, self.config.layers, self.config.width).transpose(0, 1)
@@ -276,7 +276,7 @@ class RecurrentEncoderDecoder(Recurrent):
     ) -> Float[Tensor, "batch asked vocabulary"]:
         """Logits after each of the next target tokens (or the last), which the state then remembers."""
         states = self.states(tokens, state, lengths)
-        return self.read_out("next_token", states[:, -1:] if last else states)
+        return self.apply_head("next_token", states[:, -1:] if last else states)
 
     def states(
         self,
@@ -286,7 +286,7 @@ class RecurrentEncoderDecoder(Recurrent):
     ) -> Float[Tensor, "batch tokens width"]:
         if state.memory is None or state.context is None:
             raise UsageError("this state has read no source: begin with model.start(source)")
-        x = self.dropout(look_up(self._target_table, tokens))
+        x = self.dropout(embedding_lookup(self._target_table, tokens))
         states, state.hidden = self.decoder(x, state.hidden, lengths)
         state.advance(tokens.shape[1], lengths)
         if self.cross is None:

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import UsageError
-from heedful.layers.attention import CrossAttention, MultiHead, SelfAttention
+from heedful.layers.attention import CrossAttention, MultiHeadAttention, SelfAttention
 from heedful.layers.block import Block, Stack
 from heedful.layers.embedding import Embedding
 from heedful.layers.feed_forward import FeedForward
-from heedful.layers.masks import EVERYTHING, Mask
+from heedful.layers.masks import UNMASKED, Mask
 from heedful.layers.norms import make_norm
-from heedful.layers.positions import Learned, Sinusoidal
+from heedful.layers.positions import LearnedPositions, SinusoidalPositions
 from heedful.layers.residual import Residual
-from heedful.models.heads import Heads, Scoring
+from heedful.models.heads import Heads, OutputProjection
 from heedful.models.model_config import TransformerConfig
 
 
@@ -35,19 +35,19 @@ class Transformer(nn.Module):
         """The table a tied output reads."""
         return self.table.weight
 
-    def read_out(self, task: str, states: Tensor, lengths: Tensor | None = None) -> Any:
-        """What the head called `task` makes of the states: `model.read_out("masked_token", states)`."""
+    def apply_head(self, task: str, states: Tensor, lengths: Tensor | None = None) -> Any:
+        """What the head called `task` makes of the states: `model.apply_head("masked_token", states)`."""
         return self.heads(task, states, self.output_table, lengths)
 
-    def scoring(self, task: str, states: Tensor) -> Scoring:
+    def output_projection(self, task: str, states: Tensor) -> OutputProjection:
         """The same for a head that scores every word, with the last product left open: see `token_loss`."""
-        return self.heads.scoring(task, states, self.output_table)
+        return self.heads.output_projection(task, states, self.output_table)
 
-    def own_mask(self, *masks: Mask | None) -> Mask:
+    def attention_mask(self, *masks: Mask | None) -> Mask:
         """The given masks together with the configuration's window."""
         joined = Mask(window=self.config.window)
         for mask in masks:
-            joined = joined & (mask or EVERYTHING)
+            joined = joined & (mask or UNMASKED)
         return joined
 
     def check_length(self, end: int, positions: Tensor | None = None) -> None:
@@ -68,11 +68,11 @@ class Transformer(nn.Module):
 
 def make_embedding(config: TransformerConfig) -> Embedding:
     place = config.width if config.position_combine == "add" else config.width - config.token_width
-    positions: Sinusoidal | Learned | None = None
+    positions: SinusoidalPositions | LearnedPositions | None = None
     if config.positions == "sinusoidal":
-        positions = Sinusoidal(place, layout=config.position_layout)
+        positions = SinusoidalPositions(place, layout=config.position_layout)
     elif config.positions == "learned":
-        positions = Learned(config.max_length, place)
+        positions = LearnedPositions(config.max_length, place)
     return Embedding(
         config.token_width,
         positions=positions,
@@ -144,7 +144,7 @@ def initialise(model: nn.Module) -> None:
             reset()
     for stack in model.modules():
         if isinstance(stack, Stack) and any(isinstance(r, Residual) and r.order == "pre" for r in stack.modules()):
-            writers = [part for part in stack.modules() if isinstance(part, MultiHead | FeedForward)]
+            writers = [part for part in stack.modules() if isinstance(part, MultiHeadAttention | FeedForward)]
             for part in writers:
-                last = part.output if isinstance(part, MultiHead) else part.outward
+                last = part.output if isinstance(part, MultiHeadAttention) else part.outward
                 last.weight.div_(math.sqrt(len(writers)))

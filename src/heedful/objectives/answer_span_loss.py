@@ -17,23 +17,23 @@ NEVER = -1e4
 
 
 @dataclass(frozen=True)
-class AnswerPlace:
+class AnswerSpanLoss:
     """−log P(start) − log P(end), each a softmax over the passage's tokens and START        Devlin 2019, 4.2–4.3 · T5
 
     START stands for "the answer is not here". The paper's softmax runs over the question, too, where no answer can be:
     ours leaves it out.
     """
 
-    def tokens(self, batch: SpanBatch) -> int:
+    def token_count(self, batch: SpanBatch) -> int:
         """Two places to find in each window."""
         return int((batch.labels != batch.nothing).sum())
 
     def loss(self, model: Any, batch: SpanBatch) -> Float[Tensor, ""]:
-        places = place_scores(model, batch.tokens, batch.lengths, batch.begins)
+        places = span_logits(model, batch.tokens, batch.lengths, batch.begins)
         return F.cross_entropy(torch.cat(places), batch.labels.T.flatten(), ignore_index=batch.nothing, reduction="sum")
 
 
-def place_scores(
+def span_logits(
     model: Any,
     tokens: Int[Tensor, "batch tokens"],
     lengths: Int[Tensor, " batch"],
@@ -45,5 +45,5 @@ def place_scores(
     segments = in_passage.long() if model.config.segments > 1 else None
     states = model(tokens, lengths, segments=segments)
     possible: Bool[Tensor, "batch tokens"] = (in_passage & (place < lengths[:, None] - 1)) | (place == 0)
-    start, end = (scores.float().masked_fill(~possible, NEVER) for scores in model.read_out("answer_span", states))
+    start, end = (scores.float().masked_fill(~possible, NEVER) for scores in model.apply_head("answer_span", states))
     return start, end

@@ -13,15 +13,15 @@ from heedful.shapes import Float
 
 
 @dataclass(frozen=True)
-class Language:
+class CausalLMLoss:
     """Every token is the label of the one before it: text teaches by itself (T4)."""
 
     label_smoothing: float = 0.0
 
-    def tokens(self, batch: TextBatch) -> int:
+    def token_count(self, batch: TextBatch) -> int:
         return count_labels(batch.labels)
 
     def loss(self, model: Any, batch: TextBatch) -> Float[Tensor, ""]:
         states = model.states(batch.tokens, document_ids=batch.document_ids)
         smooth = self.label_smoothing if model.training else 0.0
-        return token_loss(model.scoring("next_token", states), batch.labels, label_smoothing=smooth)
+        return token_loss(model.output_projection("next_token", states), batch.labels, label_smoothing=smooth)

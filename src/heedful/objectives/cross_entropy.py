@@ -9,18 +9,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from heedful.models.heads import Scoring
+from heedful.models.heads import OutputProjection
 from heedful.shapes import Float, Int
 from heedful.text.special_tokens import PAD
 
-AT_ONCE = {"cpu": 1 << 21}
+LOGITS_PER_SLICE = {"cpu": 1 << 21}
 """Logits held at one time: on a CPU so few that they stay in its cache. On a GPU: see `at_once`."""
 WIDE = 1024
 """Words from which a kernel of our own is worth compiling, which takes seconds when it is first met."""
 
 
 def token_loss(
-    scoring: Scoring, labels: Int[Tensor, "batch tokens"], *, label_smoothing: float = 0.0
+    scoring: OutputProjection, labels: Int[Tensor, "batch tokens"], *, label_smoothing: float = 0.0
 ) -> Float[Tensor, ""]:
     """−Σ log P(label) over positions that have one        Vaswani 2017, 5.4 (label smoothing) · T2
 
@@ -33,7 +33,7 @@ def token_loss(
         states, weight = states.to(kind), weight.to(kind)
     given = (states.flatten(0, 1), weight, bias, labels.flatten(), label_smoothing)
     # Asked here: inside, weights always look as if they were to learn.
-    loss: Tensor = LinearCrossEntropy.apply(*given) if torch.is_grad_enabled() else slices(*given, False)[0]  # type: ignore[no-untyped-call]
+    loss: Tensor = LinearCrossEntropy.apply(*given) if torch.is_grad_enabled() else sliced_cross_entropy(*given, False)[0]  # type: ignore[no-untyped-call]
     return loss
 
 
@@ -52,7 +52,7 @@ class LinearCrossEntropy(torch.autograd.Function):
     ) -> Tensor:
         learn = any(ctx.needs_input_grad)
         loss: Tensor
-        loss, *gradients = slices(states, weight, bias, labels, smoothing, learn)
+        loss, *gradients = sliced_cross_entropy(states, weight, bias, labels, smoothing, learn)
         if learn:
             ctx.save_for_backward(*gradients)
             ctx.kind, ctx.has_bias = weight.dtype, bias is not None
@@ -77,7 +77,7 @@ class LinearCrossEntropy(torch.autograd.Function):
     schema="(Tensor states, Tensor weight, Tensor? bias, Tensor labels, float smoothing, bool learn)"
     " -> (Tensor, Tensor, Tensor, Tensor)",
 )
-def slices(
+def sliced_cross_entropy(
     states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float, learn: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The loss, and if it is to `learn` the gradients by states, weight and bias, a slice of the rows at a time.
@@ -87,18 +87,18 @@ def slices(
     """
     words = len(weight)
     if has_kernel(states, words):
-        _, weight, bias = Scoring(states, weight, bias).filled()
+        _, weight, bias = OutputProjection(states, weight, bias).padded()
     loss, to_states, to_weight, to_bias = _results(states, weight, bias, learn)
     offset = None if bias is None else bias.to(states.dtype)
-    rows = slice_size(len(states), max(1, at_once(states.device) // len(weight)))
+    rows = slice_size(len(states), max(1, logits_per_slice(states.device) // len(weight)))
     for first in range(0, len(states), rows):
         part, label = states[first : first + rows], labels[first : first + rows, None]
-        surprise, slope = surprise_and_slope(F.linear(part, weight, offset), label, smoothing, words, learn=learn)
+        surprise, slope = cross_entropy_and_gradient(F.linear(part, weight, offset), label, smoothing, words, learn=learn)
         loss += surprise.sum()
         if learn:
             slope = slope.to(states.dtype)
             torch.mm(slope, weight, out=to_states[first : first + rows])
-            add_product(to_weight, slope.T, part)
+            accumulate_matmul(to_weight, slope.T, part)
             if bias is not None:
                 to_bias += slope.sum(0, dtype=to_bias.dtype)
         del slope  # or there would be two at a time, of the widest numbers there are
@@ -106,7 +106,7 @@ def slices(
     return loss, to_states, to_weight, to_bias
 
 
-def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+def accumulate_matmul(total: Tensor, left: Tensor, right: Tensor) -> None:
     """total += left right, in the total's precision where matrix units can do that."""
     if total.dtype == left.dtype:
         total.addmm_(left, right)
@@ -116,7 +116,7 @@ def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
         total += left @ right
 
 
-@slices.register_fake
+@sliced_cross_entropy.register_fake
 def _(states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float, learn: bool) -> Any:
     return _results(states, weight, bias, learn)
 
@@ -133,7 +133,7 @@ def _results(states: Tensor, weight: Tensor, bias: Tensor | None, learn: bool) -
     )
 
 
-def surprise_and_slope(
+def cross_entropy_and_gradient(
     logits: Float[Tensor, "rows columns"], label: Int[Tensor, "rows 1"], smoothing: float, words: int, *, learn: bool
 ) -> tuple[Float[Tensor, "rows 1"], Float[Tensor, "rows columns"]]:
     """−Σ_w y_w log softmax(z)_w, and its slope softmax(z) − y; y is the label, or for its share any word.
@@ -141,9 +141,9 @@ def surprise_and_slope(
     Both are 0 where there is no label. The logits may be gone afterwards.
     """
     if has_kernel(logits, words):
-        from heedful.kernels.cross_entropy_kernel import surprise_in_place  # there is none without a GPU
+        from heedful.kernels.cross_entropy_kernel import cross_entropy_inplace  # there is none without a GPU
 
-        return surprise_in_place(logits, label, smoothing, words, learn=learn)
+        return cross_entropy_inplace(logits, label, smoothing, words, learn=learn)
     real = label != PAD
     scores = torch.log_softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
     surprise = -(1 - smoothing) * scores.gather(1, label)
@@ -159,10 +159,10 @@ def surprise_and_slope(
     return surprise * real, scores
 
 
-def at_once(device: torch.device) -> int:
+def logits_per_slice(device: torch.device) -> int:
     """How many logits are held at one time: on a GPU an eightieth of what it has room for."""
-    if device.type in AT_ONCE:
-        return AT_ONCE[device.type]
+    if device.type in LOGITS_PER_SLICE:
+        return LOGITS_PER_SLICE[device.type]
     return torch.cuda.get_device_properties(device).total_memory // 160 if device.type == "cuda" else 1 << 24
 
 
@@ -176,7 +176,7 @@ def slice_size(rows: int, most: int) -> int:
     return max(1, even) if most < 128 else min(most // 128 * 128, max(1, -(-even // 128)) * 128)
 
 
-def agreeing_loss(
+def r_drop_loss(
     logits: Float[Tensor, "twice tokens vocabulary"],
     labels: Int[Tensor, "batch tokens"],
     *,

@@ -16,7 +16,7 @@ from heedful.text.special_tokens import PAD
 
 
 @dataclass(frozen=True)
-class Masked:
+class MaskedLMLoss:
     """−Σ log P(hidden token | the rest)        Devlin 2019, 3.1 · T4
 
     The output layer is the dearest part of a small model, and sees hidden places only: about one in seven.
@@ -24,30 +24,30 @@ class Masked:
 
     label_smoothing: float = 0.0
 
-    def tokens(self, batch: MaskedBatch) -> int:
+    def token_count(self, batch: MaskedBatch) -> int:
         return count_labels(batch.labels)
 
     def loss(self, model: Any, batch: MaskedBatch) -> Float[Tensor, ""]:
-        states = read(model, batch)
+        states = encode_batch(model, batch)
         smooth = self.label_smoothing if model.training else 0.0
-        found = model.scoring("masked_token", at_places(states, batch.places))
+        found = model.output_projection("masked_token", states_at(states, batch.places))
         loss = token_loss(found, batch.labels, label_smoothing=smooth)
         if batch.follows is None:
             return loss
         # The paper adds a mean over words and a mean over rows. Whoever steps divides by the words: so a row's answer
         # weighs as much as its words together, and rows may be shared out among devices.
-        logits = model.read_out("next_sentence", states, batch.lengths).float()
+        logits = model.apply_head("next_sentence", states, batch.lengths).float()
         wrong = F.cross_entropy(logits, batch.follows, reduction="none")
         return loss + (wrong * (batch.labels != PAD).sum(1)).sum()
 
 
-def read(model: Any, batch: MaskedBatch) -> Float[Tensor, "batch tokens width"]:
+def encode_batch(model: Any, batch: MaskedBatch) -> Float[Tensor, "batch tokens width"]:
     """The state of every token."""
     states: Tensor = model.states(batch.tokens, batch.lengths, segments=batch.segments)
     return states
 
 
-def at_places(states: Float[Tensor, "batch tokens width"], places: Tensor) -> Float[Tensor, "batch masked width"]:
+def states_at(states: Float[Tensor, "batch tokens width"], places: Tensor) -> Float[Tensor, "batch masked width"]:
     """The states at these places of each row."""
     rows, tokens, width = states.shape
     first = tokens * torch.arange(rows, device=places.device)[:, None]

@@ -16,15 +16,15 @@ class Objective(Protocol):
     def loss(self, model: Any, batch: Any) -> Tensor:
         """Summed over the batch's labels."""
 
-    def tokens(self, batch: Any) -> int:
+    def token_count(self, batch: Any) -> int:
         """How many labels that is."""
 
 
-class Compiled:
+class CompiledObjective:
     """An objective whose loss, model and all, is compiled as one."""
 
     def __init__(self, objective: Objective) -> None:
-        self.compiled, self.tokens = torch.compile(objective.loss), objective.tokens
+        self.compiled, self.token_count = torch.compile(objective.loss), objective.token_count
 
     def loss(self, model: Any, batch: Any) -> Tensor:
         from torch._functorch import config

@@ -14,7 +14,7 @@ from heedful.shapes import Float, Int
 
 
 @dataclass(frozen=True)
-class SkipGram:
+class SkipGramLoss:
     """−Σ_(w,c) [ log σ(u_c · v_w) + Σ_k E_r log σ(−u_r · v_w) + log σ(±s_c · v_w) ]        E2
 
     Each word w of the text predicts each word c within its window, against k words r drawn for every such pair
@@ -28,12 +28,12 @@ class SkipGram:
 
     negatives: int = 5
 
-    def tokens(self, batch: WindowBatch) -> int:
+    def token_count(self, batch: WindowBatch) -> int:
         """Words of text read: those left out by sub-sampling count, as everywhere where words per second are told."""
         return batch.read
 
     def loss(self, model: Any, batch: WindowBatch) -> Float[Tensor, ""]:
-        near, drawn = nearness(batch), batch.drawn.shape[1]
+        near, drawn = window_weights(batch), batch.drawn.shape[1]
         weight = near.sum(1, keepdim=True) * (self.negatives / drawn)
         v = model.table(batch.words)  # rows words width
         u = model.company(torch.cat([batch.around, batch.drawn], dim=1))
@@ -42,7 +42,7 @@ class SkipGram:
         return -(((logsigmoid(told) + logsigmoid(before)) * near).sum() + (logsigmoid(-refused) * weight).sum())
 
 
-def nearness(batch: WindowBatch) -> Float[Tensor, "rows around words"]:
+def window_weights(batch: WindowBatch) -> Float[Tensor, "rows around words"]:
     """(n + 1 − d) / n for a neighbour d ≤ n words away in the same document, else 0; n is the window.
 
     word2vec draws for each word how far it looks, 1 … n: so often is a neighbour then within reach. To count it for

@@ -10,18 +10,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from heedful.cuda_graphs import Recorder
-from heedful.objectives.objective import Compiled, Objective, to_device
-from heedful.training.step import Gradients
+from heedful.cuda_graphs import CudaGraphPool
+from heedful.objectives.objective import CompiledObjective, Objective, to_device
+from heedful.training.step import ForwardBackward
 
-MOST = 512
+MAX_GRAPHS = 512
 """Shapes recorded, at most: each recording holds a few megabytes."""
-FIRST_COMERS = 256
+EAGER_CAPTURES = 256
 """Of these, recorded when they come for the first time, which takes little longer than just going through the batch;
 the others when they come again."""
 
 
-class Recorded(Gradients):
+class CudaGraphForwardBackward(ForwardBackward):
     """The same as CUDA graphs, one for each shape of batch: a replay is one launch instead of thousands.
 
     The first batch is not recorded: libraries set themselves up, and gradients get their places. Recordings share their
@@ -33,41 +33,41 @@ class Recorded(Gradients):
     def __init__(self, model: nn.Module, objective: Objective, device: torch.device, precision: torch.dtype) -> None:
         super().__init__(model, objective, device, precision)
         self.seen: Counter[tuple[Any, ...]] = Counter()
-        self.recordings: dict[tuple[Any, ...], Recording] = {}
-        self.graphs: Recorder | None = None
-        self.first_comers = 0 if isinstance(objective, Compiled) else FIRST_COMERS  # it is compiled before
+        self.captured: dict[tuple[Any, ...], CapturedStep] = {}
+        self.graphs: CudaGraphPool | None = None
+        self.eager_captures = 0 if isinstance(objective, CompiledObjective) else EAGER_CAPTURES  # it is compiled before
 
     def spread(self, loss: Tensor) -> None:
         """To all weights at once, where they have gradients already: backward would add to each by itself."""
         weights = [weight for weight in self.model.parameters() if weight.requires_grad]
         gradients = [weight.grad for weight in weights if weight.grad is not None]
         if len(gradients) < len(weights):
-            super().spread(loss)
+            super().backward(loss)
         else:
             torch._foreach_add_(gradients, list(torch.autograd.grad(loss, weights)))
 
     def add(self, batch: Any, tokens: int | Tensor) -> Tensor:
         shape = tuple(None if tensor is None else tensor.shape for tensor in tensors_of(batch).values())
         self.seen[shape] += 1
-        if shape not in self.recordings:
+        if shape not in self.captured:
             if not self._is_due(shape):
-                return super().add(batch, tokens)
+                return super().accumulate(batch, tokens)
             if self.graphs is None:
-                self.graphs = Recorder()
-            self.recordings[shape] = Recording(super().add, to_device(batch, self.device), self.graphs)
-        return self.recordings[shape].replay(batch, tokens)
+                self.graphs = CudaGraphPool()
+            self.captured[shape] = CapturedStep(super().accumulate, to_device(batch, self.device), self.graphs)
+        return self.captured[shape].replay(batch, tokens)
 
     def _is_due(self, shape: tuple[Any, ...]) -> bool:
-        number = len(self.recordings)
-        return self.seen.total() > 1 and (number < self.first_comers or (number < MOST and self.seen[shape] > 1))
+        number = len(self.captured)
+        return self.seen.total() > 1 and (number < self.eager_captures or (number < MAX_GRAPHS and self.seen[shape] > 1))
 
 
-class Recording:
+class CapturedStep:
     """One shape's way forward and back, with the places its numbers are read from and written to."""
 
-    def __init__(self, add: Callable[[Any, Tensor], Tensor], batch: Any, graphs: Recorder) -> None:
-        self.batch, self.tokens = batch, torch.ones((), device=graphs.aside.device)
-        self.step = graphs.record(lambda: add(self.batch, self.tokens), warm=False)
+    def __init__(self, add: Callable[[Any, Tensor], Tensor], batch: Any, graphs: CudaGraphPool) -> None:
+        self.batch, self.tokens = batch, torch.ones((), device=graphs.stream.device)
+        self.step = graphs.capture(lambda: add(self.batch, self.tokens), warmup=False)
 
     def replay(self, batch: Any, tokens: int | Tensor) -> Tensor:
         given = tensors_of(batch)

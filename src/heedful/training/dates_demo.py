@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from heedful.data.dates_corpus import TARGET, DatePair, Dates, dates_corpus, write_dates
-from heedful.inference.trained import Trained
+from heedful.inference.trained import TrainedModel
 from heedful.inspection.attention_alignment import Alignment, align
 from heedful.inspection.attention_plot import draw_attention
 from heedful.text.word_tokens import cut_text
@@ -39,7 +39,7 @@ SETTINGS = (
 
 
 @dataclass(frozen=True)
-class Shown:
+class DemoTranslation:
     """One translation, and the picture of where it came from."""
 
     source: str
@@ -49,7 +49,7 @@ class Shown:
 
 def demo(
     out: Path, *, steps: int = 800, listeners: Sequence[Listener] = (), pictures: int = 4
-) -> tuple[Trained, dict[str, Any]]:
+) -> tuple[TrainedModel, dict[str, Any]]:
     """Make the corpus, train on it, test on days never seen, and draw what the model looked at."""
     corpus = dates_corpus()
     texts = write_dates(out / "data")
@@ -68,12 +68,12 @@ def demo(
     assert trained.alignment is not None, "the demo's model attends"
     head = trained.alignment.with_changes(units=("characters", "characters"))
     shown = [
-        draw(trained, pair, head, out / f"alignment-{n}.png") for n, pair in enumerate(varied(corpus, pictures), 1)
+        translate_and_plot(trained, pair, head, out / f"alignment-{n}.png") for n, pair in enumerate(pick_examples(corpus, pictures), 1)
     ]
-    return trained, {"head": str(head.place), "wrong": wrong_parts(trained, head, corpus.test[:200]), "shown": shown}
+    return trained, {"head": str(head.place), "wrong": alignment_error_rate(trained, head, corpus.test[:200]), "shown": shown}
 
 
-def wrong_parts(trained: Trained, head: Alignment, pairs: Sequence[DatePair]) -> float:
+def alignment_error_rate(trained: TrainedModel, head: Alignment, pairs: Sequence[DatePair]) -> float:
     """The head's error rate against the truth: the share of digits that it links to none, or to another part of the
     date than they came from."""
     cuts = [
@@ -94,7 +94,7 @@ def wrong_parts(trained: Trained, head: Alignment, pairs: Sequence[DatePair]) ->
     return wrong / digits
 
 
-def varied(corpus: Dates, number: int) -> list[DatePair]:
+def pick_examples(corpus: Dates, number: int) -> list[DatePair]:
     """Test pairs in different languages, written out rather than in figures."""
     chosen: dict[str, DatePair] = {}
     for pair in corpus.test:
@@ -105,7 +105,7 @@ def varied(corpus: Dates, number: int) -> list[DatePair]:
     return list(chosen.values())[:number]
 
 
-def draw(trained: Trained, pair: DatePair, head: Alignment, file: Path) -> Shown:
+def translate_and_plot(trained: TrainedModel, pair: DatePair, head: Alignment, file: Path) -> DemoTranslation:
     output = trained.translate(pair.source, engine="torch")
     source, target = (
         cut_text(text, tokenizer, "characters")
@@ -114,4 +114,4 @@ def draw(trained: Trained, pair: DatePair, head: Alignment, file: Path) -> Shown
     (reading,) = align(trained.model, head, [(source, target)])
     weights = torch.from_numpy(reading.weights[:, :-1])
     title = f"{pair.source} → {output}"
-    return Shown(pair.source, output, draw_attention(weights, target.words, source.words, file, title=title))
+    return DemoTranslation(pair.source, output, draw_attention(weights, target.words, source.words, file, title=title))

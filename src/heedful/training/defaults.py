@@ -20,7 +20,7 @@ SIZES: list[dict[str, int]] = [
 
 
 @dataclass(frozen=True)
-class Situation:
+class TrainingConditions:
     """What the choices depend on."""
 
     recurrent: bool
@@ -35,49 +35,49 @@ class Situation:
     """Whether training goes on from a model."""
 
     @property
-    def scarce(self) -> bool:
+    def low_resource(self) -> bool:
         """Whether there is so little text that a model would learn it by heart."""
         return self.tokens < 3_000_000
 
 
 @dataclass(frozen=True)
-class Appetite:
+class ScalingRule:
     """What models of a task cost, and how much reading does them good."""
 
-    per_layer: int
+    parameters_per_layer: int
     """Parameters of a layer, in d²: 12 for attention and feed-forward, 28 for an encoder and a decoder layer."""
-    sides: int
+    stacks: int
     """Parts of a model of which each token passes one."""
-    epochs: int
+    min_epochs: int
     """Times a text should be read before a larger model is worth it."""
-    most_epochs: int
+    max_epochs: int
     """Times after which reading it again teaches nothing more."""
 
 
-def grown_vocabulary(wish: int, characters: int) -> int:
+def vocabulary_for(wish: int, characters: int) -> int:
     """Grows slowly with the text: common words whole, rare ones in pieces."""
     return int(max(512, min(32_000, 64 * round(wish * characters**0.4 / 64))))
 
 
-def largest(situation: Situation, appetite: Appetite) -> dict[str, int]:
+def largest_size(situation: TrainingConditions, appetite: ScalingRule) -> dict[str, int]:
     """The largest size that the text can feed and the time allows to read it often enough."""
 
     def suits(size: dict[str, int]) -> bool:
         fed = parameters(size, appetite) <= 8 * situation.tokens
-        return fed and budget_tokens(size, situation, appetite) >= appetite.epochs * situation.tokens
+        return fed and budget_tokens(size, situation, appetite) >= appetite.min_epochs * situation.tokens
 
     return next((size for size in reversed(SIZES) if suits(size)), SIZES[0])
 
 
-def parameters(size: dict[str, int], appetite: Appetite) -> int:
+def parameters(size: dict[str, int], appetite: ScalingRule) -> int:
     """Of the blocks alone."""
-    return appetite.per_layer * size["layers"] * size["width"] ** 2
+    return appetite.parameters_per_layer * size["layers"] * size["width"] ** 2
 
 
-def budget_tokens(size: dict[str, int], situation: Situation, appetite: Appetite) -> float:
+def budget_tokens(size: dict[str, int], situation: TrainingConditions, appetite: ScalingRule) -> float:
     """Tokens that can be read in the time allowed: 6 operations per parameter and token, at the share of the
     machine's speed that models of this size reach."""
     # A small model leaves a GPU waiting for launches; a CPU is busy at any size.
     reached = 0.35 if not situation.gpu else min(0.3, 0.02 * (size["width"] / 256) ** 2)
-    per_token = 6 * (parameters(size, appetite) / appetite.sides + 4000 * size["width"])
+    per_token = 6 * (parameters(size, appetite) / appetite.stacks + 4000 * size["width"])
     return situation.seconds * situation.flops * reached / per_token

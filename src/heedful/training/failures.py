@@ -16,7 +16,7 @@ import torch.distributed as dist
 from heedful.errors import HeedfulError, OutOfMemoryError, StoppedError
 from heedful.training.recipe import RECIPE
 
-MEMORY = (
+OUT_OF_MEMORY_MESSAGES = (
     "can't allocate memory",
     "out of memory",
     "not enough memory",
@@ -24,11 +24,11 @@ MEMORY = (
     "Cannot allocate memory",
     "can't start new thread",
 )
-DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
-def told_plainly(settings: dict[str, Any], folder: Path | None = None) -> Iterator[None]:
+def readable_failures(settings: dict[str, Any], folder: Path | None = None) -> Iterator[None]:
     """Memory, disks and worker processes that give out become one line each, and so does being asked to stop where
     there is no step to finish; all other errors pass.
 
@@ -50,9 +50,9 @@ def told_plainly(settings: dict[str, Any], folder: Path | None = None) -> Iterat
 
 def _plain(error: Exception, training: dict[str, Any], folder: Path | None) -> HeedfulError | None:
     words = str(error)
-    if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(sign in words for sign in MEMORY):
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(sign in words for sign in OUT_OF_MEMORY_MESSAGES):
         return out_of_memory(training)
-    if isinstance(error, OSError) and error.errno in DISK:
+    if isinstance(error, OSError) and error.errno in DISK_FULL_ERRNOS:
         where = error.filename or folder or "a full disk"
         return HeedfulError(f"{where}: nothing more can be written: {error.strerror}")
     # Who asks a process that was killed gets one of the first two; torch notices a moment later.
@@ -86,13 +86,13 @@ def out_of_memory(training: dict[str, Any]) -> OutOfMemoryError:
     )
 
 
-SMALLEST = 64
+MIN_BATCH_TOKENS = 64
 """Tokens of a batch that it is no use to halve."""
 
 
 def with_smaller_batch(settings: dict[str, Any], error: OutOfMemoryError) -> dict[str, Any]:
     """Half the batch, twice as often before each step; an error when there is nothing left to halve."""
-    if error.batch_tokens < SMALLEST:
+    if error.batch_tokens < MIN_BATCH_TOKENS:
         raise out_of_memory({})
     halved = {"batch_tokens": error.batch_tokens // 2, "accumulate": 2 * error.accumulate}
     return {**settings, "training": {**settings["training"], **halved}}

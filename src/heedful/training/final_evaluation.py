@@ -7,19 +7,19 @@ from pathlib import Path
 
 from heedful.data.dataset_preparation import Prepared
 from heedful.device import describe_machine
-from heedful.inference.trained import Trained, load_as_stored
-from heedful.models.build import count
-from heedful.training.finetune import told
-from heedful.training.forecast.forecast import Row
+from heedful.inference.trained import TrainedModel, load_as_stored
+from heedful.models.build import count_parameters
+from heedful.training.finetune import describe_pretrained
+from heedful.training.forecast.forecast import ForecastComparison
 from heedful.training.recipe import Recipe, to_toml
 from heedful.training.reporting.events import Events
 from heedful.training.reporting.model_card import ModelCard, write_model_card
-from heedful.training.run_progress import Progress
-from heedful.training.setup import Ready
+from heedful.training.run_progress import RunProgress
+from heedful.training.setup import PreparedRun
 from heedful.training.tasks import evaluate_model, get_task
 
 
-def conclude(ready: Ready, progress: Progress, compared: Sequence[Row], folder: Path, events: Events) -> Trained:
+def evaluate_and_report(ready: PreparedRun, progress: RunProgress, compared: Sequence[ForecastComparison], folder: Path, events: Events) -> TrainedModel:
     """Look into the best model, score it on the test files, or else on what was held out, and write the card."""
     recipe, data, task = ready.recipe, ready.data, get_task(ready.recipe.task)
     best = load_as_stored(folder, device=ready.device)
@@ -32,8 +32,8 @@ def conclude(ready: Ready, progress: Progress, compared: Sequence[Row], folder: 
     )
     report = ModelCard(
         task=task,
-        parameters=count(best.model).total,
-        data=describe_data(recipe, data) | ({"start": told(ready.forecast.start)} if ready.forecast.start else {}),
+        parameters=count_parameters(best.model).total,
+        data=describe_data(recipe, data) | ({"start": describe_pretrained(ready.forecast.start)} if ready.forecast.start else {}),
         recipe=to_toml(recipe),
         scores=scores,
         evaluated_on=scored_on,
@@ -43,7 +43,7 @@ def conclude(ready: Ready, progress: Progress, compared: Sequence[Row], folder: 
         history=progress.history,
         machine=describe_machine(ready.device),
         best_step=progress.best_step,
-        forecast=[row.words() for row in compared],
+        forecast=[row.formatted() for row in compared],
     )
     card = write_model_card(report, folder)
     took = ", ".join(f"{name} {fact}" for name, _, fact in report.forecast)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from heedful.errors import UsageError
-from heedful.inference.trained import TOKENIZER, Trained
+from heedful.inference.trained import TOKENIZER_FILE, TrainedModel
 from heedful.interop.conversion import load
 from heedful.models.build import build
 from heedful.models.model_config import ModelConfig
@@ -18,22 +18,22 @@ from heedful.training.tasks.task import Task
 
 
 @dataclass(frozen=True)
-class Start:
+class PretrainedWeights:
     """A model to begin with, and what becomes of its weights."""
 
-    model: Trained
-    taken: dict[str, Tensor]
+    model: TrainedModel
+    loaded: dict[str, Tensor]
     new: dict[str, int]
     """Parts that are drawn afresh, with their parameters."""
-    left: dict[str, int]
+    unused: dict[str, int]
     """Parts of the model that have no place here."""
 
     def to_json(self) -> dict[str, Any]:
-        taken = sum(weight.numel() for weight in self.taken.values())
-        return {"from": str(self.model.folder), "taken": taken, "new": self.new, "left": self.left}
+        taken = sum(weight.numel() for weight in self.loaded.values())
+        return {"from": str(self.model.folder), "taken": taken, "new": self.new, "left": self.unused}
 
 
-def told(start: dict[str, Any]) -> str:
+def describe_pretrained(start: dict[str, Any]) -> str:
     """What was loaded, what is new, what was left over: from `to_json`."""
 
     def listed(parts: dict[str, int]) -> str:
@@ -43,7 +43,7 @@ def told(start: dict[str, Any]) -> str:
     return f"{start['taken']:,} weights of {start['from']}; new: {new}; left over: {left}"
 
 
-def load_start(folder: str, task: Task, *, recurrent: bool) -> Trained:
+def load_pretrained(folder: str, task: Task, *, recurrent: bool) -> TrainedModel:
     """The model to go on from, if its body can serve this task."""
     start = load(folder)
     family = start.model.config.family
@@ -54,13 +54,13 @@ def load_start(folder: str, task: Task, *, recurrent: bool) -> Trained:
     if recurrent and not family.startswith("recurrent"):
         raise UsageError(f"{folder} holds {what}: leave out --model recurrent")
     if not start.tokenizers:
-        raise UsageError(f"{folder} has no {TOKENIZER}: without its vocabulary it cannot be trained further")
+        raise UsageError(f"{folder} has no {TOKENIZER_FILE}: without its vocabulary it cannot be trained further")
     if family == "encoder":
         Frame.of(start.tokenizers[0])  # which says what is missing
     return start
 
 
-def vocabulary_of(start: Trained, asked: dict[str, Any]) -> dict[str, Any]:
+def pretrained_tokenizer_settings(start: TrainedModel, asked: dict[str, Any]) -> dict[str, Any]:
     """The tokenizer's settings: the model's own, for its ids mean nothing else. To ask for others is an error."""
     own = {**start.tokenizers[0].config.model_dump(), "joint": len(start.tokenizers) == 1}
     for name, value in asked.items():
@@ -69,7 +69,7 @@ def vocabulary_of(start: Trained, asked: dict[str, Any]) -> dict[str, Any]:
     return {**asked, **own}
 
 
-def body_of(start: Trained, task: Task) -> dict[str, Any]:
+def pretrained_model_settings(start: TrainedModel, task: Task) -> dict[str, Any]:
     """The settings of its body; and of its heads, where it has the task already."""
     config = start.model.config
     from_tokenizers = {"vocabulary", "target_vocabulary"}
@@ -79,7 +79,7 @@ def body_of(start: Trained, task: Task) -> dict[str, Any]:
     return {**body, **task.finetune_settings(config)}
 
 
-def take_over(start: Trained, config: ModelConfig, task: Task, afresh: tuple[str, ...]) -> Start:
+def match_weights(start: TrainedModel, config: ModelConfig, task: Task, afresh: tuple[str, ...]) -> PretrainedWeights:
     """Which weights the new model begins with: all that fit, but for those drawn `afresh`.
 
     Only the task's own heads may be new; any other difference in shape is an error that names the settings.
@@ -98,7 +98,7 @@ def take_over(start: Trained, config: ModelConfig, task: Task, afresh: tuple[str
         other = [f"model.{name}={value} (it has {own.get(name)})" for name, value in config if own.get(name) != value]
         raise UsageError(f"the weights of {start.folder} do not fit {', '.join(other)}")
     left = {name: weight for name, weight in theirs.items() if name not in taken}
-    return Start(start, taken, _by_part({name: wanted[name] for name in lacking}), _by_part(left))
+    return PretrainedWeights(start, taken, _by_part({name: wanted[name] for name in lacking}), _by_part(left))
 
 
 def _by_part(weights: dict[str, Tensor]) -> dict[str, int]:

@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from heedful.config import Config, explain
+from heedful.config import Config, validation_message
 from heedful.errors import UsageError, nearest
 from heedful.models.model_config import ModelConfig, RecurrentConfig, TransformerConfig, WordVectorsConfig
 from heedful.models.presets import make_config
@@ -51,7 +51,7 @@ class DataRecipe(Config):
     """Also learn whether one text follows another (fill); documents then end at blank lines."""
 
 
-class TextRecipe(TokenizerConfig):
+class TokenizerRecipe(TokenizerConfig):
     """How text becomes tokens."""
 
     joint: bool = True
@@ -72,9 +72,9 @@ class TrainingRecipe(Config):
     """Batches whose gradients are added up before each step."""
     context: PositiveInt = 256
     """Tokens in a window of running text (generate, fill)."""
-    hidden: float = Field(default=0.15, gt=0.0, lt=0.9)
+    mask_probability: float = Field(default=0.15, gt=0.0, lt=0.9)
     """Share of the tokens that are to be found again (fill)."""
-    whole_words: bool = False
+    whole_word_masking: bool = False
     """Hide all pieces of a word or none (fill)."""
     window: PositiveInt = 5
     """Words on each side that a word may predict, at most (word vectors)."""
@@ -100,23 +100,23 @@ class TrainingRecipe(Config):
     average_decay: float = Field(default=0.999, gt=0.0, lt=1.0)
     average_last: PositiveInt = 5
     evaluate_every: PositiveInt = 500
-    judged_labels: PositiveInt = 20_000
+    eval_labels: PositiveInt = 20_000
     """Validation labels predicted at each evaluation, at most: tokens, hidden tokens (fill), texts (classify)."""
-    judged_texts: PositiveInt = 300
+    eval_texts: PositiveInt = 300
     """Validation texts translated, and questions answered, at each evaluation, at most. Both are taken evenly from all
     over the validation text, and choose the best model; its scores in the card are worked out anew."""
     patience: NonNegativeInt = 0
     """Evaluations without a better score before stopping; 0: never stop early."""
     checkpoint_every: NonNegativeInt = 0
     """Steps between checkpoints; 0: one at every evaluation, as long as that takes less than 2% of the time."""
-    keep: PositiveInt = 2
+    keep_checkpoints: PositiveInt = 2
     """Checkpoints kept; the best model is kept besides."""
     freeze: NonNegativeInt = 0
     """Layers, from the bottom, whose weights stay as they are; with any, token vectors and positions do, too."""
     layer_decay: float = Field(default=1.0, gt=0.0, le=1.0)
     """Each layer learns at this share of the rate of the layer above it; 1: all alike."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    record: bool = False
+    cuda_graphs: bool = False
     """Record the step once for each shape of batch and replay it (GPU, transformers): for small models several times
     faster, for large ones a second set of activations held for nothing."""
     compile: bool = False
@@ -128,7 +128,7 @@ class TrainingRecipe(Config):
 
     @model_validator(mode="after")
     def _parts_go_together(self) -> TrainingRecipe:
-        if self.shard and (self.record or self.compile or self.optimizer == "muon"):
+        if self.shard and (self.cuda_graphs or self.compile or self.optimizer == "muon"):
             raise ValueError("shard = true goes with none of record, compile and muon (which needs its matrices whole)")
         if self.shard and self.freeze:
             raise ValueError("freeze and shard = true do not go together: a frozen model's gradients are small anyway")
@@ -143,7 +143,7 @@ class Recipe(Config):
     start_from: str | None = None
     """A model folder: training goes on from its weights, with its vocabulary."""
     data: DataRecipe
-    tokenizer: TextRecipe
+    tokenizer: TokenizerRecipe
     model: dict[str, Any]
     """Settings of the model's configuration; the vocabulary comes from the tokenizer."""
     training: TrainingRecipe
@@ -185,12 +185,12 @@ def make_recipe(settings: dict[str, Any]) -> Recipe:
     try:
         return Recipe.model_validate(settings)
     except ValidationError as error:
-        raise UsageError(explain(error, known_keys)) from None
+        raise UsageError(validation_message(error, known_keys)) from None
 
 
 SECTIONS: dict[str, tuple[type[Config], ...]] = {
     "data": (DataRecipe,),
-    "tokenizer": (TextRecipe,),
+    "tokenizer": (TokenizerRecipe,),
     "model": (TransformerConfig, RecurrentConfig, WordVectorsConfig),
     "training": (TrainingRecipe,),
 }
@@ -203,7 +203,7 @@ def known_keys(path: tuple[str, ...] = ()) -> list[str]:
     return [key for section in SECTIONS.get(path[0], ()) for key in section.model_fields]
 
 
-def known_sections(settings: dict[str, Any]) -> None:
+def check_keys(settings: dict[str, Any]) -> None:
     """Refuse a key that no recipe can have, before anything is read or run."""
     for name, value in settings.items():
         if name not in Recipe.model_fields:
@@ -215,7 +215,7 @@ def known_sections(settings: dict[str, Any]) -> None:
                 raise UsageError(f"unknown setting '{name}.{key}'; {hint}")
 
 
-def with_overrides(settings: dict[str, Any], changes: list[str]) -> dict[str, Any]:
+def apply_overrides(settings: dict[str, Any], changes: list[str]) -> dict[str, Any]:
     """`["model.width=256"]` put into the settings; values are read as TOML, bare words as text."""
     result = {key: dict(value) if isinstance(value, dict) else value for key, value in settings.items()}
     for change in changes:
@@ -236,7 +236,7 @@ def with_overrides(settings: dict[str, Any], changes: list[str]) -> dict[str, An
     return result
 
 
-def merged(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+def merge_settings(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """The settings with those of `changes` in their place."""
     return settings | {
         name: {**settings.get(name, {}), **value} if isinstance(value, dict) else value

@@ -8,19 +8,19 @@ from typing import Any
 
 from heedful.errors import UsageError, nearest
 from heedful.training.recipe import (
-    known_sections,
-    merged,
+    check_keys,
+    merge_settings,
     read_recipe,
-    with_overrides,
+    apply_overrides,
 )
 from heedful.training.reporting.events import summary_writer
 from heedful.training.tasks import TASKS
 
-KINDS = ("transformer", "recurrent")
+ARCHITECTURES = ("transformer", "recurrent")
 
 
 @dataclass(frozen=True)
-class Wishes:
+class TrainingRequest:
     """What the caller asked for; what is not said is chosen."""
 
     task: str | None = None
@@ -30,7 +30,7 @@ class Wishes:
     out: str | None = None
     recipe: str | None = None
     settings: tuple[str, ...] = ()
-    kind: str = "transformer"
+    architecture: str = "transformer"
     start_from: str | None = None
     seconds: float | None = None
     steps: int | None = None
@@ -40,17 +40,17 @@ class Wishes:
     tensorboard: bool = False
     resume: str | None = None
     auto_batch: bool = False
-    prove_resume: bool = False
+    check_resume: bool = False
 
 
-def said(wish: Wishes) -> dict[str, Any]:
+def requested_settings(wish: TrainingRequest) -> dict[str, Any]:
     """The part of a recipe that the caller decided, with every key checked."""
-    if wish.kind not in KINDS:
-        raise UsageError(f"unknown model '{wish.kind}'; {nearest(wish.kind, KINDS)}")
+    if wish.architecture not in ARCHITECTURES:
+        raise UsageError(f"unknown model '{wish.architecture}'; {nearest(wish.architecture, ARCHITECTURES)}")
     if wish.tensorboard:
         summary_writer()  # better refused now than after the text was read
-    settings = with_overrides(read_recipe(Path(wish.recipe)) if wish.recipe else {}, list(wish.settings))
-    known_sections(settings)
+    settings = apply_overrides(read_recipe(Path(wish.recipe)) if wish.recipe else {}, list(wish.settings))
+    check_keys(settings)
     given = {"train": wish.files, "valid": wish.valid, "test": wish.test}
     data: dict[str, Any] = {
         name: [str(Path(file).resolve()) for file in files] for name, files in given.items() if files
@@ -66,12 +66,12 @@ def said(wish: Wishes) -> dict[str, Any]:
         changes["start_from"] = str(Path(wish.start_from).resolve())
     if wish.steps is not None:
         changes["training"] = {"steps": wish.steps}
-    return merged(settings, changes)
+    return merge_settings(settings, changes)
 
 
-def starting_settings(wish: Wishes) -> dict[str, Any]:
+def new_run_settings(wish: TrainingRequest) -> dict[str, Any]:
     """The recipe as far as the caller decided it: a task and some text at least."""
-    settings = said(wish)
+    settings = requested_settings(wish)
     task = settings.get("task")
     if task not in TASKS:
         raise UsageError(f"unknown task '{task}'; {nearest(str(task), TASKS)}")

@@ -19,8 +19,8 @@ from torch import Tensor
 from heedful.device import describe_machine
 from heedful.errors import HeedfulError
 from heedful.files import MANIFEST, write_atomic
-from heedful.training.checkpoint.format import checkpoints, part
-from heedful.training.checkpoint.run_manifest import STATE
+from heedful.training.checkpoint.format import list_checkpoints, shard_file_name
+from heedful.training.checkpoint.run_manifest import STATE_FOLDER
 
 KILLS = (12, 25)
 NEVER = 0
@@ -29,7 +29,7 @@ OURS = "heedful.errors.HeedfulError: "
 
 
 @dataclass(frozen=True)
-class Proof:
+class ResumeCheck:
     """One stretch walked twice, straight and with kills."""
 
     steps: int
@@ -59,7 +59,7 @@ class Proof:
         return f"{kills}: {found}. On {self.machine}{vague}.\n\n{sums}"
 
 
-def prove(folder: Path, device: torch.device) -> Proof:
+def check_resume(folder: Path, device: torch.device) -> ResumeCheck:
     """Walk the stretch twice; write what came of it into the card, and give it back."""
     with tempfile.TemporaryDirectory(dir=folder, prefix="proof-") as room:
         straight, broken = Path(room) / "straight", Path(room) / "broken"
@@ -100,16 +100,16 @@ def _walk(source: Path, copy: Path, device: torch.device, kill_after: int) -> st
     return done.stderr
 
 
-def compare(straight: Path, broken: Path, machine: str, vague: tuple[str, ...]) -> Proof:
+def compare(straight: Path, broken: Path, machine: str, vague: tuple[str, ...]) -> ResumeCheck:
     """Two walks' last checkpoints."""
-    ends = [checkpoints(folder / STATE)[0] for folder in (straight, broken)]
-    state = part(0, 1)
+    ends = [list_checkpoints(folder / STATE_FOLDER)[0] for folder in (straight, broken)]
+    state = shard_file_name(0, 1)
     one, other = (json.loads((end / MANIFEST).read_text(encoding="utf-8"))[state]["sha256"] for end in ends)
     a, b = (load_file(end / state) for end in ends)
     different = [name for name in a.keys() | b.keys() if not _same(a.get(name), b.get(name))]
     apart = [float((a[name] - b[name]).abs().max()) for name in different if name.startswith("model.")]
     steps = int(ends[0].name.removeprefix("step-"))
-    return Proof(steps, one, other, len(a), len(different), max(apart, default=0.0), machine, vague)
+    return ResumeCheck(steps, one, other, len(a), len(different), max(apart, default=0.0), machine, vague)
 
 
 def _same(a: Tensor | None, b: Tensor | None) -> bool:

@@ -8,26 +8,26 @@ from heedful.training.recipe import TrainingRecipe
 
 
 @dataclass
-class Progress:
+class RunProgress:
     """Where a run stands: all that resuming needs besides tensors."""
 
     step: int = 0
     epoch: int = 0
-    index: int = 0
-    best: float = -float("inf")
+    batch_index: int = 0
+    best_score: float = -float("inf")
     best_step: int = 0
-    stale: int = 0
+    evaluations_since_best: int = 0
     """Evaluations since the best."""
     tokens: int = 0
-    loss: float = 0.0
+    window_loss: float = 0.0
     """Since the last report, summed over `labels`."""
-    labels: int = 0
+    window_labels: int = 0
     skipped: int = 0
     """Steps that were not taken because their loss or gradient was not finite."""
     skipped_in_a_row: int = 0
     history: list[dict[str, int | float]] = field(default_factory=list)
 
 
-def is_finished(recipe: TrainingRecipe, progress: Progress) -> bool:
+def is_finished(recipe: TrainingRecipe, progress: RunProgress) -> bool:
     """Whether all steps are taken, or patience is at an end."""
-    return progress.step >= recipe.steps or 0 < recipe.patience <= progress.stale
+    return progress.step >= recipe.steps or 0 < recipe.patience <= progress.evaluations_since_best

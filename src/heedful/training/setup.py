@@ -12,14 +12,14 @@ from torch import nn
 from heedful.data.dataset_preparation import Prepared
 from heedful.data.doctor_report import Report as Checked
 from heedful.data.quick_check import check, command_for_more, remarks
-from heedful.device import matmul_flops, pick_device
+from heedful.device import matmul_flops, select_device
 from heedful.errors import UsageError
-from heedful.inference.trained import Trained
+from heedful.inference.trained import TrainedModel
 from heedful.models.build import build
 from heedful.models.model_config import ModelConfig
 from heedful.text.tokenizer import Tokenizer
-from heedful.training.defaults import Situation
-from heedful.training.finetune import Start, body_of, load_start, take_over, told, vocabulary_of
+from heedful.training.defaults import TrainingConditions
+from heedful.training.finetune import PretrainedWeights, pretrained_model_settings, load_pretrained, match_weights, describe_pretrained, pretrained_tokenizer_settings
 from heedful.training.forecast.forecast import Forecast, forecast
 from heedful.training.recipe import (
     DataRecipe,
@@ -27,7 +27,7 @@ from heedful.training.recipe import (
     make_recipe,
 )
 from heedful.training.reporting.events import Events
-from heedful.training.request import Wishes
+from heedful.training.request import TrainingRequest
 from heedful.training.tasks import get_task
 from heedful.training.tasks.task import TrainingComponents, Task
 
@@ -36,53 +36,53 @@ SHARE_OF_TIME = 0.9
 """Spent in training; the rest is for reading the text before and scoring the model after."""
 NOT_YET_KNOWN = 1_000_000
 """Steps of a run whose length depends on what a step will take."""
-RECORDED = 2e11
+CUDA_GRAPH_LIMIT = 2e11
 """Width² × layers × tokens up to which steps are recorded."""
 COMPILED_FROM = 900.0
 """Seconds of a run on a GPU from which it is tried whether compiled steps are faster: that takes most of a minute."""
 
 
 @dataclass(frozen=True)
-class Ready:
+class PreparedRun:
     """Everything decided and prepared: one word from training."""
 
     recipe: Recipe
     data: Prepared
     config: ModelConfig
-    start: Start | None
+    start: PretrainedWeights | None
     """The model whose weights to begin with; None: new ones."""
     device: torch.device
     forecast: Forecast
 
-    def make_model(self) -> nn.Module:
+    def build_model(self) -> nn.Module:
         torch.manual_seed(self.recipe.seed)
         model: nn.Module = build(self.config)
         if self.start:
-            model.load_state_dict({**model.state_dict(), **self.start.taken})
+            model.load_state_dict({**model.state_dict(), **self.start.loaded})
         return model
 
     def lesson(self) -> TrainingComponents:
         return get_task(self.recipe.task).training_components(self.recipe, self.data, self.device)
 
 
-def get_ready(settings: dict[str, Any], wish: Wishes, events: Events) -> Ready:
+def prepare_run(settings: dict[str, Any], wish: TrainingRequest, events: Events) -> PreparedRun:
     """Fill in every choice, preparing the data on the way, since later choices depend on it."""
-    device = pick_device(wish.device)
-    task, recurrent = get_task(settings["task"]), wish.kind == "recurrent"
+    device = select_device(wish.device)
+    task, recurrent = get_task(settings["task"]), wish.architecture == "recurrent"
     folder = settings.get("start_from")
-    start = load_start(folder, task, recurrent=recurrent) if folder else None
+    start = load_pretrained(folder, task, recurrent=recurrent) if folder else None
     data_settings = settings["data"]
     if start:
-        limit_lengths(data_settings, start)
-    found = survey(data_settings, task, events)
+        cap_max_length(data_settings, start)
+    found = check_corpus(data_settings, task, events)
     data_settings.setdefault("held_out", task.validation_fraction(found.characters))
     text = settings["tokenizer"] = {**task.tokenizer_defaults(found.characters), **settings.get("tokenizer", {})}
     text.setdefault("vocabulary", task.vocabulary_size(found.characters))
     if start:
-        settings["tokenizer"] = vocabulary_of(start, text)
+        settings["tokenizer"] = pretrained_tokenizer_settings(start, text)
     first = make_recipe({**settings, "model": {"family": "encoder"}, "training": {"steps": 1}})
-    data = prepare(first, found, events, start.tokenizers if start else ())
-    situation = Situation(
+    data = prepare_data(first, found, events, start.tokenizers if start else ())
+    situation = TrainingConditions(
         recurrent=recurrent,
         tokens=sum(int(side.lengths.sum()) for side in data.train.sides),
         seconds=wish.seconds or DEFAULT_SECONDS,
@@ -90,44 +90,44 @@ def get_ready(settings: dict[str, Any], wish: Wishes, events: Events) -> Ready:
         gpu=device.type == "cuda",
         pretrained=start is not None,
     )
-    return decide(settings, task, situation, data, device, start)
+    return choose_settings(settings, task, situation, data, device, start)
 
 
-def decide(
+def choose_settings(
     settings: dict[str, Any],
     task: Task,
-    situation: Situation,
+    situation: TrainingConditions,
     data: Prepared,
     device: torch.device,
-    start: Trained | None,
-) -> Ready:
+    start: TrainedModel | None,
+) -> PreparedRun:
     """The model and how to train it: chosen, unless said; and how long, from the forecast."""
-    chosen = body_of(start, task) if start else task.model_defaults(situation)
+    chosen = pretrained_model_settings(start, task) if start else task.model_defaults(situation)
     settings["model"] = {**chosen, **settings.get("model", {}), **task.head_settings(data)}
     training = settings["training"] = {**task.training_defaults(situation, settings["model"]), **settings.get("training", {})}
     if device.type == "cuda":
         training.setdefault("precision", "bfloat16")
-        training.setdefault("record", not training.get("shard") and records_well(settings["model"], training))
+        training.setdefault("record", not training.get("shard") and gains_from_cuda_graphs(settings["model"], training))
     settings["model"] |= {k: v for k, v in task.derived_model_settings(settings, data).items() if k not in settings["model"]}
     trial = make_recipe({**settings, "training": {"steps": NOT_YET_KNOWN, **training}})
-    config = trial.model_config_for(*vocabularies(data.tokenizers, start))
-    begun = take_over(start, config, task, task.reinitialized_prefixes(start, data)) if start else None
+    config = trial.model_config_for(*vocabulary_sizes(data.tokenizers, start))
+    begun = match_weights(start, config, task, task.reinitialized_prefixes(start, data)) if start else None
     expected = forecast(trial, data, config, device)
     seconds = situation.seconds if "steps" not in training else expected.seconds
     if device.type == "cuda" and "compile" not in training and seconds >= COMPILED_FROM:
-        expected, training["compile"] = faster_compiled(trial, expected, data, config, device)
+        expected, training["compile"] = try_compiling(trial, expected, data, config, device)
     if begun:
         expected = replace(expected, start=begun.to_json())
     if "steps" not in training:
         in_time = expected.steps_within(SHARE_OF_TIME * situation.seconds)
-        training["steps"] = max(50, min(in_time, most_steps(trial, task, situation, data, device)))
+        training["steps"] = max(50, min(in_time, max_useful_steps(trial, task, situation, data, device)))
     training.setdefault("warmup", min(1000, max(1, training["steps"] // 20)))
-    training.setdefault("evaluate_every", -(-training["steps"] // expected.worthwhile_evaluations(training["steps"])))
+    training.setdefault("evaluate_every", -(-training["steps"] // expected.evaluation_count(training["steps"])))
     recipe = make_recipe(settings)
-    return Ready(recipe, data, config, begun, device, expected.for_run(recipe.training))
+    return PreparedRun(recipe, data, config, begun, device, expected.for_run(recipe.training))
 
 
-def faster_compiled(
+def try_compiling(
     recipe: Recipe, plain: Forecast, data: Prepared, config: ModelConfig, device: torch.device
 ) -> tuple[Forecast, bool]:
     """What compiled steps take and True, if that is clearly less; else what it was, and False. Batches of many shapes
@@ -144,7 +144,7 @@ def faster_compiled(
     return (compiled, True) if faster else (plain, False)
 
 
-def vocabularies(tokenizers: tuple[Tokenizer, ...], start: Trained | None) -> tuple[int, ...]:
+def vocabulary_sizes(tokenizers: tuple[Tokenizer, ...], start: TrainedModel | None) -> tuple[int, ...]:
     """The sizes of the model's tables: those of the tokenizers, but a model that is there may have spare rows."""
     if start is None:
         return tuple(len(tokenizer) for tokenizer in tokenizers)
@@ -152,7 +152,7 @@ def vocabularies(tokenizers: tuple[Tokenizer, ...], start: Trained | None) -> tu
     return (config.vocabulary, config.target_vocabulary) if config.target_vocabulary else (config.vocabulary,)
 
 
-def limit_lengths(data: dict[str, Any], start: Trained) -> None:
+def cap_max_length(data: dict[str, Any], start: TrainedModel) -> None:
     """Texts no longer than a learned position table, unless they are said to be: then it is an error."""
     config = start.model.config
     if getattr(config, "positions", None) != "learned":
@@ -164,20 +164,20 @@ def limit_lengths(data: dict[str, Any], start: Trained) -> None:
         )
 
 
-def records_well(model: dict[str, Any], training: dict[str, Any]) -> bool:
+def gains_from_cuda_graphs(model: dict[str, Any], training: dict[str, Any]) -> bool:
     """Whether steps are so small that a GPU waits for launches: where a step has work for milliseconds it does not,
     and recordings would hold a second set of activations. A recurrence asks the host for lengths: no recording."""
     per_token = model["width"] ** 2 * model.get("layers", 1)
-    return not str(model["family"]).startswith("recurrent") and per_token * training["batch_tokens"] < RECORDED
+    return not str(model["family"]).startswith("recurrent") and per_token * training["batch_tokens"] < CUDA_GRAPH_LIMIT
 
 
-def most_steps(recipe: Recipe, task: Task, situation: Situation, data: Prepared, device: torch.device) -> int:
+def max_useful_steps(recipe: Recipe, task: Task, situation: TrainingConditions, data: Prepared, device: torch.device) -> int:
     """Steps until the text has been read as often as is worth it."""
     epoch = len(task.training_components(recipe, data, device).train.plan(0))
     return task.max_epochs(situation) * epoch // recipe.training.accumulate
 
 
-def survey(data: dict[str, Any], task: Task, events: Events) -> Checked:
+def check_corpus(data: dict[str, Any], task: Task, events: Events) -> Checked:
     """Count and examine the text, in one pass, and the files it will be judged on."""
     files = [Path(file) for file in data["train"]]
     apart = [Path(file) for name in task.held_out_files for file in data.get(name, ())]
@@ -186,7 +186,7 @@ def survey(data: dict[str, Any], task: Task, events: Events) -> Checked:
     return check(files, task.corpus_kind, **given, stages=events.stage)
 
 
-def prepare(recipe: Recipe, found: Checked, events: Events, tokenizers: tuple[Tokenizer, ...]) -> Prepared:
+def prepare_data(recipe: Recipe, found: Checked, events: Events, tokenizers: tuple[Tokenizer, ...]) -> Prepared:
     """Learn the tokenizers, unless there are some, encode the text, and say what was dropped and what looks wrong."""
     task = get_task(recipe.task)
     tokenizers = tokenizers or task.train_tokenizers(recipe, found, events.stage)
@@ -202,17 +202,17 @@ def prepare(recipe: Recipe, found: Checked, events: Events, tokenizers: tuple[To
     return replace(prepared, remarks=said)
 
 
-def prepare_again(recipe: Recipe, tokenizers: tuple[Tokenizer, ...], events: Events) -> Prepared:
+def prepare_same_data(recipe: Recipe, tokenizers: tuple[Tokenizer, ...], events: Events) -> Prepared:
     """The same text as before, by the same tokenizers."""
-    return prepare(recipe, survey(recipe.data.model_dump(), get_task(recipe.task), events), events, tokenizers)
+    return prepare_data(recipe, check_corpus(recipe.data.model_dump(), get_task(recipe.task), events), events, tokenizers)
 
 
-def announce(ready: Ready, folder: Path) -> list[str]:
+def describe_run(ready: PreparedRun, folder: Path) -> list[str]:
     """What was chosen and what it will take, before the first step."""
     recipe, expected = ready.recipe, ready.forecast
     model = ", ".join(f"{key} {value}" for key, value in recipe.model.items())
     training = recipe.training
-    start = [f"start      {told(expected.start)}"] if expected.start else []
+    start = [f"start      {describe_pretrained(expected.start)}"] if expected.start else []
     return [
         *start,
         *get_task(recipe.task).setup_summary(recipe, ready.data),

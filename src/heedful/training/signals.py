@@ -14,14 +14,14 @@ from typing import Any
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Stop:
+class StopSignal:
     """While it is entered, a first SIGINT or SIGTERM is only noted in `asked`; a second ends the program at once."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.received = 0
         self.before: dict[int, Any] = {}
 
-    def __enter__(self) -> Stop:
+    def __enter__(self) -> StopSignal:
         if threading.current_thread() is threading.main_thread():  # no other may set handlers
             self.before = {number: signal.signal(number, self.note) for number in SIGNALS}
         return self
@@ -31,13 +31,13 @@ class Stop:
             signal.signal(number, handler)
 
     def note(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
+        if self.received:
             raise SystemExit(128 + number)
-        self.asked = number
+        self.received = number
 
 
 @contextmanager
-def unwinding() -> Iterator[None]:
+def sigterm_raises_exit() -> Iterator[None]:
     """SIGTERM ends the program as Ctrl-C does, with all that is half-written taken away; a handler of the caller's
     stays."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
@@ -54,7 +54,7 @@ def _unwind(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
-def left_to_parent(worker: int) -> None:
+def ignore_stop_signals(worker: int) -> None:
     """For processes that prepare batches. Terminals send Ctrl-C, systemd and SLURM send SIGTERM to every process there
     is; but when to stop is up to the one that trains, which still needs its batches. What it sends itself is heeded."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.objectives.objective import Objective, to_device
-from heedful.training.distributed.process_group import ALONE, World
+from heedful.training.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from heedful.training.optim.optimizer import Optimizer
 
 
@@ -21,29 +21,29 @@ class StepResult:
     loss: Tensor
     """Summed over labels."""
     tokens: int
-    gradient: Tensor
+    grad_norm: Tensor
     """The gradient's length before clipping."""
 
 
 @dataclass
-class Gradients:
+class ForwardBackward:
     """A model, what it learns, and where: forward and back over a batch."""
 
     model: nn.Module
     objective: Objective
     device: torch.device
     precision: torch.dtype
-    one_by_one = True
+    overlaps_all_reduce = True
     """Whether each weight gets its gradient by itself, on the way back."""
 
-    def add(self, batch: Any, tokens: int | Tensor) -> Tensor:
+    def accumulate(self, batch: Any, tokens: int | Tensor) -> Tensor:
         """Add the gradient of the batch's share of the loss over `tokens` labels. Gives its summed loss."""
         with torch.autocast(self.device.type, dtype=self.precision, enabled=self.precision != torch.float32):
             loss = self.objective.loss(self.model, to_device(batch, self.device))
-        self.spread(loss / tokens)
+        self.backward(loss / tokens)
         return loss.detach()
 
-    def spread(self, loss: Tensor) -> None:
+    def backward(self, loss: Tensor) -> None:
         """Add the gradient of this to every weight's."""
         loss.backward()  # type: ignore[no-untyped-call]
 
@@ -56,14 +56,14 @@ def seed_dropout(seed: int, device: torch.device) -> None:
 
 
 def train_step(
-    gradients: Gradients,
+    forward_backward: ForwardBackward,
     batches: Sequence[Any],
     optimizer: Optimizer,
     *,
-    factor: float,
-    clip_at: float,
+    lr_factor: float,
+    max_grad_norm: float,
     seed: tuple[int, int],
-    world: World = ALONE,
+    world: ProcessGroup = SINGLE_PROCESS,
 ) -> StepResult:
     """Gradients of all `batches` added up, divided by *all* their labels, clipped, applied (T1, T2).
 
@@ -71,21 +71,21 @@ def train_step(
     resumed run drops the same values. A loss or gradient that is not finite changes nothing: that is decided on
     the device, so that the host need not wait.
     """
-    model = gradients.model
+    model = forward_backward.model
     if not model.training:
         model.train()
-    seed_dropout(world.seed((seed[0] << 32) + seed[1]), gradients.device)
-    tokens = sum(gradients.objective.tokens(batch) for batch in batches)
-    total = torch.zeros((), device=gradients.device)
-    *before, last = world.share(batches)
+    seed_dropout(world.rank_seed((seed[0] << 32) + seed[1]), forward_backward.device)
+    tokens = sum(forward_backward.objective.token_count(batch) for batch in batches)
+    total = torch.zeros((), device=forward_backward.device)
+    *before, last = world.local_batches(batches)
     for batch in before:
-        total += gradients.add(batch, max(1, tokens))
-    with world.summing(model, early=gradients.one_by_one):
-        total += gradients.add(last, max(1, tokens))
-    world.add_up(total)
-    length = optimizer.length()
+        total += forward_backward.accumulate(batch, max(1, tokens))
+    with world.summing(model, early=forward_backward.overlaps_all_reduce):
+        total += forward_backward.accumulate(last, max(1, tokens))
+    world.all_reduce(total)
+    length = optimizer.gradient_norm()
     finite = torch.isfinite(total) & torch.isfinite(length)
-    shrink = (length.float() / clip_at).clamp(min=1.0) if clip_at else None
-    optimizer.step(factor, skip=1 - finite.float(), shrink=shrink)
-    optimizer.zero()
+    shrink = (length.float() / max_grad_norm).clamp(min=1.0) if max_grad_norm else None
+    optimizer.step(lr_factor, found_inf=1 - finite.float(), grad_scale=shrink)
+    optimizer.zero_grad()
     return StepResult(total, tokens, length)

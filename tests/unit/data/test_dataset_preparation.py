@@ -134,7 +134,7 @@ print(len(prepared.train.sides[0].ids), resource.getrusage(resource.RUSAGE_SELF)
 """
 
 
-def test_memory_does_not_grow_with_the_text(nursery: Any, tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_the_text(fork_server: Any, tmp_path: Path) -> None:
     BYTES.save(tmp_path / "tokenizer.json")
     peaks, tokens = [], []
     for size in (1, 12):
@@ -142,7 +142,7 @@ def test_memory_does_not_grow_with_the_text(nursery: Any, tmp_path: Path) -> Non
         with file.open("w") as lines:
             for _ in range(size):
                 lines.write("".join(f"{line}, and then some more of it to fill the line\n" for line in LINES) * 45)
-        found = nursery.run_script(MEASURE, file, tmp_path / "tokenizer.json", folder=tmp_path).said.split()
+        found = fork_server.run_script(MEASURE, file, tmp_path / "tokenizer.json", folder=tmp_path).output.split()
         tokens.append(int(found[0]))
         peaks.append(int(found[1]) / 1024)
     assert tokens[1] > 11 * tokens[0]

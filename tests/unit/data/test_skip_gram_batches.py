@@ -9,7 +9,7 @@ import torch
 from heedful.data.skip_gram_batches import WindowBatches, count_words, drawing_table, kept_shares
 from heedful.data.token_store import Sequences
 from heedful.errors import DataError
-from heedful.objectives.skip_gram_loss import nearness
+from heedful.objectives.skip_gram_loss import window_weights
 from heedful.text.special_tokens import END, SPECIAL_TOKENS, UNKNOWN
 
 FIRST = len(SPECIAL_TOKENS)
@@ -26,7 +26,7 @@ def pairs(made: WindowBatches, epoch: int = 0) -> dict[tuple[int, int], float]:
     found: dict[tuple[int, int], float] = {}
     for indices in made.plan(epoch):
         batch = made.batch(epoch, indices)
-        near = nearness(batch)
+        near = window_weights(batch)
         for row, other, place in near.nonzero().tolist():
             pair = int(batch.words[row, place]), int(batch.around[row, other])
             found[pair] = found.get(pair, 0.0) + float(near[row, other, place])

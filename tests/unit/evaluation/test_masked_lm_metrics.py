@@ -11,8 +11,8 @@ import heedful
 from heedful.data.next_sentence import masked_batches
 from heedful.data.sentence_documents import read_sentences
 from heedful.evaluation.masked_lm_metrics import as_sequences, find_hidden, judge_hidden
-from heedful.inference.trained import Trained
-from heedful.objectives.masked_lm_loss import Masked
+from heedful.inference.trained import TrainedModel
+from heedful.objectives.masked_lm_loss import MaskedLMLoss
 from heedful.text.special_tokens import SEPARATOR
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
@@ -20,22 +20,22 @@ LINES = ["The cat sat on the mat. The dog sat on the log.\n", "A bird flew. It s
 
 
 @pytest.fixture
-def trained() -> Trained:
+def trained() -> TrainedModel:
     tokenizer = Tokenizer.train(LINES, TokenizerConfig(vocabulary=300))
     tasks = ("masked_token", "next_sentence")
     shape = {"width": 16, "layers": 1, "heads": 2, "max_length": 24, "vocabulary": len(tokenizer), "segments": 2}
-    return Trained(heedful.build("laptop-reader", **shape, tasks=tasks).eval(), (tokenizer,))
+    return TrainedModel(heedful.build("laptop-reader", **shape, tasks=tasks).eval(), (tokenizer,))
 
 
-def test_the_loss_is_the_objectives_and_a_model_that_knows_is_right(trained: Trained) -> None:
+def test_the_loss_is_the_objectives_and_a_model_that_knows_is_right(trained: TrainedModel) -> None:
     text = as_sequences(trained, [(line, False) for line in LINES])
     given = {"context": 24, "tokens": 240, "seed": 0, "shuffle": False}
     batches = masked_batches(text, trained.tokenizers[0], next_sentence=False, **given)  # type: ignore[arg-type]
     found = find_hidden(trained.model, batches, torch.device("cpu"))
     made = [batches.batch(0, indices) for indices in batches.plan(0)]
     with torch.no_grad():
-        nats = sum(float(Masked().loss(trained.model, batch)) for batch in made)
-    assert found.tokens == sum(Masked().tokens(batch) for batch in made)
+        nats = sum(float(MaskedLMLoss().loss(trained.model, batch)) for batch in made)
+    assert found.tokens == sum(MaskedLMLoss().token_count(batch) for batch in made)
     assert found.loss == pytest.approx(nats / found.tokens, rel=1e-4)
     assert found.accuracy < 0.3
     assert found.next_sentence_accuracy is None
@@ -44,7 +44,7 @@ def test_the_loss_is_the_objectives_and_a_model_that_knows_is_right(trained: Tra
     assert 20 <= some.tokens < found.tokens
 
 
-def test_a_file_is_judged_the_same_each_time_and_pairs_are_judged_too(trained: Trained, tmp_path: Path) -> None:
+def test_a_file_is_judged_the_same_each_time_and_pairs_are_judged_too(trained: TrainedModel, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("".join(LINES))
     text = as_sequences(trained, read_sentences([tmp_path / "a.txt"]))
     assert (text.ids == SEPARATOR).sum() == 60, "a document after each blank line"

@@ -11,7 +11,7 @@ import torch
 
 import heedful
 from heedful.data.dates_corpus import dates_corpus
-from heedful.inference.trained import Trained
+from heedful.inference.trained import TrainedModel
 from heedful.text.special_tokens import END
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
@@ -39,9 +39,9 @@ def _tokenizer(kind: str = "characters", vocabulary: int = 300) -> Tokenizer:
     return Tokenizer.train(_texts(), TokenizerConfig(kind=kind, vocabulary=vocabulary))  # type: ignore[arg-type]
 
 
-def _trained(name: str, kind: str = "characters", **settings: Any) -> Trained:
+def _trained(name: str, kind: str = "characters", **settings: Any) -> TrainedModel:
     tokenizer = _tokenizer(kind)
-    return Trained(_model(name, len(tokenizer), **settings), (tokenizer,))
+    return TrainedModel(_model(name, len(tokenizer), **settings), (tokenizer,))
 
 
 @pytest.fixture(scope="session")
@@ -55,7 +55,7 @@ def make_tokenizer() -> Callable[..., Tokenizer]:
 
 
 @pytest.fixture(scope="session")
-def make_trained() -> Callable[..., Trained]:
+def make_trained() -> Callable[..., TrainedModel]:
     return _trained
 
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from heedful.generation.continuation import generate_ids, generate_tokens
-from heedful.generation.search.decode_loop import log_softmax
-from heedful.generation.search.logits_rules import Rules
-from heedful.generation.search.sampling import Draw
+from heedful.generation.search.decode_loop import masked_log_softmax
+from heedful.generation.search.logits_rules import LogitsRules
+from heedful.generation.search.sampling import SamplingConfig
 from heedful.text.special_tokens import END
 
 Make = Callable[..., Any]
@@ -27,7 +27,7 @@ def _afresh(model: Any, prompt: list[int], steps: int, window: int | None) -> li
         if window is not None and len(text) - first > window:
             first = len(text) - window // 2
         with torch.no_grad():
-            best = int(log_softmax(model(torch.tensor([text[first:]]))[:, -1]).argmax())
+            best = int(masked_log_softmax(model(torch.tensor([text[first:]]))[:, -1]).argmax())
         if best == END:
             break
         text.append(best)
@@ -60,7 +60,7 @@ def test_a_recurrent_model_never_slides(make_model: Make) -> None:
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_tokens_stream_as_they_would_come_all_at_once(temperature: float, make_model: Make) -> None:
     model = make_model("laptop-writer", vocabulary=40, max_length=16)
-    draw = Draw(temperature=temperature, seed=3)
+    draw = SamplingConfig(temperature=temperature, seed=3)
     ((found,),) = generate_ids(model, [[7, 8]], limit=30, draw=draw)
     assert list(generate_tokens(model, [7, 8], limit=30, draw=draw)) == found.tokens
 
@@ -75,7 +75,7 @@ def test_the_first_token_streams_before_the_second_is_chosen(make_model: Make) -
         return extend(tokens, state, **options)
 
     model.extend = counted
-    stream = generate_tokens(model, [7, 8], limit=30, draw=Draw(seed=1), rules=Rules(min_length=2))
+    stream = generate_tokens(model, [7, 8], limit=30, draw=SamplingConfig(seed=1), rules=LogitsRules(min_length=2))
     next(stream)
     assert read == [2]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from heedful.errors import UsageError
-from heedful.generation.decoding_config import Decoding, for_prompts
+from heedful.generation.decoding_config import DecodingConfig, prompt_decoding_config
 
 CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ({"beam": 4, "temperature": 0.7}, "beam 4 .* temperature 0.7"),
@@ -30,19 +30,19 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("options", "said"), CONTRADICTIONS)
 def test_what_cannot_be_is_refused_in_a_line(options: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said) as caught:
-        Decoding(**options)
+        DecodingConfig(**options)
     assert "\n" not in str(caught.value).replace(r"\n", "")
 
 
 def test_the_beam_follows_what_is_asked_for() -> None:
-    assert Decoding().width() == 4
-    assert Decoding(n_best=6).width() == 6
-    assert Decoding(temperature=0.7, n_best=6).width() == 1
-    assert Decoding(beam=2).width() == 2
-    assert for_prompts({}).width(1) == 1
+    assert DecodingConfig().beam_size() == 4
+    assert DecodingConfig(n_best=6).beam_size() == 6
+    assert DecodingConfig(temperature=0.7, n_best=6).beam_size() == 1
+    assert DecodingConfig(beam=2).beam_size() == 2
+    assert prompt_decoding_config({}).beam_size(1) == 1
 
 
 def test_a_prompt_is_continued_by_chance_unless_a_beam_is_asked_for() -> None:
-    assert for_prompts({}).draw is not None
-    assert for_prompts({"beam": 3}).draw is None
-    assert for_prompts({"temperature": 0.0}).draw is None
+    assert prompt_decoding_config({}).sampling is not None
+    assert prompt_decoding_config({"beam": 3}).sampling is None
+    assert prompt_decoding_config({"temperature": 0.0}).sampling is None

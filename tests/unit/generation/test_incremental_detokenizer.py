@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.generation.incremental_detokenizer import spelt, until
+from heedful.generation.incremental_detokenizer import detokenize_stream, until_stop_string
 
 Make = Callable[..., Any]
 KINDS = ["byte_bpe", "unigram", "wordpiece", "words", "characters"]
@@ -19,7 +19,7 @@ KINDS = ["byte_bpe", "unigram", "wordpiece", "words", "characters"]
 def test_pieces_join_to_the_decoded_text(kind: str, make_tokenizer: Make, texts: list[str]) -> None:
     tokenizer = make_tokenizer(kind, 1000)
     for text, ids in zip(texts, tokenizer.encode(texts), strict=True):
-        assert "".join(spelt(ids, tokenizer, after="")) == tokenizer.decode([ids])[0] == text
+        assert "".join(detokenize_stream(ids, tokenizer, context="")) == tokenizer.decode([ids])[0] == text
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -30,14 +30,14 @@ def test_a_text_goes_on_as_if_it_had_never_been_cut(kind: str, make_tokenizer: M
         for cut in range(1, len(ids)):
             before = tokenizer.decode([ids[:cut]])[0]
             if "\ufffd" not in before:
-                assert before + "".join(spelt(ids[cut:], tokenizer, after=before)) == text
+                assert before + "".join(detokenize_stream(ids[cut:], tokenizer, context=before)) == text
 
 
 def test_no_piece_ends_inside_a_character(make_tokenizer: Make) -> None:
     tokenizer = make_tokenizer("byte_bpe", 270)  # hardly any merges: nearly every token is one byte
     text = "naïve 雪 🙂 é"
     (ids,) = tokenizer.encode([text])
-    pieces = list(spelt(ids, tokenizer, after=""))
+    pieces = list(detokenize_stream(ids, tokenizer, context=""))
     assert "".join(pieces) == text
     assert not any("\ufffd" in piece for piece in pieces)
 
@@ -46,7 +46,7 @@ def test_bytes_that_are_no_text_show_as_the_tokenizer_shows_them(make_tokenizer:
     tokenizer = make_tokenizer("byte_bpe", 270)
     (ids,) = tokenizer.encode(["雪 a"])
     for broken in (ids[1:], ids[:1], ids[:2] + ids[3:]):
-        assert "".join(spelt(broken, tokenizer, after="")) == tokenizer.decode([broken])[0]
+        assert "".join(detokenize_stream(broken, tokenizer, context="")) == tokenizer.decode([broken])[0]
 
 
 @settings(deadline=None, max_examples=200, derandomize=True)
@@ -57,8 +57,8 @@ def test_bytes_that_are_no_text_show_as_the_tokenizer_shows_them(make_tokenizer:
 def test_text_ends_before_the_first_stop_text_wherever_pieces_are_cut(pieces: list[str], stops: list[str]) -> None:
     whole = "".join(pieces)
     ends = [whole.find(stop) for stop in stops if stop in whole]
-    assert "".join(until(pieces, stops)) == whole[: min(ends, default=len(whole))]
+    assert "".join(until_stop_string(pieces, stops)) == whole[: min(ends, default=len(whole))]
 
 
 def test_only_what_may_begin_a_stop_text_is_held_back() -> None:
-    assert list(until(["one t", "wo", " three"], ["two!"])) == ["one ", "two three"]
+    assert list(until_stop_string(["one t", "wo", " three"], ["two!"])) == ["one ", "two three"]

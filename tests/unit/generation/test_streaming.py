@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from heedful.errors import DataError, UsageError
-from heedful.generation.streaming import windows
+from heedful.generation.streaming import stream_batches
 
 Make = Callable[..., Any]
 KINDS = ["laptop-translator", "recurrent-translator"]
@@ -16,7 +16,7 @@ KINDS = ["laptop-translator", "recurrent-translator"]
 
 def test_windows_double_and_go_at_once_when_nothing_is_waiting() -> None:
     stream = iter([*"abc", None, *"defgh", None, None, *"ij"])
-    assert ["".join(window) for window in windows(stream, first=2, most=4)] == ["ab", "c", "defg", "h", "ij"]
+    assert ["".join(window) for window in stream_batches(stream, first=2, largest=4)] == ["ab", "c", "defg", "h", "ij"]
 
 
 def test_what_came_before_trouble_is_handed_over_first() -> None:
@@ -24,7 +24,7 @@ def test_what_came_before_trouble_is_handed_over_first() -> None:
         yield from "abc"
         raise DataError("no more")
 
-    found = windows(broken(), first=2)
+    found = stream_batches(broken(), first=2)
     assert [next(found), next(found)] == [["a", "b"], ["c"]]
     with pytest.raises(DataError, match="no more"):
         next(found)

@@ -10,8 +10,8 @@ import torch
 
 import heedful
 from heedful.errors import UsageError
-from heedful.inference.embedder import cosines
-from heedful.inference.trained import Trained
+from heedful.inference.embedder import cosine_similarities
+from heedful.inference.trained import TrainedModel
 from heedful.models.model_config import WordVectorsConfig
 from heedful.text.special_tokens import END
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
@@ -25,16 +25,16 @@ def tokenizer() -> Tokenizer:
     return Tokenizer.train(TEXTS * 3, TokenizerConfig(kind="words", vocabulary=100))
 
 
-def trained(name: str, tokenizer: Tokenizer, **changes: Any) -> Trained:
+def trained(name: str, tokenizer: Tokenizer, **changes: Any) -> TrainedModel:
     size: dict[str, Any] = {"vocabulary": len(tokenizer), "width": 16, **changes}
     if name.startswith("laptop"):
         size |= {"heads": 2, "layers": 1}
-    return Trained(heedful.build(name, **size).eval(), (tokenizer,))
+    return TrainedModel(heedful.build(name, **size).eval(), (tokenizer,))
 
 
 @pytest.fixture(scope="module")
-def table(tokenizer: Tokenizer) -> Trained:
-    return Trained(
+def table(tokenizer: Tokenizer) -> TrainedModel:
+    return TrainedModel(
         heedful.build(WordVectorsConfig(family="word_vectors", vocabulary=len(tokenizer), width=16)), (tokenizer,)
     )
 
@@ -58,31 +58,31 @@ def test_it_is_the_mean_of_the_encoders_states(tokenizer: Tokenizer) -> None:
 
 
 def test_word_vectors_of_a_text_are_averaged_and_unknown_words_have_no_part(
-    table: Trained, tokenizer: Tokenizer
+    table: TrainedModel, tokenizer: Tokenizer
 ) -> None:
     (ids,) = tokenizer.encode(["the dog"])
     expected = table.model.table.weight[ids].mean(0).detach().numpy()
     np.testing.assert_allclose(table.embed("the dog"), expected, rtol=1e-5)
     np.testing.assert_allclose(table.embed("the zebra dog"), expected, rtol=1e-5)
-    (nothing,) = table.embeddings(["zebra"])
+    (nothing,) = table.iter_embed(["zebra"])
     assert not nothing.vector.any()
     assert nothing.warnings == ("none of its words is known: the vector is zeros",)
 
 
 def test_a_text_longer_than_the_model_reads_is_cut_off_with_a_warning(tokenizer: Tokenizer) -> None:
     model = trained("laptop-reader", tokenizer, positions="learned", max_length=8)
-    long, short = model.embeddings(["the cat sat on the mat on the mat", "the cat sat on the mat"])
+    long, short = model.iter_embed(["the cat sat on the mat on the mat", "the cat sat on the mat"])
     assert long.warnings == ("cut off after 6 of 9 tokens: the model reads no more",)
     assert short.warnings == ()
     np.testing.assert_allclose(long.vector, short.vector, rtol=1e-5, atol=1e-6)
 
 
-def test_normalised_vectors_have_length_1_and_zeros_stay(table: Trained) -> None:
+def test_normalised_vectors_have_length_1_and_zeros_stay(table: TrainedModel) -> None:
     lengths = np.linalg.norm(table.embed(["the dog", "zebra"], normalise=True), axis=1)
     assert lengths.tolist() == pytest.approx([1, 0])
 
 
-def test_a_stream_gives_what_it_has_when_no_more_is_waiting(table: Trained) -> None:
+def test_a_stream_gives_what_it_has_when_no_more_is_waiting(table: TrainedModel) -> None:
     asked = []
 
     def stream() -> Any:
@@ -90,17 +90,17 @@ def test_a_stream_gives_what_it_has_when_no_more_is_waiting(table: Trained) -> N
             asked.append(text)
             yield text
 
-    found = table.embeddings(stream())
+    found = table.iter_embed(stream())
     assert next(found).text == "the dog"
     assert asked == ["the dog", None]
 
 
 def test_cosines_are_between_minus_1_and_1_and_0_with_zeros() -> None:
     vectors = np.array([[2, 0], [0, 3], [-1, 0], [0, 0]], np.float32)
-    assert cosines(vectors, np.array([1, 0], np.float32)).tolist() == [1, 0, -1, 0]
+    assert cosine_similarities(vectors, np.array([1, 0], np.float32)).tolist() == [1, 0, -1, 0]
 
 
-def test_no_texts_give_no_rows_and_a_model_without_a_tokenizer_is_refused(table: Trained) -> None:
+def test_no_texts_give_no_rows_and_a_model_without_a_tokenizer_is_refused(table: TrainedModel) -> None:
     assert table.embed([]).shape == (0, 16)
     with pytest.raises(UsageError, match=r"no tokenizer\.json"):
-        Trained(table.model).embed("a text")
+        TrainedModel(table.model).embed("a text")

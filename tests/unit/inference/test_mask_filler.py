@@ -9,18 +9,18 @@ import torch
 
 import heedful
 from heedful.errors import UsageError
-from heedful.inference.mask_filler import Filler
+from heedful.inference.mask_filler import MaskFiller
 from heedful.text.special_tokens import MASK, SEPARATOR, SPECIAL_TOKENS, START
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
 TEXT = ["The grass was green, and the sky was blue. Red wine, white bread: all well."] * 3
 
 
-def filler(kind: str = "byte_bpe", top: int = 5, **settings: Any) -> Filler:
+def filler(kind: str = "byte_bpe", top: int = 5, **settings: Any) -> MaskFiller:
     tokenizer = Tokenizer.train(TEXT, TokenizerConfig(kind=kind, vocabulary=600))
     shape = {"width": 16, "layers": 1, "heads": 2, "max_length": 32, "vocabulary": len(tokenizer) + 2}
     model = heedful.build("laptop-reader", **shape, **settings).eval()
-    return Filler(model, tokenizer, top=top)
+    return MaskFiller(model, tokenizer, top=top)
 
 
 @pytest.mark.parametrize("kind", ["byte_bpe", "unigram", "wordpiece", "words"])
@@ -41,7 +41,7 @@ def test_guesses_are_the_models_probabilities_in_order_without_special_tokens() 
     (guesses,) = answer.guesses
     ids = torch.tensor([found.ids("The grass was [MASK].")])
     place = ids[0].tolist().index(MASK)
-    logits = found.model.read_out("masked_token", found.model(ids))[0, place]
+    logits = found.model.apply_head("masked_token", found.model(ids))[0, place]
     chances = logits.softmax(-1)[len(SPECIAL_TOKENS) : len(found.tokenizer)].sort(descending=True).values
     torch.testing.assert_close(torch.tensor([chance for _, chance in guesses]), chances[:200])
     assert not {word for word, _ in guesses} & {*SPECIAL_TOKENS}

@@ -12,9 +12,9 @@ import torch
 from heedful import Encoder, TransformerConfig
 from heedful.data.passage_windows import Passage, Window
 from heedful.errors import DataError, UsageError
-from heedful.inference.question_answerer import Answerer, Answering, usual_answering
-from heedful.inference.span_scores import Table
-from heedful.objectives.answer_span_loss import place_scores
+from heedful.inference.question_answerer import QuestionAnswerer, AnsweringSettings, usual_answering
+from heedful.inference.span_scores import SpanTable
+from heedful.objectives.answer_span_loss import span_logits
 from heedful.text.special_token_template import Frame
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
@@ -32,21 +32,21 @@ def reader(tokenizer: Tokenizer, **settings: Any) -> Encoder:
     return Encoder(TransformerConfig(family="encoder", vocabulary=len(tokenizer), **small)).eval()
 
 
-def how(**changes: Any) -> Answering:
-    return Answering(**{"longest": 200, "stride": 64, "answer": 6, **changes})
+def how(**changes: Any) -> AnsweringSettings:
+    return AnsweringSettings(**{"longest": 200, "stride": 64, "answer": 6, **changes})
 
 
-def spelt_out(model: Encoder, tokenizer: Tokenizer, asked: Answering) -> dict[tuple[int, int], float]:
+def spelt_out(model: Encoder, tokenizer: Tokenizer, asked: AnsweringSettings) -> dict[tuple[int, int], float]:
     """Every span of every window, one by one."""
     passage, question = Passage.read(TEXT, tokenizer), tokenizer.encode([QUESTION])[0]
     begins, found = len(question) + 2, {}
     for window in asked.cut(len(question), len(passage)):
         row = Frame().around(question, passage.tokens[window.first : window.last])
         with torch.inference_mode():
-            start, end = place_scores(model, torch.tensor([row]), torch.tensor([len(row)]), torch.tensor([begins]))
+            start, end = span_logits(model, torch.tensor([row]), torch.tensor([len(row)]), torch.tensor([begins]))
         nothing = float(start[0, 0] + end[0, 0])
         for first in range(window.first, window.last):
-            for last in range(first, min(first + asked.answer, window.last)):
+            for last in range(first, min(first + asked.max_answer_tokens, window.last)):
                 place = begins - window.first
                 score = float(start[0, first + place] + end[0, last + place]) - nothing
                 if passage.covers(first) and passage.covers(last):
@@ -60,26 +60,26 @@ def test_the_answer_is_the_best_span_of_all_windows(tokenizer: Tokenizer, longes
     every = spelt_out(model, tokenizer, asked)
     total = 1 + sum(map(math.exp, every.values()))
     best = sorted(every, key=lambda span: -every[span])[:5]
-    (answer,) = Answerer(model, tokenizer, asked, top=5).answer([(QUESTION, TEXT)])
+    (answer,) = QuestionAnswerer(model, tokenizer, asked, top=5).answer([(QUESTION, TEXT)])
     passage = Passage.read(TEXT, tokenizer)
     assert [(span.start, span.end) for span in answer.spans] == [passage.characters_of(*span) for span in best]
     assert [span.score for span in answer.spans] == pytest.approx([every[span] for span in best], abs=1e-4)
     assert [span.probability for span in answer.spans] == pytest.approx(
         [math.exp(every[span]) / total for span in best], rel=1e-3
     )
-    assert answer.nothing == pytest.approx(1 / total, rel=1e-3)
+    assert answer.no_answer_probability == pytest.approx(1 / total, rel=1e-3)
 
 
 def test_answers_are_the_passages_own_characters_without_blanks_around(tokenizer: Tokenizer) -> None:
     model = reader(tokenizer)
     odd = TEXT.replace(" ", "  \n") + "   "
-    for answer in Answerer(model, tokenizer, how(), top=50).answer([(QUESTION, odd)]):
+    for answer in QuestionAnswerer(model, tokenizer, how(), top=50).answer([(QUESTION, odd)]):
         for span in answer.spans:
             assert span.text == odd[span.start : span.end] == span.text.strip() != ""
 
 
 def test_company_never_changes_an_answer(tokenizer: Tokenizer) -> None:
-    answerer = Answerer(reader(tokenizer), tokenizer, how(longest=40, stride=8))
+    answerer = QuestionAnswerer(reader(tokenizer), tokenizer, how(longest=40, stride=8))
     pairs = [(QUESTION, TEXT), ("Where?", "In London."), ("When did she write it?", TEXT[:50])]
     together, alone = answerer.answer(pairs), [answerer.answer([pair])[0] for pair in pairs]
     assert [answer.text for answer in together] == [answer.text for answer in alone]
@@ -88,13 +88,13 @@ def test_company_never_changes_an_answer(tokenizer: Tokenizer) -> None:
 
 def test_below_the_threshold_there_is_no_answer_and_without_one_always(tokenizer: Tokenizer) -> None:
     model = reader(tokenizer)
-    (free,) = Answerer(model, tokenizer, how()).answer([(QUESTION, TEXT)])
+    (free,) = QuestionAnswerer(model, tokenizer, how()).answer([(QUESTION, TEXT)])
     score = free.spans[0].score
     assert free.text
-    assert free.nothing == 0
-    (kept,) = Answerer(model, tokenizer, how(threshold=score - 0.01)).answer([(QUESTION, TEXT)])
+    assert free.no_answer_probability == 0
+    (kept,) = QuestionAnswerer(model, tokenizer, how(threshold=score - 0.01)).answer([(QUESTION, TEXT)])
     assert kept.text == free.text
-    (none,) = Answerer(model, tokenizer, how(threshold=score + 0.01)).answer([(QUESTION, TEXT)])
+    (none,) = QuestionAnswerer(model, tokenizer, how(threshold=score + 0.01)).answer([(QUESTION, TEXT)])
     assert none.best is None
     assert none.text == ""
     told = none.to_json()
@@ -106,22 +106,22 @@ def test_below_the_threshold_there_is_no_answer_and_without_one_always(tokenizer
 def test_a_span_that_two_windows_hold_has_the_better_of_its_scores(tokenizer: Tokenizer) -> None:
     passage = Passage.read("one two three four", tokenizer)
     size = len(passage)
-    table = Table(passage, 1)
+    table = SpanTable(passage, 1)
     table.add(Window(0, size), np.zeros(size), np.zeros(size), nothing=1.0)
     table.add(Window(1, size), np.full(size - 1, 2.0), np.zeros(size - 1), nothing=0.5)
     assert table.scores[:, 0].tolist() == [-1.0] + [1.5] * (size - 1)
 
 
 def test_what_cannot_be_read_is_said(tokenizer: Tokenizer) -> None:
-    answerer = Answerer(reader(tokenizer), tokenizer, how(longest=40))
+    answerer = QuestionAnswerer(reader(tokenizer), tokenizer, how(longest=40))
     for question, passage, told in (("", TEXT, "question is empty"), (QUESTION, " \n", "passage is empty")):
         with pytest.raises(UsageError, match=told):
             answerer.answer([(question, passage)])
     with pytest.raises(DataError, match="leaves no room for its passage in windows of 40"):
         answerer.answer([(QUESTION * 5, TEXT)])
     with pytest.raises(DataError, match="windows are off"):
-        Answerer(reader(tokenizer), tokenizer, how(longest=40, stride=0)).answer([(QUESTION, TEXT)])
+        QuestionAnswerer(reader(tokenizer), tokenizer, how(longest=40, stride=0)).answer([(QUESTION, TEXT)])
     learned = reader(tokenizer, positions="learned", max_length=64)
     with pytest.raises(UsageError, match="windows of 200 tokens are more than the 64"):
-        Answerer(learned, tokenizer, how())
+        QuestionAnswerer(learned, tokenizer, how())
     assert usual_answering(learned.config).longest == 64

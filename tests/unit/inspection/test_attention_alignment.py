@@ -129,13 +129,13 @@ def test_a_model_nobody_measured_is_read_by_its_last_layer_but_one() -> None:
 
 
 def test_what_was_found_comes_back_from_the_folder_and_damage_is_named(tmp_path: Path) -> None:
-    assert Alignment.stored(tmp_path / FILE) is None
+    assert Alignment.read_json(tmp_path / FILE) is None
     found = Alignment(tap=TAP, head=1, row="reads", error_rate=0.25, pairs=10, aligner="an aligner")
     (tmp_path / FILE).write_text(found.model_dump_json())
-    assert Alignment.stored(tmp_path / FILE) == found
+    assert Alignment.read_json(tmp_path / FILE) == found
     (tmp_path / FILE).write_text('{"tap": 1}')
     with pytest.raises(CheckpointError, match=r"alignment\.json is damaged"):
-        Alignment.stored(tmp_path / FILE)
+        Alignment.read_json(tmp_path / FILE)
 
 
 @pytest.mark.parametrize(

@@ -78,10 +78,10 @@ def test_where_probability_says_nothing_all_words_get_the_same() -> None:
 
 
 def test_what_was_fitted_comes_back_from_the_folder_and_damage_is_named(tmp_path: Path) -> None:
-    assert Confidence.stored(tmp_path / FILE) is None
+    assert Confidence.read_json(tmp_path / FILE) is None
     found = Confidence(slope=1.5, shift=-0.5, words=10, texts=2)
     (tmp_path / FILE).write_text(found.model_dump_json())
-    assert Confidence.stored(tmp_path / FILE) == found
+    assert Confidence.read_json(tmp_path / FILE) == found
     (tmp_path / FILE).write_text("no")
     with pytest.raises(CheckpointError, match=r"confidence\.json is damaged"):
-        Confidence.stored(tmp_path / FILE)
+        Confidence.read_json(tmp_path / FILE)

@@ -15,7 +15,7 @@ from torch import Tensor
 import heedful
 from heedful import CheckpointError, UsageError
 from heedful.interop.huggingface import export_model
-from heedful.layers.positions import Layout, Sinusoidal
+from heedful.layers.positions import SinusoidLayout, SinusoidalPositions
 
 SMALL = {"vocabulary": 20, "width": 8, "heads": 2, "layers": 2, "max_length": 10}
 SPECIAL = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
@@ -168,8 +168,8 @@ def test_stored_positions_that_are_not_the_sinusoid_are_refused(
     assert refusal(spoilt) == message
 
 
-def sinusoid(layout: Layout) -> Tensor:
-    return Sinusoidal(8, layout=layout)(torch.arange(10)[None])[0].clone()
+def sinusoid(layout: SinusoidLayout) -> Tensor:
+    return SinusoidalPositions(8, layout=layout)(torch.arange(10)[None])[0].clone()
 
 
 def test_pickled_weights_are_not_read(folder: Callable[[str], Path]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from heedful.objectives.cross_entropy import surprise_and_slope
+from heedful.objectives.cross_entropy import cross_entropy_and_gradient
 
 pytest.importorskip("triton")
 
@@ -20,14 +20,14 @@ def test_logits_become_their_slope_in_place(kind: torch.dtype, vocabulary: int, 
 
 
 def compare(device: torch.device, kind: torch.dtype, vocabulary: int, smoothing: float, learn: bool) -> None:
-    from heedful.kernels.cross_entropy_kernel import surprise_in_place
+    from heedful.kernels.cross_entropy_kernel import cross_entropy_inplace
 
     drawn = torch.Generator().manual_seed(vocabulary)
     logits = (5 * torch.randn(7, vocabulary, generator=drawn)).to(kind)
     labels = torch.randint(vocabulary, (7, 1), generator=drawn)
-    surprise, slope = surprise_and_slope(logits.double(), labels, smoothing, vocabulary, learn=True)
+    surprise, slope = cross_entropy_and_gradient(logits.double(), labels, smoothing, vocabulary, learn=True)
     filled = torch.nn.functional.pad(logits, (0, -vocabulary % 64), value=9.0).to(device)
-    found, changed = surprise_in_place(filled, labels.to(device), smoothing, vocabulary, learn=learn)
+    found, changed = cross_entropy_inplace(filled, labels.to(device), smoothing, vocabulary, learn=learn)
     assert changed is filled
     given, rest = filled[:, :vocabulary], filled[:, vocabulary:]
     assert torch.equal(rest, torch.zeros_like(rest) if learn else torch.full_like(rest, 9.0))

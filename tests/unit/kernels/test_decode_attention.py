@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from heedful.layers.attention import attention
-from heedful.layers.kv_cache import AttentionState, Fixed
+from heedful.layers.kv_cache import KVCache, StaticCacheIndex
 
 pytest.importorskip("triton")
 
@@ -25,7 +25,7 @@ def test_it_writes_the_new_token_and_reads_every_row_s_own_past(
 def compare(
     device: torch.device, kind: torch.dtype, heads: int, groups: int, width: int, end: int, moved: bool
 ) -> None:
-    from heedful.kernels.decode_attention import attend_next
+    from heedful.kernels.decode_attention import decode_attention
 
     rows, places = 5, 320
     generator = torch.Generator().manual_seed(end)
@@ -33,19 +33,19 @@ def compare(
     def drawn(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=generator).to(device, kind)
 
-    state = AttentionState(rows, 1, device=device)
+    state = KVCache(rows, 1, device=device)
     layer = state.layers[0]
     own = torch.arange(rows, dtype=torch.int32)[:, None]
     origin = (
         torch.randint(rows, (rows, places), generator=generator, dtype=torch.int32) if moved else own.repeat(1, places)
     )
     origin[:, end] = own[:, 0]
-    fixed = Fixed(torch.tensor([end], device=device), origin.to(device), moved)
+    fixed = StaticCacheIndex(torch.tensor([end], device=device), origin.to(device), moved)
     query, key, value = drawn(rows, heads, 1, width), drawn(rows, groups, 1, width), drawn(rows, groups, 1, width)
     held = drawn(rows, groups, places, width), drawn(rows, groups, places, width)
 
     layer.keys, layer.values = (part.clone() for part in held)
-    found = attend_next(query, key, value, layer, fixed, width**-0.5)
+    found = decode_attention(query, key, value, layer, fixed, width**-0.5)
     written = layer.keys, layer.values
 
     layer.keys, layer.values = (part.clone() for part in held)

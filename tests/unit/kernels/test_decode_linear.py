@@ -24,7 +24,7 @@ def test_it_is_norm_linear_activation_and_residual(
 
 
 def compare(device: torch.device, rows: int, kind: torch.dtype, norm: str, activation: str, gated: bool) -> None:
-    from heedful.kernels.decode_linear import Norm, next_linear
+    from heedful.kernels.decode_linear import NormWeights, decode_linear
 
     torch.manual_seed(rows)
     width, wide = 200, 72
@@ -34,9 +34,9 @@ def compare(device: torch.device, rows: int, kind: torch.dtype, norm: str, activ
     parts = [part if part is None else part.to(device, kind) for part in (before, behind)]
     moved = linear.to(device, kind)
     with torch.no_grad():
-        found = next_linear(
-            x.to(device, kind), moved, norm=Norm.of(parts[0]), activation=activation, gated=gated,
-            residual=skip.to(device, kind), residual_norm=Norm.of(parts[1]),
+        found = decode_linear(
+            x.to(device, kind), moved, norm=NormWeights.from_module(parts[0]), activation=activation, gated=gated,
+            residual=skip.to(device, kind), residual_norm=NormWeights.from_module(parts[1]),
         )  # fmt: skip
         exact = [part if part is None else part.to("cpu", torch.float64) for part in parts]
         x, skip = x.to(kind).double(), skip.to(kind).double()

@@ -44,7 +44,7 @@ def compare(device: torch.device, kind: torch.dtype, queries: int, keys: int, wi
         "table": Mask(allowed=allowed),
         "bias": Mask(bias=torch.randn(1, heads, queries, keys, generator=drawn).to(device)),
     }
-    settled = kinds[mask].settle(queries, keys, device)
+    settled = kinds[mask].resolve(queries, keys, device)
     expected = attention(*(part.transpose(1, 2) for part in exact), settled)
     wanted = [expected, *torch.autograd.grad(expected, exact, slope.double())]
     near = {"rtol": 1e-4, "atol": 1e-5} if kind == torch.float32 else {"rtol": 0.05, "atol": 0.05}

@@ -15,11 +15,11 @@ DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_gelu_for_a_compiler_is_gelu() -> None:
-    from heedful.kernels.gelu import kept_gelu
+    from heedful.kernels.gelu import gelu_kernel
 
     x = torch.linspace(-9, 9, 20_001, device="cuda").requires_grad_()
     slope = torch.linspace(-1, 1, 20_001, device="cuda")
-    for ours, theirs in zip(both(kept_gelu(x), [x], slope), both(F.gelu(x), [x], slope), strict=True):
+    for ours, theirs in zip(both(gelu_kernel(x), [x], slope), both(F.gelu(x), [x], slope), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=3e-6)
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from heedful.layers.attention import CrossAttention, SelfAttention
-from heedful.layers.block import Block, Stack, count_from_zero
+from heedful.layers.block import Block, Stack, position_ids
 from heedful.layers.feed_forward import FeedForward
-from heedful.layers.masks import EVERYTHING, Mask, causal, documents, padding, window
+from heedful.layers.masks import UNMASKED, Mask, causal, documents, padding, window
 from heedful.layers.norms import make_norm
 from heedful.layers.positions import alibi, rotation
 from heedful.layers.residual import Residual
@@ -114,7 +114,7 @@ def test_without_positions_and_mask_permuting_the_input_permutes_the_output(
 
 @pytest.mark.parametrize(
     ("mask", "scheme"),
-    [(causal(), "no positions"), (EVERYTHING, "rotary"), (EVERYTHING, "alibi"), (window(2), "no positions")],
+    [(causal(), "no positions"), (UNMASKED, "rotary"), (UNMASKED, "alibi"), (window(2), "no positions")],
     ids=["a causal mask", "rotary positions", "alibi", "a window"],
 )
 def test_each_thing_that_tells_tokens_apart_breaks_that_symmetry(mask: Mask, scheme: str) -> None:
@@ -214,7 +214,7 @@ def test_a_window_lets_news_travel_one_window_per_block(layers: int) -> None:
 def test_alibi_and_rotary_reach_every_block_of_a_stack() -> None:
     """Worked out once in the stack; the same as giving each block its mask or its angles by hand."""
     x = draw(0, 2, 5, 8)
-    positions = count_from_zero(x)
+    positions = position_ids(x)
     leaning, turning = make_stack(alibi=True), make_stack(rotary_base=50.0)
     expected = x
     for block in leaning.blocks:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import UsageError
-from heedful.layers.embedding import Embedding, look_up
+from heedful.layers.embedding import Embedding, embedding_lookup
 from heedful.layers.norms import make_norm
-from heedful.layers.positions import Learned, Sinusoidal
+from heedful.layers.positions import LearnedPositions, SinusoidalPositions
 from heedful.layers.taps import record
 
 
@@ -36,31 +36,31 @@ def test_scaled_vectors_are_larger_by_the_root_of_the_width(table: nn.Embedding)
     torch.testing.assert_close(scaled, math.sqrt(6) * table(TOKENS))
 
 
-@pytest.mark.parametrize("positions", [Sinusoidal(6), Learned(8, 6)], ids=["sinusoidal", "learned"])
-def test_positions_are_added_after_the_scaling(table: nn.Embedding, positions: Sinusoidal | Learned) -> None:
+@pytest.mark.parametrize("positions", [SinusoidalPositions(6), LearnedPositions(8, 6)], ids=["sinusoidal", "learned"])
+def test_positions_are_added_after_the_scaling(table: nn.Embedding, positions: SinusoidalPositions | LearnedPositions) -> None:
     vectors = Embedding(6, positions=positions, scale=True)(table, TOKENS, PLACES)
     torch.testing.assert_close(vectors, math.sqrt(6) * table(TOKENS) + positions(PLACES))
 
 
 def test_one_token_at_two_places_differs_by_the_places_alone(table: nn.Embedding) -> None:
-    vectors = Embedding(6, positions=Sinusoidal(6))(table, TOKENS, PLACES)
-    where = Sinusoidal(6)(PLACES)[0]
+    vectors = Embedding(6, positions=SinusoidalPositions(6))(table, TOKENS, PLACES)
+    where = SinusoidalPositions(6)(PLACES)[0]
     torch.testing.assert_close(vectors[0, 3] - vectors[0, 1], where[3] - where[1])
 
 
 def test_concatenated_positions_stand_beside_the_token(table: nn.Embedding) -> None:
     """P3: the named alternative to adding; neither part disturbs the other."""
-    vectors = Embedding(6, positions=Sinusoidal(4), combine="concatenate")(table, TOKENS, PLACES)
+    vectors = Embedding(6, positions=SinusoidalPositions(4), combine="concatenate")(table, TOKENS, PLACES)
     assert vectors.shape == (2, 4, 10)
     assert torch.equal(vectors[..., :6], table(TOKENS))
-    assert torch.equal(vectors[..., 6:], Sinusoidal(4)(PLACES).expand(2, 4, 4))
+    assert torch.equal(vectors[..., 6:], SinusoidalPositions(4)(PLACES).expand(2, 4, 4))
 
 
 def test_rows_may_stand_at_different_places(table: nn.Embedding) -> None:
     places = torch.tensor([[0, 1, 2, 3], [5, 6, 7, 8]])
     for combine in ("add", "concatenate"):
-        vectors = Embedding(6, positions=Sinusoidal(6), combine=combine)(table, TOKENS, places)
-        alone = Embedding(6, positions=Sinusoidal(6), combine=combine)(table, TOKENS[1:], places[1:])
+        vectors = Embedding(6, positions=SinusoidalPositions(6), combine=combine)(table, TOKENS, places)
+        alone = Embedding(6, positions=SinusoidalPositions(6), combine=combine)(table, TOKENS[1:], places[1:])
         torch.testing.assert_close(vectors[1:], alone)
 
 
@@ -84,16 +84,16 @@ def test_segments_for_a_model_without_them_are_refused(table: nn.Embedding) -> N
 
 def test_the_norm_comes_last(table: nn.Embedding) -> None:
     norm = make_norm("layer", 6)
-    embedding = Embedding(6, positions=Sinusoidal(6), segments=2, norm=norm)
+    embedding = Embedding(6, positions=SinusoidalPositions(6), segments=2, norm=norm)
     assert embedding.segments is not None
-    expected = norm(table(TOKENS) + embedding.segments.weight[0] + Sinusoidal(6)(PLACES))
+    expected = norm(table(TOKENS) + embedding.segments.weight[0] + SinusoidalPositions(6)(PLACES))
     torch.testing.assert_close(embedding(table, TOKENS, PLACES), expected)
 
 
 def test_dropout_falls_on_the_sum_while_training_only(table: nn.Embedding) -> None:
     """Paper 5.4: on token and position together."""
-    embedding = Embedding(6, positions=Sinusoidal(6), dropout=0.5)
-    plain = Embedding(6, positions=Sinusoidal(6))(table, TOKENS, PLACES)
+    embedding = Embedding(6, positions=SinusoidalPositions(6), dropout=0.5)
+    plain = Embedding(6, positions=SinusoidalPositions(6))(table, TOKENS, PLACES)
     dropped = embedding(table, TOKENS, PLACES)
     kept = dropped != 0
     assert 0 < kept.sum() < kept.numel()
@@ -103,11 +103,11 @@ def test_dropout_falls_on_the_sum_while_training_only(table: nn.Embedding) -> No
 
 def test_positions_follow_the_precision_of_the_table() -> None:
     table = nn.Embedding(10, 6, dtype=torch.bfloat16)
-    assert Embedding(6, positions=Sinusoidal(6))(table, TOKENS, PLACES).dtype == torch.bfloat16
+    assert Embedding(6, positions=SinusoidalPositions(6))(table, TOKENS, PLACES).dtype == torch.bfloat16
 
 
 def test_taps_show_the_token_vectors_and_the_result(table: nn.Embedding) -> None:
-    embedding = Embedding(6, positions=Sinusoidal(6), scale=True)
+    embedding = Embedding(6, positions=SinusoidalPositions(6), scale=True)
     with record(nn.ModuleDict({"source": embedding}), "source", "source.tokens") as seen:
         result = embedding(table, TOKENS, PLACES)
     assert torch.equal(seen["source.tokens"], table(TOKENS))
@@ -125,7 +125,7 @@ def test_a_token_outside_the_vocabulary_is_named(table: nn.Embedding, wrong: int
 
 def test_the_first_wrong_token_is_the_one_named(table: nn.Embedding) -> None:
     with pytest.raises(UsageError, match="token id 12 is"):
-        look_up(table, torch.tensor([[3, 12, -5]]))
+        embedding_lookup(table, torch.tensor([[3, 12, -5]]))
 
 
 def test_a_segment_outside_its_table_is_called_a_segment(table: nn.Embedding) -> None:
@@ -136,5 +136,5 @@ def test_a_segment_outside_its_table_is_called_a_segment(table: nn.Embedding) ->
 @pytest.mark.parametrize("shape", [(2, 0), (0, 3)])
 def test_no_tokens_give_no_vectors(table: nn.Embedding, shape: tuple[int, int]) -> None:
     tokens: Tensor = torch.zeros(shape, dtype=torch.long)
-    vectors = Embedding(6, positions=Sinusoidal(6))(table, tokens, torch.arange(shape[1])[None])
+    vectors = Embedding(6, positions=SinusoidalPositions(6))(table, tokens, torch.arange(shape[1])[None])
     assert vectors.shape == (*shape, 6)

@@ -13,7 +13,7 @@ from torch import Tensor
 from heedful.layers.attention import CrossAttention, SelfAttention
 from heedful.layers.block import Block, Stack
 from heedful.layers.feed_forward import FeedForward
-from heedful.layers.kv_cache import AttentionState, LayerState
+from heedful.layers.kv_cache import KVCache, LayerKVCache
 from heedful.layers.masks import Mask, causal, padding, window
 from heedful.layers.residual import Residual
 
@@ -23,11 +23,11 @@ few_examples = settings(examples, max_examples=5)
 chunks = st.lists(st.integers(1, 4), min_size=1, max_size=5)
 
 
-def empty(batch: int, *, layers: int = 1, room: int = 0) -> AttentionState:
-    return AttentionState(batch, layers, device=CPU, room=room)
+def empty(batch: int, *, layers: int = 1, room: int = 0) -> KVCache:
+    return KVCache(batch, layers, device=CPU, capacity=room)
 
 
-def append(state: AttentionState, tokens: int, lengths: Tensor | None = None) -> tuple[Tensor, ...]:
+def append(state: KVCache, tokens: int, lengths: Tensor | None = None) -> tuple[Tensor, ...]:
     """New random keys and values into the first layer; gives back the new ones and everything held."""
     batch = len(state.lengths)
     key, value = torch.randn(batch, 2, tokens, 3), torch.randn(batch, 2, tokens, 5)
@@ -48,7 +48,7 @@ def test_a_new_state_has_read_nothing() -> None:
 @given(chunks)
 def test_appending_gives_back_all_keys_and_values_in_order(room: int, sizes: list[int]) -> None:
     """Whatever room was set aside, and past it."""
-    state, keys, values = empty(2, room=room), [], []
+    state, keys, values = empty(2, capacity=room), [], []
     for size in sizes:
         key, value, all_keys, all_values = append(state, size)
         keys, values = [*keys, key], [*values, value]
@@ -58,7 +58,7 @@ def test_appending_gives_back_all_keys_and_values_in_order(room: int, sizes: lis
 
 
 def test_room_set_aside_is_filled_in_place() -> None:
-    state = empty(2, room=6)
+    state = empty(2, capacity=6)
     places = {append(state, 2)[2].data_ptr() for _ in range(3)}
     assert len(places) == 1
     assert state.layers[0].keys is not None
@@ -127,7 +127,7 @@ def test_reordering_an_unread_state_without_memory_only_counts_rows() -> None:
 
 
 def test_copied_beams_go_their_own_ways() -> None:
-    state = empty(1, room=8)
+    state = empty(1, capacity=8)
     first, *_ = append(state, 2)
     state.reorder(torch.tensor([0, 0]))
     second, _, held, _ = append(state, 1)
@@ -216,7 +216,7 @@ def test_a_source_projected_once_reads_the_same_at_every_step_and_after_reorderi
     state = empty(2, layers=2)
     state.memory_mask = real
     for layer, block in zip(state.layers, stack.blocks, strict=True):
-        assert isinstance(layer, LayerState)
+        assert isinstance(layer, LayerKVCache)
         layer.memory = block.cross.project(memory)
     whole = stack(x, mask, memory=memory, memory_mask=real)
     torch.testing.assert_close(stack(x[:, :2], mask, state=state), whole[:, :2])

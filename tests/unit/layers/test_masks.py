@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from heedful.errors import UsageError
-from heedful.layers.masks import EVERYTHING, Mask, additive, causal, documents, padding, subsets, window
+from heedful.layers.masks import UNMASKED, Mask, additive, causal, documents, padding, subsets, window
 
 CPU = torch.device("cpu")
 lengths = st.integers(0, 7)
@@ -27,7 +27,7 @@ def table(queries: int, keys: int, may: Callable[[int, int], bool]) -> Tensor:
 @examples
 @given(queries=lengths, keys=lengths)
 def test_without_a_mask_every_query_reads_every_key(queries: int, keys: int) -> None:
-    assert torch.equal(EVERYTHING.dense(queries, keys, CPU), torch.ones(queries, keys, dtype=torch.bool))
+    assert torch.equal(UNMASKED.dense(queries, keys, CPU), torch.ones(queries, keys, dtype=torch.bool))
 
 
 @examples
@@ -84,7 +84,7 @@ PIECES = {
     "documents": lambda: documents(torch.randint(0, 2, (2, 5))),
     "subsets": lambda: subsets(torch.rand(5, 5) < 0.5),
     "additive": lambda: additive(torch.zeros(5, 5).masked_fill(torch.rand(5, 5) < 0.5, -torch.inf)),
-    "everything": lambda: EVERYTHING,
+    "everything": lambda: UNMASKED,
 }
 
 
@@ -104,32 +104,32 @@ def test_joining_adds_biases() -> None:
 
 def test_settling_closes_the_bias_where_the_mask_is_closed() -> None:
     """A fused kernel takes one table: the bias, with −inf wherever a query may not look."""
-    settled = (causal() & Mask(bias=torch.ones(3, 3))).settle(3, 3, CPU)
+    settled = (causal() & Mask(bias=torch.ones(3, 3))).resolve(3, 3, CPU)
     assert settled.bias is not None
     assert torch.equal(settled.bias, torch.ones(3, 3).masked_fill(torch.ones(3, 3).triu(1).bool(), -torch.inf))
 
 
 def test_plain_causal_stays_a_word_and_never_becomes_a_table() -> None:
-    settled = (causal() & EVERYTHING).settle(1000, 1000, CPU)
+    settled = (causal() & UNMASKED).resolve(1000, 1000, CPU)
     assert settled.causal
     assert settled.allowed is None
     assert settled.bias is None
 
 
 def test_no_mask_stays_nothing() -> None:
-    settled = EVERYTHING.settle(1000, 1000, CPU)
+    settled = UNMASKED.resolve(1000, 1000, CPU)
     assert (settled.allowed, settled.bias, settled.causal, settled.window) == (None, None, False, None)
 
 
 def test_padding_holds_one_row_for_all_queries_and_heads() -> None:
-    settled = padding(torch.tensor([3, 1000]), 1000).settle(1000, 1000, CPU)
+    settled = padding(torch.tensor([3, 1000]), 1000).resolve(1000, 1000, CPU)
     assert settled.allowed is not None
     assert settled.allowed.shape == (2, 1, 1, 1000)
 
 
 def test_one_query_at_the_end_of_its_keys_needs_no_causal_table() -> None:
     """The usual step of decoding: everything read so far precedes the newest token."""
-    settled = causal().settle(1, 1000, CPU)
+    settled = causal().resolve(1, 1000, CPU)
     assert not settled.causal
     assert settled.allowed is None
 
@@ -139,13 +139,13 @@ def test_one_query_at_the_end_of_its_keys_needs_no_causal_table() -> None:
 def test_settling_again_is_free(left: str, right: str) -> None:
     """A model settles once for all layers; each layer then gets the very same mask back."""
     other = Mask(bias=-torch.rand(2, 5, 5)) if right == "alibi" else PIECES[right]()
-    settled = (PIECES[left]() & other).settle(5, 5, CPU)
-    assert settled.settle(5, 5, CPU) is settled
+    settled = (PIECES[left]() & other).resolve(5, 5, CPU)
+    assert settled.resolve(5, 5, CPU) is settled
 
 
 def test_settling_changes_no_meaning() -> None:
     mask = causal() & window(3) & padding(torch.tensor([2, 4]), 6)
-    assert torch.equal(mask.settle(4, 6, CPU).dense(4, 6, CPU), mask.dense(4, 6, CPU))
+    assert torch.equal(mask.resolve(4, 6, CPU).dense(4, 6, CPU), mask.dense(4, 6, CPU))
 
 
 @examples
@@ -160,7 +160,7 @@ def test_rows_of_different_lengths_each_count_from_their_own_place(
     """`positions` says where each query of each row stands, as when decoding texts of different lengths."""
     keys = max(starts) + queries
     positions = torch.tensor(starts)[:, None] + torch.arange(queries)
-    settled = Mask(causal=True, window=size).settle(queries, keys, CPU, positions)
+    settled = Mask(causal=True, window=size).resolve(queries, keys, CPU, positions)
     assert settled.allowed is not None
     for row, start in zip(settled.allowed, starts, strict=True):
         for i in range(queries):
@@ -169,7 +169,7 @@ def test_rows_of_different_lengths_each_count_from_their_own_place(
 
 
 def test_a_single_ragged_query_still_hides_what_lies_past_its_row() -> None:
-    settled = causal().settle(1, 4, CPU, torch.tensor([[1], [3]]))
+    settled = causal().resolve(1, 4, CPU, torch.tensor([[1], [3]]))
     assert settled.allowed is not None
     assert settled.allowed[:, 0, 0].tolist() == [[True, True, False, False], [True, True, True, True]]
 
@@ -184,9 +184,9 @@ def test_a_mask_that_is_not_boolean_is_refused_and_pointed_to_additive(dtype: to
 @pytest.mark.parametrize("shape", [(4, 4), (5, 4), (4, 6), (2, 1, 3, 6), (6, 5), (6,), ()])
 def test_a_table_that_fits_no_queries_and_keys_is_refused_with_both_sizes(shape: tuple[int, ...]) -> None:
     with pytest.raises(UsageError, match=r"mask of shape \(.*\) does not fit 5 queries × 6 keys"):
-        Mask(allowed=torch.ones(shape, dtype=torch.bool)).settle(5, 6, CPU)
+        Mask(allowed=torch.ones(shape, dtype=torch.bool)).resolve(5, 6, CPU)
     with pytest.raises(UsageError, match=r"bias of shape \(.*\) does not fit 5 queries × 6 keys"):
-        Mask(bias=torch.ones(shape)).settle(5, 6, CPU)
+        Mask(bias=torch.ones(shape)).resolve(5, 6, CPU)
 
 
 @pytest.mark.parametrize("shape", [(5, 6), (1, 6), (5, 1), (2, 1, 1, 6), (3, 5, 6)])

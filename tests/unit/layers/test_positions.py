@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from heedful.errors import UsageError
-from heedful.layers.positions import Learned, Sinusoidal, alibi, alibi_slopes, rotate, rotation
+from heedful.layers.positions import LearnedPositions, SinusoidalPositions, alibi, alibi_slopes, rotate, rotation
 
 examples = settings(deadline=None, max_examples=40, derandomize=True)
 even = st.integers(1, 16).map(lambda half: 2 * half)
@@ -26,7 +26,7 @@ def at(*positions: int) -> Tensor:
 @given(width=even, position=places)
 def test_a_sinusoid_is_the_paper_equation_in_radians(width: int, position: int) -> None:
     """PE[i, 2j] = sin(i / 10000^(2j/d)), PE[i, 2j+1] = cos(i / 10000^(2j/d))."""
-    vector = Sinusoidal(width)(at(position))[0, 0]
+    vector = SinusoidalPositions(width)(at(position))[0, 0]
     for j in range(width // 2):
         angle = position / 10_000 ** (2 * j / width)
         assert vector[2 * j].item() == pytest.approx(math.sin(angle), abs=1e-4)
@@ -34,14 +34,14 @@ def test_a_sinusoid_is_the_paper_equation_in_radians(width: int, position: int) 
 
 
 def test_the_first_sine_of_position_1_is_of_one_radian_not_of_one_degree() -> None:
-    assert Sinusoidal(4)(at(1))[0, 0, 0].item() == pytest.approx(0.84, abs=0.005)
+    assert SinusoidalPositions(4)(at(1))[0, 0, 0].item() == pytest.approx(0.84, abs=0.005)
 
 
 @examples
 @given(width=even, position=st.integers(0, 10**6))
 def test_sinusoids_stay_between_minus_1_and_1_and_have_one_length(width: int, position: int) -> None:
     """However far: there is no table to run past. sin² + cos² = 1 in each of the d/2 pairs."""
-    vector = Sinusoidal(width)(at(position))[0, 0].double()
+    vector = SinusoidalPositions(width)(at(position))[0, 0].double()
     assert vector.abs().max() <= 1
     assert vector.square().sum().item() == pytest.approx(width / 2, rel=1e-5)
 
@@ -50,21 +50,21 @@ def test_sinusoids_stay_between_minus_1_and_1_and_have_one_length(width: int, po
 @given(width=even, position=places, offset=st.integers(-500, 500))
 def test_a_shift_of_a_sinusoid_is_a_rotation_fixed_by_the_offset(width: int, position: int, offset: int) -> None:
     """P1: PE[i+δ] = M_δ PE[i], where M_δ turns pair j by δ·ω_j and does not know i."""
-    here, there = Sinusoidal(width)(at(position, position + offset))[0]
+    here, there = SinusoidalPositions(width)(at(position, position + offset))[0]
     turns = [offset * 10_000 ** (-2 * j / width) for j in range(width // 2)]
     pairs = [torch.tensor([[math.cos(t), math.sin(t)], [-math.sin(t), math.cos(t)]]) for t in turns]
     torch.testing.assert_close(torch.block_diag(*pairs) @ here, there, atol=3e-4, rtol=0)
 
 
 def test_every_position_has_a_vector_of_its_own() -> None:
-    vectors = Sinusoidal(16)(torch.arange(2000)[None])[0]
+    vectors = SinusoidalPositions(16)(torch.arange(2000)[None])[0]
     apart = torch.cdist(vectors, vectors) + 10 * torch.eye(2000)
     assert apart.min() > 0.01
 
 
 def test_frequency_falls_with_the_dimension_not_with_the_position() -> None:
     """The first pair turns fastest: it moves most from one token to the next, wherever that is."""
-    steps = Sinusoidal(16)(torch.arange(100)[None])[0].diff(dim=0)
+    steps = SinusoidalPositions(16)(torch.arange(100)[None])[0].diff(dim=0)
     lengths = steps.unflatten(-1, (8, 2)).norm(dim=-1)  # step × pair
     assert (lengths[:, :-1] > lengths[:, 1:]).all()
     torch.testing.assert_close(lengths[:1].expand_as(lengths), lengths, atol=1e-5, rtol=0)
@@ -73,17 +73,17 @@ def test_frequency_falls_with_the_dimension_not_with_the_position() -> None:
 @examples
 @given(width=even, position=places)
 def test_halves_hold_the_same_numbers_as_interleaved_with_all_sines_first(width: int, position: int) -> None:
-    interleaved, halves = (Sinusoidal(width, layout=layout)(at(position))[0, 0] for layout in ("interleaved", "halves"))
+    interleaved, halves = (SinusoidalPositions(width, layout=layout)(at(position))[0, 0] for layout in ("interleaved", "halves"))
     assert torch.equal(halves, torch.cat([interleaved[0::2], interleaved[1::2]]))
 
 
 def test_another_base_spreads_the_frequencies_differently() -> None:
-    vector = Sinusoidal(4, base=100.0)(at(7))[0, 0]
+    vector = SinusoidalPositions(4, base=100.0)(at(7))[0, 0]
     expected = [math.sin(7), math.cos(7), math.sin(0.7), math.cos(0.7)]
     assert vector.tolist() == pytest.approx(expected, abs=1e-5)
 
 
-@pytest.mark.parametrize("make", [lambda x: Sinusoidal(7)(x), lambda x: rotation(x, 7)])
+@pytest.mark.parametrize("make", [lambda x: SinusoidalPositions(7)(x), lambda x: rotation(x, 7)])
 def test_an_odd_width_is_refused_because_sines_and_cosines_come_in_pairs(make: object) -> None:
     assert callable(make)
     with pytest.raises(UsageError, match="width 7 is odd; use 6 or 8"):
@@ -92,7 +92,7 @@ def test_an_odd_width_is_refused_because_sines_and_cosines_come_in_pairs(make: o
 
 def test_positions_that_differ_by_row_are_each_looked_up() -> None:
     positions = torch.tensor([[0, 1, 2], [5, 6, 0]])
-    for scheme in (Sinusoidal(6), Learned(8, 6)):
+    for scheme in (SinusoidalPositions(6), LearnedPositions(8, 6)):
         vectors = scheme(positions)
         assert vectors.shape == (2, 3, 6)
         assert torch.equal(vectors[0, 0], vectors[1, 2])
@@ -100,8 +100,8 @@ def test_positions_that_differ_by_row_are_each_looked_up() -> None:
 
 
 def test_sinusoids_have_nothing_to_learn_and_a_learned_table_one_vector_per_position() -> None:
-    assert not list(Sinusoidal(6).parameters())
-    table = Learned(5, 6)
+    assert not list(SinusoidalPositions(6).parameters())
+    table = LearnedPositions(5, 6)
     assert [tuple(weight.shape) for weight in table.parameters()] == [(5, 6)]
     assert torch.equal(table(torch.arange(5)[None])[0], table.table.weight)
     table(at(1, 3)).sum().backward()
@@ -112,15 +112,15 @@ def test_sinusoids_have_nothing_to_learn_and_a_learned_table_one_vector_per_posi
 @pytest.mark.parametrize("position", [5, 100, -1])
 def test_a_position_past_a_learned_table_is_a_clear_error(position: int) -> None:
     with pytest.raises(UsageError, match=rf"position {position} is outside the learned table of 5 \(0 to 4\)"):
-        Learned(5, 6)(at(0, position))
+        LearnedPositions(5, 6)(at(0, position))
 
 
 @pytest.mark.parametrize("size", [0, -1])
 def test_tables_of_no_size_are_refused(size: int) -> None:
     with pytest.raises(UsageError, match=f"max_length must be positive, got {size}"):
-        Learned(size, 6)
+        LearnedPositions(size, 6)
     with pytest.raises(UsageError, match=f"width must be positive, got {size}"):
-        Sinusoidal(size)
+        SinusoidalPositions(size)
 
 
 def turned(x: Tensor, position: int) -> Tensor:

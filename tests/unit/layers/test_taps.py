@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 import heedful
 from heedful.errors import UsageError
-from heedful.layers.attention import MultiHead, SelfAttention, attention
+from heedful.layers.attention import MultiHeadAttention, SelfAttention, attention
 from heedful.layers.masks import causal
 from heedful.layers.residual import Residual
-from heedful.layers.taps import Tapped, listened_to, record, replace, tap_names
+from heedful.layers.taps import Tapped, has_listeners, record, replace, tap_names
 
 TRANSFORMERS: dict[str, dict[str, Any]] = {
     "laptop-translator": {"heads": 4},
@@ -83,7 +83,7 @@ def test_recording_changes_no_bit_while_training_with_dropout(name: str) -> None
 def test_recorded_weights_reproduce_what_the_fused_kernel_read(name: str) -> None:
     """A9: weights · values = heads, although the kernel never stored the weights."""
     model = family(name).double()
-    layers = [path for path, module in model.named_modules() if isinstance(module, MultiHead) and module.fused]
+    layers = [path for path, module in model.named_modules() if isinstance(module, MultiHeadAttention) and module.fused]
     assert layers
     with record(model, "*.weights", "*.values", "*.heads") as seen:
         run(model)
@@ -297,11 +297,11 @@ def test_an_unknown_name_gets_the_nearest_one() -> None:
 def test_a_model_knows_whether_it_is_listened_to() -> None:
     model, other = SelfAttention(8, 2), SelfAttention(8, 2)
     with record(model, "weights"):
-        assert (listened_to(model), listened_to(other)) == (True, False)
+        assert (has_listeners(model), has_listeners(other)) == (True, False)
         with replace(other, {"weights": torch.zeros_like}):
-            assert listened_to(other)
-        assert (listened_to(model), listened_to(other)) == (True, False)
-    assert not listened_to(model)
+            assert has_listeners(other)
+        assert (has_listeners(model), has_listeners(other)) == (True, False)
+    assert not has_listeners(model)
 
 
 def test_a_replacement_of_the_wrong_shape_is_named_with_both_shapes() -> None:
@@ -363,9 +363,9 @@ COMPILED = """
 
 
 def test_a_compiled_model_is_one_graph_when_nobody_listens_and_can_still_be_recorded(
-    nursery: Any, tmp_path: Path
+    fork_server: Any, tmp_path: Path
 ) -> None:
     """In a process of its own: the shape checks of this test suite would stand in the compiler's way."""
-    done = nursery.run_script(dedent(COMPILED), folder=tmp_path)
-    assert done.code == 0, done.said
-    assert "all held" in done.said.splitlines()
+    done = fork_server.run_script(dedent(COMPILED), folder=tmp_path)
+    assert done.code == 0, done.output
+    assert "all held" in done.output.splitlines()

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from heedful import PRESETS, RecurrentConfig, TransformerConfig, UsageError, build, count, preset
-from heedful.layers.kv_cache import State
-from heedful.models.build import FAMILIES, design_config
+from heedful import PRESETS, RecurrentConfig, TransformerConfig, UsageError, build, count_parameters, preset
+from heedful.layers.kv_cache import DecoderState
+from heedful.models.build import FAMILIES, resolve_config
 from heedful.models.model_config import ModelConfig
 
 WORDS, LENGTH, BEGIN = 8, 4, 0
@@ -39,7 +39,7 @@ def test_a_family_builds_its_class_from_its_configuration(family: str) -> None:
 def test_build_takes_a_name_or_a_configuration_and_changes() -> None:
     assert build("bert-tiny", vocabulary=50, layers=1).config == preset("bert-tiny", vocabulary=50, layers=1)
     assert build(DESIGNS["decoder"], layers=1).config == DESIGNS["decoder"].with_changes(layers=1)
-    assert design_config(DESIGNS["decoder"]) is DESIGNS["decoder"]
+    assert resolve_config(DESIGNS["decoder"]) is DESIGNS["decoder"]
 
 
 # Counting
@@ -48,12 +48,12 @@ def test_build_takes_a_name_or_a_configuration_and_changes() -> None:
 def test_a_count_is_of_every_parameter_once_by_part() -> None:
     for design in DESIGNS.values():
         model = build(design)
-        assert count(model).total == sum(weight.numel() for weight in model.parameters())
-        assert count(model) == count(design)
+        assert count_parameters(model).total == sum(weight.numel() for weight in model.parameters())
+        assert count_parameters(model) == count_parameters(design)
 
 
 def test_the_parts_have_the_names_a_reader_expects() -> None:
-    transformer = count("laptop-translator", positions="learned", target_vocabulary=50)
+    transformer = count_parameters("laptop-translator", positions="learned", target_vocabulary=50)
     assert list(transformer.parts) == [
         "token vectors",
         "target token vectors",
@@ -68,7 +68,7 @@ def test_the_parts_have_the_names_a_reader_expects() -> None:
         "decoder norms",
     ]
     assert transformer.parts["target token vectors"] == 50 * 256
-    recurrent = count("recurrent-translator", tie_output=False)
+    recurrent = count_parameters("recurrent-translator", tie_output=False)
     assert set(recurrent.parts) == {
         "token vectors",
         "decoder recurrence",
@@ -76,11 +76,11 @@ def test_the_parts_have_the_names_a_reader_expects() -> None:
         "encoder recurrence",
         "context",
     }
-    assert set(count("bert-tiny").parts) >= {"positions and segments", "heads"}
+    assert set(count_parameters("bert-tiny").parts) >= {"positions and segments", "heads"}
 
 
 def test_a_printed_count_adds_up() -> None:
-    rows = [line.rsplit(maxsplit=2) for line in str(count("paper-base")).splitlines()]
+    rows = [line.rsplit(maxsplit=2) for line in str(count_parameters("paper-base")).splitlines()]
     numbers = {name: int(number.replace(",", "")) for name, number, _ in rows}
     shares = {name: float(share.rstrip("%")) for name, _, share in rows}
     assert numbers.pop("total") == sum(numbers.values()) == 63_082_496
@@ -91,7 +91,7 @@ def test_a_printed_count_adds_up() -> None:
 
 def test_a_built_model_cannot_be_counted_with_changes() -> None:
     with pytest.raises(UsageError, match="count its configuration instead"):
-        count(build(DESIGNS["decoder"]), layers=3)
+        count_parameters(build(DESIGNS["decoder"]), layers=3)
 
 
 # Learning
@@ -115,7 +115,7 @@ def everything_it_says(model: Any) -> Tensor:
         return model(tokens).square().sum()
     segments = (tokens % 2) if model.config.segments else None
     states = model(tokens, lengths, segments=segments)
-    return sum((model.read_out(task, states, lengths).square().sum() for task in model.heads), states.square().sum())
+    return sum((model.apply_head(task, states, lengths).square().sum() for task in model.heads), states.square().sum())
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -141,7 +141,7 @@ def copying_loss(model: Any, text: Tensor) -> Tensor:
     shifted = torch.cat([begin, text[:, :-1]], dim=1)
     family = model.config.family
     if family == "encoder":
-        return cross_entropy(model.read_out("masked_token", model(text)).flatten(0, 1), text.flip(1).flatten())
+        return cross_entropy(model.apply_head("masked_token", model(text)).flatten(0, 1), text.flip(1).flatten())
     if family.endswith("encoder_decoder"):
         return cross_entropy(model(text, shifted).flatten(0, 1), text.flatten())
     return cross_entropy(model(torch.cat([text, shifted], dim=1))[:, LENGTH:].flatten(0, 1), text.flatten())
@@ -166,7 +166,7 @@ def test_a_few_steps_teach_a_family_to_copy(family: str) -> None:
 # One search for all
 
 
-def greedy(model: Any, state: State, token: Tensor, steps: int) -> Tensor:
+def greedy(model: Any, state: DecoderState, token: Tensor, steps: int) -> Tensor:
     """Written once, knowing nothing of the family but the protocol (G1)."""
     chosen = [token]
     for step in range(steps):
@@ -184,8 +184,8 @@ def test_one_greedy_search_serves_every_family_that_writes(family: str) -> None:
     model = build(DESIGNS[family], vocabulary=50).eval()
     source, first = torch.randint(0, 50, (3, 5)), torch.tensor([1, 2, 3])
     reads = family.endswith("encoder_decoder")
-    state = model.start(source, torch.tensor([5, 3, 1]), room=2) if reads else model.start(3, room=2)
-    assert isinstance(state, State)
+    state = model.start(source, torch.tensor([5, 3, 1]), room=2) if reads else model.start(3, capacity=2)
+    assert isinstance(state, DecoderState)
     written = greedy(model, state, first, steps=6)
     turned = (source.flip(0), written, torch.tensor([1, 3, 5])) if reads else (written,)
     assert written[:, 0].tolist() == [3, 2, 1]

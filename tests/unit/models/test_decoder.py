@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from heedful import Decoder, TransformerConfig, UsageError, record
-from heedful.layers.kv_cache import AttentionState
+from heedful.layers.kv_cache import KVCache
 
 VOCABULARY = 13
 SCHEMES = ("none", "sinusoidal", "learned", "rotary", "alibi")
@@ -49,7 +49,7 @@ def close(a: Tensor, b: Tensor) -> None:
     torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
 
 
-def in_chunks(model: Decoder, tokens: Tensor, sizes: list[int], state: AttentionState | None = None) -> Tensor:
+def in_chunks(model: Decoder, tokens: Tensor, sizes: list[int], state: KVCache | None = None) -> Tensor:
     state = model.start(len(tokens)) if state is None else state
     return torch.cat([model.extend(chunk, state) for chunk in tokens.split(sizes, dim=1)], dim=1)
 
@@ -60,7 +60,7 @@ def padded(rows: list[Tensor], pad: int = 0) -> tuple[Tensor, Tensor]:
     return torch.stack(filled), lengths
 
 
-def extend_ragged(model: Decoder, rows: list[Tensor], state: AttentionState) -> list[Tensor]:
+def extend_ragged(model: Decoder, rows: list[Tensor], state: KVCache) -> list[Tensor]:
     tokens, lengths = padded(rows)
     logits = model.extend(tokens, state, lengths)
     return [row[:length] for row, length in zip(logits, lengths.tolist(), strict=True)]
@@ -138,7 +138,7 @@ def test_a_state_can_shrink_to_fewer_rows() -> None:
 @torch.no_grad()
 def test_a_state_keeps_the_room_asked_for_and_grows_past_it(room: int, held: int) -> None:
     model, tokens = decoder(positions="rotary"), text(2, 9)
-    state = model.start(2, room=room)
+    state = model.start(2, capacity=room)
     close(in_chunks(model, tokens, [1] * 9, state), model(tokens))
     keys = state.layers[0].keys
     assert keys is not None
@@ -149,7 +149,7 @@ def test_a_state_keeps_the_room_asked_for_and_grows_past_it(room: int, held: int
 @torch.no_grad()
 def test_a_state_with_room_is_written_in_place() -> None:
     model, tokens = decoder(), text(2, 6)
-    state = model.start(2, room=6)
+    state = model.start(2, capacity=6)
     places = []
     for token in tokens.split(1, dim=1):
         model.extend(token, state)

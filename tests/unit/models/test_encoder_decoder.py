@@ -76,7 +76,7 @@ def test_rows_of_different_lengths_decode_as_each_would_alone(settings: dict[str
 def test_reordered_rows_decode_with_their_own_source(settings: dict[str, Any]) -> None:
     model, source, lengths = translator(**settings), text(3, 6), torch.tensor([6, 2, 4])
     begun, rest, chosen = text(3, 3), text(4, 4), torch.tensor([1, 2, 1, 1])
-    state = model.start(source, lengths, room=2)
+    state = model.start(source, lengths, capacity=2)
     model.extend(begun, state)
     state.reorder(chosen)
     stepwise = torch.cat([model.extend(token, state) for token in rest.split(1, dim=1)], dim=1)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import gelu, layer_norm
 
 from heedful import Decoder, Encoder, TransformerConfig, UsageError, build
-from heedful.models.heads import Scoring
+from heedful.models.heads import OutputProjection
 
 VOCABULARY = 13
 EVERY_TASK = ("masked_token", "next_sentence", "sequence_class", "answer_span", "pooled")
@@ -33,11 +33,11 @@ def close(a: Tensor, b: Tensor) -> None:
 def test_each_head_gives_an_answer_of_its_shape() -> None:
     model = reader(*EVERY_TASK, classes=4)
     read = model(torch.randint(0, VOCABULARY, (3, 5)), torch.tensor([5, 3, 1]))
-    assert model.read_out("masked_token", read).shape == (3, 5, VOCABULARY)
-    assert model.read_out("next_sentence", read).shape == (3, 2)
-    assert model.read_out("sequence_class", read).shape == (3, 4)
-    assert model.read_out("pooled", read).shape == (3, 16)
-    start, end = model.read_out("answer_span", read)
+    assert model.apply_head("masked_token", read).shape == (3, 5, VOCABULARY)
+    assert model.apply_head("next_sentence", read).shape == (3, 2)
+    assert model.apply_head("sequence_class", read).shape == (3, 4)
+    assert model.apply_head("pooled", read).shape == (3, 16)
+    start, end = model.apply_head("answer_span", read)
     assert start.shape == end.shape == (3, 5)
 
 
@@ -46,7 +46,7 @@ def test_masked_tokens_can_be_asked_for_where_the_masks_are() -> None:
     """Only the chosen states go through the large output table."""
     model = reader("masked_token")
     read, masked = states(model), torch.tensor([[0, 1, 0, 0, 1], [0, 0, 0, 0, 0], [1, 0, 0, 0, 0]]).bool()
-    close(model.read_out("masked_token", read[masked]), model.read_out("masked_token", read)[masked])
+    close(model.apply_head("masked_token", read[masked]), model.apply_head("masked_token", read)[masked])
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -57,7 +57,7 @@ def test_a_masked_token_is_read_by_dense_layer_norm_and_table(tied: bool) -> Non
     head.tokens.bias.normal_()
     table = model.table.weight if tied else head.tokens.weight
     by_hand = layer_norm(gelu(head.dense(read)), (16,), head.norm.weight, head.norm.bias) @ table.T + head.tokens.bias
-    close(model.read_out("masked_token", read), by_hand)
+    close(model.apply_head("masked_token", read), by_hand)
     assert (head.tokens.weight is None) == tied
 
 
@@ -65,24 +65,24 @@ def test_a_masked_token_is_read_by_dense_layer_norm_and_table(tied: bool) -> Non
 def test_pooling_the_first_token_goes_through_a_small_layer() -> None:
     model = reader("pooled", pooling="first")
     read, dense = states(model), model.heads["pooled"].dense
-    close(model.read_out("pooled", read), torch.tanh(read[:, 0] @ dense.weight.T + dense.bias))
+    close(model.apply_head("pooled", read), torch.tanh(read[:, 0] @ dense.weight.T + dense.bias))
 
 
 @torch.no_grad()
 def test_pooling_by_mean_counts_real_tokens_only() -> None:
     model = reader("pooled", pooling="mean")
     read = states(model)
-    pooled = model.read_out("pooled", read, torch.tensor([5, 2, 0]))
+    pooled = model.apply_head("pooled", read, torch.tensor([5, 2, 0]))
     close(pooled, torch.stack([read[0].mean(0), read[1, :2].mean(0), torch.zeros(16)]))
-    close(model.read_out("pooled", read), read.mean(1))
+    close(model.apply_head("pooled", read), read.mean(1))
 
 
 @torch.no_grad()
 def test_pooling_the_last_token_means_the_last_real_one() -> None:
     model = reader("pooled", pooling="last")
     read = states(model)
-    close(model.read_out("pooled", read, torch.tensor([5, 2, 1])), torch.stack([read[0, 4], read[1, 1], read[2, 0]]))
-    close(model.read_out("pooled", read), read[:, -1])
+    close(model.apply_head("pooled", read, torch.tensor([5, 2, 1])), torch.stack([read[0, 4], read[1, 1], read[2, 0]]))
+    close(model.apply_head("pooled", read), read[:, -1])
 
 
 @pytest.mark.parametrize("pooling", ["first", "mean", "last"])
@@ -90,8 +90,8 @@ def test_pooling_the_last_token_means_the_last_real_one() -> None:
 def test_a_text_without_tokens_has_a_finite_vector(pooling: str) -> None:
     model = reader("pooled", pooling=pooling)
     for lengths in (None, torch.tensor([0, 0])):
-        assert model.read_out("pooled", torch.zeros(2, 0, 16), lengths).isfinite().all()
-    assert model.read_out("pooled", torch.randn(2, 3, 16), torch.tensor([0, 3])).isfinite().all()
+        assert model.apply_head("pooled", torch.zeros(2, 0, 16), lengths).isfinite().all()
+    assert model.apply_head("pooled", torch.randn(2, 3, 16), torch.tensor([0, 3])).isfinite().all()
 
 
 @pytest.mark.parametrize("pooling", ["first", "mean", "last"])
@@ -100,24 +100,24 @@ def test_padding_never_changes_a_pooled_vector(pooling: str) -> None:
     model, tokens = reader("pooled", "sequence_class", pooling=pooling), torch.randint(0, VOCABULARY, (1, 3))
     longer = torch.cat([tokens, torch.full((1, 4), 7)], dim=1)
     for task in ("pooled", "sequence_class"):
-        alone = model.read_out(task, model(tokens))
-        close(model.read_out(task, model(longer, torch.tensor([3])), torch.tensor([3])), alone)
+        alone = model.apply_head(task, model(tokens))
+        close(model.apply_head(task, model(longer, torch.tensor([3])), torch.tensor([3])), alone)
 
 
 @torch.no_grad()
 def test_classes_and_next_sentence_read_the_pooled_vector() -> None:
     model = reader("next_sentence", "sequence_class", pooling="mean")
     read, lengths = states(model), torch.tensor([5, 2, 1])
-    pooled = model.read_out("pooled", read, lengths)
-    close(model.read_out("sequence_class", read, lengths), model.heads["sequence_class"].classes(pooled))
-    close(model.read_out("next_sentence", read, lengths), model.heads["next_sentence"].follows(pooled))
+    pooled = model.apply_head("pooled", read, lengths)
+    close(model.apply_head("sequence_class", read, lengths), model.heads["sequence_class"].classes(pooled))
+    close(model.apply_head("next_sentence", read, lengths), model.heads["next_sentence"].follows(pooled))
 
 
 @torch.no_grad()
 def test_an_answer_span_scores_each_token_twice() -> None:
     model = reader("answer_span")
     read, ends = states(model), model.heads["answer_span"].ends
-    start, end = model.read_out("answer_span", read)
+    start, end = model.apply_head("answer_span", read)
     close(start, read @ ends.weight[0] + ends.bias[0])
     close(end, read @ ends.weight[1] + ends.bias[1])
 
@@ -128,8 +128,8 @@ def test_a_decoder_can_have_other_heads_beside_the_next_token() -> None:
     model = build(TransformerConfig(**settings, tasks=("sequence_class",), classes=3, pooling="last")).eval()
     tokens = torch.randint(0, VOCABULARY, (2, 4))
     assert list(model.heads) == ["next_token", "pooled", "sequence_class"]
-    assert model.read_out("sequence_class", model.states(tokens)).shape == (2, 3)
-    close(model.read_out("next_token", model.states(tokens)), model(tokens))
+    assert model.apply_head("sequence_class", model.states(tokens)).shape == (2, 3)
+    close(model.apply_head("next_token", model.states(tokens)), model(tokens))
 
 
 @pytest.mark.parametrize(
@@ -138,13 +138,13 @@ def test_a_decoder_can_have_other_heads_beside_the_next_token() -> None:
 def test_an_absent_head_is_refused_with_those_there_are(tasks: tuple[str, ...], has: str) -> None:
     model = reader(*tasks)
     with pytest.raises(UsageError, match=f"this model has no 'masked_token' head; it has {has}$"):
-        model.read_out("masked_token", states(model))
+        model.apply_head("masked_token", states(model))
 
 
 @pytest.mark.parametrize("words", [5, 64, 70])
 def test_filled_up_a_table_has_a_whole_number_of_rows_and_scores_its_words_alike(words: int) -> None:
-    scoring = Scoring(torch.randn(2, 3), torch.randn(words, 3), torch.randn(words))
-    filled = scoring.filled()
+    scoring = OutputProjection(torch.randn(2, 3), torch.randn(words, 3), torch.randn(words))
+    filled = scoring.padded()
     assert len(filled.weight) == len(filled.bias) == -(-words // 64) * 64
     logits = torch.nn.functional.linear(*filled)
     torch.testing.assert_close(logits[:, :words], torch.nn.functional.linear(*scoring))

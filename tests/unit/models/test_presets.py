@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from heedful import PRESETS, RecurrentConfig, TransformerConfig, UsageError, build, count, preset
+from heedful import PRESETS, RecurrentConfig, TransformerConfig, UsageError, build, count_parameters, preset
 
 # The paper's table 3 rounds its base to 65M and its big to 213M; the other known ones are the sizes of the
 # files their authors published.
@@ -41,7 +41,7 @@ def test_every_preset_is_counted_here() -> None:
 
 @pytest.mark.parametrize(("name", "parameters"), PARAMETERS.items())
 def test_a_preset_has_exactly_its_parameters(name: str, parameters: int) -> None:
-    assert count(name).total == parameters
+    assert count_parameters(name).total == parameters
 
 
 def test_the_papers_base_model_is_the_sum_of_its_parts() -> None:
@@ -49,13 +49,13 @@ def test_the_papers_base_model_is_the_sum_of_its_parts() -> None:
     d, m, blocks, table = 512, 2048, 6, 37_000 * 512
     attention, feed_forward, norm = 4 * (d * d + d), d * m + m + m * d + d, 2 * d
     encoder, decoder = attention + feed_forward + 2 * norm, 2 * attention + feed_forward + 3 * norm
-    assert count("paper-base").total == table + blocks * (encoder + decoder)
+    assert count_parameters("paper-base").total == table + blocks * (encoder + decoder)
 
 
 def test_a_preset_can_be_changed() -> None:
     changed = preset("gpt2", layers=4)
-    block = (count("gpt2").total - count("gpt2", layers=11).total) * 8
-    assert count(changed).total == PARAMETERS["gpt2"] - block
+    block = (count_parameters("gpt2").total - count_parameters("gpt2", layers=11).total) * 8
+    assert count_parameters(changed).total == PARAMETERS["gpt2"] - block
     assert preset("gpt2").model_dump() | {"layers": 4} == changed.model_dump()
     assert PRESETS["gpt2"]["layers"] == 12
 

@@ -330,7 +330,7 @@ def test_decoding_without_a_source_is_refused_with_a_remedy() -> None:
 
 def test_an_absent_head_is_refused_with_those_there_are() -> None:
     with pytest.raises(UsageError, match="no 'pooled' head; it has next_token"):
-        writer().read_out("pooled", torch.zeros(1, 1, 16))
+        writer().apply_head("pooled", torch.zeros(1, 1, 16))
 
 
 def test_no_memory_is_kept_for_each_shape_of_batch() -> None:

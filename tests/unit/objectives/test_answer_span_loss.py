@@ -9,9 +9,9 @@ import torch
 from heedful import Encoder, TransformerConfig
 from heedful.data.qa_batches import SpanBatch, SpanBatches
 from heedful.data.token_store import Sequences
-from heedful.objectives.answer_span_loss import AnswerPlace, place_scores
+from heedful.objectives.answer_span_loss import AnswerSpanLoss, span_logits
 from heedful.text.special_tokens import END, START
-from heedful.training.distributed.process_group import rows_of
+from heedful.training.distributed.process_group import shard_rows
 
 
 def batches(**settings: object) -> SpanBatches:
@@ -36,13 +36,13 @@ def whole() -> SpanBatch:
 @torch.no_grad()
 def test_the_loss_is_minus_the_log_probability_of_start_and_end_among_start_and_passage() -> None:
     reader, batch = model(), whole()
-    start, end = reader.read_out("answer_span", reader(batch.tokens, batch.lengths, segments=segments(batch)))
+    start, end = reader.apply_head("answer_span", reader(batch.tokens, batch.lengths, segments=segments(batch)))
     expected = 0.0
     for row, (begins, length) in enumerate(zip(batch.begins.tolist(), batch.lengths.tolist(), strict=True)):
         places = [0, *range(begins, length - 1)]
         for scores, label in zip((start, end), batch.labels[row].tolist(), strict=True):
             expected -= float(torch.log_softmax(scores[row, places], -1)[places.index(label)])
-    torch.testing.assert_close(AnswerPlace().loss(reader, batch).item(), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(AnswerSpanLoss().loss(reader, batch).item(), expected, rtol=1e-5, atol=1e-5)
 
 
 def segments(batch: SpanBatch) -> torch.Tensor:
@@ -53,27 +53,27 @@ def segments(batch: SpanBatch) -> torch.Tensor:
 
 
 def test_a_batch_loses_what_its_windows_lose_one_by_one() -> None:
-    reader, objective = model(), AnswerPlace()
+    reader, objective = model(), AnswerSpanLoss()
     singly = batches(tokens=1)
     alone = [singly.batch(0, indices) for indices in singly.plan(0)]
-    assert [objective.tokens(batch) for batch in alone] == [2, 2, 2]
-    assert objective.tokens(whole()) == 6
+    assert [objective.token_count(batch) for batch in alone] == [2, 2, 2]
+    assert objective.token_count(whole()) == 6
     total = sum(objective.loss(reader, batch) for batch in alone)
     torch.testing.assert_close(objective.loss(reader, whole()), total, rtol=1e-5, atol=1e-5)
 
 
 @torch.no_grad()
 def test_several_devices_lose_together_what_one_does() -> None:
-    reader, objective, batch = model(), AnswerPlace(), whole()
-    shares = [rows_of(batch, rank, 4) for rank in range(4)]  # of three rows: one device has none
-    assert sum(objective.tokens(share) for share in shares) == 6
+    reader, objective, batch = model(), AnswerSpanLoss(), whole()
+    shares = [shard_rows(batch, rank, 4) for rank in range(4)]  # of three rows: one device has none
+    assert sum(objective.token_count(share) for share in shares) == 6
     total = sum(objective.loss(reader, share) for share in shares)
     torch.testing.assert_close(objective.loss(reader, batch), total, rtol=1e-5, atol=1e-5)
 
 
 def test_no_answer_is_ever_placed_in_question_end_or_padding() -> None:
     batch = whole()
-    for scores in place_scores(model(), batch.tokens, batch.lengths, batch.begins):
+    for scores in span_logits(model(), batch.tokens, batch.lengths, batch.begins):
         likely = scores.softmax(-1)
         for row, (begins, length) in enumerate(zip(batch.begins.tolist(), batch.lengths.tolist(), strict=True)):
             assert likely[row, 1:begins].sum() == likely[row, length - 1 :].sum() == 0
@@ -83,8 +83,8 @@ def test_no_answer_is_ever_placed_in_question_end_or_padding() -> None:
 def test_a_row_with_nothing_to_learn_costs_nothing() -> None:
     batch = whole()
     blank = replace(batch, labels=torch.full_like(batch.labels, batch.nothing))
-    assert AnswerPlace().tokens(blank) == 0
-    assert AnswerPlace().loss(model(), blank) == 0
+    assert AnswerSpanLoss().token_count(blank) == 0
+    assert AnswerSpanLoss().loss(model(), blank) == 0
 
 
 def test_windows_are_read_once_an_epoch_in_an_order_of_seed_and_epoch_alone() -> None:

@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 import heedful
 from heedful.data.labelled_dataset import ClassBatch, framed, padded
-from heedful.objectives.classification_loss import Classification, balanced, class_logits, lifted
+from heedful.objectives.classification_loss import ClassificationLoss, balanced_class_weights, class_logits, rare_label_weights
 from heedful.text.special_token_template import Frame, LastFrame
-from heedful.training.distributed.process_group import rows_of
+from heedful.training.distributed.process_group import shard_rows
 
 
 def model(family: str, **changes: Any) -> Any:
@@ -45,14 +45,14 @@ def test_company_and_padding_change_no_answer(family: str) -> None:
 def test_the_loss_is_the_sum_of_the_surprise_of_each_label(family: str) -> None:
     classifier, given = model(family), batch(family, *TEXTS, labels=[0, 2, 1])
     expected = F.cross_entropy(class_logits(classifier, given), given.labels, reduction="sum")
-    torch.testing.assert_close(Classification().loss(classifier, given), expected)
-    assert Classification().tokens(given) == 3
+    torch.testing.assert_close(ClassificationLoss().loss(classifier, given), expected)
+    assert ClassificationLoss().token_count(given) == 3
 
 
 def test_weights_count_in_training_and_not_in_judging() -> None:
     classifier, given = model("encoder"), batch("encoder", *TEXTS, labels=[0, 2, 1])
     heavy = replace(given, weights=torch.tensor([2.0, 2.0, 2.0]))
-    objective = Classification()
+    objective = ClassificationLoss()
     assert objective.loss(classifier, heavy) == objective.loss(classifier, given)
     classifier.train()
     torch.testing.assert_close(objective.loss(classifier, heavy), 2 * objective.loss(classifier, given))
@@ -64,7 +64,7 @@ def test_of_several_labels_each_yes_counts_by_its_weight_in_training_alone() -> 
     given = replace(given, labels=labels, weights=torch.where(labels == 1, torch.tensor([1.0, 2.0, 5.0]), 1.0))
     said = class_logits(classifier, given).sigmoid()
     each = -torch.where(labels == 1, said, 1 - said).log()
-    objective = Classification(several=True)
+    objective = ClassificationLoss(multi_label=True)
     torch.testing.assert_close(objective.loss(classifier, given), each.sum())
     torch.testing.assert_close(objective.loss(classifier.train(), given), (each * given.weights).sum())
 
@@ -74,7 +74,7 @@ def test_several_labels_are_judged_one_by_one() -> None:
     given = replace(given, labels=torch.tensor([[1, 0, 1], [0, 0, 0], [1, 1, 1]]), weights=torch.ones(3, 3))
     said = class_logits(classifier, given).sigmoid()
     expected = -torch.where(given.labels == 1, said, 1 - said).log().sum()
-    torch.testing.assert_close(Classification(several=True).loss(classifier, given), expected)
+    torch.testing.assert_close(ClassificationLoss(multi_label=True).loss(classifier, given), expected)
 
 
 @pytest.mark.parametrize("several", [False, True])
@@ -82,11 +82,11 @@ def test_a_process_without_rows_learns_nothing(several: bool) -> None:
     classifier, given = model("encoder"), batch("encoder", *TEXTS, labels=[0, 2, 1])
     if several:
         given = replace(given, labels=F.one_hot(given.labels, 3), weights=torch.ones(3, 3))
-    objective = Classification(several)
-    idle = rows_of(given, 5, 6)
+    objective = ClassificationLoss(several)
+    idle = shard_rows(given, 5, 6)
     with torch.no_grad():
-        assert (float(objective.loss(classifier, idle)), objective.tokens(idle)) == (0.0, 0)
-    shares = sum(objective.loss(classifier, rows_of(given, rank, 2)) for rank in range(2))
+        assert (float(objective.loss(classifier, idle)), objective.token_count(idle)) == (0.0, 0)
+    shares = sum(objective.loss(classifier, shard_rows(given, rank, 2)) for rank in range(2))
     torch.testing.assert_close(shares, objective.loss(classifier, given))
 
 
@@ -100,11 +100,11 @@ def test_two_texts_can_be_told_apart_by_their_segments() -> None:
 
 def test_balanced_classes_have_the_same_say() -> None:
     counts = [90, 9, 1]
-    weights = balanced(counts)
+    weights = balanced_class_weights(counts)
     shares = [count * weight for count, weight in zip(counts, weights, strict=True)]
     assert shares == pytest.approx([100 / 3] * 3)
-    bounded = balanced(counts, 10.0)
+    bounded = balanced_class_weights(counts, 10.0)
     assert max(bounded) / min(bounded) == pytest.approx(10.0)
     assert sum(count * weight for count, weight in zip(counts, bounded, strict=True)) == pytest.approx(100)
-    assert lifted(counts) == pytest.approx([1, 10, 90])
-    assert lifted(counts, 20.0) == pytest.approx([1, 10, 20])
+    assert rare_label_weights(counts) == pytest.approx([1, 10, 90])
+    assert rare_label_weights(counts, 20.0) == pytest.approx([1, 10, 20])

@@ -12,11 +12,11 @@ import torch
 import heedful
 from heedful.data.batching import PairBatches, TextBatches
 from heedful.data.token_store import Sequences
-from heedful.models.heads import Scoring
+from heedful.models.heads import OutputProjection
 from heedful.objectives import cross_entropy
-from heedful.objectives.causal_lm_loss import Language
-from heedful.objectives.cross_entropy import agreeing_loss, token_loss
-from heedful.objectives.seq2seq_loss import Translation
+from heedful.objectives.causal_lm_loss import CausalLMLoss
+from heedful.objectives.cross_entropy import r_drop_loss, token_loss
+from heedful.objectives.seq2seq_loss import Seq2SeqLoss
 from heedful.text.special_tokens import PAD
 
 
@@ -31,12 +31,12 @@ def test_the_loss_is_minus_the_log_probability_of_the_labels() -> None:
     table = torch.randn(5, 4)
     scores = torch.log_softmax(states @ table.T, -1)
     expected = -(scores[0, 0, 1] + scores[0, 1, 2] + scores[1, 0, 3])
-    torch.testing.assert_close(token_loss(Scoring(states, table, None), labels), expected)
+    torch.testing.assert_close(token_loss(OutputProjection(states, table, None), labels), expected)
 
 
 def test_no_label_at_all_is_zero_with_zero_gradient() -> None:
     states = torch.randn(1, 2, 4, requires_grad=True)
-    loss = token_loss(Scoring(states, torch.eye(4), None), torch.full((1, 2), PAD))
+    loss = token_loss(OutputProjection(states, torch.eye(4), None), torch.full((1, 2), PAD))
     loss.backward()
     assert loss == 0
     assert states.grad is not None
@@ -49,7 +49,7 @@ def test_no_label_at_all_is_zero_with_zero_gradient() -> None:
 def test_slices_lose_and_teach_what_whole_logits_do(
     smoothing: float, bias: bool, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(cross_entropy.AT_ONCE, "cpu", at_once)
+    monkeypatch.setitem(cross_entropy.LOGITS_PER_SLICE, "cpu", at_once)
     draw = torch.Generator().manual_seed(1)
     states, weight, offset = (
         torch.randn(*shape, generator=draw, dtype=torch.float64, requires_grad=True)
@@ -57,7 +57,7 @@ def test_slices_lose_and_teach_what_whole_logits_do(
     )
     labels = torch.randint(0, 7, (3, 5), generator=draw)
     learned = [states, weight, *([offset] if bias else [])]
-    ours = token_loss(Scoring(states, weight, offset if bias else None), labels, label_smoothing=smoothing)
+    ours = token_loss(OutputProjection(states, weight, offset if bias else None), labels, label_smoothing=smoothing)
     logits = torch.nn.functional.linear(states, weight, offset if bias else None)
     theirs = torch.nn.functional.cross_entropy(
         logits.flatten(0, 1), labels.flatten(), ignore_index=PAD, reduction="sum", label_smoothing=smoothing
@@ -73,9 +73,9 @@ def test_under_autocast_products_are_of_its_type_and_gradients_of_the_weights_ow
     states, table, bias = (torch.randn(*shape, requires_grad=True) for shape in ((2, 3, 4), (5, 4), (5,)))
     labels = torch.tensor([[1, 2, PAD], [3, PAD, PAD]])
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = token_loss(Scoring(states, table, bias), labels)
+        loss = token_loss(OutputProjection(states, table, bias), labels)
     assert loss.dtype == torch.float32
-    exact = token_loss(Scoring(states, table, bias), labels)
+    exact = token_loss(OutputProjection(states, table, bias), labels)
     ours, theirs = (torch.autograd.grad(one, (states, table, bias)) for one in (loss, exact))
     for mine, other in zip(ours, theirs, strict=True):
         assert mine.dtype == torch.float32
@@ -112,22 +112,22 @@ ON_GPU = [("cuda", "inductor", "30"), ("cuda", "inductor", "1030")]  # without a
     ("device", "backend", "words"), [("cpu", "aot_eager", "30"), *(ON_GPU if torch.cuda.is_available() else [])]
 )
 def test_a_compiler_does_not_change_what_is_taught(
-    nursery: Any, device: str, backend: str, words: str, tmp_path: Path
+    fork_server: Any, device: str, backend: str, words: str, tmp_path: Path
 ) -> None:
     """In a process of its own: the checks of shapes that tests add are not for compilers."""
-    done = nursery.run_script(COMPILED, device, backend, words, folder=tmp_path)
-    assert done.code == 0, done.said
+    done = fork_server.run_script(COMPILED, device, backend, words, folder=tmp_path)
+    assert done.code == 0, done.output
 
 
 def test_no_gradient_is_made_where_none_is_wanted() -> None:
-    scoring = Scoring(torch.randn(2, 3, 4), torch.randn(5, 4), None)
+    scoring = OutputProjection(torch.randn(2, 3, 4), torch.randn(5, 4), None)
     assert not token_loss(scoring, torch.ones(2, 3).long()).requires_grad
 
 
 def test_judging_works_out_no_gradients_though_weights_could_learn(monkeypatch: pytest.MonkeyPatch) -> None:
     states, table = torch.randn(2, 3, 4), torch.randn(5, 4, requires_grad=True)
-    scoring, labels = Scoring(states, table, None), torch.tensor([[1, 2, PAD], [3, PAD, PAD]])
-    expected, learned, slices = token_loss(scoring, labels), [], cross_entropy.slices
+    scoring, labels = OutputProjection(states, table, None), torch.tensor([[1, 2, PAD], [3, PAD, PAD]])
+    expected, learned, slices = token_loss(scoring, labels), [], cross_entropy.sliced_cross_entropy
 
     def watched(*given: Any) -> Any:
         learned.append(given[-1])
@@ -143,7 +143,7 @@ def test_judging_works_out_no_gradients_though_weights_could_learn(monkeypatch: 
 
 def test_one_slice_of_the_widest_numbers_is_held_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     held: list[Any] = []
-    work_out = cross_entropy.surprise_and_slope
+    work_out = cross_entropy.cross_entropy_and_gradient
 
     def watched(*given: Any, **options: Any) -> Any:
         assert not any(slope() is not None for slope in held)  # by now the next slice's logits are there
@@ -151,10 +151,10 @@ def test_one_slice_of_the_widest_numbers_is_held_at_a_time(monkeypatch: pytest.M
         held.append(weakref.ref(slope))
         return surprise, slope
 
-    monkeypatch.setitem(cross_entropy.AT_ONCE, "cpu", 10)
+    monkeypatch.setitem(cross_entropy.LOGITS_PER_SLICE, "cpu", 10)
     monkeypatch.setattr(cross_entropy, "surprise_and_slope", watched)
     table = torch.randn(5, 4, requires_grad=True)
-    token_loss(Scoring(torch.randn(2, 3, 4), table, None), torch.ones(2, 3).long()).backward()
+    token_loss(OutputProjection(torch.randn(2, 3, 4), table, None), torch.ones(2, 3).long()).backward()
     assert len(held) == 3
 
 
@@ -165,26 +165,26 @@ def test_two_passes_lose_the_mean_of_both_and_their_disagreement() -> None:
     mean = -(p[1].log() + q[1].log()) / 2
     apart = 0.5 * ((p * (p / q).log()).sum() + (q * (q / p).log()).sum())
     for logits, expected in ((torch.cat([one, one]), -p[1].log()), (torch.cat([one, two]), mean + 3 * apart)):
-        torch.testing.assert_close(agreeing_loss(logits, labels, label_smoothing=0.0, agreement=3.0), expected)
+        torch.testing.assert_close(r_drop_loss(logits, labels, label_smoothing=0.0, agreement=3.0), expected)
 
 
 @pytest.mark.parametrize("name", ["laptop-translator", "recurrent-translator"])
 def test_a_batch_loses_what_its_pairs_lose_one_by_one(name: str) -> None:
     size = {"width": 16} if name.startswith("recurrent") else {"width": 16, "heads": 2, "layers": 1}
     model = heedful.build(name, vocabulary=30, **size).eval()
-    batches, objective = _pairs(), Translation()
+    batches, objective = _pairs(), Seq2SeqLoss()
     (everything,) = batches.plan(0)
     together = objective.loss(model, batches.batch(0, everything))
     alone = sum(objective.loss(model, batches.batch(0, everything[i : i + 1])) for i in range(3))
     torch.testing.assert_close(together, alone)
-    assert objective.tokens(batches.batch(0, everything)) == batches.labels == 2 + 4 + 1 + 3
+    assert objective.token_count(batches.batch(0, everything)) == batches.labels == 2 + 4 + 1 + 3
 
 
 def test_smoothing_and_r_drop_count_only_while_training() -> None:
     model = heedful.build("laptop-translator", vocabulary=30, width=16, heads=2, layers=1, dropout=0.5)
     batches = _pairs()
     batch = batches.batch(0, batches.plan(0)[0])
-    plain, strict = Translation(), Translation(label_smoothing=0.2, r_drop=2.0)
+    plain, strict = Seq2SeqLoss(), Seq2SeqLoss(label_smoothing=0.2, r_drop=2.0)
     assert plain.loss(model.eval(), batch) == strict.loss(model.eval(), batch)
     assert plain.loss(model.train(), batch) != strict.loss(model.train(), batch)
 
@@ -195,6 +195,6 @@ def test_running_text_is_judged_once_a_token() -> None:
     batches = TextBatches(text, context=8, rows=2, seed=0, shuffle=False)
     labels = [int(label) for plan in batches.plan(0) for label in batches.batch(0, plan).labels.flatten() if label]
     assert labels == list(range(7, 29))
-    judged = sum(Language().tokens(batches.batch(0, plan)) for plan in batches.plan(0))
+    judged = sum(CausalLMLoss().token_count(batches.batch(0, plan)) for plan in batches.plan(0))
     assert judged == batches.labels == 22
-    assert all(Language().loss(model, batches.batch(0, plan)) > 0 for plan in batches.plan(0))
+    assert all(CausalLMLoss().loss(model, batches.batch(0, plan)) > 0 for plan in batches.plan(0))

@@ -11,10 +11,10 @@ from torch.nn import functional as F
 
 import heedful
 from heedful.data.masked_lm_batches import MaskedBatch
-from heedful.objectives.masked_lm_loss import Masked, at_places
+from heedful.objectives.masked_lm_loss import MaskedLMLoss, states_at
 from heedful.objectives.objective import Objective
 from heedful.text.special_tokens import PAD
-from heedful.training.distributed.process_group import rows_of
+from heedful.training.distributed.process_group import shard_rows
 
 TASKS = ("masked_token", "next_sentence")
 
@@ -31,21 +31,21 @@ def batch() -> MaskedBatch:
 
 def test_the_loss_is_that_of_the_hidden_places_of_all_logits(model: Any) -> None:
     given = batch()
-    logits = model.read_out("masked_token", model(given.tokens))
+    logits = model.apply_head("masked_token", model(given.tokens))
     wanted = torch.full_like(given.tokens, PAD).scatter(1, given.places, given.labels)
     expected = F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=PAD, reduction="sum")
-    objective = Masked()
+    objective = MaskedLMLoss()
     assert isinstance(objective, Objective)
     torch.testing.assert_close(objective.loss(model, given), expected)
-    assert objective.tokens(given) == 5
+    assert objective.token_count(given) == 5
 
 
 def test_gradients_reach_every_weight_as_they_do_through_all_logits(model: Any) -> None:
     given = batch()
-    Masked().loss(model, given).backward()
+    MaskedLMLoss().loss(model, given).backward()
     ours = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
     model.zero_grad()
-    logits = model.read_out("masked_token", model(given.tokens))
+    logits = model.apply_head("masked_token", model(given.tokens))
     wanted = torch.full_like(given.tokens, PAD).scatter(1, given.places, given.labels)
     F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=PAD, reduction="sum").backward()
     theirs = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
@@ -60,20 +60,20 @@ def test_a_rows_answer_weighs_as_much_as_its_words_together(model: Any) -> None:
     segments = (torch.arange(7) > 3).long().expand(2, -1)
     paired = replace(given, segments=segments, follows=follows)
     states = model(given.tokens, segments=segments)
-    first, second = F.cross_entropy(model.read_out("next_sentence", states), follows, reduction="none")
-    words = Masked().loss(model, replace(paired, follows=None))
-    torch.testing.assert_close(Masked().loss(model, paired), words + 2 * first + 3 * second)
+    first, second = F.cross_entropy(model.apply_head("next_sentence", states), follows, reduction="none")
+    words = MaskedLMLoss().loss(model, replace(paired, follows=None))
+    torch.testing.assert_close(MaskedLMLoss().loss(model, paired), words + 2 * first + 3 * second)
 
 
 def test_rows_shared_out_among_devices_have_the_loss_of_all_together(model: Any) -> None:
     segments = (torch.arange(7) > 3).long().expand(2, -1)
     whole = replace(batch(), segments=segments, follows=torch.tensor([0, 1]))
-    shares = [rows_of(whole, rank, 3) for rank in range(3)]
-    torch.testing.assert_close(sum(Masked().loss(model, share) for share in shares), Masked().loss(model, whole))
-    assert sum(Masked().tokens(share) for share in shares) == Masked().tokens(whole)
+    shares = [shard_rows(whole, rank, 3) for rank in range(3)]
+    torch.testing.assert_close(sum(MaskedLMLoss().loss(model, share) for share in shares), MaskedLMLoss().loss(model, whole))
+    assert sum(MaskedLMLoss().token_count(share) for share in shares) == MaskedLMLoss().token_count(whole)
 
 
 def test_states_are_taken_from_their_own_rows() -> None:
     states = torch.arange(24.0).view(2, 4, 3)
-    found = at_places(states, torch.tensor([[3, 0], [1, 1]]))
+    found = states_at(states, torch.tensor([[3, 0], [1, 1]]))
     assert torch.equal(found, torch.stack([states[0, [3, 0]], states[1, [1, 1]]]))

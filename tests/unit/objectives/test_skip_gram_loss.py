@@ -11,7 +11,7 @@ from heedful.data.skip_gram_batches import WindowBatch, WindowBatches, count_wor
 from heedful.data.token_store import Sequences
 from heedful.models.model_config import WordVectorsConfig
 from heedful.objectives.objective import Objective
-from heedful.objectives.skip_gram_loss import SkipGram, nearness
+from heedful.objectives.skip_gram_loss import SkipGramLoss, window_weights
 from heedful.text.special_tokens import END
 from heedful.training.optim.row_adagrad import RowAdaGrad
 
@@ -32,19 +32,19 @@ def test_the_loss_is_the_sum_over_all_pairs_and_over_what_is_drawn_against_each(
     model, batch = made()
     v, u, s = model.table.weight, model.company.weight, model.side.weight
     expected = torch.zeros(())
-    near = nearness(batch)
+    near = window_weights(batch)
     share = 5 / batch.drawn.shape[1]  # five words against each pair, spread over all that the row has drawn
     for row, other, place in near.nonzero().tolist():
         w = v[batch.words[row, place]]
         told, refused = u[batch.around[row, other]] @ w, u[batch.drawn[row]] @ w
         side = s[batch.around[row, other]] @ w * (1 if other < place + 4 else -1)  # the window, 4, stands before
         expected -= near[row, other, place] * (logsigmoid(told) + share * logsigmoid(-refused).sum() + logsigmoid(side))
-    torch.testing.assert_close(SkipGram(5).loss(model, batch), expected, rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(SkipGramLoss(5).loss(model, batch), expected, rtol=1e-4, atol=1e-3)
 
 
 def test_only_the_rows_of_words_in_the_batch_get_a_gradient() -> None:
     model, batch = made()
-    SkipGram(5).loss(model, batch).backward()
+    SkipGramLoss(5).loss(model, batch).backward()
     assert model.table.weight.grad.is_sparse
     moved = model.table.weight.grad.to_dense().abs().sum(1) > 0
     assert set(moved.nonzero()[:, 0].tolist()) == set(TEXT)
@@ -58,7 +58,7 @@ def test_it_learns_which_of_two_words_stands_before_the_other() -> None:
     optimizer = RowAdaGrad(model.parameters(), lr=0.3)
     for step in range(20):
         optimizer.zero_grad()
-        SkipGram(5).loss(model, batches.batch(step, batches.plan(step)[0])).backward()
+        SkipGramLoss(5).loss(model, batches.batch(step, batches.plan(step)[0])).backward()
         optimizer.step()
     v, s = model.table.weight, model.side.weight
     assert s[first] @ v[second] > 1
@@ -67,12 +67,12 @@ def test_it_learns_which_of_two_words_stands_before_the_other() -> None:
 
 def test_it_is_an_objective_like_any_other_and_counts_words_read() -> None:
     _, batch = made()
-    assert isinstance(SkipGram(), Objective)
-    assert SkipGram().tokens(batch) == len(TEXT)
+    assert isinstance(SkipGramLoss(), Objective)
+    assert SkipGramLoss().token_count(batch) == len(TEXT)
 
 
 def test_a_stretch_without_a_word_costs_nothing_and_is_finite() -> None:
     text = Sequences.of([[1] * 50, TEXT])
     batches = WindowBatches(text, count_words(text, 60), words=50, window=4, subsample=0.0, seed=1, shuffle=False)
     model, _ = made()
-    assert SkipGram().loss(model, batches.batch(0, batches.plan(0)[0])).item() == 0
+    assert SkipGramLoss().loss(model, batches.batch(0, batches.plan(0)[0])).item() == 0

@@ -13,8 +13,8 @@ from heedful.data.batching import PairBatches
 from heedful.data.token_store import Sequences
 from heedful.models.build import build
 from heedful.models.presets import make_config
-from heedful.objectives.seq2seq_loss import Translation
-from heedful.training.cuda_graph_step import Recorded
+from heedful.objectives.seq2seq_loss import Seq2SeqLoss
+from heedful.training.cuda_graph_step import CudaGraphForwardBackward
 from heedful.training.recipe import TrainingRecipe
 from heedful.training.reporting.events import Events
 from heedful.training.trainer import Trainer
@@ -44,8 +44,8 @@ def run(*, record: bool, optimizer: str = "adamw", accumulate: int = 1, r_drop: 
         }
     )
     device = torch.device("cuda")
-    trainer = Trainer(model, Translation(0.1, r_drop), batches, recipe, seed=1, device=device, events=Events())
-    stream = trainer.stream()
+    trainer = Trainer(model, Seq2SeqLoss(0.1, r_drop), batches, recipe, seed=1, device=device, events=Events())
+    stream = trainer.batch_stream()
     return [float(trainer.step(stream).loss) for _ in range(60)], trainer
 
 
@@ -55,8 +55,8 @@ def run(*, record: bool, optimizer: str = "adamw", accumulate: int = 1, r_drop: 
 def test_a_recorded_run_is_the_plain_run(optimizer: str, accumulate: int) -> None:
     plain, _ = run(record=False, optimizer=optimizer, accumulate=accumulate)
     recorded, trainer = run(record=True, optimizer=optimizer, accumulate=accumulate)
-    assert isinstance(trainer.gradients, Recorded)
-    assert trainer.gradients.recordings  # and something was replayed
+    assert isinstance(trainer.gradients, CudaGraphForwardBackward)
+    assert trainer.gradients.captured  # and something was replayed
     assert recorded == pytest.approx(plain, rel=2e-2)
     assert recorded[:10] == pytest.approx(plain[:10], rel=1e-3)  # dropout included: the same values fall out
 

@@ -9,11 +9,11 @@ import pytest
 import heedful
 from heedful.errors import UsageError
 from heedful.models.presets import make_config
-from heedful.training.defaults import Situation, parameters
+from heedful.training.defaults import TrainingConditions, parameters
 from heedful.training.recipe import TrainingRecipe
 from heedful.training.tasks import TASKS, get_task
 
-LAPTOP = Situation(recurrent=False, tokens=900_000, seconds=600.0, flops=2e11, gpu=False)
+LAPTOP = TrainingConditions(recurrent=False, tokens=900_000, seconds=600.0, flops=2e11, gpu=False)
 
 
 @pytest.mark.parametrize("name", sorted({*TASKS} - {"embed"}))  # whose vectors have one size
@@ -43,7 +43,7 @@ def test_every_choice_is_a_model_and_a_recipe(name: str, recurrent: bool, tokens
             task.model_defaults(situation)
         return
     settings = task.model_defaults(situation)
-    assert heedful.count(make_config({**settings, "vocabulary": 1000})).total > 0
+    assert heedful.count_parameters(make_config({**settings, "vocabulary": 1000})).total > 0
     assert TrainingRecipe(steps=1, **task.training_defaults(situation, settings))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from heedful.errors import HeedfulError, OutOfMemoryError, StoppedError
-from heedful.training.failures import told_plainly, with_smaller_batch
+from heedful.training.failures import readable_failures, with_smaller_batch
 from heedful.training.recipe import RECIPE
 
 GLOO = (
@@ -30,14 +30,14 @@ GLOO = (
     ],
 )
 def test_what_gives_out_is_one_line(error: Exception, said: str) -> None:
-    with pytest.raises(HeedfulError) as found, told_plainly({"training": {"batch_tokens": 64}}, Path("run")):
+    with pytest.raises(HeedfulError) as found, readable_failures({"training": {"batch_tokens": 64}}, Path("run")):
         raise error
     assert str(found.value).startswith(said)
     assert found.value.exit_code == 1
 
 
 def test_other_errors_pass() -> None:
-    with pytest.raises(RuntimeError, match="a bug"), told_plainly({}, Path("run")):
+    with pytest.raises(RuntimeError, match="a bug"), readable_failures({}, Path("run")):
         raise RuntimeError("a bug")
 
 
@@ -45,12 +45,12 @@ def test_other_errors_pass() -> None:
 def test_being_asked_to_stop_says_how_to_go_on_if_there_is_anything_to_go_on_with(
     asked: BaseException, code: int, tmp_path: Path
 ) -> None:
-    with pytest.raises(StoppedError, match=r"^stopped before the run began$"), told_plainly({}):
+    with pytest.raises(StoppedError, match=r"^stopped before the run began$"), readable_failures({}):
         raise asked
-    with pytest.raises(StoppedError, match=r"^stopped before the run began$"), told_plainly({}, tmp_path):
+    with pytest.raises(StoppedError, match=r"^stopped before the run began$"), readable_failures({}, tmp_path):
         raise asked
     (tmp_path / RECIPE).touch()
-    with pytest.raises(StoppedError, match="go on with: heedful train --resume") as found, told_plainly({}, tmp_path):
+    with pytest.raises(StoppedError, match="go on with: heedful train --resume") as found, readable_failures({}, tmp_path):
         raise asked
     assert found.value.exit_code == code
 

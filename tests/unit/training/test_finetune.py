@@ -10,16 +10,16 @@ import torch
 import heedful
 from heedful.data.dataset_writer import Prepared, Split
 from heedful.errors import UsageError
-from heedful.inference.classifier import Classes
-from heedful.training.finetune import body_of, load_start, take_over, told
+from heedful.inference.classifier import ClassifierSettings
+from heedful.training.finetune import pretrained_model_settings, load_pretrained, match_weights, describe_pretrained
 from heedful.training.tasks.classification import TASK as CLASSIFY
 from heedful.training.tasks.language_model import TASK as GENERATE
 
 
-def classifier(names: tuple[str, ...]) -> heedful.Trained:
+def classifier(names: tuple[str, ...]) -> heedful.TrainedModel:
     shape = {"vocabulary": 20, "width": 16, "heads": 2, "layers": 1, "tasks": ("sequence_class",), "pooling": "mean"}
     model = heedful.build("laptop-reader", classes=len(names), **shape)
-    return heedful.Trained(model, notes=Classes(names=names, max_length=9))
+    return heedful.TrainedModel(model, notes=ClassifierSettings(names=names, max_length=9))
 
 
 def data(*names: str) -> Prepared:
@@ -27,10 +27,10 @@ def data(*names: str) -> Prepared:
     return Prepared((), nothing, nothing, {}, {}, facts={"names": list(names)})
 
 
-def begun(start: heedful.Trained, *names: str, **changes: Any) -> Any:
-    settings = {**body_of(start, CLASSIFY), **CLASSIFY.head_settings(data(*names)), **changes}
+def begun(start: heedful.TrainedModel, *names: str, **changes: Any) -> Any:
+    settings = {**pretrained_model_settings(start, CLASSIFY), **CLASSIFY.head_settings(data(*names)), **changes}
     config = heedful.TransformerConfig(vocabulary=20, **settings)
-    return take_over(start, config, CLASSIFY, CLASSIFY.reinitialized_prefixes(start, data(*names)))
+    return match_weights(start, config, CLASSIFY, CLASSIFY.reinitialized_prefixes(start, data(*names)))
 
 
 def test_a_head_is_kept_only_if_its_classes_mean_the_same() -> None:
@@ -62,13 +62,13 @@ def test_a_summary_is_trained_or_the_mean_or_the_last() -> None:
 
 def test_what_was_taken_is_told_in_a_line() -> None:
     found = begun(classifier(("bad", "good")), "cold", "warm")
-    line = told(found.to_json())
+    line = describe_pretrained(found.to_json())
     assert line.endswith("new: heads.sequence_class (34); left over: heads.sequence_class (34)")
 
 
 def test_a_task_begins_with_bodies_it_can_use(tmp_path: Any) -> None:
     heedful.save(classifier(("bad", "good")).model, tmp_path)
     with pytest.raises(UsageError, match="holds an encoder: it can classify, not generate"):
-        load_start(str(tmp_path), GENERATE, recurrent=False)
+        load_pretrained(str(tmp_path), GENERATE, recurrent=False)
     with pytest.raises(UsageError, match=r"has no tokenizer\.json"):
-        load_start(str(tmp_path), CLASSIFY, recurrent=False)
+        load_pretrained(str(tmp_path), CLASSIFY, recurrent=False)

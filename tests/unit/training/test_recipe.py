@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from heedful.errors import UsageError
-from heedful.training.recipe import known_sections, make_recipe, read_recipe, to_toml, with_overrides
+from heedful.training.recipe import check_keys, make_recipe, read_recipe, to_toml, apply_overrides
 
 SETTINGS: dict[str, Any] = {
     "task": "translate",
@@ -28,7 +28,7 @@ def test_a_recipe_comes_back_from_its_file_unchanged(tmp_path: Path) -> None:
 
 
 def test_overrides_are_read_as_toml_or_as_bare_words() -> None:
-    changed = with_overrides(SETTINGS, ["model.width=128", "training.schedule=linear", "seed=9", "model.bias=false"])
+    changed = apply_overrides(SETTINGS, ["model.width=128", "training.schedule=linear", "seed=9", "model.bias=false"])
     recipe = make_recipe(changed)
     assert (recipe.model["width"], recipe.training.schedule, recipe.seed) == (128, "linear", 9)
     assert recipe.model["bias"] is False
@@ -48,7 +48,7 @@ def test_overrides_are_read_as_toml_or_as_bare_words() -> None:
 )
 def test_a_misspelt_key_names_the_nearest_right_one(change: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        known_sections(with_overrides(SETTINGS, [change]))
+        check_keys(apply_overrides(SETTINGS, [change]))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_misspelt_key_names_the_nearest_right_one(change: str, words: str) -> 
 )
 def test_an_impossible_value_is_named(change: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        make_recipe(with_overrides(SETTINGS, [change]))
+        make_recipe(apply_overrides(SETTINGS, [change]))
 
 
 def test_a_duplicate_key_in_a_file_names_its_line(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import heedful
 from heedful.data.batching import PairBatches
 from heedful.data.token_store import Sequences
 from heedful.errors import NonFiniteError
-from heedful.objectives.seq2seq_loss import Translation
+from heedful.objectives.seq2seq_loss import Seq2SeqLoss
 from heedful.training.recipe import TrainingRecipe
 from heedful.training.reporting.events import Events
 from heedful.training.trainer import Evaluation, Trainer
@@ -28,7 +28,7 @@ def trainer(listeners: tuple[Any, ...] = (), dropout: float = 0.1, device: str =
     settings = {"steps": 12, "batch_tokens": 96, "learning_rate": 0.01, "warmup": 2, "evaluate_every": 4}
     recipe = TrainingRecipe(**{**settings, **changes})
     batches = PairBatches(Sequences.of(TEXTS), Sequences.of(TEXTS), tokens=recipe.batch_tokens, seed=3)
-    objective = Translation(recipe.label_smoothing, recipe.r_drop)
+    objective = Seq2SeqLoss(recipe.label_smoothing, recipe.r_drop)
     return Trainer(model, objective, batches, recipe, seed=3, device=torch.device(device), events=Events(*listeners))
 
 
@@ -36,7 +36,7 @@ def trainer(listeners: tuple[Any, ...] = (), dropout: float = 0.1, device: str =
 def test_the_same_batches_for_any_number_of_workers() -> None:
     seen = []
     for workers in (0, 1, 4):
-        stream = trainer(workers=workers).stream()
+        stream = trainer(workers=workers).batch_stream()
         seen.append([next(stream).source.tolist() for _ in range(25)])  # into the third epoch
         stream.close()  # type: ignore[attr-defined]
     assert seen[0] == seen[1] == seen[2]
@@ -60,15 +60,15 @@ def test_accumulated_batches_equal_one_large_batch() -> None:
     small = trainer(batch_tokens=96, average="none", dropout=0.0)
     parts = len(small.batches.plan(0))
     small.recipe = small.recipe.with_changes(accumulate=parts)
-    one, many = large.step(large.stream()), small.step(small.stream())
+    one, many = large.step(large.batch_stream()), small.step(small.batch_stream())
     assert one.tokens == many.tokens
     torch.testing.assert_close(one.loss, many.loss)
-    torch.testing.assert_close(one.gradient, many.gradient)
+    torch.testing.assert_close(one.grad_norm, many.grad_norm)
 
 
 def test_a_recipe_that_records_on_a_gpu_trains_the_same_without_one() -> None:
     plain, recorded = (trainer(record=record, average="none") for record in (False, True))
-    streams = plain.stream(), recorded.stream()
+    streams = plain.batch_stream(), recorded.batch_stream()
     for _ in range(9):  # shapes come back, which is when they would be recorded
         losses = [run.step(stream).loss for run, stream in zip((plain, recorded), streams, strict=True)]
         assert losses[0] == losses[1]
@@ -79,7 +79,7 @@ def test_a_recipe_that_records_on_a_gpu_trains_the_same_without_one() -> None:
 def test_every_optimizer_and_average_learns(optimizer: str, average: str) -> None:
     events: list[dict[str, Any]] = []
     run = trainer((events.append,), steps=60, evaluate_every=20, optimizer=optimizer, average=average, r_drop=0.5)
-    run.run(lambda model: Evaluation(0.0, {}), lambda model: None)
+    run.fit(lambda model: Evaluation(0.0, {}), lambda model: None)
     losses = [event["loss"] for event in events if event["kind"] == "step"]
     assert losses[-1] < 0.8 * losses[0]
 
@@ -88,15 +88,15 @@ def test_the_best_model_is_saved_and_no_progress_stops_the_run() -> None:
     scores = iter([1.0, 3.0, 2.0, 2.5, 9.0])
     saved: list[int] = []
     run = trainer(steps=20, patience=2)
-    progress = run.run(lambda model: Evaluation(next(scores), {}), lambda model: saved.append(run.progress.step))
+    progress = run.fit(lambda model: Evaluation(next(scores), {}), lambda model: saved.append(run.progress.step))
     assert saved == [4, 8]
-    assert (progress.step, progress.best, progress.best_step) == (16, 3.0, 8)
+    assert (progress.step, progress.best_score, progress.best_step) == (16, 3.0, 8)
 
 
 def test_evaluation_sees_averaged_weights_and_training_goes_on_with_its_own() -> None:
     run = trainer(steps=4, average="exponential")
     seen: list[torch.Tensor] = []
-    run.run(lambda model: seen.append(model.table.weight.clone()) or Evaluation(0.0, {}), lambda model: None)  # type: ignore[func-returns-value]
+    run.fit(lambda model: seen.append(model.table.weight.clone()) or Evaluation(0.0, {}), lambda model: None)  # type: ignore[func-returns-value]
     assert run.average is not None
     assert torch.equal(seen[-1], run.average.weights[0])
     assert not torch.equal(seen[-1], run.model.table.weight)
@@ -105,14 +105,14 @@ def test_evaluation_sees_averaged_weights_and_training_goes_on_with_its_own() ->
 def test_two_runs_of_one_recipe_are_the_same_run() -> None:
     runs = [trainer(r_drop=1.0) for _ in range(2)]
     for run in runs:
-        run.run(lambda model: Evaluation(0.0, {}), lambda model: None)
+        run.fit(lambda model: Evaluation(0.0, {}), lambda model: None)
     for a, b in zip(*(run.model.parameters() for run in runs), strict=True):
         assert torch.equal(a, b)
 
 
 def ends(run: Trainer, after_step: Callable[[], object] = lambda: None) -> dict[str, Any]:
     """All a run ends with."""
-    run.run(lambda model: Evaluation(0.0, {}), lambda model: None, after_step)
+    run.fit(lambda model: Evaluation(0.0, {}), lambda model: None, after_step)
     tensors, facts = run.state()
     return {**{name: tensor.tolist() for name, tensor in tensors.items()}, "progress": facts}
 
@@ -136,7 +136,7 @@ def test_a_run_restored_at_any_step_is_the_same_run(optimizer: str, average: str
         assert ends(run) == expected
 
 
-class Poisoned(Translation):
+class Poisoned(Seq2SeqLoss):
     """A loss that is no number at some calls."""
 
     calls = 0
@@ -154,13 +154,13 @@ def test_a_step_without_a_finite_loss_is_skipped_and_counted(optimizer: str, mon
     events: list[dict[str, Any]] = []
     run = trainer((events.append,), optimizer=optimizer, average="none")
     run.gradients.objective = Poisoned()
-    stream = run.stream()
+    stream = run.batch_stream()
     for number in range(1, 7):
         before = [weight.detach().clone() for weight in run.model.parameters()]
         run.tally.add(run.step(stream))
         same = all(torch.equal(a, b) for a, b in zip(before, run.model.parameters(), strict=True))
         assert same == (number in (3, 5))
-    run.tally.settle()
+    run.tally.collect()
     assert (run.progress.skipped, run.progress.skipped_in_a_row) == (2, 0)
     assert [event["text"] for event in events] == [
         f"skipped step {step} (epoch 0, batch {step - 1}): loss nan, gradient nan" for step in (3, 5)
@@ -172,7 +172,7 @@ def test_too_many_in_a_row_are_given_up_on_even_across_a_resumption(monkeypatch:
     monkeypatch.setattr(Poisoned, "calls", 0)
     run = trainer()
     run.gradients.objective = Poisoned()
-    stream = run.stream()
+    stream = run.batch_stream()
     for _ in range(4):
         run.tally.add(run.step(stream))
     again = trainer()
@@ -187,7 +187,7 @@ def test_too_many_in_a_row_are_given_up_on_even_across_a_resumption(monkeypatch:
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_a_step_on_a_gpu_waits_for_nothing(optimizer: str) -> None:
     run = trainer(optimizer=optimizer, device="cuda")
-    stream = run.stream()
+    stream = run.batch_stream()
     for _ in range(3):
         run.tally.add(run.step(stream))
     with warnings.catch_warnings():
@@ -198,4 +198,4 @@ def test_a_step_on_a_gpu_waits_for_nothing(optimizer: str) -> None:
             run.tally.add(run.step(stream))
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    run.tally.settle()
+    run.tally.collect()

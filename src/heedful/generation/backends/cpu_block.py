@@ -9,31 +9,31 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from heedful.generation.backends.cpu_linear import Product
+from heedful.generation.backends.cpu_linear import CpuLinear
 from heedful.layers.attention import SelfAttention
-from heedful.layers.kv_cache import LayerState
+from heedful.layers.kv_cache import LayerKVCache
 from heedful.layers.positions import Rotation, rotate
 from heedful.shapes import Float
 
-Map = Callable[[Tensor], Tensor]
+TensorFunction = Callable[[Tensor], Tensor]
 
 
-class FlatBlock:
+class CpuBlock:
     """Self-attention, cross-attention if there is any, feed-forward: each around its norm."""
 
     def __init__(self, block: Any) -> None:
         self.attention, self.cross, self.feed_forward = block.attention, block.cross, block.feed_forward
-        self.query_key_value, self.output = map(linear, (block.attention.query_key_value, block.attention.output))
-        self.inward, self.outward = map(linear, (block.feed_forward.inward, block.feed_forward.outward))
+        self.query_key_value, self.output = map(cpu_linear, (block.attention.query_key_value, block.attention.output))
+        self.inward, self.outward = map(cpu_linear, (block.feed_forward.inward, block.feed_forward.outward))
         self.products = [self.query_key_value, self.output, self.inward, self.outward]
         if block.cross is not None:
-            self.cross_query, self.cross_output = map(linear, (block.cross.query, block.cross.output))
+            self.cross_query, self.cross_output = map(cpu_linear, (block.cross.query, block.cross.output))
             self.products += [self.cross_query, self.cross_output]
         self.pre = block.residual[0].order == "pre"
-        self.first, *self.middle, self.last = (norm_of(residual.norm) for residual in block.residual)
+        self.first, *self.middle, self.last = (norm_function(residual.norm) for residual in block.residual)
 
     def __call__(
-        self, x: Float[Tensor, "rows width"], layer: LayerState, turn: Rotation | None, mask: Tensor | None
+        self, x: Float[Tensor, "rows width"], layer: LayerKVCache, turn: Rotation | None, mask: Tensor | None
     ) -> Float[Tensor, "rows width"]:
         first, middle, last = self.first, self.middle, self.last
         if self.pre:
@@ -44,7 +44,7 @@ class FlatBlock:
         x = middle[0](x + self._read(x, layer, mask)) if middle else x
         return last(x + self._feed(x))
 
-    def _attend(self, x: Tensor, layer: LayerState, turn: Rotation | None) -> Tensor:
+    def _attend(self, x: Tensor, layer: LayerKVCache, turn: Rotation | None) -> Tensor:
         own, rows = self.attention, x.shape[0]
         query, key, value = _split(self.query_key_value(x), own)
         if turn is not None:
@@ -53,7 +53,7 @@ class FlatBlock:
         heads = scaled_dot_product_attention(query, keys, values, scale=own.scale, enable_gqa=own.groups != own.heads)
         return self.output(heads.reshape(rows, -1))
 
-    def _read(self, x: Tensor, layer: LayerState, mask: Tensor | None) -> Tensor:
+    def _read(self, x: Tensor, layer: LayerKVCache, mask: Tensor | None) -> Tensor:
         assert self.cross is not None
         assert layer.memory is not None
         own, (keys, values) = self.cross, layer.memory
@@ -73,11 +73,11 @@ class FlatBlock:
         return self.outward(activation(gate) * inner)
 
 
-def linear(module: Any) -> Product:
-    return Product(module.weight, module.bias)
+def cpu_linear(module: Any) -> CpuLinear:
+    return CpuLinear(module.weight, module.bias)
 
 
-def norm_of(norm: Any) -> Map:
+def norm_function(norm: Any) -> TensorFunction:
     """A norm as a function."""
     shape, weight, epsilon = norm.normalized_shape, norm.weight.detach(), norm.eps
     if isinstance(norm, nn.RMSNorm):

@@ -15,15 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from heedful.generation.backends.cpu_block import FlatBlock, norm_of
-from heedful.generation.backends.cpu_linear import Copies, Product
+from heedful.generation.backends.cpu_block import CpuBlock, norm_function
+from heedful.generation.backends.cpu_linear import PackedWeights, CpuLinear
 from heedful.layers.attention import CrossAttention, SelfAttention
 from heedful.layers.block import Block, Stack
-from heedful.layers.embedding import Embedding, look_up
+from heedful.layers.embedding import Embedding, embedding_lookup
 from heedful.layers.feed_forward import FeedForward
-from heedful.layers.kv_cache import AttentionState
+from heedful.layers.kv_cache import KVCache
 from heedful.layers.masks import Mask
-from heedful.layers.positions import Learned, Rotation, Sinusoidal, rotation
+from heedful.layers.positions import LearnedPositions, Rotation, SinusoidalPositions, rotation
 from heedful.layers.residual import Residual
 from heedful.layers.taps import Tapped
 from heedful.models.decoder import Decoder
@@ -31,13 +31,13 @@ from heedful.models.encoder_decoder import EncoderDecoder
 from heedful.models.heads import NextToken
 from heedful.shapes import Float, Int
 
-KNOWN = (Stack, Block, SelfAttention, CrossAttention, FeedForward, Residual, Embedding, Learned, Sinusoidal, NextToken)
+KNOWN = (Stack, Block, SelfAttention, CrossAttention, FeedForward, Residual, Embedding, LearnedPositions, SinusoidalPositions, NextToken)
 TORCHS = (nn.ModuleList, nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.Dropout, nn.Embedding)
 
 
 def flattened(model: Any) -> Any:
     """The model with a flat step, if it can have one, else the model itself: for one request, whatever comes then."""
-    return Flat(model) if can_be_flat(model) else model
+    return CpuDecoder(model) if can_be_flat(model) else model
 
 
 def lasting(model: Any, last: Any = None) -> Any:
@@ -47,7 +47,7 @@ def lasting(model: Any, last: Any = None) -> Any:
     """
     if not can_be_flat(model):
         return model
-    return last if isinstance(last, Flat) and last.is_of(model) else Flat(model, kept=True)
+    return last if isinstance(last, CpuDecoder) and last.is_of(model) else CpuDecoder(model, kept=True)
 
 
 def can_be_flat(model: Any) -> bool:
@@ -65,30 +65,30 @@ def can_be_flat(model: Any) -> bool:
     return all(type(part) in (*KNOWN, *TORCHS) and not part.training and not _hooked(part) for part in parts)
 
 
-class Flat:
+class CpuDecoder:
     """A transformer whose next token is read by a flat step."""
 
     def __init__(self, model: Any, *, kept: bool = False) -> None:
         self.model, self.config, self.table = model, model.config, model.table
         embedding, stack, head = _wholes(model)
-        self.embedding, self.begin = embedding, None if embedding.norm is None else norm_of(embedding.norm)
+        self.embedding, self.begin = embedding, None if embedding.norm is None else norm_function(embedding.norm)
         self.vectors = _target_table(model).weight.detach()
-        self.blocks = [FlatBlock(block) for block in stack.blocks]
-        self.end = None if stack.norm is None else norm_of(stack.norm)
-        self.output = Product(model.output_table if head.weight is None else head.weight, head.bias)
+        self.blocks = [CpuBlock(block) for block in stack.blocks]
+        self.end = None if stack.norm is None else norm_function(stack.norm)
+        self.output = CpuLinear(model.output_table if head.weight is None else head.weight, head.bias)
         self.products = [self.output, *(product for block in self.blocks for product in block.products)]
-        self.copies = Copies(self.products, kept=kept)
-        self.places = Places(embedding.positions, stack.rotary_base, stack.attention.d_k)
+        self.copies = PackedWeights(self.products, kept=kept)
+        self.places = PositionTables(embedding.positions, stack.rotary_base, stack.attention.d_k)
         self.tapped = [part for whole in (embedding, stack) for part in whole.modules() if isinstance(part, Tapped)]
         self.mask = local()  # threads may share this model, but not their batches
         self.weights = _addresses(model)
 
     def is_of(self, model: Any) -> bool:
         """Whether this is still the model's step: its weights lie where they lay, and are the same where copied."""
-        return model is self.model and self.weights == _addresses(model) and not self.copies.outdated()
+        return model is self.model and self.weights == _addresses(model) and not self.copies.is_outdated()
 
-    def start(self, *given: Any, room: int = 0) -> AttentionState:
-        state: AttentionState = self.model.start(*given, room=room)
+    def start(self, *given: Any, room: int = 0) -> KVCache:
+        state: KVCache = self.model.start(*given, capacity=room)
         return state
 
     def modules(self) -> Iterator[nn.Module]:
@@ -98,7 +98,7 @@ class Flat:
     def extend(
         self,
         tokens: Int[Tensor, "rows new"],
-        state: AttentionState,
+        state: KVCache,
         lengths: Int[Tensor, " rows"] | None = None,
         *,
         last: bool = False,
@@ -108,8 +108,8 @@ class Flat:
         if new != 1 or rows == 0 or lengths is not None or not self._fits(state):
             logits: Tensor = self.model.extend(tokens, state, lengths, last=last)
             return logits
-        self.copies.count(rows)
-        where, turn = self.places(state.end)
+        self.copies.count_step(rows)
+        where, turn = self.places(state.longest)
         x = self._embed(tokens.view(rows), where)
         mask = self._closed(state.memory_mask, x.dtype)
         for block, layer in zip(self.blocks, state.layers, strict=True):
@@ -118,10 +118,10 @@ class Flat:
         state.advance(1)
         return self.output(x).view(rows, 1, -1)
 
-    def _fits(self, state: AttentionState) -> bool:
-        if not state.uniform or state.fixed is not None or any(part.listeners for part in self.tapped):
+    def _fits(self, state: KVCache) -> bool:
+        if not state.equal_lengths or state.static_index is not None or any(part.listeners for part in self.tapped):
             return False
-        return self.config.positions != "learned" or state.end < int(self.config.max_length)
+        return self.config.positions != "learned" or state.longest < int(self.config.max_length)
 
     def _embed(self, tokens: Int[Tensor, " rows"], where: Float[Tensor, "1 place"] | None) -> Tensor:
         x = self._look_up(tokens)
@@ -135,7 +135,7 @@ class Flat:
         try:
             return torch.embedding(self.vectors, tokens)
         except IndexError:
-            return look_up(_target_table(self.model), tokens)  # which says what is wrong
+            return embedding_lookup(_target_table(self.model), tokens)  # which says what is wrong
 
     def _closed(self, mask: Mask | None, dtype: torch.dtype) -> Tensor | None:
         """What is not to be read of the sources, as numbers: the same for all layers, and until sources leave."""
@@ -147,10 +147,10 @@ class Flat:
         return closed
 
 
-class Places:
+class PositionTables:
     """What is added to a token at a position, and the angle heads are turned by: tables, made longer if need be."""
 
-    def __init__(self, positions: Learned | Sinusoidal | None, rotary_base: float | None, d_k: int) -> None:
+    def __init__(self, positions: LearnedPositions | SinusoidalPositions | None, rotary_base: float | None, d_k: int) -> None:
         self.positions, self.rotary_base, self.d_k = positions, rotary_base, d_k
         self.reach = 0
         self.vectors: Tensor | None = None
@@ -167,7 +167,7 @@ class Places:
 
     def _make(self, reach: int) -> None:
         every = torch.arange(reach)[None]
-        if isinstance(self.positions, Learned):
+        if isinstance(self.positions, LearnedPositions):
             self.vectors = self.positions.table.weight.detach()
         elif self.positions is not None:
             self.vectors = self.positions(every)[0]

@@ -18,25 +18,25 @@ from torch.nn import functional as F
 
 from heedful.shapes import Float
 
-SOON = 4
+PACK_AFTER_STEPS = 4
 """Steps after which copies are made: they take as long as some six steps would lose without."""
-LARGE = 1 << 23
+LARGE_MODEL = 1 << 23
 """Weights from which a single row is served like several: they come from memory, not from a cache."""
-MOST = 1 << 28
+MAX_PACKED_WEIGHTS = 1 << 28
 """Weights beyond which there is no copy: a gigabyte."""
 
 
-class Product:
+class CpuLinear:
     """One matrix of a model, and its bias if it has one."""
 
     def __init__(self, weight: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None) -> None:
         self.weight = weight.detach()
         self.bias = None if bias is None else bias.detach()
-        self.turned: Tensor | None = None
+        self.transposed: Tensor | None = None
         self.packed: Tensor | None = None
 
     def __call__(self, x: Float[Tensor, "rows in"]) -> Float[Tensor, "rows out"]:
-        packed, turned = self.packed, self.turned
+        packed, turned = self.packed, self.transposed
         if packed is not None:
             product: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, self.bias, "none", [], "")
             return product
@@ -44,69 +44,69 @@ class Product:
             return torch.mm(x, turned) if self.bias is None else torch.addmm(self.bias, x, turned)
         return F.linear(x, self.weight, self.bias)
 
-    def turn(self) -> None:
+    def transpose(self) -> None:
         """For single rows, unless there are more columns than rows: then each is long enough to be read quickly."""
         rows, columns = self.weight.shape
-        self.turned = self.weight.t().contiguous() if rows >= columns else None
+        self.transposed = self.weight.t().contiguous() if rows >= columns else None
 
     def pack(self) -> None:
         """For several rows; a single one is served, too."""
-        self.packed, self.turned = torch.ops.mkldnn._reorder_linear_weight(self.weight), None
+        self.packed, self.transposed = torch.ops.mkldnn._reorder_linear_weight(self.weight), None
 
 
-class Copies:
+class PackedWeights:
     """When a model's matrices are copied, which depends on what is asked of it: after a few steps it will pay.
 
     Unless they are `kept` for the next request, only several rows are worth it. There is one copy at a time, and the
     one for several rows stays.
     """
 
-    def __init__(self, products: Sequence[Product], *, kept: bool) -> None:
+    def __init__(self, products: Sequence[CpuLinear], *, kept: bool) -> None:
         self.products, self.kept = products, kept
         self.single = self.several = 0
         self.for_several = False
         self.made_from: int | None = None
         weights = [product.weight for product in products]
         number = sum(weight.numel() for weight in weights)
-        self.possible = number <= MOST and all(weight.dtype == torch.float32 for weight in weights)
-        self.alike = kept and number >= LARGE
+        self.possible = number <= MAX_PACKED_WEIGHTS and all(weight.dtype == torch.float32 for weight in weights)
+        self.alike = kept and number >= LARGE_MODEL
 
-    def count(self, rows: int) -> None:
+    def count_step(self, rows: int) -> None:
         """One more step is to be taken, of so many rows."""
-        if rows > 1 or (self.alike and has_packed()):
+        if rows > 1 or (self.alike and has_packed_linear()):
             self.several += 1
-            if self.several >= SOON and not self.for_several and self.possible and has_packed():
+            if self.several >= PACK_AFTER_STEPS and not self.for_several and self.possible and has_packed_linear():
                 self.for_several = True
-                self._make(Product.pack)
+                self._make(CpuLinear.pack)
         else:
             self.single += 1
-            if self.single >= SOON and self.made_from is None and self.possible and self.kept:
-                self._make(Product.turn)
+            if self.single >= PACK_AFTER_STEPS and self.made_from is None and self.possible and self.kept:
+                self._make(CpuLinear.transpose)
 
-    def outdated(self) -> bool:
+    def is_outdated(self) -> bool:
         """Whether the weights have changed since."""
         return self.made_from is not None and self.made_from != self._changes()
 
-    def _make(self, lay_out: Callable[[Product], None]) -> None:
+    def _make(self, lay_out: Callable[[CpuLinear], None]) -> None:
         for product in self.products:
             lay_out(product)
         self.made_from = self._changes()
 
     def _changes(self) -> int:
-        return changes(product.weight for product in self.products)
+        return weight_version(product.weight for product in self.products)
 
 
-def changes(weights: Iterable[Tensor]) -> int:
+def weight_version(weights: Iterable[Tensor]) -> int:
     """How often these have been changed: torch counts."""
     return sum(0 if weight.is_inference() else weight._version for weight in weights)
 
 
 @cache
-def has_packed() -> bool:
+def has_packed_linear() -> bool:
     """Whether this build of torch has oneDNN's products, and they are right."""
     try:
         with torch.inference_mode():
-            product, x = Product(torch.arange(48.0).view(6, 8), None), torch.ones(2, 8)
+            product, x = CpuLinear(torch.arange(48.0).view(6, 8), None), torch.ones(2, 8)
             plain = product(x)
             product.pack()
             return torch.allclose(product(x), plain)

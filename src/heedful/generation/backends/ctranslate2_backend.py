@@ -16,13 +16,13 @@ import torch
 
 from heedful.data.batching import length_buckets
 from heedful.errors import HeedfulError
-from heedful.generation.backends.thread_pools import share
+from heedful.generation.backends.thread_pools import threads_per_text
 from heedful.generation.search.hypotheses import Hypothesis
-from heedful.generation.search.logits_rules import FREE, Rules
-from heedful.generation.search.sampling import Draw
+from heedful.generation.search.logits_rules import NO_RULES, LogitsRules
+from heedful.generation.search.sampling import SamplingConfig
 from heedful.generation.sequence_to_sequence import length_limit
 from heedful.interop.ctranslate2_export import Quantisation, library, named, obstacle, position_rows
-from heedful.layers.taps import listened_to
+from heedful.layers.taps import has_listeners
 from heedful.models.model_config import TransformerConfig
 from heedful.text.special_tokens import END
 
@@ -31,7 +31,7 @@ Progress = Callable[[int], object]
 
 
 def unfit(
-    model: Any, *, longest: int = 0, draw: Draw | None = None, rules: Rules = FREE, exact: bool = False
+    model: Any, *, longest: int = 0, draw: SamplingConfig | None = None, rules: LogitsRules = NO_RULES, exact: bool = False
 ) -> str | None:
     """Why CTranslate2 cannot serve this model or request, whose longest text has so many tokens; None: it can."""
     try:
@@ -43,12 +43,12 @@ def unfit(
         return f"ctranslate2 cannot express {problem}"
     if device.type != "cpu":
         return f"ctranslate2 serves the CPU here, and the model is on {device}"
-    if listened_to(model):
+    if has_listeners(model):
         return "ctranslate2 has no taps, and some are listening"
     wishes = {
         "draw words by chance repeatably": draw is not None,
         "give every bit the same in any company": exact,
-        "watch for stop texts and forbidden texts": rules.patterns is not None,
+        "watch for stop texts and forbidden texts": rules.automaton is not None,
         "hold repetitions against a text": rules.repetition_penalty != 1.0,
     }
     for wish, asked in wishes.items():
@@ -65,7 +65,7 @@ def too_long(config: TransformerConfig, longest: int) -> str | None:
     return f"ctranslate2 has {reach} positions, and a text of {longest} tokens needs more"
 
 
-class Found(NamedTuple):
+class EngineHypothesis(NamedTuple):
     """A text as the engine gives it back; its score is already divided by length^α."""
 
     tokens: list[int]
@@ -110,7 +110,7 @@ class CTranslate2:
         n_best: int = 1,
         prefixes: Sequence[Ids] | None = None,
         at_most: Sequence[int] | None = None,
-        rules: Rules = FREE,
+        rules: LogitsRules = NO_RULES,
         tokens: int = 8192,
         each_token: bool = True,
         progress: Progress = lambda _: None,
@@ -125,11 +125,11 @@ class CTranslate2:
         reach = position_rows(self.config) or math.inf
         limits = [int(min(limit, reach)) for limit in at_most or length_limit(torch.tensor(lengths) + 1).tolist()]
         buckets = length_buckets([length + 1 for length in lengths], tokens // beam, longest_first=True)
-        chunks = shared_out([bucket.tolist() for bucket in buckets])
+        chunks = split_batches([bucket.tolist() for bucket in buckets])
         options: dict[str, Any] = {"beam_size": beam, "num_hypotheses": n_best, "length_penalty": length_penalty}
         options |= {"min_decoding_length": rules.min_length, "max_input_length": 0}
         options |= {"return_scores": True, "return_end_token": True, "asynchronous": True}
-        found: dict[int, list[Found]] = {}
+        found: dict[int, list[EngineHypothesis]] = {}
 
         def ask(engine: Any, rows: list[int]) -> list[Any]:
             texts = [[self.source[token] for token in sources[i]] for i in rows]
@@ -160,7 +160,7 @@ class CTranslate2:
         beam: int = 1,
         length_penalty: float = 1.0,
         n_best: int = 1,
-        rules: Rules = FREE,
+        rules: LogitsRules = NO_RULES,
     ) -> list[list[Hypothesis]]:
         """`generation.generate.generate_ids` by this engine: the likeliest continuations of each prompt.
 
@@ -168,11 +168,11 @@ class CTranslate2:
         """
         begun = [list(prompt) or [END] for prompt in prompts]
         alike = [[i for i, prompt in enumerate(begun) if len(prompt) == n] for n in sorted({*map(len, begun)})]
-        alike = shared_out(alike)
+        alike = split_batches(alike)
         options: dict[str, Any] = {"beam_size": beam, "num_hypotheses": n_best, "length_penalty": length_penalty}
         options |= {"min_length": rules.min_length, "max_length": limit, "include_prompt_in_result": False}
         options |= {"return_scores": True, "return_end_token": True, "asynchronous": True}
-        found: dict[int, list[Found]] = {}
+        found: dict[int, list[EngineHypothesis]] = {}
         with self._engine("Generator", len(alike)) as engine:
             asked = [(rows, engine.generate_batch(self._spelt([begun[i] for i in rows]), **options)) for rows in alike]
             for rows, waiting in asked:
@@ -198,7 +198,7 @@ class CTranslate2:
         """
         threads = torch.get_num_threads()
         workers = max(1, min(batches, threads))
-        each = share(self.config, threads // workers, self.quantisation)
+        each = threads_per_text(self.config, threads // workers, self.quantisation)
         key = (kind, workers, each)
         if key not in self._running:
             make = getattr(library(), kind)
@@ -212,15 +212,15 @@ class CTranslate2:
     def _spelt(self, texts: Sequence[Ids]) -> list[list[str]]:
         return [[self.target[token] for token in text] for text in texts]
 
-    def _read(self, texts: list[list[str]], scores: list[float]) -> list[Found]:
+    def _read(self, texts: list[list[str]], scores: list[float]) -> list[EngineHypothesis]:
         read = []
         for names, score in zip(texts, scores, strict=True):
             ended = names[-1:] == [self.end]
-            read.append(Found([self.ids[name] for name in names[: len(names) - ended]], ended, score))
+            read.append(EngineHypothesis([self.ids[name] for name in names[: len(names) - ended]], ended, score))
         return read
 
     def _with_tokens(
-        self, engine: Any, sources: Sequence[Ids], found: Sequence[list[Found]], length_penalty: float, tokens: int
+        self, engine: Any, sources: Sequence[Ids], found: Sequence[list[EngineHypothesis]], length_penalty: float, tokens: int
     ) -> list[list[Hypothesis]]:
         """With the log-probability of every token, from a pass that reads the texts instead of searching.
 
@@ -239,7 +239,7 @@ class CTranslate2:
         return [sorted(texts, key=lambda text: -text.score) for texts in told]
 
 
-def shared_out(batches: list[list[int]]) -> list[list[int]]:
+def split_batches(batches: list[list[int]]) -> list[list[int]]:
     """As many batches as there are threads, if they are fewer: two small ones, a thread each, take half as long as a
     large one that two threads work on together."""
     threads = torch.get_num_threads()

@@ -19,7 +19,7 @@ import torch
 from heedful.errors import HeedfulError
 from heedful.files import new_folder
 from heedful.generation.backends.ctranslate2_backend import CTranslate2, unfit
-from heedful.generation.search.decode_loop import log_softmax
+from heedful.generation.search.decode_loop import masked_log_softmax
 from heedful.interop.ctranslate2_export import Quantisation, export_ctranslate2, library
 from heedful.text.special_tokens import END, NEVER_WRITTEN, SPECIAL_TOKENS, START
 
@@ -124,4 +124,4 @@ def _forced(model: Any, source: list[int], wrote: list[int]) -> torch.Tensor:
         logits = model(torch.tensor([[*source, END]]), torch.tensor([[START, *wrote[:-1]]]))[0]
     else:
         logits = model(torch.tensor([[*source, *wrote[:-1]]]))[0, len(source) - 1 :]
-    return log_softmax(logits)
+    return masked_log_softmax(logits)

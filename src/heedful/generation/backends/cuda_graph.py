@@ -14,49 +14,49 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from heedful.cuda_graphs import Recorder
+from heedful.cuda_graphs import CudaGraphPool
 from heedful.generation.backends.static_kv_cache import (
-    Output,
-    Room,
-    Size,
-    Source,
-    best,
-    places_for,
-    rounded,
-    source_places_for,
+    PaddedOutput,
+    StaticKVCache,
+    StaticCacheSize,
+    StaticEncoder,
+    argmax_log_probability,
+    padded_length,
+    next_power_of_two,
+    padded_source_length,
 )
-from heedful.layers.kv_cache import AttentionState, kept_sources
+from heedful.layers.kv_cache import KVCache, kept_sources
 from heedful.models.encoder_decoder import EncoderDecoder
 from heedful.shapes import Float, Int
 
-MOST = 16
+CACHE_SIZE = 16
 """Sizes of rooms, and of sources, whose recordings are kept."""
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-class Recorded:
+class CudaGraphDecoder:
     """A transformer that decodes by replaying its steps. The model is no longer to be changed, nor used otherwise."""
 
     def __init__(self, model: Any) -> None:
         self.model, self.config, self.table = model, model.config, model.table
-        self.recorder = Recorder() if self.table.weight.is_cuda else None
-        self.output = Output(model)
-        self.rooms: dict[Size, Room] = {}
-        self.sources: dict[tuple[int, int], Source] = {}
+        self.recorder = CudaGraphPool() if self.table.weight.is_cuda else None
+        self.output = PaddedOutput(model)
+        self.rooms: dict[StaticCacheSize, StaticKVCache] = {}
+        self.sources: dict[tuple[int, int], StaticEncoder] = {}
 
     @torch.inference_mode()
-    def start(self, *given: Any, room: int = 0) -> Writing:
+    def start(self, *given: Any, room: int = 0) -> GraphDecodingState:
         """The state of texts whose first tokens are read as they come; what follows is replayed."""
         if not isinstance(self.model, EncoderDecoder):
-            return Writing(self.model.start(*given, room=room), places_for(room))
+            return GraphDecodingState(self.model.start(*given, capacity=room), padded_length(room))
         source, lengths = given
-        size = rounded(len(source)), source_places_for(source.shape[1])
-        read = kept(self.sources, size, lambda: Source(self.model, *size, self.recorder))
-        return Writing(read.read(source, lengths, room), places_for(room))
+        size = next_power_of_two(len(source)), padded_source_length(source.shape[1])
+        read = cached(self.sources, size, lambda: StaticEncoder(self.model, *size, self.recorder))
+        return GraphDecodingState(read.read(source, lengths, room), padded_length(room))
 
     def extend(
-        self, tokens: Int[Tensor, "rows new"], state: Writing, lengths: None = None, *, last: bool = False
+        self, tokens: Int[Tensor, "rows new"], state: GraphDecodingState, lengths: None = None, *, last: bool = False
     ) -> Float[Tensor, "rows asked vocabulary"]:
         """Logits after each of the next tokens, or the last."""
         if self._is_beginning(tokens, state):
@@ -65,23 +65,23 @@ class Recorded:
         replayed: Tensor = state.step(self, tokens, "logits")
         return replayed
 
-    def likeliest(self, tokens: Int[Tensor, "rows new"], state: Writing) -> tuple[Tensor, Tensor]:
+    def likeliest(self, tokens: Int[Tensor, "rows new"], state: GraphDecodingState) -> tuple[Tensor, Tensor]:
         """After the next tokens, the likeliest of each row and its log-probability: chosen in the recording, too."""
         if self._is_beginning(tokens, state):
-            return best(self.model.extend(tokens, state.begun, last=True))
+            return argmax_log_probability(self.model.extend(tokens, state.begun, last=True))
         token, likely = state.step(self, tokens, "likeliest")
         return token.clone(), likely.clone()
 
-    def _is_beginning(self, tokens: Tensor, state: Writing) -> bool:
-        return state.room is None and (tokens.shape[1] > 1 or state.begun.end == 0)
+    def _is_beginning(self, tokens: Tensor, state: GraphDecodingState) -> bool:
+        return state.room is None and (tokens.shape[1] > 1 or state.begun.longest == 0)
 
 
-class Writing:
+class GraphDecodingState:
     """Texts being written: at first in a state of their own, then in a room."""
 
-    def __init__(self, begun: AttentionState, places: int) -> None:
+    def __init__(self, begun: KVCache, places: int) -> None:
         self.begun, self.places = begun, places
-        self.room: Room | None = None
+        self.room: StaticKVCache | None = None
         self.rows, self.end, self.together = len(begun.lengths), 0, 1
 
     @property
@@ -90,7 +90,7 @@ class Writing:
             return self.begun.lengths
         return torch.full((self.rows,), self.end, device=self.begun.lengths.device)
 
-    def step(self, model: Recorded, tokens: Int[Tensor, "rows 1"], what: str) -> Any:
+    def step(self, model: CudaGraphDecoder, tokens: Int[Tensor, "rows 1"], what: str) -> Any:
         """Read one more token of each row, in the room; what is wanted after it."""
         if self.room is None:
             self._move_in(model)
@@ -109,21 +109,21 @@ class Writing:
             self.room.reorder(rows, kept_sources(rows, self.rows, self.together, together))
         self.rows = len(rows)
 
-    def _move_in(self, model: Recorded) -> None:
+    def _move_in(self, model: CudaGraphDecoder) -> None:
         begun = self.begun
-        sources, memory = len(begun.lengths) // begun.together, begun.layers[0].memory
+        sources, memory = len(begun.lengths) // begun.rows_per_source, begun.layers[0].memory
         read = 0 if memory is None else memory[0].shape[2]
-        size = Size(rounded(sources), begun.together, max(self.places, places_for(begun.end + 1)), read)
-        made = partial(Room, model.model, model.output, size, model.recorder)
-        self.room = kept(model.rooms, size, made)
+        size = StaticCacheSize(next_power_of_two(sources), begun.rows_per_source, max(self.places, padded_length(begun.longest + 1)), read)
+        made = partial(StaticKVCache, model.model, model.output, size, model.recorder)
+        self.room = cached(model.rooms, size, made)
         self.room.take_over(begun)
-        self.end, self.together = begun.end, begun.together
+        self.end, self.together = begun.longest, begun.rows_per_source
 
 
-def kept(made: dict[Key, Value], key: Key, make: Callable[[], Value]) -> Value:
+def cached(made: dict[Key, Value], key: Key, make: Callable[[], Value]) -> Value:
     """What was made for this key, or is made now. The last few to be asked for are kept: memory is finite."""
     value = made.pop(key) if key in made else make()
     made[key] = value
-    while len(made) > MOST:
+    while len(made) > CACHE_SIZE:
         del made[next(iter(made))]
     return value

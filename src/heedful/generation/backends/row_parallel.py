@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 import torch
 
-from heedful.generation.backends.cpu_decoder import Flat
-from heedful.generation.backends.thread_pools import SHARE, WIDE
-from heedful.layers.taps import listened_to
+from heedful.generation.backends.cpu_decoder import CpuDecoder
+from heedful.generation.backends.thread_pools import ROWS_PER_THREAD, WIDE_MODEL
+from heedful.layers.taps import has_listeners
 from heedful.models.model_config import TransformerConfig
 
 Answer = TypeVar("Answer")
@@ -23,11 +23,11 @@ Work = Callable[[Any, Sequence[int], Callable[[int], object]], list[Answer]]
 """What is done to a share: told the model, which texts these are, and where to report how many are done."""
 
 
-class Stopped(Exception):  # noqa: N818 - nobody's mistake
+class DecodingCancelled(Exception):  # noqa: N818 - nobody's mistake
     """Somebody else has met an error, or Ctrl-C."""
 
 
-class Stoppable:
+class CancellableModel:
     """A model that reads no further token once it is told to stop."""
 
     def __init__(self, model: Any, stop: Event) -> None:
@@ -38,18 +38,18 @@ class Stoppable:
 
     def extend(self, *given: Any, **options: Any) -> Any:
         if self.stop.is_set():
-            raise Stopped
+            raise DecodingCancelled
         return self.model.extend(*given, **options)
 
 
-def shares(model: Any, texts: int, rows_each: int) -> int:
+def worker_count(model: Any, texts: int, rows_each: int) -> int:
     """In how many shares so many texts are best written: as many as there are threads, if each gets enough rows.
 
     What is heard at taps would come out of order.
     """
-    if not isinstance(model, Flat) or model.config.width < WIDE or listened_to(model.model):
+    if not isinstance(model, CpuDecoder) or model.config.width < WIDE_MODEL or has_listeners(model.model):
         return 1
-    return max(1, min(torch.get_num_threads(), texts * rows_each // SHARE, texts))
+    return max(1, min(torch.get_num_threads(), texts * rows_each // ROWS_PER_THREAD, texts))
 
 
 def worth_it(config: TransformerConfig, texts: int, rows_each: int) -> bool:
@@ -59,10 +59,10 @@ def worth_it(config: TransformerConfig, texts: int, rows_each: int) -> bool:
     must be wide: with two threads it wrote 1.3 times as fast at width 512, and more slowly at 256.
     """
     threads = torch.get_num_threads()
-    return config.width >= WIDE and texts >= threads and texts * rows_each >= SHARE * threads
+    return config.width >= WIDE_MODEL and texts >= threads and texts * rows_each >= ROWS_PER_THREAD * threads
 
 
-def side_by_side(
+def run_row_parallel(
     model: Any, lengths: Sequence[int], count: int, work: Work[Answer], progress: Callable[[int], object]
 ) -> list[Answer]:
     """Answers to texts of these lengths, in their order, found in so many shares; each has some of every length."""
@@ -73,7 +73,7 @@ def side_by_side(
     answers: dict[int, Answer] = {}
     errors: list[BaseException] = []
     stop, lock, threads = Event(), Lock(), torch.get_num_threads()
-    stoppable = Stoppable(model, stop)
+    stoppable = CancellableModel(model, stop)
 
     def report(done: int) -> None:
         with lock:
@@ -98,5 +98,5 @@ def side_by_side(
         stop.set()
         torch.set_num_threads(threads)
     if errors:
-        raise next((error for error in errors if not isinstance(error, Stopped)), errors[0])
+        raise next((error for error in errors if not isinstance(error, DecodingCancelled)), errors[0])
     return [answers[text] for text in range(len(lengths))]

@@ -10,29 +10,29 @@ from functools import cache
 from heedful.interop.ctranslate2_export import Quantisation
 from heedful.models.model_config import TransformerConfig
 
-MANY: dict[Quantisation, int] = {"float32": 3_000_000, "int8": 64_000_000}
+MULTITHREADED_WEIGHTS: dict[Quantisation, int] = {"float32": 3_000_000, "int8": 64_000_000}
 """Weights a step reads; with fewer, a single text is written on one thread: sharing would take longer than it saves."""
-WIDE = 384
+WIDE_MODEL = 384
 """The same where threads have to be woken up for every piece of work: only wider models are worth it."""
-SHARE = 8
+ROWS_PER_THREAD = 8
 """Rows that are worth a thread of their own to torch: see `abreast`."""
-DEFAULT = 4
+CTRANSLATE2_THREADS = 4
 """Threads CTranslate2 would take by itself."""
-HARD = 2
+OMP_PAUSE_HARD = 2
 """omp_pause_hard: threads end, and are made again when next wanted."""
 
 
-def share(config: TransformerConfig, threads: int, quantisation: Quantisation) -> int:
+def threads_per_text(config: TransformerConfig, threads: int, quantisation: Quantisation) -> int:
     """How many of CTranslate2's threads should work on one text together. Torch's own make way for them."""
-    if threads == 1 or weights_a_step(config) < MANY[quantisation]:
+    if threads == 1 or weights_per_step(config) < MULTITHREADED_WEIGHTS[quantisation]:
         return 1
-    spinning = release_threads()
-    if config.width >= WIDE:
+    spinning = release_torch_threads()
+    if config.width >= WIDE_MODEL:
         return threads
-    return min(threads, DEFAULT) if spinning else 1
+    return min(threads, CTRANSLATE2_THREADS) if spinning else 1
 
 
-def weights_a_step(config: TransformerConfig) -> int:
+def weights_per_step(config: TransformerConfig) -> int:
     """About how many weights are read for the next token: the decoder's matrices and the output table."""
     settings = config.resolved()
     attention = 6 if config.family == "encoder_decoder" else 4  # of what was read, keys and values are there already
@@ -42,7 +42,7 @@ def weights_a_step(config: TransformerConfig) -> int:
     return layers * block + config.width * (config.target_vocabulary or config.vocabulary)
 
 
-def release_threads() -> bool:
+def release_torch_threads() -> bool:
     """End the threads that torch keeps waiting for its next parallel work, and say whether that could be done.
 
     Both libraries share one OpenMP runtime, torch's. GNU's counts the threads of all teams, and as soon as they are
@@ -53,7 +53,7 @@ def release_threads() -> bool:
     end = _end_own_team()
     if end is None or threading.current_thread() is not threading.main_thread():
         return False
-    return end(HARD) == 0
+    return end(OMP_PAUSE_HARD) == 0
 
 
 @cache

@@ -13,24 +13,24 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.generation.search.decode_loop import Draft, Extending
-from heedful.generation.search.hypotheses import Hypothesis, Ledger, Turn, Ways
-from heedful.generation.search.logits_rules import FREE, Rules
-from heedful.layers.kv_cache import State
+from heedful.generation.search.decode_loop import PartialHypotheses, IncrementalModel
+from heedful.generation.search.hypotheses import Hypothesis, BeamHypotheses, BeamStep, Continuations
+from heedful.generation.search.logits_rules import NO_RULES, LogitsRules
+from heedful.layers.kv_cache import DecoderState
 from heedful.shapes import Float, Int
 from heedful.text.special_tokens import PAD
 
-ASKED_EVERY = 8
+GPU_CHECK_INTERVAL = 8
 """Steps of a GPU between two questions who has finished."""
 
 
-Choose = Callable[[Tensor, Tensor, int], Tensor]
+TokenChooser = Callable[[Tensor, Tensor, int], Tensor]
 """One token a row, from scores; told which rows of the batch these are, and how many tokens they have written."""
-LIKELIEST = None
+ARGMAX = None
 """Instead: the one with the highest score."""
 
 
-class Step(NamedTuple):
+class DecodeStep(NamedTuple):
     """One more token for each row that goes on: which row of the batch, which token, how likely."""
 
     rows: Int[Tensor, " going"]
@@ -38,74 +38,74 @@ class Step(NamedTuple):
     log_probabilities: Float[Tensor, " going"]
 
 
-def walk(
-    model: Extending,
-    state: State,
+def decode_steps(
+    model: IncrementalModel,
+    state: DecoderState,
     limits: Int[Tensor, " batch"],
-    choose: Choose | None,
+    choose: TokenChooser | None,
     *,
     opening: Int[Tensor, "batch tokens"] | None = None,
     prefixes: Sequence[Sequence[int]] | None = None,
-    rules: Rules = FREE,
+    rules: LogitsRules = NO_RULES,
     window: int | None = None,
-) -> Iterator[Step]:
+) -> Iterator[DecodeStep]:
     """Write one text a row, a token at a time, until END, a stop text or the limit; finished rows leave the batch.
 
     A GPU is asked only now and then who has finished, so that it never waits for the answer: until then a finished row
     goes on with PADs, which are no part of its text.
     """
-    draft = Draft(model, state, opening=opening, prefixes=prefixes, rules=rules, window=window)
+    draft = PartialHypotheses(model, state, opening=opening, prefixes=prefixes, rules=rules, window=window)
     limits = _room_for(prefixes, limits)
     longest = int(limits.max()) if len(limits) else 0
     rows = torch.arange(len(limits), device=limits.device)
     for place in range(draft.written):
-        yield Step(rows, draft.texts[:, draft.opening + place], draft.log_probabilities[:, place])
-    every = ASKED_EVERY if limits.is_cuda else 1
+        yield DecodeStep(rows, draft.tokens[:, draft.opening + place], draft.log_probabilities[:, place])
+    every = GPU_CHECK_INTERVAL if limits.is_cuda else 1
     alive = torch.ones_like(rows, dtype=torch.bool)
     for turn in count(1):
         if not len(rows):
             return
         if choose is None:
-            tokens, likely = draft.likeliest()
+            tokens, likely = draft.argmax_tokens()
         else:
             own, ranked = draft.scores()
             tokens = choose(ranked, rows, draft.written)
             likely = own.gather(1, tokens[:, None])[:, 0]
         tokens = tokens if every == 1 else tokens.where(alive, PAD)
-        yield Step(rows, tokens, likely)
+        yield DecodeStep(rows, tokens, likely)
         if draft.written + 1 >= longest:
             return
         alive = alive & ~draft.ends(tokens) & (limits > draft.written + 1)
         going = alive.nonzero()[:, 0] if turn % every == 0 else None
         if going is None or len(going) == len(rows):
-            draft.go_on(None, tokens, likely)
+            draft.append(None, tokens, likely)
         else:
-            draft.go_on(going, tokens[going], likely[going])
+            draft.append(going, tokens[going], likely[going])
             rows, alive, limits = rows[going], alive[going], limits[going]
 
 
-def greedy(model: Extending, state: State, limits: Int[Tensor, " batch"], **options: object) -> list[Hypothesis]:
+def greedy(model: IncrementalModel, state: DecoderState, limits: Int[Tensor, " batch"], **options: object) -> list[Hypothesis]:
     """Append the likeliest token at every step (G1). Options are those of `walk`."""
-    return follow(model, state, limits, LIKELIEST, **options)
+    return decode(model, state, limits, ARGMAX, **options)
 
 
-def follow(
-    model: Extending, state: State, limits: Int[Tensor, " batch"], choose: Choose | None, **options: object
+def decode(
+    model: IncrementalModel, state: DecoderState, limits: Int[Tensor, " batch"], choose: TokenChooser | None, **options: object
 ) -> list[Hypothesis]:
     """The texts that `walk` writes."""
-    steps = list(walk(model, state, limits, choose, **options))  # type: ignore[arg-type]
+    steps = list(decode_steps(model, state, limits, choose, **options))  # type: ignore[arg-type]
     texts: list[list[tuple[int, float]]] = [[] for _ in limits]
     if steps:  # read when all is written, at once: a device is not made to wait at every step
         for row, token, likely in zip(*(torch.cat(parts).tolist() for parts in zip(*steps, strict=True)), strict=True):
             if token != PAD:
                 texts[row].append((token, likely))
-    return [Hypothesis.written([token for token, _ in text], [likely for _, likely in text]) for text in texts]
+    return [Hypothesis.from_tokens([token for token, _ in text], [likely for _, likely in text]) for text in texts]
 
 
 @torch.inference_mode()
 def beam_search(
-    model: Extending,
-    state: State,
+    model: IncrementalModel,
+    state: DecoderState,
     limits: Int[Tensor, " batch"],
     *,
     beam: int = 4,
@@ -113,7 +113,7 @@ def beam_search(
     n_best: int | None = None,
     opening: Int[Tensor, "batch tokens"] | None = None,
     prefixes: Sequence[Sequence[int]] | None = None,
-    rules: Rules = FREE,
+    rules: LogitsRules = NO_RULES,
     window: int | None = None,
     hurry: bool = False,
 ) -> list[list[Hypothesis]]:
@@ -127,30 +127,30 @@ def beam_search(
     if beam == 1:
         alone = greedy(model, state, limits, opening=opening, prefixes=prefixes, rules=rules, window=window)
         return [[text] for text in alone]
-    draft = Draft(model, state, opening=opening, prefixes=prefixes, rules=rules, window=window)
+    draft = PartialHypotheses(model, state, opening=opening, prefixes=prefixes, rules=rules, window=window)
     limit = _room_for(prefixes, limits).tolist()
-    ledger = Ledger(limit, length_penalty, n_best or beam, draft, enough=beam if hurry else None)
-    every = ASKED_EVERY if limits.is_cuda else 1
+    ledger = BeamHypotheses(limit, length_penalty, n_best or beam, draft, enough=beam if hurry else None)
+    every = GPU_CHECK_INTERVAL if limits.is_cuda else 1
     totals = draft.log_probabilities.sum(1, keepdim=True)  # one beam a row, until it branches
-    turns: list[Turn] = []
+    turns: list[BeamStep] = []
     while True:
         own, ranked = draft.scores()
         best, rows, words = _candidates(ranked, totals, 2 * beam)  # at most `beam` of these end, so `beam` go on
-        ways = Ways(best, rows, words, own[rows, words])
+        ways = Continuations(best, rows, words, own[rows, words])
         ended = draft.ends(words, rows)
         totals, kept = best.masked_fill(ended, -torch.inf).topk(min(beam, best.shape[1]))
-        staying = Ways(totals, *(part.gather(1, kept) for part in ways[1:]))
-        turns.append(Turn(ways, ended, staying))
+        staying = Continuations(totals, *(part.gather(1, kept) for part in ways[1:]))
+        turns.append(BeamStep(ways, ended, staying))
         if len(turns) == every or draft.written + 1 >= ledger.longest:
             before, going = len(totals), ledger.enter(turns, beam)
             turns = []
             if not going:
                 return ledger.texts
             if len(going) < before:
-                staying = Ways(*(part[torch.tensor(going, device=totals.device)] for part in staying))
+                staying = Continuations(*(part[torch.tensor(going, device=totals.device)] for part in staying))
         totals = staying.totals
         beams, words, likely = (part.flatten() for part in staying[1:])
-        draft.go_on(beams, words, likely, totals.shape[1])
+        draft.append(beams, words, likely, totals.shape[1])
 
 
 def _candidates(

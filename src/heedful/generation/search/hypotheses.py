@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from heedful.generation.search.decode_loop import Draft
+from heedful.generation.search.decode_loop import PartialHypotheses
 from heedful.text.special_tokens import END
 
 
@@ -30,7 +30,7 @@ class Hypothesis:
     """One a token; END's comes last, if the text ended by itself."""
 
     @classmethod
-    def written(cls, tokens: list[int], log_probabilities: list[float], score: float | None = None) -> Hypothesis:
+    def from_tokens(cls, tokens: list[int], log_probabilities: list[float], score: float | None = None) -> Hypothesis:
         """From tokens with END; without a score it is the mean log-probability of a token."""
         total = sum(log_probabilities)
         score = total / max(1, len(tokens)) if score is None else score
@@ -42,7 +42,7 @@ class Hypothesis:
         return len(self.token_log_probabilities) > len(self.tokens)
 
 
-class Ways(NamedTuple):
+class Continuations(NamedTuple):
     """Ways for each row to go on: what they are worth in all, the beams they come from, their words, how likely."""
 
     totals: Any
@@ -52,25 +52,25 @@ class Ways(NamedTuple):
     """Each rows × some: tensors where the model runs, arrays here."""
 
 
-class Turn(NamedTuple):
+class BeamStep(NamedTuple):
     """One step of a search: all ways it considered, best first, which of them end a text, and those it goes on with."""
 
-    ways: Ways
+    ways: Continuations
     ended: Any
-    staying: Ways
+    staying: Continuations
 
 
-def brought_here(turns: Sequence[Turn]) -> list[Turn]:
+def to_numpy(turns: Sequence[BeamStep]) -> list[BeamStep]:
     """The same with arrays, in few transfers."""
     both = [ways for turn in turns for ways in (turn.ways, turn.staying)]
     numbers = iter(_together([part for ways in both for part in (ways.totals, ways.likely)]))
     places = iter(_together([part for ways in both for part in (ways.beams, ways.words)]))
     ended = _together([turn.ended for turn in turns])
 
-    def ways() -> Ways:
-        return Ways(next(numbers), next(places), next(places), next(numbers))
+    def ways() -> Continuations:
+        return Continuations(next(numbers), next(places), next(places), next(numbers))
 
-    return [Turn(ways(), ends, ways()) for ends in ended]
+    return [BeamStep(ways(), ends, ways()) for ends in ended]
 
 
 def _together(parts: Sequence[Tensor]) -> list[Any]:
@@ -79,26 +79,26 @@ def _together(parts: Sequence[Tensor]) -> list[Any]:
     return [part.reshape(like.shape) for part, like in zip(flat, parts, strict=True)]
 
 
-class Ledger:
+class BeamHypotheses:
     """The best finished texts of every row, and the texts being written."""
 
     def __init__(
-        self, limits: Sequence[int], length_penalty: float, wanted: int, draft: Draft, enough: int | None = None
+        self, limits: Sequence[int], length_penalty: float, wanted: int, draft: PartialHypotheses, enough: int | None = None
     ) -> None:
-        self.pools = [Pool(limit, length_penalty, wanted, enough) for limit in limits]
+        self.pools = [FinishedHypotheses(limit, length_penalty, wanted, enough) for limit in limits]
         self.living = self.pools
         self.longest = max(limits, default=0)
-        self.words = draft.texts[:, draft.opening :].cpu().numpy()
+        self.words = draft.tokens[:, draft.opening :].cpu().numpy()
         self.likely = draft.log_probabilities.cpu().numpy()
 
     @property
     def texts(self) -> list[list[Hypothesis]]:
         return [pool.texts for pool in self.pools]
 
-    def enter(self, turns: Sequence[Turn], beam: int) -> list[int]:
+    def enter(self, turns: Sequence[BeamStep], beam: int) -> list[int]:
         """Write down what was found, turn by turn; the rows that go on."""
         settled = [False] * len(self.living)
-        for turn in brought_here(turns):
+        for turn in to_numpy(turns):
             self._enter(turn, settled, beam)
         going = [row for row, over in enumerate(settled) if not over]
         if len(going) < len(settled):
@@ -108,7 +108,7 @@ class Ledger:
             self.living = [self.living[row] for row in going]
         return going
 
-    def _enter(self, turn: Turn, settled: list[bool], beam: int) -> None:
+    def _enter(self, turn: BeamStep, settled: list[bool], beam: int) -> None:
         length = self.words.shape[1] + 1
         ways, ended, staying = turn
         done = ended & (ways.totals > -np.inf)
@@ -127,7 +127,7 @@ class Ledger:
         self.words = np.concatenate([self.words[beams], staying.words.reshape(-1, 1)], 1)
         self.likely = np.concatenate([self.likely[beams], staying.likely.reshape(-1, 1)], 1)
 
-    def _add(self, row: int, ways: Ways, place: int) -> None:
+    def _add(self, row: int, ways: Continuations, place: int) -> None:
         """A way to go on was the last: the text it ends goes into its row's pool."""
         beam = ways.beams[row, place]
         tokens = [*self.words[beam].tolist(), int(ways.words[row, place])]
@@ -135,7 +135,7 @@ class Ledger:
         self.living[row].add(tokens, likely, float(ways.totals[row, place]))
 
 
-class Pool:
+class FinishedHypotheses:
     """The best finished texts of one row.
 
     It has settled when no living text can still be among its best: living texts only lose probability, and the most a
@@ -152,7 +152,7 @@ class Pool:
     def add(self, tokens: list[int], log_probabilities: list[float], total: float) -> None:
         self.ended += 1
         score = total / len(tokens) ** self.length_penalty
-        self.texts.append(Hypothesis.written(tokens, log_probabilities, score))
+        self.texts.append(Hypothesis.from_tokens(tokens, log_probabilities, score))
         self.texts.sort(key=lambda text: -text.score)
         del self.texts[self.wanted :]
 

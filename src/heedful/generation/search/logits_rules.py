@@ -10,20 +10,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from heedful.generation.search.stop_strings import BEGIN, BROKEN, STOPPED, Patterns
+from heedful.generation.search.stop_strings import START_STATE, FORBIDDEN, STOPPED, StringAutomaton
 from heedful.shapes import Bool, Float, Int
 from heedful.text.special_tokens import END
 
 
 @dataclass(frozen=True)
-class Rules:
+class LogitsRules:
     """Rules for every row of a batch. Without any (the default) scores pass through untouched."""
 
     min_length: int = 0
     """Tokens before END may come."""
     repetition_penalty: float = 1.0
     """Above 1: a token that was written or read before is worth less."""
-    patterns: Patterns | None = None
+    automaton: StringAutomaton | None = None
     """Texts that end the writing, and texts that must not be written."""
 
     def __call__(
@@ -35,10 +35,10 @@ class Rules:
     ) -> Float[Tensor, "rows vocabulary"]:
         """Log-probabilities of the next token as the rules see them; −inf: not allowed."""
         if self.repetition_penalty != 1.0:
-            scores = penalised(scores, texts, self.repetition_penalty)
+            scores = apply_repetition_penalty(scores, texts, self.repetition_penalty)
         closed = None
-        if self.patterns is not None and self.patterns.forbidding:
-            closed = self.patterns.closed(where)
+        if self.automaton is not None and self.automaton.forbidding:
+            closed = self.automaton.forbidden_tokens(where)
         if written < self.min_length:
             closed = torch.zeros_like(scores, dtype=torch.bool) if closed is None else closed
             closed[:, END] = True
@@ -49,27 +49,27 @@ class Rules:
         allowed[:, END] = torch.where(stuck, scores[:, END], allowed[:, END])
         return allowed
 
-    def begin(self, rows: int, device: torch.device) -> Int[Tensor, " rows"]:
+    def initial_states(self, rows: int, device: torch.device) -> Int[Tensor, " rows"]:
         """Where rows that have written nothing stand among the patterns."""
-        return torch.full((rows,), BEGIN, device=device)
+        return torch.full((rows,), START_STATE, device=device)
 
-    def after(self, where: Int[Tensor, "*rows"], tokens: Int[Tensor, "*rows"]) -> Int[Tensor, "*rows"]:
+    def next_states(self, where: Int[Tensor, "*rows"], tokens: Int[Tensor, "*rows"]) -> Int[Tensor, "*rows"]:
         """Where they stand once these tokens are written."""
-        return where if self.patterns is None else self.patterns.after(where, tokens)
+        return where if self.automaton is None else self.automaton.next_states(where, tokens)
 
-    def stopped(self, where: Int[Tensor, "*rows"]) -> Bool[Tensor, "*rows"]:
+    def is_stopped(self, where: Int[Tensor, "*rows"]) -> Bool[Tensor, "*rows"]:
         """Whether a text that ends the writing has been written."""
         return where == STOPPED
 
-    def over(self, where: Int[Tensor, "*rows"]) -> Bool[Tensor, "*rows"]:
+    def is_matched(self, where: Int[Tensor, "*rows"]) -> Bool[Tensor, "*rows"]:
         """Whether any of the texts has been written."""
-        return (where == STOPPED) | (where == BROKEN)
+        return (where == STOPPED) | (where == FORBIDDEN)
 
 
-FREE = Rules()
+NO_RULES = LogitsRules()
 
 
-def penalised(
+def apply_repetition_penalty(
     scores: Float[Tensor, "rows vocabulary"], texts: Int[Tensor, "rows tokens"], penalty: float
 ) -> Float[Tensor, "rows vocabulary"]:
     """log p → θ · log p for every token that occurred        Keskar 2019, 4.1

@@ -9,19 +9,19 @@ import torch
 from torch import Tensor
 
 from heedful.errors import UsageError
-from heedful.generation.search.beam_search import LIKELIEST, Choose, follow
-from heedful.generation.search.decode_loop import Extending
+from heedful.generation.search.beam_search import ARGMAX, TokenChooser, decode
+from heedful.generation.search.decode_loop import IncrementalModel
 from heedful.generation.search.hypotheses import Hypothesis
-from heedful.generation.search.logits_rules import FREE, Rules
-from heedful.layers.kv_cache import State
+from heedful.generation.search.logits_rules import NO_RULES, LogitsRules
+from heedful.layers.kv_cache import DecoderState
 from heedful.shapes import Float, Int
 
-SPREAD = 1_000_003
+SEED_STRIDE = 1_000_003
 """Between the streams of one seed and those of the next."""
 
 
 @dataclass(frozen=True)
-class Draw:
+class SamplingConfig:
     """How chance is bounded. Temperature 0 leaves it none."""
 
     temperature: float = 0.8
@@ -40,7 +40,7 @@ class Draw:
                 f"got {self.temperature}, {self.top_k}, {self.top_p} and {self.min_p}"
             )
 
-    def likely(self, scores: Float[Tensor, "rows vocabulary"]) -> Float[Tensor, "rows vocabulary"]:
+    def probabilities(self, scores: Float[Tensor, "rows vocabulary"]) -> Float[Tensor, "rows vocabulary"]:
         """The probabilities to draw from, zero for all that is left out."""
         scores = scores / self.temperature
         if self.top_k:
@@ -56,17 +56,17 @@ class Draw:
             shares = shares * (shares >= self.min_p * shares.amax(-1, keepdim=True))
         return shares
 
-    def chooser(self, texts: int, samples: int, steps: int, device: torch.device) -> Choose | None:
+    def token_chooser(self, texts: int, samples: int, steps: int, device: torch.device) -> TokenChooser | None:
         """Chance for so many samples of each text, in streams that depend on the seed and the sample alone:
         what is drawn for one text is the same in any company."""
         if self.temperature == 0:
-            return LIKELIEST
-        streams = [torch.Generator().manual_seed(SPREAD * self.seed + number) for number in range(samples)]
+            return ARGMAX
+        streams = [torch.Generator().manual_seed(SEED_STRIDE * self.seed + number) for number in range(samples)]
         chance = torch.stack([torch.rand(steps, generator=stream) for stream in streams]).repeat(texts, 1).to(device)
-        return lambda scores, rows, written: draw(self.likely(scores), chance[rows, written])
+        return lambda scores, rows, written: draw_tokens(self.probabilities(scores), chance[rows, written])
 
 
-def draw(shares: Float[Tensor, "rows vocabulary"], chance: Float[Tensor, " rows"]) -> Int[Tensor, " rows"]:
+def draw_tokens(shares: Float[Tensor, "rows vocabulary"], chance: Float[Tensor, " rows"]) -> Int[Tensor, " rows"]:
     """The token within whose share of [0, 1) chance falls."""
     sums = shares.cumsum(-1)
     places = torch.searchsorted(sums, chance[:, None] * sums[:, -1:], right=True)[:, 0]
@@ -74,15 +74,15 @@ def draw(shares: Float[Tensor, "rows vocabulary"], chance: Float[Tensor, " rows"
 
 
 def sample(
-    model: Extending,
-    state: State,
+    model: IncrementalModel,
+    state: DecoderState,
     limits: Int[Tensor, " batch"],
-    draw: Draw,
+    draw: SamplingConfig,
     *,
     samples: int = 1,
     opening: Int[Tensor, "batch tokens"] | None = None,
     prefixes: Sequence[Sequence[int]] | None = None,
-    rules: Rules = FREE,
+    rules: LogitsRules = NO_RULES,
     window: int | None = None,
 ) -> list[list[Hypothesis]]:
     """Texts drawn for each row. The same seed gives the same texts (G2)."""
@@ -94,6 +94,6 @@ def sample(
         opening = None if opening is None else opening[rows]
         prefixes = None if prefixes is None else [prefix for prefix in prefixes for _ in range(samples)]
     steps = max(int(limits.max()), max((len(prefix) + 1 for prefix in prefixes or ()), default=0))
-    choose = draw.chooser(texts, samples, steps, limits.device)
-    found = follow(model, state, limits, choose, opening=opening, prefixes=prefixes, rules=rules, window=window)
+    choose = draw.token_chooser(texts, samples, steps, limits.device)
+    found = decode(model, state, limits, choose, opening=opening, prefixes=prefixes, rules=rules, window=window)
     return [found[first : first + samples] for first in range(0, len(found), samples)]

@@ -17,11 +17,11 @@ from torch import Tensor
 
 from heedful.shapes import Bool, Int
 
-BEGIN, STOPPED, BROKEN = range(3)
+START_STATE, STOPPED, FORBIDDEN = range(3)
 """Nothing met yet; a stop text was written; a forbidden text would be."""
 
 
-class Patterns:
+class StringAutomaton:
     """Stop texts and forbidden texts, over a vocabulary whose tokens are spelt with these bytes."""
 
     def __init__(
@@ -34,22 +34,22 @@ class Patterns:
     ) -> None:
         self.stop, self.forbidden = tuple(stop), tuple(forbidden)
         self.forbidding = bool(forbidden)
-        steps = automaton([text.encode() for text in self.stop], [text.encode() for text in self.forbidden])
-        found = token_steps(steps, spellings)
+        steps = byte_transitions([text.encode() for text in self.stop], [text.encode() for text in self.forbidden])
+        found = token_transitions(steps, spellings)
         unspelt = max(0, vocabulary - len(spellings))  # a table padded to a round size: those tokens spell nothing
         rest = np.repeat(np.arange(len(steps))[:, None], unspelt, axis=1)
         self.table = torch.from_numpy(np.concatenate([found, rest], axis=1))
 
     @cached_property
-    def breaking(self) -> Bool[Tensor, "places vocabulary"]:
-        return self.table == BROKEN
+    def forbidden_table(self) -> Bool[Tensor, "places vocabulary"]:
+        return self.table == FORBIDDEN
 
-    def closed(self, where: Int[Tensor, " rows"]) -> Bool[Tensor, "rows vocabulary"]:
+    def forbidden_tokens(self, where: Int[Tensor, " rows"]) -> Bool[Tensor, "rows vocabulary"]:
         """The tokens that would write a forbidden text."""
         self._move(where.device)
-        return self.breaking[where]
+        return self.forbidden_table[where]
 
-    def after(self, where: Int[Tensor, "*rows"], tokens: Int[Tensor, "*rows"]) -> Int[Tensor, "*rows"]:
+    def next_states(self, where: Int[Tensor, "*rows"], tokens: Int[Tensor, "*rows"]) -> Int[Tensor, "*rows"]:
         """Where a row stands after one more token."""
         self._move(where.device)
         return self.table[where, tokens]
@@ -60,14 +60,14 @@ class Patterns:
             self.__dict__.pop("breaking", None)
 
 
-def automaton(stop: Sequence[bytes], forbidden: Sequence[bytes]) -> NDArray[np.int64]:
+def byte_transitions(stop: Sequence[bytes], forbidden: Sequence[bytes]) -> NDArray[np.int64]:
     """The next state for every state and byte. A state is the longest beginning of any text that what was written
     ends in; STOPPED and BROKEN are never left."""
     steps = [np.full(256, -1) for _ in range(3)]
     meant: dict[int, int] = {}
-    for outcome, texts in ((STOPPED, stop), (BROKEN, forbidden)):
+    for outcome, texts in ((STOPPED, stop), (FORBIDDEN, forbidden)):
         for text in texts:
-            state = BEGIN
+            state = START_STATE
             for byte in text:
                 if steps[state][byte] < 0:
                     steps[state][byte] = len(steps)
@@ -78,28 +78,28 @@ def automaton(stop: Sequence[bytes], forbidden: Sequence[bytes]) -> NDArray[np.i
     table = np.stack(steps)
     for state, outcome in meant.items():
         table[table == state] = outcome
-    table[STOPPED], table[BROKEN] = STOPPED, BROKEN
+    table[STOPPED], table[FORBIDDEN] = STOPPED, FORBIDDEN
     return table
 
 
 def _complete(steps: list[NDArray[np.int64]], meant: dict[int, int]) -> None:
     """Where no beginning goes on with a byte, go on from the longest shorter one; breadth first, so it is complete."""
-    shorter = {BEGIN: BEGIN}
-    queue = [BEGIN]
+    shorter = {START_STATE: START_STATE}
+    queue = [START_STATE]
     for state in queue:
         fallback = steps[shorter[state]]
         for byte in np.flatnonzero(steps[state] >= 0):
             child = int(steps[state][byte])
-            shorter[child] = BEGIN if state == BEGIN else int(fallback[byte])
+            shorter[child] = START_STATE if state == START_STATE else int(fallback[byte])
             meant_shorter = meant.get(shorter[child], 0)
             if meant_shorter > meant.get(child, 0):
                 meant[child] = meant_shorter  # a text inside another, met first
             queue.append(child)
         missing = steps[state] < 0
-        steps[state][missing] = BEGIN if state == BEGIN else fallback[missing]
+        steps[state][missing] = START_STATE if state == START_STATE else fallback[missing]
 
 
-def token_steps(steps: NDArray[np.int64], spellings: Sequence[bytes]) -> NDArray[np.int64]:
+def token_transitions(steps: NDArray[np.int64], spellings: Sequence[bytes]) -> NDArray[np.int64]:
     """The next state for every state and token: its bytes, one after another, for all tokens at once."""
     lengths = np.array([len(spelling) for spelling in spellings])
     longest = int(lengths.max(initial=0))

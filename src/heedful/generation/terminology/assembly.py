@@ -18,23 +18,23 @@ SIGNS = re.compile(r"[<>{}%$#&@:/]|(?i:www\.)")
 """What a placeholder, tag or address can begin with, and more."""
 
 
-class Part(NamedTuple):
+class TextPart(NamedTuple):
     """A stretch of a text: exact, or free to change."""
 
     text: str
     exact: bool
 
 
-def assemble(parts: Sequence[Part]) -> str:
+def assemble(parts: Sequence[TextPart]) -> str:
     """The parts as one text in which the exact ones, and nothing but these, are found to be kept."""
-    parts = [part if part.exact else Part(PATTERN.sub("", part.text), False) for part in parts]
+    parts = [part if part.exact else TextPart(PATTERN.sub("", part.text), False) for part in parts]
     wanted = Counter(found.text for part in parts if part.exact for found in find_kept(part.text))
-    harmless = [part if part.exact else Part(SIGNS.sub("", part.text), False) for part in parts]
+    harmless = [part if part.exact else TextPart(SIGNS.sub("", part.text), False) for part in parts]
     for text in ("".join(part.text for part in parts), _apart(parts), _apart(harmless)):
         if Counter(found.text for found in find_kept(text)) == wanted:
             return text
     return " ".join(part.text for part in parts if part.exact)
 
 
-def _apart(parts: Sequence[Part]) -> str:
+def _apart(parts: Sequence[TextPart]) -> str:
     return " ".join(text for text in (part.text.strip() for part in parts) if text)

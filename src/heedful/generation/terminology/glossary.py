@@ -22,7 +22,7 @@ class Glossary:
     terms: Mapping[str, str]
 
     @classmethod
-    def of(cls, wish: str | Mapping[str, str] | None) -> Glossary | None:
+    def from_option(cls, wish: str | Mapping[str, str] | None) -> Glossary | None:
         """From a file's name, or from the terms themselves; None stays None."""
         return wish if wish is None else cls.read(wish) if isinstance(wish, str) else cls(dict(wish))
 

@@ -18,32 +18,32 @@ from torch.nn.functional import cross_entropy
 
 from heedful.data.batching import length_buckets
 from heedful.data.collate import pad_sequences
-from heedful.generation.input_splitting import most_tokens
+from heedful.generation.input_splitting import max_input_tokens
 from heedful.text.special_tokens import END, START
 from heedful.text.tokenizer import Span, Tokenizer
 
-Debts = NDArray[np.float64]
+OcclusionScores = NDArray[np.float64]
 """Source words × target words, in nats."""
-Shares = NDArray[np.float64]
+AlignmentShares = NDArray[np.float64]
 """Source words × target words: how much of a target word came from each source word, at most 1 together."""
-WEAK = 0.2
+NOISE = 0.2
 """Nats that a word owes or is owed by chance."""
-MOST = 64
+MAX_OCCLUSIONS = 64
 """Times that a source is read again; in one with more words, neighbours are left out together."""
 
 
-class InWords(NamedTuple):
+class TextWords(NamedTuple):
     """A text and its words, from character to character."""
 
     text: str
     words: Sequence[tuple[int, int]]
 
 
-def debts(
-    model: Any, tokenizers: tuple[Tokenizer, ...], pairs: Sequence[tuple[InWords, InWords]], *, tokens: int = 1024
-) -> list[Debts]:
+def occlusion_scores(
+    model: Any, tokenizers: tuple[Tokenizer, ...], pairs: Sequence[tuple[TextWords, TextWords]], *, tokens: int = 1024
+) -> list[OcclusionScores]:
     """For each source and target what every target word owes to every source word."""
-    room = most_tokens(model.config)  # words further on owe nothing
+    room = max_input_tokens(model.config)  # words further on owe nothing
     rows: list[tuple[list[int], list[int]]] = []
     for source, target in pairs:
         read = tokenizers[0].spans(source.text)
@@ -52,11 +52,11 @@ def debts(
         for group in _groups(source):
             gone = source.words[group[0]][0], source.words[group[-1]][1]
             rows.append(([span.token for span in read if not _overlap(span, gone)], written))
-    scored = iter(forced(model, rows, tokens=tokens))
+    scored = iter(score_targets(model, rows, tokens=tokens))
     return [_debts(scored, tokenizers[-1], source, target) for source, target in pairs]
 
 
-def _debts(scored: Iterator[NDArray[np.float64]], tokenizer: Tokenizer, source: InWords, target: InWords) -> Debts:
+def _debts(scored: Iterator[NDArray[np.float64]], tokenizer: Tokenizer, source: TextWords, target: TextWords) -> OcclusionScores:
     full = next(scored)
     spans = tokenizer.spans(target.text)[: len(full)]
     belongs = np.array([[_overlap(span, word) for word in target.words] for span in spans], np.float64)
@@ -67,13 +67,13 @@ def _debts(scored: Iterator[NDArray[np.float64]], tokenizer: Tokenizer, source: 
     return np.maximum(rows @ belongs, 0.0)
 
 
-def _groups(source: InWords) -> list[range]:
+def _groups(source: TextWords) -> list[range]:
     """Words left out together: each by itself, unless there are very many."""
-    size = max(1, -(-len(source.words) // MOST))
+    size = max(1, -(-len(source.words) // MAX_OCCLUSIONS))
     return [range(start, min(start + size, len(source.words))) for start in range(0, len(source.words), size)]
 
 
-def shares(owed: Debts) -> Shares:
+def normalise_scores(owed: OcclusionScores) -> AlignmentShares:
     """Debts settled between rivals: a source word pays for few target words, and a target word for few source words.
 
     Leaving out "man" makes "ein Mann" less likely, both words; but "ein" also owes a little to "a", which nobody else
@@ -81,13 +81,13 @@ def shares(owed: Debts) -> Shares:
     """
     found = owed
     for _ in range(10):
-        found = found / (found.sum(1, keepdims=True) + WEAK)
-        found = found / (found.sum(0, keepdims=True) + WEAK / 10)
+        found = found / (found.sum(1, keepdims=True) + NOISE)
+        found = found / (found.sum(0, keepdims=True) + NOISE / 10)
     return found
 
 
 @torch.inference_mode()
-def forced(
+def score_targets(
     model: Any, pairs: Sequence[tuple[list[int], list[int]]], *, tokens: int = 1024
 ) -> list[NDArray[np.float64]]:
     """log p of each target token, given the source and the target tokens before it; like lengths share a batch."""

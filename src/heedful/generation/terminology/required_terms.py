@@ -15,51 +15,51 @@ from typing import Any, NamedTuple
 
 from heedful.generation.search.hypotheses import Hypothesis
 from heedful.generation.sequence_to_sequence import translate_ids
-from heedful.generation.terminology.insertion import locate, target_words, weave
-from heedful.generation.terminology.occlusion import debts, shares
-from heedful.generation.terminology.requirements import Required, View, find
+from heedful.generation.terminology.insertion import locate_terms, target_words, insert_requirements
+from heedful.generation.terminology.occlusion import occlusion_scores, normalise_scores
+from heedful.generation.terminology.requirements import Requirement, ModelInput, find_requirements
 from heedful.text.markup_tags import shape
 from heedful.text.protected_spans import find_kept
 from heedful.text.tokenizer import Tokenizer
 
-__all__ = ["Answer", "Required", "find", "translate_required"]
+__all__ = ["Candidate", "Requirement", "find_requirements", "translate_with_requirements"]
 
 SHORT = 60
 """Characters of a placeholder or tag that a model could be expected to copy."""
 
 
-class Answer(NamedTuple):
+class Candidate(NamedTuple):
     """A translation, and what the search found that it was made from."""
 
     text: str
     hypothesis: Hypothesis
 
 
-def translate_required(
+def translate_with_requirements(
     model: Any,
     tokenizers: tuple[Tokenizer, ...],
     texts: Sequence[str],
-    required: Sequence[Sequence[Required]],
+    required: Sequence[Sequence[Requirement]],
     *,
     prefix: str = "",
     **options: Any,
-) -> list[list[Answer]]:
+) -> list[list[Candidate]]:
     """The best translations of each text with all that is `required` of it (see `find`), best first.
 
     They begin with `prefix`, tags aside; the other options are those of `translate_ids`.
     """
 
-    def translate(sources: Sequence[str]) -> list[list[Answer]]:
+    def translate(sources: Sequence[str]) -> list[list[Candidate]]:
         ids, beginning = tokenizers[0].encode(list(sources)), tokenizers[-1].encode([prefix])
         found = translate_ids(model, ids, prefixes=beginning * len(ids) if prefix else None, **options)
-        return [[Answer(tokenizers[-1].decode([best.tokens])[0], best) for best in rivals] for rivals in found]
+        return [[Candidate(tokenizers[-1].decode([best.tokens])[0], best) for best in rivals] for rivals in found]
 
-    views = [View.of(text, found) for text, found in zip(texts, required, strict=True)]
+    views = [ModelInput.of(text, found) for text, found in zip(texts, required, strict=True)]
     free = translate([view.text for view in views])
     pairs = [(view, rival) for view, rivals in zip(views, free, strict=True) for rival in rivals]
-    owed = iter(debts(model, tokenizers, [(view.in_words, target_words(view, rival.text)) for view, rival in pairs]))
+    owed = iter(occlusion_scores(model, tokenizers, [(view.in_words, target_words(view, rival.text)) for view, rival in pairs]))
     answers = [
-        [Answer(weave(view, rival.text, shares(next(owed)), prefix), rival.hypothesis) for rival in rivals]
+        [Candidate(insert_requirements(view, rival.text, normalise_scores(next(owed)), prefix), rival.hypothesis) for rival in rivals]
         for view, rivals in zip(views, free, strict=True)
     ]
     copying = [i for i, found in enumerate(required) if _could_be_copied(found)]
@@ -70,15 +70,15 @@ def translate_required(
     return answers
 
 
-def _could_be_copied(required: Sequence[Required]) -> bool:
+def _could_be_copied(required: Sequence[Requirement]) -> bool:
     kept = [found.text for found in required if found.kind != "term"]
     return bool(kept) and max(map(len, kept)) <= SHORT
 
 
-def _faithful(text: str, source: str, required: Sequence[Required]) -> bool:
+def _faithful(text: str, source: str, required: Sequence[Requirement]) -> bool:
     """Whether a translation holds what it must, and nothing like it besides."""
     ours, theirs = find_kept(text), find_kept(source)
     same = Counter(found.text for found in ours) == Counter(found.text for found in theirs)
     shapes = [shape([found.text for found in kept if found.kind == "tag"]) for kept in (ours, theirs)]
     terms = [found for found in required if found.kind == "term"]
-    return same and shapes[0] == shapes[1] and len(locate(text, terms)) == len(terms)
+    return same and shapes[0] == shapes[1] and len(locate_terms(text, terms)) == len(terms)

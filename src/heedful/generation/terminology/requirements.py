@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from heedful.generation.terminology.glossary import Glossary
-from heedful.generation.terminology.occlusion import InWords
+from heedful.generation.terminology.occlusion import TextWords
 from heedful.generation.terminology.tag_placement import Tag
 from heedful.text.markup_tags import role
 from heedful.text.protected_spans import find_kept
@@ -18,7 +18,7 @@ STAND_IN = "X"
 """Read in place of a placeholder. Hardly any text has placeholders in it, and every language has an X."""
 
 
-class Required(NamedTuple):
+class Requirement(NamedTuple):
     """A stretch of the source, and what must stand for it in the target."""
 
     start: int
@@ -27,30 +27,30 @@ class Required(NamedTuple):
     kind: Literal["term", "placeholder", "tag"]
 
 
-def find(text: str, glossary: Glossary | None = None, *, keep: bool = True) -> list[Required]:
+def find_requirements(text: str, glossary: Glossary | None = None, *, keep: bool = True) -> list[Requirement]:
     """What a translation of this text must hold, from left to right. No term is sought inside what is kept."""
-    kept = [Required(*found) for found in find_kept(text)] if keep else []
+    kept = [Requirement(*found) for found in find_kept(text)] if keep else []
     if glossary is None:
         return kept
     covered = {place for found in kept for place in range(found.start, found.end)}
-    terms = (Required(*term, "term") for term in glossary.find(text))
+    terms = (Requirement(*term, "term") for term in glossary.find(text))
     return sorted([*kept, *(term for term in terms if covered.isdisjoint(range(term.start, term.end)))])
 
 
 @dataclass(frozen=True)
-class View:
+class ModelInput:
     """What the model reads of a source: no tags, and words it may know instead of placeholders."""
 
     text: str
-    wanted: Sequence[Required]
+    required: Sequence[Requirement]
     """Terms and placeholders, with their places in this text."""
     tags: Sequence[Tag]
     """Tags, and blanks written as &nbsp;, with their places in this text."""
 
     @classmethod
-    def of(cls, source: str, required: Sequence[Required]) -> View:
+    def of(cls, source: str, required: Sequence[Requirement]) -> ModelInput:
         text, reached = "", 0
-        wanted: list[Required] = []
+        wanted: list[Requirement] = []
         tags: list[Tag] = []
         for found in required:
             text = _joined(text, source[reached : found.start])
@@ -61,17 +61,17 @@ class View:
                 apart = role(found.text) == "alone" and text[-1:].strip() and source[reached : reached + 1].strip()
                 text += " " if apart else ""  # "one<br>two" is two words
             else:
-                wanted.append(Required(len(text), len(text) + len(shown), found.text, found.kind))
+                wanted.append(Requirement(len(text), len(text) + len(shown), found.text, found.kind))
                 text += shown
         return cls(_joined(text, source[reached:]), wanted, tags)
 
     @property
-    def in_words(self) -> InWords:
+    def in_words(self) -> TextWords:
         """Its words, each of the wanted being one."""
-        return InWords(self.text, words(self.text, [(found.start, found.end) for found in self.wanted]))
+        return TextWords(self.text, words(self.text, [(found.start, found.end) for found in self.required]))
 
 
-def stand_in(found: Required) -> str:
+def stand_in(found: Requirement) -> str:
     """What the model reads instead: nothing for a tag, the character that an entity stands for, or an X."""
     if found.kind == "tag":
         return ""

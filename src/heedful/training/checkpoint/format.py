@@ -21,11 +21,11 @@ from safetensors import SafetensorError
 
 from heedful.errors import CheckpointError, HeedfulError
 from heedful.files import Checksum, commit_folder, verify_manifest, write_manifest
-from heedful.training.checkpoint.sharded_tensors import Sliced, is_cut, open_pieces, write_pieces
-from heedful.training.distributed.fsdp import piece
-from heedful.training.distributed.process_group import ALONE, World
+from heedful.training.checkpoint.sharded_tensors import SliceableTensor, is_sharded, open_shards, write_shards
+from heedful.training.distributed.fsdp import local_shard
+from heedful.training.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 
-FACTS = "facts.json"
+METADATA_FILE = "facts.json"
 FORMAT = "heedful-training-1"
 
 
@@ -33,52 +33,52 @@ FORMAT = "heedful-training-1"
 class Checkpoint:
     """The state after a step of the run of this name."""
 
-    run: str
+    run_id: str
     step: int
-    tensors: dict[str, Sliced]
-    facts: dict[str, Any]
+    tensors: dict[str, SliceableTensor]
+    metadata: dict[str, Any]
 
     @property
-    def folder(self) -> str:
+    def folder_name(self) -> str:
         return f"step-{self.step:08d}"
 
 
-def part(number: int, parts: int) -> str:
+def shard_file_name(number: int, parts: int) -> str:
     """The file of a process's tensors; one by itself has no number."""
     return "state.safetensors" if parts == 1 else f"state-{number + 1:05d}-of-{parts:05d}.safetensors"
 
 
-def write_checkpoint(folder: Path, checkpoint: Checkpoint, *, keep: int, world: World = ALONE) -> Path:
+def write_checkpoint(folder: Path, checkpoint: Checkpoint, *, keep: int, process_group: ProcessGroup = SINGLE_PROCESS) -> Path:
     """Add a checkpoint to those in `folder`, then drop all but the `keep` newest up to it.
 
     All processes of a world do this together. One that cannot write its part ends it for all.
     """
-    final = folder / checkpoint.folder
+    final = folder / checkpoint.folder_name
     aside = final.with_suffix(".tmp")
-    parts = world.size if any(map(is_cut, checkpoint.tensors.values())) else 1
+    parts = process_group.size if any(map(is_sharded, checkpoint.tensors.values())) else 1
 
     def make_room() -> None:
-        with _told(final, 0):
+        with _write_errors(final, 0):
             shutil.rmtree(aside, ignore_errors=True)
             aside.mkdir(parents=True)
 
     def write_own() -> dict[str, Checksum]:
-        mine = {name: piece(t) for name, t in checkpoint.tensors.items() if world.is_first or is_cut(t)}
-        if world.rank >= parts:
+        mine = {name: local_shard(t) for name, t in checkpoint.tensors.items() if process_group.is_rank_zero or is_sharded(t)}
+        if process_group.rank >= parts:
             return {}
-        with _told(final, sum(own.tensor.nbytes for own in mine.values())):
-            name = part(world.rank, parts)
-            return {name: write_pieces(aside / name, mine)}
+        with _write_errors(final, sum(own.tensor.nbytes for own in mine.values())):
+            name = shard_file_name(process_group.rank, parts)
+            return {name: write_shards(aside / name, mine)}
 
     try:
-        world.by_first(make_room)
-        sums = {name: found for own in world.each(write_own) for name, found in own.items()}
-        world.by_first(lambda: _finish(aside, final, checkpoint, sums))
+        process_group.run_on_rank_zero(make_room)
+        sums = {name: found for own in process_group.all_gather(write_own) for name, found in own.items()}
+        process_group.run_on_rank_zero(lambda: _finish(aside, final, checkpoint, sums))
     finally:
-        if world.is_first:
+        if process_group.is_rank_zero:
             shutil.rmtree(aside, ignore_errors=True)
-    if world.is_first:
-        tidy(folder, checkpoint, keep=keep)
+    if process_group.is_rank_zero:
+        prune_checkpoints(folder, checkpoint, keep=keep)
     return final
 
 
@@ -87,27 +87,27 @@ def _finish(aside: Path, final: Path, checkpoint: Checkpoint, sums: dict[str, Ch
 
     Later checkpoints belong to steps that are about to be taken again: they go.
     """
-    about = {"format": FORMAT, "run": checkpoint.run, "step": checkpoint.step, "parts": len(sums)}
-    with _told(final, sum(size for size, _ in sums.values())):
-        (aside / FACTS).write_text(json.dumps({**about, **checkpoint.facts}) + "\n", encoding="utf-8")
-        write_manifest(aside, (FACTS,), sums)
-        _remove([path for path in checkpoints(final.parent) if path >= final])
+    about = {"format": FORMAT, "run": checkpoint.run_id, "step": checkpoint.step, "parts": len(sums)}
+    with _write_errors(final, sum(size for size, _ in sums.values())):
+        (aside / METADATA_FILE).write_text(json.dumps({**about, **checkpoint.metadata}) + "\n", encoding="utf-8")
+        write_manifest(aside, (METADATA_FILE,), sums)
+        _remove([path for path in list_checkpoints(final.parent) if path >= final])
         commit_folder(aside, final)
 
 
 @contextmanager
-def _told(final: Path, size: int) -> Iterator[None]:
+def _write_errors(final: Path, size: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise HeedfulError(f"{final}: the checkpoint's {size:,} bytes could not be written: {error}") from None
 
 
-def tidy(folder: Path, newest: Checkpoint, *, keep: int) -> None:
+def prune_checkpoints(folder: Path, newest: Checkpoint, *, keep: int) -> None:
     """Drop what kills have left behind, and all but the `keep` newest up to this one."""
     for left in folder.glob("step-*.tmp"):
         shutil.rmtree(left, ignore_errors=True)
-    _remove([path for path in checkpoints(folder) if path.name <= newest.folder][keep:])
+    _remove([path for path in list_checkpoints(folder) if path.name <= newest.folder_name][keep:])
 
 
 def _remove(paths: list[Path]) -> None:
@@ -118,12 +118,12 @@ def _remove(paths: list[Path]) -> None:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def checkpoints(folder: Path) -> list[Path]:
+def list_checkpoints(folder: Path) -> list[Path]:
     """Those in `folder`, newest first; not yet known to be whole."""
     return sorted(folder.glob("step-" + "[0-9]" * 8), reverse=True)
 
 
-def read_checkpoint(path: Path, run: str, *, trusted: bool = False) -> Checkpoint:
+def read_checkpoint(path: Path, run_id: str, *, trusted: bool = False) -> Checkpoint:
     """The checkpoint at `path`, if it is whole and of this run; one that is trusted has been summed already.
 
     Its tensors stay in their files until somebody asks for them.
@@ -133,29 +133,29 @@ def read_checkpoint(path: Path, run: str, *, trusted: bool = False) -> Checkpoin
         if not trusted:
             verify_manifest(path, names)
 
-    check(FACTS)
+    check(METADATA_FILE)
     try:
-        facts = json.loads((path / FACTS).read_text(encoding="utf-8"))
+        facts = json.loads((path / METADATA_FILE).read_text(encoding="utf-8"))
         if facts.pop("format") != FORMAT:
-            raise CheckpointError(f"{path / FACTS} is of another format than {FORMAT}")
+            raise CheckpointError(f"{path / METADATA_FILE} is of another format than {FORMAT}")
         parts = facts.pop("parts", 1)
-        names = [part(number, parts) for number in range(parts)]
+        names = [shard_file_name(number, parts) for number in range(parts)]
         check(*names)
-        tensors: dict[str, Sliced] = {**open_pieces(path / name for name in names)}
+        tensors: dict[str, SliceableTensor] = {**open_shards(path / name for name in names)}
         found = Checkpoint(facts.pop("run"), facts.pop("step"), tensors, facts)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
         raise CheckpointError(f"{path} is no checkpoint of heedful: {error}") from None
-    if found.run != run:
+    if found.run_id != run_id:
         raise CheckpointError(f"{path} belongs to another run")
     return found
 
 
-def newest_checkpoint(folder: Path, run: str, warn: Callable[[str], object]) -> Checkpoint:
+def newest_checkpoint(folder: Path, run_id: str, warn: Callable[[str], object]) -> Checkpoint:
     """The newest that is whole; each that is not is passed over with a warning."""
     faults = []
-    for path in checkpoints(folder):
+    for path in list_checkpoints(folder):
         try:
-            return read_checkpoint(path, run)
+            return read_checkpoint(path, run_id)
         except CheckpointError as error:
             faults.append(str(error))
             warn(f"{error}; going back to an older checkpoint")

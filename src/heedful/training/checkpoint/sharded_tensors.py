@@ -29,7 +29,7 @@ from heedful.files import Checksum
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
-KINDS = {
+DTYPE_NAMES = {
     torch.float64: "F64",
     torch.float32: "F32",
     torch.float16: "F16",
@@ -39,14 +39,14 @@ KINDS = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-PLACES = "DCP_SHARDING_INFO"
+SHARDING_INFO = "DCP_SHARDING_INFO"
 """The key of the header that says where blocks begin."""
 
-Block = tuple[slice, ...]
+Slices = tuple[slice, ...]
 
 
 @runtime_checkable
-class Sliced(Protocol):
+class SliceableTensor(Protocol):
     """What blocks can be taken from: a tensor in memory, or one in files."""
 
     @property
@@ -55,33 +55,33 @@ class Sliced(Protocol):
     @property
     def dtype(self) -> torch.dtype: ...
 
-    def __getitem__(self, block: Block, /) -> Tensor: ...
+    def __getitem__(self, block: Slices, /) -> Tensor: ...
 
 
-def is_cut(tensor: Sliced) -> TypeGuard[DTensor]:
+def is_sharded(tensor: SliceableTensor) -> TypeGuard[DTensor]:
     """Whether other processes keep other parts of it. Told by what it can do: a process alone need not import what cuts
     weights into shards, which takes half a second."""
     return hasattr(tensor, "full_tensor")
 
 
 @dataclass(frozen=True)
-class Piece:
+class TensorShard:
     """A block of a tensor, where it begins in the whole, and how large that is."""
 
     tensor: Tensor
-    start: tuple[int, ...]
-    whole: tuple[int, ...]
+    offsets: tuple[int, ...]
+    full_shape: tuple[int, ...]
 
 
-def write_pieces(file: Path, pieces: Mapping[str, Piece]) -> Checksum:
+def write_shards(file: Path, shards: Mapping[str, TensorShard]) -> Checksum:
     """A safetensors file, on the disk when this returns. Its SHA-256 is that of what was meant to be written."""
-    ordered = sorted(pieces.items(), key=lambda item: (-item[1].tensor.itemsize, item[0]))  # so that all are aligned
-    places = {name: {"saved_offsets": piece.start, "whole": piece.whole} for name, piece in ordered}
-    header: dict[str, Any] = {"__metadata__": {PLACES: json.dumps(places)}}
+    ordered = sorted(shards.items(), key=lambda item: (-item[1].tensor.itemsize, item[0]))  # so that all are aligned
+    places = {name: {"saved_offsets": piece.offsets, "whole": piece.full_shape} for name, piece in ordered}
+    header: dict[str, Any] = {"__metadata__": {SHARDING_INFO: json.dumps(places)}}
     end = 0
     for name, piece in ordered:
         start, end = end, end + piece.tensor.nbytes
-        kind, shape = KINDS[piece.tensor.dtype], list(piece.tensor.shape)
+        kind, shape = DTYPE_NAMES[piece.tensor.dtype], list(piece.tensor.shape)
         header[name] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
     said = json.dumps(header).encode()
     said += b" " * (-len(said) % 8)
@@ -104,20 +104,20 @@ def _contents(header: bytes, tensors: Iterable[Tensor]) -> Iterator[bytes | memo
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredTensor:
     """A tensor in files. Of what is asked for, each file gives what it has; no more than that is read."""
 
     shape: torch.Size
     dtype: torch.dtype
-    pieces: list[tuple[Any, tuple[int, ...]]] = field(default_factory=list)
+    shards: list[tuple[Any, tuple[int, ...]]] = field(default_factory=list)
     """Slices of open files, and where they begin."""
 
-    def __getitem__(self, block: Block, /) -> Tensor:
+    def __getitem__(self, block: Slices, /) -> Tensor:
         asked = [part.indices(length)[:2] for part, length in zip(block, self.shape, strict=True)]
         starts = [start for start, _ in asked]
         found = torch.empty([end - start for start, end in asked], dtype=self.dtype)
         missing = found.numel()
-        for piece, begins in self.pieces:
+        for piece, begins in self.shards:
             ends = [begin + length for begin, length in zip(begins, piece.get_shape(), strict=True)]
             both = [(max(a, c), min(b, d)) for (a, b), c, d in zip(asked, begins, ends, strict=True)]
             if all(start < end for start, end in both):
@@ -128,24 +128,24 @@ class Stored:
         return found
 
 
-def _counted_from(firsts: Sequence[int], spans: Sequence[tuple[int, int]]) -> Block:
+def _counted_from(firsts: Sequence[int], spans: Sequence[tuple[int, int]]) -> Slices:
     return tuple(slice(start - first, end - first) for first, (start, end) in zip(firsts, spans, strict=True))
 
 
-def open_pieces(files: Iterable[Path]) -> dict[str, Stored]:
+def open_shards(files: Iterable[Path]) -> dict[str, StoredTensor]:
     """All tensors of these files, by name; their contents are read when they are asked for."""
-    kinds = {name: kind for kind, name in KINDS.items()}
-    found: dict[str, Stored] = {}
+    kinds = {name: kind for kind, name in DTYPE_NAMES.items()}
+    found: dict[str, StoredTensor] = {}
     for path in files:
         file: Any = safe_open(path, framework="pt")
-        places = json.loads((file.metadata() or {}).get(PLACES, "{}"))
+        places = json.loads((file.metadata() or {}).get(SHARDING_INFO, "{}"))
         for name in file.keys():  # noqa: SIM118, it is no dict
             piece = file.get_slice(name)
             shape = piece.get_shape()
             place = places.get(name, {"saved_offsets": [0] * len(shape), "whole": shape})
             whole = torch.Size(place["whole"])
-            stored = found.setdefault(name, Stored(whole, kinds[piece.get_dtype()]))
+            stored = found.setdefault(name, StoredTensor(whole, kinds[piece.get_dtype()]))
             if stored.shape != whole:
                 raise CheckpointError(f"{path}: {name} is of another shape than in the other files")
-            stored.pieces.append((piece, tuple(place["saved_offsets"])))
+            stored.shards.append((piece, tuple(place["saved_offsets"])))
     return found

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from heedful.training.checkpoint.sharded_tensors import is_cut
+from heedful.training.checkpoint.sharded_tensors import is_sharded
 
 BUCKET = 1 << 23
 """Numbers summed up at a time: enough to fill a link, few enough to be copied on the side."""
@@ -41,7 +41,7 @@ class Summing:
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
-        weights = [weight for weight in model.parameters() if weight.requires_grad and not is_cut(weight)]
+        weights = [weight for weight in model.parameters() if weight.requires_grad and not is_sharded(weight)]
         self.buckets = list(buckets(weights))[::-1]
         self.bucket_of = {weight: place for place, bucket in enumerate(self.buckets) for weight in bucket}
         self.awaited = [0] * len(self.buckets)

@@ -8,22 +8,22 @@ from dataclasses import dataclass
 
 from heedful.errors import UsageError
 
-PORT = 29400
+DEFAULT_PORT = 29400
 
 
 @dataclass(frozen=True)
-class Place:
+class RankInfo:
     """Where a process stands among those that train one model, and where they meet."""
 
     rank: int
     size: int
-    local: int
+    local_rank: int
     """Its number on its own machine, which is the number of its GPU."""
     host: str
     port: int
 
 
-def find_place(environment: Mapping[str, str]) -> Place | None:
+def rank_from_environment(environment: Mapping[str, str]) -> RankInfo | None:
     """As torchrun says, or else SLURM; None: alone."""
     try:
         place = _said_place(environment)
@@ -36,28 +36,28 @@ def find_place(environment: Mapping[str, str]) -> Place | None:
     return place
 
 
-def _said_place(environment: Mapping[str, str]) -> Place | None:
+def _said_place(environment: Mapping[str, str]) -> RankInfo | None:
     said = environment.get
     if "RANK" in environment and "WORLD_SIZE" in environment:
-        return Place(
+        return RankInfo(
             int(environment["RANK"]),
             int(environment["WORLD_SIZE"]),
             int(said("LOCAL_RANK", "0")),
             said("MASTER_ADDR", "localhost"),
-            int(said("MASTER_PORT", PORT)),
+            int(said("MASTER_PORT", DEFAULT_PORT)),
         )
     if "SLURM_PROCID" in environment:
-        return Place(
+        return RankInfo(
             int(environment["SLURM_PROCID"]),
             int(said("SLURM_STEP_NUM_TASKS", said("SLURM_NTASKS", "1"))),
             int(said("SLURM_LOCALID", "0")),
-            said("MASTER_ADDR") or first_node(said("SLURM_STEP_NODELIST", said("SLURM_JOB_NODELIST", "localhost"))),
-            int(said("MASTER_PORT", PORT + int(said("SLURM_JOB_ID", "0")) % 1000)),
+            said("MASTER_ADDR") or first_slurm_node(said("SLURM_STEP_NODELIST", said("SLURM_JOB_NODELIST", "localhost"))),
+            int(said("MASTER_PORT", DEFAULT_PORT + int(said("SLURM_JOB_ID", "0")) % 1000)),
         )
     return None
 
 
-def first_node(nodes: str) -> str:
+def first_slurm_node(nodes: str) -> str:
     """gpu[03-05,9]-ib,cpu1 → gpu03-ib"""
     found = re.match(r"([^,\[]+)(?:\[(\d+)[^\]]*\])?([^,\[]*)", nodes)
     return "".join(part or "" for part in found.groups()) if found else nodes

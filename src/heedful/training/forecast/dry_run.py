@@ -25,14 +25,14 @@ from heedful.models.recurrent import Recurrence
 from heedful.objectives.objective import Objective
 from heedful.training.optim.optimizer import Optimizer
 from heedful.training.recipe import TrainingRecipe
-from heedful.training.step import Gradients, train_step
+from heedful.training.step import ForwardBackward, train_step
 
 LARGE = 32 << 20
 """Bytes from which glibc maps a block of its own (M_MMAP_THRESHOLD at its highest)."""
 
 
 @dataclass(frozen=True)
-class Rehearsal:
+class StepCost:
     """Bytes and operations of one step on one batch."""
 
     weights: int
@@ -46,12 +46,12 @@ class Rehearsal:
     flops: int
 
 
-def rehearse(
+def dry_run_step(
     config: ModelConfig, recipe: TrainingRecipe, objective: Objective, batch: Any, device: torch.device
-) -> Rehearsal:
+) -> StepCost:
     """One step on a batch of these shapes."""
     unflattened = patch.object(nn.RNNBase, "flatten_parameters", lambda _: None)  # it would look at contents
-    with FakeTensorMode(), Ledger() as ledger, torch.device(device), unflattened:
+    with FakeTensorMode(), AllocationTracker() as ledger, torch.device(device), unflattened:
         model = build(config)
         weights = ledger.now
         optimizer = Optimizer(model, recipe)
@@ -59,24 +59,24 @@ def rehearse(
             if weight.requires_grad:
                 weight.grad = torch.empty_like(weight)
         gradients = ledger.now - weights
-        optimizer.step(0.0, skip=torch.zeros(()))
-        optimizer.zero()
+        optimizer.step(0.0, found_inf=torch.zeros(()))
+        optimizer.zero_grad()
         state = ledger.now - weights
         replace_recurrence(model, ledger)
         held, held_small = ledger.now, ledger.small
         ledger.peak = ledger.flops = 0
         train_step(
-            Gradients(model, _Counted(objective), device, getattr(torch, recipe.precision)),
+            ForwardBackward(model, _Counted(objective), device, getattr(torch, recipe.precision)),
             [_without_contents(batch, device)],
             optimizer,
-            factor=1.0,
-            clip_at=recipe.clip,
+            lr_factor=1.0,
+            max_grad_norm=recipe.clip,
             seed=(0, 0),
         )
-        return Rehearsal(weights, state, gradients, ledger.peak - held, ledger.peak_small - held_small, ledger.flops)
+        return StepCost(weights, state, gradients, ledger.peak - held, ledger.peak_small - held_small, ledger.flops)
 
 
-class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Keeps account of every storage alive, and of the operations of matrix products and attention."""
 
     def __init__(self) -> None:
@@ -147,11 +147,11 @@ WAY_BACK = 5
 """And what the way back holds for a while."""
 
 
-class StandIn(nn.Module):
+class RecurrenceStub(nn.Module):
     """In the place of a GRU or LSTM, whose kernels do not say what they hold, and which unrolled would be
     thousands of small operations: takes and gives the same shapes, and keeps as much as they were seen to keep."""
 
-    def __init__(self, recurrence: Recurrence, ledger: Ledger) -> None:
+    def __init__(self, recurrence: Recurrence, ledger: AllocationTracker) -> None:
         super().__init__()
         self.recurrence, self.ledger = recurrence, ledger
 
@@ -184,7 +184,7 @@ class Unrolled(torch.autograd.Function):
         return torch.empty_like(x), None, *(torch.empty_like(weight) for weight in weights)
 
 
-def replace_recurrence(model: nn.Module, ledger: Ledger) -> None:
+def replace_recurrence(model: nn.Module, ledger: AllocationTracker) -> None:
     for name, module in model.named_children():
         if isinstance(module, Recurrence):
-            setattr(model, name, StandIn(module, ledger))
+            setattr(model, name, RecurrenceStub(module, ledger))

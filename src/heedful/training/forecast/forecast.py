@@ -14,18 +14,18 @@ import torch
 from heedful.data.dataset_preparation import Prepared
 from heedful.device import (
     available_memory,
-    give_back_freed_memory,
+    release_freed_memory,
     matmul_flops,
     memory_in_use,
     peak_memory,
-    reset_peak,
+    reset_peak_memory,
 )
 from heedful.errors import HeedfulError
-from heedful.models.build import Count, build, count
+from heedful.models.build import ParameterCount, build, count_parameters
 from heedful.models.model_config import ModelConfig
-from heedful.training.finetune import told
-from heedful.training.forecast.dry_run import Rehearsal, rehearse
-from heedful.training.forecast.timing import Pace, measure, numbers_in, spread
+from heedful.training.finetune import describe_pretrained
+from heedful.training.forecast.dry_run import StepCost, dry_run_step
+from heedful.training.forecast.timing import StepTiming, measure_timing, batch_elements, sample_batches
 from heedful.training.recipe import Recipe, TrainingRecipe
 from heedful.training.reporting.events import format_duration
 from heedful.training.tasks import get_task
@@ -97,10 +97,10 @@ class Forecast:
     def steps_within(self, seconds: float) -> int:
         """How many steps there is time for, beside their evaluations."""
         steps = int(seconds * (1 - EVALUATIONS_SHARE) / self.seconds_per_step)
-        left = seconds - self.worthwhile_evaluations(steps) * self.seconds_per_evaluation
+        left = seconds - self.evaluation_count(steps) * self.seconds_per_evaluation
         return max(1, int(left / self.seconds_per_step))
 
-    def worthwhile_evaluations(self, steps: int) -> int:
+    def evaluation_count(self, steps: int) -> int:
         """As many as show how a run goes, as long as they take little of its time."""
         affordable = EVALUATIONS_SHARE * steps * self.seconds_per_step / self.seconds_per_evaluation
         return max(2, min(MOST_EVALUATIONS, int(affordable)))
@@ -113,34 +113,34 @@ class Forecast:
     def fits(self) -> bool:
         return self.peak_memory <= self.available
 
-    def require_room(self) -> None:
+    def check_memory(self) -> None:
         """Stop before the system would, which tells nobody why."""
         if self.peak_memory > SURELY_TOO_MUCH * self.available:
-            raise HeedfulError(f"{size(self.peak_memory)} of memory are needed, {size(self.available)} there; {REMEDY}")
+            raise HeedfulError(f"{format_bytes(self.peak_memory)} of memory are needed, {format_bytes(self.available)} there; {REMEDY}")
 
     def summary(self) -> str:
         """In one line."""
         return (
             f"{sum(self.parameters.values()):,} parameters; about {format_duration(self.seconds)} for {self.steps:,} steps, "
-            f"and {size(self.peak_memory)} of the {size(self.available)} there are"
+            f"and {format_bytes(self.peak_memory)} of the {format_bytes(self.available)} there are"
         )
 
     def __str__(self) -> str:
         """As a person would read it."""
-        memory = ", ".join(f"{name} {size(number)}" for name, number in self.memory.items() if number)
+        memory = ", ".join(f"{name} {format_bytes(number)}" for name, number in self.memory.items() if number)
         rows = {
             "parameters": f"{sum(self.parameters.values()):,}",
-            "a step": f"{self.labels:,.0f} {self.unit} to predict, {operations(self.flops)}",
-            "memory": f"{size(self.peak_memory)} at most, of {size(self.available)} on {self.device}: {memory}",
+            "a step": f"{self.labels:,.0f} {self.unit} to predict, {format_flops(self.flops)}",
+            "memory": f"{format_bytes(self.peak_memory)} at most, of {format_bytes(self.available)} on {self.device}: {memory}",
             "time": f"{format_duration(self.seconds)}: {self.steps:,} steps of {self.seconds_per_step:.3g} s and "
             f"{self.evaluations} evaluations of {self.seconds_per_evaluation:.3g} s ({self.timing})",
-            "disk": f"{size(self.checkpoint)} for the model, {size(self.disk)} with all that resuming needs",
+            "disk": f"{format_bytes(self.checkpoint)} for the model, {format_bytes(self.disk)} with all that resuming needs",
         }
         if self.start:
-            rows = {"start": told(self.start), **rows}
+            rows = {"start": describe_pretrained(self.start), **rows}
         lines = [f"{name:<12}{value}" for name, value in rows.items()]
         at = 1 + list(rows).index("parameters")
-        lines[at:at] = [f"{'':<12}{line}" for line in str(Count(self.parameters)).splitlines()[:-1]]
+        lines[at:at] = [f"{'':<12}{line}" for line in str(ParameterCount(self.parameters)).splitlines()[:-1]]
         return "\n".join(lines if self.fits else [*lines, f"{'':<12}this will not fit: {REMEDY}"])
 
     def to_json(self) -> str:
@@ -154,19 +154,19 @@ def forecast(recipe: Recipe, data: Prepared, config: ModelConfig, device: torch.
     Nothing is kept, and no random number is used up.
     """
     lesson = get_task(recipe.task).training_components(recipe, data, device)
-    epoch = spread(lesson.train)
-    rehearsal = rehearse(config, recipe.training, lesson.objective, epoch[-1], device)
-    share = sum(numbers_in(batch) for batch in epoch) / len(epoch) / numbers_in(epoch[-1])
+    epoch = sample_batches(lesson.train)
+    rehearsal = dry_run_step(config, recipe.training, lesson.objective, epoch[-1], device)
+    share = sum(batch_elements(batch) for batch in epoch) / len(epoch) / batch_elements(epoch[-1])
     flops = rehearsal.flops * share * recipe.training.accumulate
-    parts = parts_of_memory(rehearsal, recipe.training, device)
+    parts = memory_breakdown(rehearsal, recipe.training, device)
     guess = flops / (matmul_flops(device) * ATTAINED.get(device.type, 0.3))
-    labels = recipe.training.accumulate * sum(lesson.objective.tokens(batch) for batch in epoch) / len(epoch)
+    labels = recipe.training.accumulate * sum(lesson.objective.token_count(batch) for batch in epoch) / len(epoch)
     if sum(parts.values()) < available_memory(device) and guess < LONGEST_TRIAL:
-        pace = measure(recipe.training, lesson, config, device, epoch)
+        pace = measure_timing(recipe.training, lesson, config, device, epoch)
     else:
-        judged = min(recipe.training.judged_labels, lesson.valid.labels)
-        pace = Pace(guess, guess / 3 * judged / labels, None)
-    give_back_freed_memory()
+        judged = min(recipe.training.eval_labels, lesson.valid.labels)
+        pace = StepTiming(guess, guess / 3 * judged / labels, None)
+    release_freed_memory()
     memory = {"process": memory_in_use(device), **parts}
     if pace.peak is None:
         memory["process"] += FIRST_USE.get(device.type, 0)
@@ -174,16 +174,16 @@ def forecast(recipe: Recipe, data: Prepared, config: ModelConfig, device: torch.
         kept = recipe.training.average_last * rehearsal.weights if recipe.training.average == "last" else 0
         seen = pace.peak + GROWTH.get(device.type, 0) * (pace.peak - memory["process"])
         memory[REST] += max(0, int(seen) + kept - sum(memory.values()))
-    checkpoint = file_size(config)
+    checkpoint = model_file_size(config)
     return Forecast(
         device=str(device),
-        parameters=count(config).parts,
+        parameters=count_parameters(config).parts,
         memory=memory,
         available=available_memory(device) + memory_in_use(device),
         flops=flops,
         labels=labels,
         checkpoint=checkpoint,
-        disk=checkpoint + recipe.training.keep * (checkpoint + parts["optimizer"] + parts["averages"]),
+        disk=checkpoint + recipe.training.keep_checkpoints * (checkpoint + parts["optimizer"] + parts["averages"]),
         steps=1,
         evaluations=1,
         seconds_per_step=pace.step,
@@ -193,7 +193,7 @@ def forecast(recipe: Recipe, data: Prepared, config: ModelConfig, device: torch.
     ).for_run(recipe.training)
 
 
-def parts_of_memory(step: Rehearsal, training: TrainingRecipe, device: torch.device) -> dict[str, int]:
+def memory_breakdown(step: StepCost, training: TrainingRecipe, device: torch.device) -> dict[str, int]:
     """Bytes at the highest moment: in a step, or in an evaluation while averaged weights stand in for the model's."""
     averages = {"none": 0, "exponential": 1, "last": 1 + training.average_last}[training.average] * step.weights
     gradients = step.gradients if training.accumulate > 1 else 0
@@ -207,7 +207,7 @@ def parts_of_memory(step: Rehearsal, training: TrainingRecipe, device: torch.dev
     }
 
 
-def file_size(config: ModelConfig) -> int:
+def model_file_size(config: ModelConfig) -> int:
     """Of model.safetensors: the weights, and a line about each in its head."""
     with torch.device("meta"):
         weights = build(config).state_dict()
@@ -215,7 +215,7 @@ def file_size(config: ModelConfig) -> int:
 
 
 @dataclass(frozen=True)
-class Fact:
+class RunUsage:
     """What a run took."""
 
     peak_memory: int
@@ -225,35 +225,35 @@ class Fact:
     """Tokens predicted."""
 
 
-class Watch:
+class RunStopwatch:
     """Measures a run from its making to `fact`."""
 
     def __init__(self, device: torch.device, before: float = 0.0) -> None:
         self.device = device
-        reset_peak(device)
+        reset_peak_memory(device)
         self.start = time.monotonic() - before  # seconds spent before an interruption
 
-    def fact(self, steps: int, labels: int) -> Fact:
-        return Fact(peak_memory(self.device), time.monotonic() - self.start, steps, labels)
+    def measure(self, steps: int, labels: int) -> RunUsage:
+        return RunUsage(peak_memory(self.device), time.monotonic() - self.start, steps, labels)
 
 
-class Row(NamedTuple):
+class ForecastComparison(NamedTuple):
     """One number, said beforehand and seen afterwards."""
 
     name: str
     forecast: float
-    fact: float
+    actual: float
     ratio: float
     """fact / forecast."""
 
-    def words(self) -> tuple[str, str, str]:
+    def formatted(self) -> tuple[str, str, str]:
         """As a person would read it: what, forecast, fact."""
-        forms: dict[str, Callable[[float], str]] = {"peak memory": size, "time": format_duration}
+        forms: dict[str, Callable[[float], str]] = {"peak memory": format_bytes, "time": format_duration}
         form = forms.get(self.name, "{:,.0f}".format)
-        return self.name, form(self.forecast), f"{form(self.fact)} ({self.ratio - 1:+.0%})"
+        return self.name, form(self.forecast), f"{form(self.actual)} ({self.ratio - 1:+.0%})"
 
 
-def compare(forecast: Forecast, fact: Fact) -> list[Row]:
+def compare_forecast(forecast: Forecast, fact: RunUsage) -> list[ForecastComparison]:
     """Forecast against fact, for the steps that were really taken."""
     seconds = forecast.seconds_for(fact.steps)
     pairs: dict[str, tuple[float, float]] = {
@@ -261,16 +261,16 @@ def compare(forecast: Forecast, fact: Fact) -> list[Row]:
         "time": (seconds, fact.seconds),
         f"{forecast.unit} per second": (forecast.labels * fact.steps / seconds, fact.labels / fact.seconds),
     }
-    return [Row(name, said, seen, seen / said) for name, (said, seen) in pairs.items()]
+    return [ForecastComparison(name, said, seen, seen / said) for name, (said, seen) in pairs.items()]
 
 
-def operations(number: int | float) -> str:
+def format_flops(number: int | float) -> str:
     """2.5e12 → "2.5 TFLOP"."""
     power = min(5, max(0, int(math.log(max(1.0, number), 1000))))
     return f"{number / 1000**power:.3g} {('', 'k', 'M', 'G', 'T', 'P')[power]}FLOP"
 
 
-def size(number: int | float) -> str:
+def format_bytes(number: int | float) -> str:
     """1_500_000 → "1.43 MiB"."""
     power = min(4, max(0, int(math.log(max(1.0, number), 1024))))
     return f"{number / 1024**power:.3g} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"

@@ -21,7 +21,7 @@ from heedful.layers.block import Block
 from heedful.models.build import build
 from heedful.models.model_config import ModelConfig
 from heedful.models.recurrent import Recurrence
-from heedful.training.forecast.forecast import Forecast, size
+from heedful.training.forecast.forecast import Forecast, format_bytes
 from heedful.training.reporting.events import format_duration
 
 NUMBER = 4
@@ -33,7 +33,7 @@ BACK = 2 / 3
 
 
 @dataclass(frozen=True)
-class Links:
+class Interconnect:
     """What is assumed of the wires, and of how much moving is hidden behind computing."""
 
     in_a_node: float = 300e9
@@ -46,9 +46,9 @@ class Links:
     summed on the way back of the last batch. Sharded: the next block is fetched while one is computed."""
 
     @classmethod
-    def seen(cls, *, at_once: bool) -> Links:
+    def for_step(cls, *, gradients_at_end: bool) -> Interconnect:
         """Where all gradients come at once, at the end of a compiled or recorded step, nothing hides their way."""
-        return cls(hidden={**cls().hidden, "data parallel": 0.0}) if at_once else cls()
+        return cls(hidden={**cls().hidden, "data parallel": 0.0}) if gradients_at_end else cls()
 
     def speed(self, gpus: int) -> float:
         return self.in_a_node if gpus <= self.gpus_in_a_node else self.between_nodes
@@ -60,7 +60,7 @@ class Links:
 
 
 @dataclass(frozen=True)
-class Load:
+class StepLoad:
     """What one step is on one device."""
 
     parameters: int
@@ -74,7 +74,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Way:
+class ParallelForecast:
     """The same step on several GPUs, in one of the two ways."""
 
     memory: dict[str, int]
@@ -89,21 +89,21 @@ class Way:
         return sum(self.memory.values())
 
 
-def moved(load: Load, gpus: int, way: str) -> float:
+def communication_bytes(load: StepLoad, gpus: int, way: str) -> float:
     """An all-reduce sends each number twice, less the part a GPU has already; a gather or a scatter once."""
     times = 2 if way == "data parallel" else 3 * load.batches
     return times * load.parameters * NUMBER * (gpus - 1) / gpus
 
 
-def step_seconds(load: Load, gpus: int, way: str, links: Links) -> float:
+def step_seconds(load: StepLoad, gpus: int, way: str, links: Interconnect) -> float:
     """Computing, and the part of moving that is not hidden behind it. Nothing can be hidden behind what is over: for
     summed gradients that is the way back of the last batch, two thirds of its time."""
-    computing, moving = load.seconds / gpus, moved(load, gpus, way) / links.speed(gpus)
+    computing, moving = load.seconds / gpus, communication_bytes(load, gpus, way) / links.speed(gpus)
     cover = computing * BACK / load.batches if way == "data parallel" else computing
     return computing + moving - min(links.hidden[way] * moving, cover)
 
 
-def memory_each(memory: dict[str, int], load: Load, gpus: int, way: str) -> dict[str, int]:
+def memory_per_gpu(memory: dict[str, int], load: StepLoad, gpus: int, way: str) -> dict[str, int]:
     """Bytes by part; gradients are told apart from activations, which are divided either way."""
     gradients = load.parameters * NUMBER
     state = {name: memory[name] for name in STATE} | {"gradients": gradients}
@@ -114,23 +114,23 @@ def memory_each(memory: dict[str, int], load: Load, gpus: int, way: str) -> dict
 
 
 @dataclass(frozen=True)
-class Scaled:
+class MultiGpuForecast:
     """A forecast, and what becomes of it on several GPUs."""
 
     one: Forecast
     gpus: int
-    links: Links
-    ways: dict[str, Way]
+    links: Interconnect
+    ways: dict[str, ParallelForecast]
 
     def __str__(self) -> str:
         lines = [str(self.one), "", f"on {self.gpus} devices like this one"]
         for name, way in self.ways.items():
-            parts = ", ".join(f"{part} {size(number)}" for part, number in way.memory.items() if number)
+            parts = ", ".join(f"{part} {format_bytes(number)}" for part, number in way.memory.items() if number)
             all_steps = format_duration(self.one.steps * way.seconds_per_step)
             lines += [
                 f"{name}",
-                f"  memory    {size(way.peak_memory)} on each: {parts}",
-                f"  moved     {size(way.moved)} from each at every step",
+                f"  memory    {format_bytes(way.peak_memory)} on each: {parts}",
+                f"  moved     {format_bytes(way.moved)} from each at every step",
                 f"  time      {way.seconds_per_step:.3g} s a step, {way.tokens_per_second:,.0f} {self.one.unit} "
                 f"to predict a second, {all_steps} for {self.one.steps:,} steps",
             ]
@@ -143,7 +143,7 @@ class Scaled:
         return json.dumps(found, indent=2)
 
 
-def scale(one: Forecast, config: ModelConfig, gpus: int, batches: int = 1, links: Links | None = None) -> Scaled:
+def forecast_multi_gpu(one: Forecast, config: ModelConfig, gpus: int, batches: int = 1, links: Interconnect | None = None) -> MultiGpuForecast:
     """A forecast on one device, carried over to `gpus` of them; `batches` are those of a step, dealt out if that comes
     out even."""
     if gpus < 1:
@@ -151,18 +151,18 @@ def scale(one: Forecast, config: ModelConfig, gpus: int, batches: int = 1, links
     if gpus > max(1, one.labels):
         share = f"a step has {one.labels:,.0f} {one.unit} to predict"
         raise UsageError(f"--gpus {gpus}: {share}, for no more devices than that")
-    links = links or Links()
+    links = links or Interconnect()
     each = batches // gpus if batches % gpus == 0 else batches
-    load = Load(sum(one.parameters.values()), gathered(config), one.seconds_per_step, one.labels, each)
+    load = StepLoad(sum(one.parameters.values()), gathered_bytes(config), one.seconds_per_step, one.labels, each)
 
-    def way(name: str) -> Way:
+    def way(name: str) -> ParallelForecast:
         seconds = step_seconds(load, gpus, name, links)
-        return Way(memory_each(one.memory, load, gpus, name), moved(load, gpus, name), seconds, load.tokens / seconds)
+        return ParallelForecast(memory_per_gpu(one.memory, load, gpus, name), communication_bytes(load, gpus, name), seconds, load.tokens / seconds)
 
-    return Scaled(one, gpus, links, {name: way(name) for name in links.hidden})
+    return MultiGpuForecast(one, gpus, links, {name: way(name) for name in links.hidden})
 
 
-def gathered(config: ModelConfig) -> int:
+def gathered_bytes(config: ModelConfig) -> int:
     """Bytes of what is whole at one time: all that lies outside of blocks, a block, and the next one on its way."""
     with torch.device("meta"):
         model = build(config)

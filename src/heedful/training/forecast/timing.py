@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from heedful.data.batching import Batches
-from heedful.device import give_back_freed_memory, peak_memory, reset_peak
+from heedful.device import release_freed_memory, peak_memory, reset_peak_memory
 from heedful.models.build import build
 from heedful.models.model_config import ModelConfig
 from heedful.objectives.objective import to_device
@@ -27,7 +27,7 @@ LONGEST_EVALUATION = 5.0
 
 
 @dataclass(frozen=True)
-class Pace:
+class StepTiming:
     """Seconds, on average over an epoch."""
 
     step: float
@@ -37,32 +37,32 @@ class Pace:
     from the number of operations."""
 
 
-def spread(batches: Batches, number: int = 100) -> list[Any]:
+def sample_batches(batches: Batches, number: int = 100) -> list[Any]:
     """Batches from all over an epoch, the smallest first."""
     plan = batches.plan(0)
     chosen = range(0, len(plan), -(-len(plan) // number))
-    return sorted((batches.batch(0, plan[i]) for i in chosen), key=numbers_in)
+    return sorted((batches.batch(0, plan[i]) for i in chosen), key=batch_elements)
 
 
-def numbers_in(batch: Any) -> int:
+def batch_elements(batch: Any) -> int:
     """Ids and labels in a batch, padding included: what its cost grows with."""
     return sum(value.numel() for field in fields(batch) if isinstance(value := getattr(batch, field.name), Tensor))
 
 
-def measure(
+def measure_timing(
     recipe: TrainingRecipe, lesson: TrainingComponents, config: ModelConfig, device: torch.device, epoch: Sequence[Any]
-) -> Pace:
+) -> StepTiming:
     """Train a model of this shape for a moment, on batches that stand for an epoch (see `spread`), and evaluate it."""
-    give_back_freed_memory()
-    reset_peak(device)
+    release_freed_memory()
+    reset_peak_memory(device)
     with torch.random.fork_rng():
         model = build(config)
         trainer = Trainer(model, lesson.objective, lesson.train, recipe, seed=0, device=device, events=Events())
         step = time_steps(trainer, epoch) + time_batch(lesson.train) * recipe.accumulate
-        with trainer.averaged():
+        with trainer.averaged_weights():
             evaluate_briefly(model.eval(), lesson, device)
             peak = peak_memory(device)
-            return Pace(step, time_evaluation(model, lesson, device, recipe.judged_labels), peak)
+            return StepTiming(step, time_evaluation(model, lesson, device, recipe.eval_labels), peak)
 
 
 def time_steps(trainer: Trainer, epoch: Sequence[Any], seconds: float = 2.0) -> float:
@@ -96,7 +96,7 @@ def time_batch(batches: Batches) -> float:
 @torch.inference_mode()
 def evaluate_briefly(model: Any, lesson: TrainingComponents, device: torch.device) -> None:
     """As much as shows what an evaluation holds; and what is first is slow, so that timing comes after."""
-    float(lesson.objective.loss(model, to_device(spread(lesson.valid, 4)[-1], device)))
+    float(lesson.objective.loss(model, to_device(sample_batches(lesson.valid, 4)[-1], device)))
     lesson.generate(model, lesson.generated_texts, 2)
 
 
@@ -108,8 +108,8 @@ def time_evaluation(model: Any, lesson: TrainingComponents, device: torch.device
         for batch in batches:
             float(lesson.objective.loss(model, to_device(batch, device)))
 
-    some = spread(lesson.valid, 4)
-    per_label = _clock(predict, some) / sum(lesson.objective.tokens(batch) for batch in some)
+    some = sample_batches(lesson.valid, 4)
+    per_label = _clock(predict, some) / sum(lesson.objective.token_count(batch) for batch in some)
     few = min(64, lesson.generated_texts)
     writing = _clock(lesson.generate, model, few, None) * lesson.generated_texts / few if few else 0.0
     seconds = per_label * min(judged, lesson.valid.labels) + writing

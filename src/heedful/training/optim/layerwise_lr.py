@@ -18,12 +18,12 @@ BLOCK = re.compile(r"(?:encoder|decoder)\.blocks\.(\d+)\.")
 BOTTOM = ("table.", "embedding.")
 
 
-def learning_rates(model: nn.Module, recipe: TrainingRecipe) -> dict[str, float]:
+def learning_rate_factors(model: nn.Module, recipe: TrainingRecipe) -> dict[str, float]:
     """The share of the learning rate for each weight that learns, by name; the others are frozen."""
     weights = dict(model.named_parameters())
     if not recipe.freeze and recipe.layer_decay == 1.0:
         return dict.fromkeys(weights, 1.0)
-    layers = {name: layer_of(name) for name in weights}
+    layers = {name: layer_index(name) for name in weights}
     top = 1 + max(layer for layer in layers.values() if layer is not None)
     check(model, recipe, top - 1)
     rates: dict[str, float] = {}
@@ -36,7 +36,7 @@ def learning_rates(model: nn.Module, recipe: TrainingRecipe) -> dict[str, float]
     return rates
 
 
-def layer_of(name: str) -> int | None:
+def layer_index(name: str) -> int | None:
     """The layer a weight belongs to; None: above all of them."""
     if name.startswith(BOTTOM):
         return 0

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from heedful.layers.block import Stack
-from heedful.training.checkpoint.sharded_tensors import Sliced
-from heedful.training.distributed.fsdp import placed, whole
-from heedful.training.optim.layerwise_lr import learning_rates
+from heedful.training.checkpoint.sharded_tensors import SliceableTensor
+from heedful.training.distributed.fsdp import shard_like, full_tensor
+from heedful.training.optim.layerwise_lr import learning_rate_factors
 from heedful.training.optim.muon import Muon
 from heedful.training.optim.row_adagrad import RowAdaGrad
 from heedful.training.recipe import TrainingRecipe
@@ -26,13 +26,13 @@ class Optimizer:
 
     def __init__(self, model: nn.Module, recipe: TrainingRecipe) -> None:
         self.recipe = recipe
-        self.factor = 1.0
-        rates = learning_rates(model, recipe)
-        self.named = named = {name: weight for name, weight in model.named_parameters() if name in rates}
-        self.parts: list[torch.optim.Optimizer]
+        self.lr_factor = 1.0
+        rates = learning_rate_factors(model, recipe)
+        self.parameters = named = {name: weight for name, weight in model.named_parameters() if name in rates}
+        self.optimizers: list[torch.optim.Optimizer]
         if recipe.optimizer == "rows":
             groups_of_rows = [{"params": [weight], "share": rates[name]} for name, weight in named.items()]
-            self.parts = [RowAdaGrad(groups_of_rows, lr=recipe.learning_rate)]
+            self.optimizers = [RowAdaGrad(groups_of_rows, lr=recipe.learning_rate)]
             return
         muon = set(_block_matrices(model)) & set(named) if recipe.optimizer == "muon" else set()
         groups: dict[tuple[bool, float, bool], list[Tensor]] = {}
@@ -48,11 +48,11 @@ class Optimizer:
                 if is_muon == by_muon
             ]
 
-        self.parts = [
+        self.optimizers = [
             torch.optim.AdamW(parameters(False), lr=recipe.learning_rate, betas=recipe.betas, eps=1e-9, fused=True)
         ]
         if muon:
-            self.parts.append(
+            self.optimizers.append(
                 Muon(
                     parameters(True),
                     lr=recipe.learning_rate,
@@ -62,50 +62,50 @@ class Optimizer:
             )
 
     @property
-    def rate(self) -> float:
+    def learning_rate(self) -> float:
         """The learning rate of the last step, at the top."""
-        return self.recipe.learning_rate * self.factor
+        return self.recipe.learning_rate * self.lr_factor
 
-    def length(self) -> Tensor:
+    def gradient_norm(self) -> Tensor:
         """Of all gradients together."""
-        gradients = [weight.grad for weight in self.named.values() if weight.grad is not None]
-        return whole(nn.utils.get_total_norm([g._values() if g.is_sparse else g for g in gradients]))
+        gradients = [weight.grad for weight in self.parameters.values() if weight.grad is not None]
+        return full_tensor(nn.utils.get_total_norm([g._values() if g.is_sparse else g for g in gradients]))
 
-    def step(self, factor: float, skip: Tensor, shrink: Tensor | None = None) -> None:
+    def step(self, lr_factor: float, found_inf: Tensor, grad_scale: Tensor | None = None) -> None:
         """Update the weights by gradients divided by `shrink`; or, where `skip` is 1, leave everything as it is.
 
         Both stay on the device, under the names AdamW's fused kernel knows them by: reading them would make every
         step wait, and dividing beforehand would be one more way through all gradients.
         """
-        self.factor = factor
-        for part in self.parts:
+        self.lr_factor = lr_factor
+        for part in self.optimizers:
             for group in part.param_groups:
-                group["lr"] = self.recipe.learning_rate * factor * group["share"]
-            part.found_inf, part.grad_scale = skip, shrink  # type: ignore[attr-defined]
+                group["lr"] = self.recipe.learning_rate * lr_factor * group["share"]
+            part.found_inf, part.grad_scale = found_inf, grad_scale  # type: ignore[attr-defined]
             part.step()
             part.found_inf, part.grad_scale = None, None  # type: ignore[attr-defined]
 
-    def zero(self) -> None:
-        for part in self.parts:
-            part.zero_grad(set_to_none=not self.recipe.record)  # a recording adds to gradients where they are
+    def zero_grad(self) -> None:
+        for part in self.optimizers:
+            part.zero_grad(set_to_none=not self.recipe.cuda_graphs)  # a recording adds to gradients where they are
 
-    def state(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Tensor]:
         """All that resuming needs, by the weights' names; rates and the like come from the recipe."""
         state: dict[Tensor, dict[str, Tensor]] = {}
-        for part in self.parts:
+        for part in self.optimizers:
             state |= part.state
         return {
             f"{name}.{slot}": tensor
-            for name, weight in self.named.items()
+            for name, weight in self.parameters.items()
             for slot, tensor in state.get(weight, {}).items()
         }
 
-    def restore(self, state: Mapping[str, Sliced]) -> None:
-        owners = {weight: part for part in self.parts for group in part.param_groups for weight in group["params"]}
+    def load_state_dict(self, state: Mapping[str, SliceableTensor]) -> None:
+        owners = {weight: part for part in self.optimizers for group in part.param_groups for weight in group["params"]}
         for full, tensor in state.items():
             name, _, slot = full.rpartition(".")
-            weight = self.named[name]
-            owners[weight].state[weight][slot] = placed(tensor, weight)
+            weight = self.parameters[name]
+            owners[weight].state[weight][slot] = shard_like(tensor, weight)
 
 
 def _block_matrices(model: nn.Module) -> Iterator[str]:

@@ -39,7 +39,7 @@ class RowAdaGrad(torch.optim.Optimizer):
                     self._update(weight, group["lr"])
 
     def _update(self, weight: Tensor, rate: float) -> None:
-        rows, gradient = touched(weight.grad)
+        rows, gradient = coalesced_rows(weight.grad)
         if self.grad_scale is not None:
             gradient = gradient / self.grad_scale
         if self.found_inf is not None:
@@ -60,7 +60,7 @@ def _zero_where(skip: Tensor, gradient: Tensor) -> Tensor:
     return torch.zeros_like(gradient) if skip else gradient
 
 
-def touched(gradient: Tensor | None) -> tuple[Tensor, Tensor]:
+def coalesced_rows(gradient: Tensor | None) -> tuple[Tensor, Tensor]:
     """The rows that a gradient has something for, each once, and what that is."""
     assert gradient is not None
     if not gradient.is_sparse:

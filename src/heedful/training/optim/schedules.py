@@ -9,14 +9,14 @@ from typing import Literal
 ScheduleName = Literal["inverse_root", "cosine", "linear", "stable_decay", "constant"]
 
 
-def factor(schedule: ScheduleName, step: int, *, steps: int, warmup: int) -> float:
+def learning_rate_factor(schedule: ScheduleName, step: int, *, steps: int, warmup: int) -> float:
     """The share of the peak learning rate at `step` (the first is 0), after a linear warm-up of `warmup` steps.
 
     Warm-up: Adam's first estimates of the gradients' size rest on few samples, so early steps stay small.
     """
     if step < warmup:
         return (step + 1) / warmup
-    return SHAPES[schedule](step - warmup, max(1, steps - warmup), max(1, warmup))
+    return SCHEDULES[schedule](step - warmup, max(1, steps - warmup), max(1, warmup))
 
 
 def _inverse_root(step: int, steps: int, warmup: int) -> float:
@@ -43,7 +43,7 @@ def _constant(step: int, steps: int, warmup: int) -> float:
     return 1.0
 
 
-SHAPES: dict[str, Callable[[int, int, int], float]] = {
+SCHEDULES: dict[str, Callable[[int, int, int], float]] = {
     "inverse_root": _inverse_root,
     "cosine": _cosine,
     "linear": _linear,

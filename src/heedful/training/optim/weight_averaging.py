@@ -8,11 +8,11 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from heedful.training.checkpoint.sharded_tensors import Sliced
-from heedful.training.distributed.fsdp import placed
+from heedful.training.checkpoint.sharded_tensors import SliceableTensor
+from heedful.training.distributed.fsdp import shard_like
 
 
-class Average:
+class WeightAverage:
     """Averaged weights beside a model's own, which they can replace for a while."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -20,7 +20,7 @@ class Average:
         self.updates = 0
 
     @contextmanager
-    def in_place_of(self, model: nn.Module) -> Iterator[None]:
+    def swapped_into(self, model: nn.Module) -> Iterator[None]:
         """The model with averaged weights, for evaluation and saving."""
         own = _copies(model)
         _put(self.weights, model)
@@ -29,17 +29,17 @@ class Average:
         finally:
             _put(own, model)
 
-    def state(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Tensor]:
         """All that resuming needs."""
         return {"updates": torch.tensor(self.updates)} | {str(i): weight for i, weight in enumerate(self.weights)}
 
-    def restore(self, state: Mapping[str, Sliced]) -> None:
+    def load_state_dict(self, state: Mapping[str, SliceableTensor]) -> None:
         self.updates = int(state["updates"][()])
         for i, weight in enumerate(self.weights):
-            weight.copy_(placed(state[str(i)], weight))
+            weight.copy_(shard_like(state[str(i)], weight))
 
 
-class ExponentialAverage(Average):
+class ExponentialMovingAverage(WeightAverage):
     """w̄ ← β w̄ + (1 − β) w after every step        Polyak & Juditsky 1992
 
     Early on β is lower, (1 + t) / (10 + t), so that the random start is soon forgotten.
@@ -56,33 +56,33 @@ class ExponentialAverage(Average):
         self.updates += 1
 
 
-class LastAverage(Average):
+class CheckpointAverage(WeightAverage):
     """The plain mean of the weights at the last k evaluations        Vaswani 2017, 6.1"""
 
     def __init__(self, model: nn.Module, last: int) -> None:
         super().__init__(model)
         self.last = last
-        self.kept: list[list[Tensor]] = []
+        self.snapshots: list[list[Tensor]] = []
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
-        self.kept = [*self.kept, _copies(model)][-self.last :]
+        self.snapshots = [*self.snapshots, _copies(model)][-self.last :]
         self._mean()
         self.updates += 1
 
     def _mean(self) -> None:
-        for mine, *kept in zip(self.weights, *self.kept, strict=True):
+        for mine, *kept in zip(self.weights, *self.snapshots, strict=True):
             mine.copy_(torch.stack(kept).mean(0))
 
-    def state(self) -> dict[str, Tensor]:
-        every = {f"{k}.{i}": weight for k, kept in enumerate(self.kept) for i, weight in enumerate(kept)}
+    def state_dict(self) -> dict[str, Tensor]:
+        every = {f"{k}.{i}": weight for k, kept in enumerate(self.snapshots) for i, weight in enumerate(kept)}
         return {"updates": torch.tensor(self.updates)} | every
 
-    def restore(self, state: Mapping[str, Sliced]) -> None:
+    def load_state_dict(self, state: Mapping[str, SliceableTensor]) -> None:
         self.updates = int(state["updates"][()])
         rounds = min(self.updates, self.last)
-        self.kept = [[placed(state[f"{k}.{i}"], mine) for i, mine in enumerate(self.weights)] for k in range(rounds)]
-        if self.kept:
+        self.snapshots = [[shard_like(state[f"{k}.{i}"], mine) for i, mine in enumerate(self.weights)] for k in range(rounds)]
+        if self.snapshots:
             self._mean()
 
 

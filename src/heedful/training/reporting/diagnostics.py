@@ -13,9 +13,9 @@ from heedful.data.stage_progress import Stages
 from heedful.evaluation.calibration import judged_words
 from heedful.files import write_atomic
 from heedful.generation import input_splitting as reading
-from heedful.generation.input_splitting import Reading
+from heedful.generation.input_splitting import InputSplitting
 from heedful.generation.sequence_to_sequence import translate_ids
-from heedful.inference.trained import Trained
+from heedful.inference.trained import TrainedModel
 from heedful.inspection import attention_alignment as alignment
 from heedful.inspection import confidence
 from heedful.inspection.attention_alignment import Alignment, has_attention
@@ -30,7 +30,7 @@ MAX_ALIGNER_CELLS = 4_000_000
 """Words against words that the statistical aligner learns from: this bounds its seconds and its memory."""
 
 
-def calibrate_translator(best: Trained, data: Prepared, stages: Stages) -> None:
+def calibrate_translator(best: TrainedModel, data: Prepared, stages: Stages) -> None:
     """Measure, tell `best`, and write alignment.json, confidence.json and reading.json into its folder."""
     assert best.folder is not None, "a trained model has a folder"
     best.alignment, best.confidence = (
@@ -38,14 +38,14 @@ def calibrate_translator(best: Trained, data: Prepared, stages: Stages) -> None:
         calibrate_word_confidence(best, data, stages),
     )
     sources = [source for source, _ in data.valid.texts]
-    best.reading = Reading.measured(data.train.sides[0].lengths, sources, best.model.config)
+    best.reading = InputSplitting.measure(data.train.sides[0].lengths, sources, best.model.config)
     files = {alignment.FILE: best.alignment, confidence.FILE: best.confidence, reading.FILE: best.reading}
     for name, found in files.items():
         if found is not None:
             write_atomic(best.folder / name, found.model_dump_json(indent=2) + "\n")
 
 
-def select_alignment_head(best: Trained, data: Prepared, stages: Stages) -> Alignment | None:
+def select_alignment_head(best: TrainedModel, data: Prepared, stages: Stages) -> Alignment | None:
     """The head whose links agree most with a statistical aligner's on validation pairs; None where there are none."""
     if not has_attention(best.model):
         return None
@@ -84,7 +84,7 @@ def sample_training_pairs(data: Prepared, units: tuple[Unit, Unit], cells: float
     return list(zip(*sides, strict=True))
 
 
-def calibrate_word_confidence(best: Trained, data: Prepared, stages: Stages) -> Confidence:
+def calibrate_word_confidence(best: TrainedModel, data: Prepared, stages: Stages) -> Confidence:
     """How often words of a given probability are right, on the first half of the validation text, or less of it."""
     most = 1000 if best.device.type == "cuda" else 300
     texts = data.valid.texts[: max(1, min(most, len(data.valid.texts) // 2))]

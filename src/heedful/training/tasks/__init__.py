@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from heedful.errors import UsageError
 
 if TYPE_CHECKING:
-    from heedful.inference.trained import Trained
+    from heedful.inference.trained import TrainedModel
     from heedful.training.tasks.task import Task
 
 
@@ -40,7 +40,7 @@ def get_task(name: str) -> Task:
     return task
 
 
-def evaluate_model(trained: Trained, files: Sequence[str | Path], **options: Any) -> dict[str, Any]:
+def evaluate_model(trained: TrainedModel, files: Sequence[str | Path], **options: Any) -> dict[str, Any]:
     """Score a trained model on held-out files with its task's metrics."""
     if trained.task not in TASKS:
         raise UsageError(f"{trained.folder} holds an {trained.model.config.family} without a task: there is no score")

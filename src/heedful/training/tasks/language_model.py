@@ -15,10 +15,10 @@ from heedful.data.stage_progress import Stages
 from heedful.evaluation.evaluator import judge_text, surprise_of_text
 from heedful.evaluation.perplexity import predict
 from heedful.generation.continuation import generate_ids
-from heedful.generation.search.sampling import Draw
-from heedful.inference.trained import Trained
-from heedful.objectives.causal_lm_loss import Language
-from heedful.training.defaults import Appetite, Situation, grown_vocabulary, largest
+from heedful.generation.search.sampling import SamplingConfig
+from heedful.inference.trained import TrainedModel
+from heedful.objectives.causal_lm_loss import CausalLMLoss
+from heedful.training.defaults import ScalingRule, TrainingConditions, vocabulary_for, largest_size
 from heedful.training.recipe import Recipe
 from heedful.training.tasks.task import TextTask, TrainingComponents
 from heedful.training.trainer import Evaluation
@@ -31,18 +31,18 @@ class LanguageModelTask(TextTask):
     """A text that goes on."""
 
     name = "generate"
-    verb = "writes"
-    chosen_by = "bits per byte"
-    note = "Bits per byte compare across tokenizers; perplexity per token does not."
-    shown = ("the model, left to itself",)
-    appetite = Appetite(per_layer=12, sides=1, epochs=3, most_epochs=30)
+    description = "writes"
+    selection_metric = "bits per byte"
+    score_note = "Bits per byte compare across tokenizers; perplexity per token does not."
+    sample_columns = ("the model, left to itself",)
+    appetite = ScalingRule(parameters_per_layer=12, stacks=1, min_epochs=3, max_epochs=30)
 
     def vocabulary_size(self, characters: int) -> int:
         """Fewer than a translator's: the output layer is paid for at every token of a long text."""
-        return grown_vocabulary(6, characters)
+        return vocabulary_for(6, characters)
 
-    def model_defaults(self, situation: Situation) -> dict[str, Any]:
-        size, scarce = largest(situation, self.appetite), situation.scarce
+    def model_defaults(self, situation: TrainingConditions) -> dict[str, Any]:
+        size, scarce = largest_size(situation, self.appetite), situation.low_resource
         if situation.recurrent:
             wide = {"width": 2 * size["width"], "layers": 2}
             return {"family": "recurrent_decoder", **wide, "cell": "lstm", "dropout": 0.3 if scarce else 0.2}
@@ -50,7 +50,7 @@ class LanguageModelTask(TextTask):
                 "activation": "silu", "gated": True, "feed_forward": 64 * round(size["width"] * 8 / 3 / 64),
                 "embedding_scale": False, "dropout": 0.1 if situation.gpu and scarce else 0.0}  # fmt: skip
 
-    def training_defaults(self, situation: Situation, model: dict[str, Any]) -> dict[str, Any]:
+    def training_defaults(self, situation: TrainingConditions, model: dict[str, Any]) -> dict[str, Any]:
         return {
             "batch_tokens": 16_384 if situation.gpu else 2048,
             "context": 256 if situation.gpu else 128,
@@ -71,15 +71,15 @@ class LanguageModelTask(TextTask):
         rows = max(1, training.batch_tokens // training.context)
         train = TextBatches(data.train.sides[0], context=training.context, rows=rows, seed=recipe.seed)
         valid = TextBatches(data.valid.sides[0], context=training.context, rows=rows, seed=recipe.seed, shuffle=False)
-        objective = Language(training.label_smoothing)
+        objective = CausalLMLoss(training.label_smoothing)
         prompt = data.valid.sides[0].ids[:8].tolist()
 
         def write(model: Any, texts: int, at_most: int | None) -> list[int]:
-            ((found,),) = generate_ids(model, [prompt], limit=at_most or SAMPLE_TOKENS, draw=Draw())
+            ((found,),) = generate_ids(model, [prompt], limit=at_most or SAMPLE_TOKENS, draw=SamplingConfig())
             return found.tokens
 
         def evaluate(model: Any) -> Evaluation:
-            scores = predict(model, objective, valid, data.valid, device, limit=training.judged_labels)
+            scores = predict(model, objective, valid, data.valid, device, limit=training.eval_labels)
             text = data.tokenizers[0].decode([[*prompt, *write(model, 1, None)]])[0]
             return Evaluation(
                 -scores.bits_per_byte,
@@ -89,16 +89,16 @@ class LanguageModelTask(TextTask):
 
         return TrainingComponents(objective, train, valid, evaluate, 1, write)
 
-    def evaluate_files(self, trained: Trained, files: Sequence[Path], **options: Any) -> dict[str, Any]:
+    def evaluate_files(self, trained: TrainedModel, files: Sequence[Path], **options: Any) -> dict[str, Any]:
         return surprise_of_text(trained, read_documents(files, on_bad_line=options.get("on_bad_line", "fail")))
 
-    def evaluate_split(self, trained: Trained, split: Split, stages: Stages) -> dict[str, Any]:
+    def evaluate_split(self, trained: TrainedModel, split: Split, stages: Stages) -> dict[str, Any]:
         return judge_text(trained, split)
 
     def headline(self, scores: dict[str, Any]) -> str:
         return f"{scores['bits_per_byte']:.3f} bits per byte, perplexity {scores['perplexity']:.2f} per token"
 
-    def samples(self, best: Trained, split: Split) -> list[tuple[str, ...]]:
+    def samples(self, best: TrainedModel, split: Split) -> list[tuple[str, ...]]:
         return [(best.generate("", max_length=120, seed=seed),) for seed in range(2)]
 
 

@@ -16,13 +16,13 @@ from heedful.data.sentence_documents import read_sentences
 from heedful.data.stage_progress import Stages
 from heedful.errors import UsageError
 from heedful.evaluation.masked_lm_metrics import as_sequences, find_hidden, judge_hidden, tells_next
-from heedful.inference.mask_filler import WRITTEN, Filler
-from heedful.inference.trained import Trained
-from heedful.objectives.masked_lm_loss import Masked
+from heedful.inference.mask_filler import MASK_TEXT, MaskFiller
+from heedful.inference.trained import TrainedModel
+from heedful.objectives.masked_lm_loss import MaskedLMLoss
 from heedful.text.sentence_splitter import split as split_sentences
 from heedful.text.special_token_template import Frame
 from heedful.text.tokenizer import Tokenizer
-from heedful.training.defaults import Appetite, Situation, grown_vocabulary, largest
+from heedful.training.defaults import ScalingRule, TrainingConditions, vocabulary_for, largest_size
 from heedful.training.recipe import Recipe
 from heedful.training.tasks.task import TextTask, TrainingComponents, preparation_arguments
 from heedful.training.trainer import Evaluation
@@ -35,15 +35,15 @@ class MaskedLMTask(TextTask):
     """A word that was hidden."""
 
     name = "fill"
-    verb = "fills gaps"
-    note = (
+    description = "fills gaps"
+    score_note = (
         "Loss and perplexity are of hidden tokens, given all others: they compare under one tokenizer and one share of "
         "hidden tokens, and not with a language model's, which sees one side only."
     )
-    shown = ("text", "model", "what stood there")
-    appetite = Appetite(per_layer=12, sides=1, epochs=1, most_epochs=100)
-    bodies = ("encoder",)
-    heads = ("heads.masked_token", "heads.next_sentence", "heads.pooled")
+    sample_columns = ("text", "model", "what stood there")
+    appetite = ScalingRule(parameters_per_layer=12, stacks=1, min_epochs=1, max_epochs=100)
+    pretrained_families = ("encoder",)
+    head_prefixes = ("heads.masked_token", "heads.next_sentence", "heads.pooled")
 
     def prepare_data(
         self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, stages: Stages
@@ -54,16 +54,16 @@ class MaskedLMTask(TextTask):
 
     def vocabulary_size(self, characters: int) -> int:
         """More than a writer's: the output layer sees few tokens, and a gap is one token, best a whole word."""
-        return grown_vocabulary(12, characters)
+        return vocabulary_for(12, characters)
 
-    def model_defaults(self, situation: Situation) -> dict[str, Any]:
+    def model_defaults(self, situation: TrainingConditions) -> dict[str, Any]:
         if situation.recurrent:
             raise UsageError("fill reads a text from both sides at once: leave out --model recurrent")
-        size, scarce = largest(situation, self.appetite), situation.scarce
+        size, scarce = largest_size(situation, self.appetite), situation.low_resource
         return {"family": "encoder", **size, "norm_order": "pre", "positions": "rotary", "activation": "gelu",
                 "embedding_scale": False, "dropout": 0.1 if situation.gpu and scarce else 0.0}  # fmt: skip
 
-    def training_defaults(self, situation: Situation, model: dict[str, Any]) -> dict[str, Any]:
+    def training_defaults(self, situation: TrainingConditions, model: dict[str, Any]) -> dict[str, Any]:
         return {
             "batch_tokens": 16_384 if situation.gpu else 2048,
             "context": 128,
@@ -96,31 +96,31 @@ class MaskedLMTask(TextTask):
             context=training.context,
             tokens=training.batch_tokens,
             seed=recipe.seed,
-            share=training.hidden,
-            whole_words=training.whole_words,
+            share=training.mask_probability,
+            whole_words=training.whole_word_masking,
         )
         train, valid = batches(data.train.sides[0]), batches(data.valid.sides[0], shuffle=False)
         shown = gaps_in(data.valid, tokenizer, 1, training.context)
 
         def evaluate(model: Any) -> Evaluation:
-            found = find_hidden(model, valid, device, limit=training.judged_labels)
+            found = find_hidden(model, valid, device, limit=training.eval_labels)
             scores = {"valid_loss": found.loss, "perplexity": found.perplexity, "accuracy": found.accuracy}
             if found.next_sentence_accuracy is not None:
                 scores["next_sentence_accuracy"] = found.next_sentence_accuracy
-            rows = [tried(Filler(model, tokenizer, top=3), text, stood) for text, stood in shown]
+            rows = [tried(MaskFiller(model, tokenizer, top=3), text, stood) for text, stood in shown]
             lines = tuple(
                 f"{name:<17}{part}" for row in rows for name, part in zip(self.sample_columns, row, strict=True)
             )
             return Evaluation(-found.loss, scores, lines)
 
-        return TrainingComponents(Masked(training.label_smoothing), train, valid, evaluate)
+        return TrainingComponents(MaskedLMLoss(training.label_smoothing), train, valid, evaluate)
 
-    def evaluate_files(self, trained: Trained, files: Sequence[Path], **options: Any) -> dict[str, Any]:
+    def evaluate_files(self, trained: TrainedModel, files: Sequence[Path], **options: Any) -> dict[str, Any]:
         read = read_sentences if tells_next(trained) else read_documents
         pieces = read(files, on_bad_line=options.get("on_bad_line", "fail"))
         return judge_hidden(trained, as_sequences(trained, pieces))
 
-    def evaluate_split(self, trained: Trained, split: Split, stages: Stages) -> dict[str, Any]:
+    def evaluate_split(self, trained: TrainedModel, split: Split, stages: Stages) -> dict[str, Any]:
         return judge_hidden(trained, split.sides[0])
 
     def headline(self, scores: dict[str, Any]) -> str:
@@ -128,12 +128,12 @@ class MaskedLMTask(TextTask):
         words = f"{found} hidden tokens found, perplexity {scores['perplexity']:.2f}"
         return words if follows is None else f"{words}; next sentences told {follows:.1%} of {scores['pairs']:,} times"
 
-    def samples(self, best: Trained, split: Split) -> list[tuple[str, ...]]:
+    def samples(self, best: TrainedModel, split: Split) -> list[tuple[str, ...]]:
         gaps = gaps_in(split, best.tokenizers[0], SHOWN, best.model.config.max_length)
         return [tried(best.filler(top=3), text, stood) for text, stood in gaps]
 
 
-def tried(filler: Filler, text: str, stood: str) -> tuple[str, ...]:
+def tried(filler: MaskFiller, text: str, stood: str) -> tuple[str, ...]:
     """A text with a gap, the model's first words for it, and what stood there."""
     (found,) = filler.fill([text])
     return text, ", ".join(f"{word} {probability:.0%}" for word, probability in found.guesses[0]), stood
@@ -154,7 +154,7 @@ def gaps_in(split: Split, tokenizer: Tokenizer, number: int, longest: int) -> li
             fits = len(tokenizer.encode([sentence])[0]) + around <= longest
             if fits and 4 <= len(words) <= 25 and whole and len(found) < number:
                 gone = whole[len(whole) // 2]
-                found.append((" ".join([*words[:gone], WRITTEN, *words[gone + 1 :]]), words[gone]))
+                found.append((" ".join([*words[:gone], MASK_TEXT, *words[gone + 1 :]]), words[gone]))
                 break
     return found
 

@@ -23,12 +23,12 @@ from heedful.evaluation.perplexity import predict
 from heedful.evaluation.qa_evaluation import best_spans, judge_answers
 from heedful.evaluation.squad import Judged, answer_scores, best_threshold
 from heedful.files import write_atomic
-from heedful.inference.question_answerer import Answerer, Answering, Asked, read
-from heedful.inference.trained import NOTES, Trained
+from heedful.inference.question_answerer import QuestionAnswerer, AnsweringSettings, EncodedQuestion, encode_question
+from heedful.inference.trained import TASK_FILE, TrainedModel
 from heedful.models.model_config import ModelConfig
-from heedful.objectives.answer_span_loss import AnswerPlace
+from heedful.objectives.answer_span_loss import AnswerSpanLoss
 from heedful.text.tokenizer import Tokenizer
-from heedful.training.defaults import Appetite, Situation, grown_vocabulary, largest
+from heedful.training.defaults import ScalingRule, TrainingConditions, vocabulary_for, largest_size
 from heedful.training.recipe import DataRecipe, Recipe
 from heedful.training.tasks.task import (
     Task,
@@ -48,23 +48,23 @@ class QuestionAnsweringTask(Task):
     """A question's answer, in the words of a passage."""
 
     name = "answer"
-    kind = "questions"
-    verb = "answers questions about a passage"
-    chosen_by = "F1"
-    note = "Exact match and F1 by SQuAD's published rule, the best over all references, with a 95% bootstrap interval."
-    each = "place"
-    given = '"question", "passage"'
-    shown = ("question", "model", "reference")
-    appetite = Appetite(per_layer=12, sides=1, epochs=3, most_epochs=20)
-    bodies = ("encoder",)
-    heads = ("heads.answer_span",)
+    corpus_kind = "questions"
+    description = "answers questions about a passage"
+    selection_metric = "F1"
+    score_note = "Exact match and F1 by SQuAD's published rule, the best over all references, with a 95% bootstrap interval."
+    loss_unit = "place"
+    example_arguments = '"question", "passage"'
+    sample_columns = ("question", "model", "reference")
+    appetite = ScalingRule(parameters_per_layer=12, stacks=1, min_epochs=3, max_epochs=20)
+    pretrained_families = ("encoder",)
+    head_prefixes = ("heads.answer_span",)
 
-    def corpus_size(self, found: Report) -> str:
-        return f"{found.usable:,} questions"
+    def corpus_size(self, report: Report) -> str:
+        return f"{report.usable:,} questions"
 
-    def train_tokenizers(self, recipe: Recipe, found: Report, stages: Stages) -> tuple[Tokenizer, ...]:
-        given = tokenizer_arguments(recipe, found.characters, stages)
-        return (learn_from_questions(held_out=held_out_fraction(recipe), **given),)
+    def train_tokenizers(self, recipe: Recipe, report: Report, stages: Stages) -> tuple[Tokenizer, ...]:
+        arguments = tokenizer_arguments(recipe, report.characters, stages)
+        return (learn_from_questions(held_out=held_out_fraction(recipe), **arguments),)
 
     def prepare_data(
         self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, stages: Stages
@@ -77,16 +77,16 @@ class QuestionAnsweringTask(Task):
         return min(0.1, 1_000_000 / characters)
 
     def vocabulary_size(self, characters: int) -> int:
-        return grown_vocabulary(23, characters)
+        return vocabulary_for(23, characters)
 
-    def model_defaults(self, situation: Situation) -> dict[str, Any]:
+    def model_defaults(self, situation: TrainingConditions) -> dict[str, Any]:
         if situation.recurrent:
             raise UsageError("answer reads a passage from both sides at once: leave out --model recurrent")
-        size, scarce = largest(situation, self.appetite), situation.scarce
+        size, scarce = largest_size(situation, self.appetite), situation.low_resource
         return {"family": "encoder", **size, "norm_order": "pre", "positions": "rotary", "activation": "gelu",
                 "embedding_scale": False, "segments": 2, "dropout": 0.2 if scarce else 0.1}  # fmt: skip
 
-    def training_defaults(self, situation: Situation, model: dict[str, Any]) -> dict[str, Any]:
+    def training_defaults(self, situation: TrainingConditions, model: dict[str, Any]) -> dict[str, Any]:
         """From a model, small steps that do not wash away what it knows: 5e-5 at 768 wide, more for narrower ones."""
         judged = 2000 if situation.gpu else 200  # each is a page to read, and a window has two labels
         shared = {"schedule": "linear", "label_smoothing": 0.0, "weight_decay": 0.01, "average": "none",
@@ -97,9 +97,9 @@ class QuestionAnsweringTask(Task):
         rate = min(1e-3, 7e-4 * (256 / model["width"]) ** 0.5)
         return {**shared, "batch_tokens": 12_288 if situation.gpu else 4096, "learning_rate": rate}
 
-    def max_epochs(self, situation: Situation) -> int:
+    def max_epochs(self, situation: TrainingConditions) -> int:
         """Few from a model (Devlin 2019, A.3: two to four)."""
-        return 4 if situation.pretrained else self.appetite.most_epochs
+        return 4 if situation.pretrained else self.appetite.max_epochs
 
     def head_settings(self, data: Prepared) -> dict[str, Any]:
         return {"tasks": ("answer_span",)}
@@ -111,39 +111,39 @@ class QuestionAnsweringTask(Task):
     def derived_model_settings(self, settings: dict[str, Any], data: Prepared) -> dict[str, Any]:
         return {"max_length": settings["data"].get("max_length", USUAL_WINDOW)}
 
-    def task_settings(self, recipe: Recipe, data: Prepared) -> Answering:
+    def task_settings(self, recipe: Recipe, data: Prepared) -> AnsweringSettings:
         return answering(windows_of(recipe), data)
 
     def split_size(self, split: Split) -> str:
         windows, tokens = len(split.sides[0]), int(split.sides[0].lengths.sum())
         return f"{split.examples:,} questions, in {windows:,} windows of {tokens:,} tokens together"
 
-    def calibrate(self, best: Trained, data: Prepared, stages: Stages) -> None:
+    def calibrate(self, best: TrainedModel, data: Prepared, stages: Stages) -> None:
         """The threshold below which there is no answer, where some questions have none: the best one for the first half
         of the validation questions."""
         assert best.folder is not None, "a trained model has a folder"
         if any(len(texts) == 2 for texts in (*data.train.texts, *data.valid.texts)):
             judged = best_spans(best, data.valid.texts[: len(data.valid.texts) // 2], stages=stages)
             both = len({bool(each.references) for each in judged}) == 2
-            best.notes = best.notes.with_changes(threshold=best_threshold(judged)[1] if both else 0.0)
-            write_atomic(best.folder / NOTES, best.notes.model_dump_json(indent=2) + "\n")
+            best.settings = best.settings.with_changes(threshold=best_threshold(judged)[1] if both else 0.0)
+            write_atomic(best.folder / TASK_FILE, best.settings.model_dump_json(indent=2) + "\n")
 
     def training_components(self, recipe: Recipe, data: Prepared, device: torch.device) -> TrainingComponents:
         batching: dict[str, Any] = {"tokens": recipe.training.batch_tokens, "seed": recipe.seed}
         train = SpanBatches(*data.train.sides, **batching)
         valid = SpanBatches(*data.valid.sides, shuffle=False, **batching)
-        objective, how = AnswerPlace(), answering(windows_of(recipe), data)
-        shown = [data.valid.texts[place] for place in evenly(len(data.valid.texts), recipe.training.judged_texts)]
+        objective, how = AnswerSpanLoss(), answering(windows_of(recipe), data)
+        shown = [data.valid.texts[place] for place in evenly(len(data.valid.texts), recipe.training.eval_texts)]
         references = [texts[2:] for texts in shown]
         has_unanswerable = any(not each for each in references)
 
         @cache
-        def asked() -> list[Asked]:
-            return [read(question, passage, data.tokenizers[0], how) for question, passage, *_ in shown]
+        def asked() -> list[EncodedQuestion]:
+            return [encode_question(question, passage, data.tokenizers[0], how) for question, passage, *_ in shown]
 
         def evaluate(model: nn.Module) -> Evaluation:
-            loss = predict(model, objective, valid, data.valid, device, limit=recipe.training.judged_labels).loss
-            best = [answer.spans[0] for answer in Answerer(model, data.tokenizers[0], how).find(asked())]
+            loss = predict(model, objective, valid, data.valid, device, limit=recipe.training.eval_labels).loss
+            best = [answer.spans[0] for answer in QuestionAnswerer(model, data.tokenizers[0], how).find(asked())]
             judged = [Judged(span.text, span.score, texts) for span, texts in zip(best, references, strict=True)]
             scores = answer_scores(judged, best_threshold(judged)[1] if has_unanswerable else None)
             lines = (f"question   {shown[0][0]}", f"model      {judged[0].text}", f"reference  {first(references[0])}")
@@ -152,17 +152,17 @@ class QuestionAnsweringTask(Task):
             )
 
         def write(model: Any, texts: int, at_most: int | None) -> None:
-            Answerer(model, data.tokenizers[0], how).find(asked()[:texts])
+            QuestionAnswerer(model, data.tokenizers[0], how).find(asked()[:texts])
 
         return TrainingComponents(objective, train, valid, evaluate, len(shown), write)
 
-    def evaluate_files(self, trained: Trained, files: Sequence[Path], **options: Any) -> dict[str, Any]:
+    def evaluate_files(self, trained: TrainedModel, files: Sequence[Path], **options: Any) -> dict[str, Any]:
         asked = read_questions(files, on_bad_line=options.get("on_bad_line", "fail"))
         texts = [(each.question, each.passage, *(answer.text for answer in each.answers)) for each in asked]
         return judge_answers(trained, texts, stages=options.get("stages", unseen))
 
-    def evaluate_split(self, trained: Trained, split: Split, stages: Stages) -> dict[str, Any]:
-        return judge_answers(trained, split.texts[fitted(trained.notes, split) :], stages=stages)
+    def evaluate_split(self, trained: TrainedModel, split: Split, stages: Stages) -> dict[str, Any]:
+        return judge_answers(trained, split.texts[fitted(trained.settings, split) :], stages=stages)
 
     def headline(self, scores: dict[str, Any]) -> str:
         return (
@@ -170,7 +170,7 @@ class QuestionAnsweringTask(Task):
             f"(95%: {scores['f1_low']:.1%} to {scores['f1_high']:.1%}), of {scores['questions']:,} questions"
         )
 
-    def samples(self, best: Trained, split: Split) -> list[tuple[str, ...]]:
+    def samples(self, best: TrainedModel, split: Split) -> list[tuple[str, ...]]:
         shown = split.texts[:: max(1, len(split.texts) // 5)][:5]
         found = best.answers([(question, passage) for question, passage, *_ in shown])
         return [
@@ -190,15 +190,15 @@ def windows_of(recipe: Recipe) -> Windows:
     return Windows(longest=recipe.data.max_length, stride=recipe.data.stride)
 
 
-def answering(windows: Windows, data: Prepared) -> Answering:
+def answering(windows: Windows, data: Prepared) -> AnsweringSettings:
     """How to read, and how long answers are, from what was trained on."""
     places = data.train.sides[1].ids.reshape(-1, 3)
     lengths = (places[:, 2].astype(np.int64) - places[:, 1] + 1)[places[:, 1] > 0]
     longest = int(np.quantile(lengths, LONG_ANSWER, method="higher")) if len(lengths) else 1
-    return Answering(**windows.model_dump(), answer=longest)
+    return AnsweringSettings(**windows.model_dump(), max_answer_tokens=longest)
 
 
-def fitted(how: Answering | None, split: Split) -> int:
+def fitted(how: AnsweringSettings | None, split: Split) -> int:
     """Questions of the split that the threshold was chosen by, which cannot judge it."""
     return len(split.texts) // 2 if how is not None and how.threshold is not None else 0
 

@@ -1,6 +1,7 @@
-"""What a task is: all that differs between learning to translate, to write, to fill a gap or to name a class.
+"""The `Task` interface: everything that differs between translation, language modelling, classification, …
 
-Reading, planning, training, resuming, scoring and reporting are written once, elsewhere. They ask these questions.
+Reading, forecasting, training, resuming and reporting are written once, elsewhere, and call these methods.
+A new task is one module of this folder with a subclass of `Task` and an entry in `TASKS`.
 """
 
 from __future__ import annotations
@@ -18,169 +19,184 @@ from heedful.config import Config
 from heedful.data.batching import Batches
 from heedful.data.dataset_preparation import Prepared, Split, learn_from_text, prepare_text
 from heedful.data.doctor_report import CorpusKind, Report
-from heedful.data.stage_progress import Stages
-from heedful.inference.trained import Trained
+from heedful.data.line_reader import OnBadLine
+from heedful.data.stage_progress import Stages, unseen
+from heedful.inference.trained import TrainedModel
 from heedful.models.model_config import ModelConfig
 from heedful.objectives.objective import Objective
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
-from heedful.training.defaults import Appetite, Situation
+from heedful.training.defaults import ScalingRule, TrainingConditions
 from heedful.training.recipe import Recipe
 from heedful.training.trainer import Evaluation
 
 
 @dataclass(frozen=True)
 class TrainingComponents:
-    """What the loop learns from, and how the model is judged on the way."""
+    """What the trainer needs of a task: the objective, the batches and the validation function."""
 
     objective: Objective
     train: Batches
     valid: Batches
     evaluate: Callable[[nn.Module], Evaluation]
     generated_texts: int = 0
-    """Texts the model writes at each evaluation, besides predicting the validation text."""
+    """Texts generated at each evaluation, in addition to the validation loss."""
     generate: Callable[[Any, int, int | None], object] = lambda model, texts, at_most: None
-    """Writes so many of them, cut off after `at_most` tokens: to find out how long it takes."""
+    """Generates that many texts of at most `at_most` tokens; the forecast times it."""
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """How held-out files are read and decoded; a task uses the options that apply to it."""
+
+    columns: tuple[str, ...] = ()
+    """Column names of texts and labels; empty: the usual names."""
+    on_bad_line: OnBadLine = "fail"
+    beam: int = 4
+    length_penalty: float = 1.0
+    stages: Stages = unseen
 
 
 class Task(ABC):
-    """One task. What is not abstract suits most."""
+    """The extension point for tasks. Methods that are not abstract have a default that suits most tasks."""
 
     name: ClassVar[str]
     corpus_kind: ClassVar[CorpusKind]
-    """How the doctor reads its files."""
+    """The file format, as the data doctor reads it."""
     held_out_files: ClassVar[tuple[str, ...]] = ("valid", "test")
-    """Files of the same kind, of which nothing should be among what is trained on."""
+    """Entries of [data] that are checked for overlap with the training text."""
     description: ClassVar[str]
-    """A model that …"""
+    """Completes "a model that …" in the model card."""
     score_note: ClassVar[str]
-    """What to know about its scores."""
+    """How to read the scores, for the model card."""
     example_arguments: ClassVar[str] = '"…"'
-    """What a model of it is called with, in Python."""
+    """Arguments of the Python call shown in the model card."""
     sample_columns: ClassVar[tuple[str, ...]]
-    """The columns of its samples."""
+    """Column headers of the samples."""
     selection_metric: ClassVar[str] = "loss"
-    """What is judged on the way, to keep the best model."""
+    """The validation metric that selects the best checkpoint."""
     loss_unit: ClassVar[str] = "token"
-    """What its loss is the mean over."""
-    appetite: ClassVar[Appetite]
+    """The unit the loss is averaged over."""
+    appetite: ClassVar[ScalingRule]
     supports_distributed: ClassVar[bool] = True
-    """Whether several processes can train one model."""
+    """Whether several processes can train one model (data parallel)."""
     pretrained_families: ClassVar[tuple[str, ...]] = ()
-    """Families that a model of another task may lend to this one (`--from`)."""
+    """Model families that this task can be fine-tuned from (`--from`)."""
     head_prefixes: ClassVar[tuple[str, ...]] = ()
-    """Names, as they begin, of the weights that are then new."""
+    """Prefixes of the weights that may be missing from the pretrained model: they are initialised randomly."""
 
     @abstractmethod
     def corpus_size(self, report: Report) -> str:
-        """How much there is to learn from, in words."""
+        """The size of the training text, for the log."""
 
     @abstractmethod
     def train_tokenizers(self, recipe: Recipe, report: Report, stages: Stages) -> tuple[Tokenizer, ...]:
-        """Tokenizers from the training text."""
+        """Train one tokenizer, or one for each side, on the training text."""
 
     @abstractmethod
     def prepare_data(
         self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, stages: Stages
     ) -> Prepared:
-        """The text as stores of ids. Stores that are there are opened; new ones need its number of characters."""
+        """Encode the text into token stores, or open those already written; new ones need the number of characters."""
 
     @abstractmethod
     def validation_fraction(self, characters: int) -> float:
-        """The share to validate on: enough to tell two models apart, and never so much that judging takes minutes."""
+        """The default share held out for validation: enough to compare two models, small enough to evaluate quickly."""
 
     @abstractmethod
     def vocabulary_size(self, characters: int) -> int:
-        """Grows slowly with the text: common words whole, rare ones in pieces."""
+        """The default vocabulary size; it grows slowly with the text."""
 
     def tokenizer_defaults(self, characters: int) -> dict[str, Any]:
-        """What else is chosen about the tokenizer, unless it is said."""
+        """Other defaults of [tokenizer]."""
         return {}
 
     @abstractmethod
-    def model_defaults(self, situation: Situation) -> dict[str, Any]:
-        """The model's configuration, but for its vocabulary."""
+    def model_defaults(self, situation: TrainingConditions) -> dict[str, Any]:
+        """Defaults of [model], without the vocabulary."""
 
     @abstractmethod
-    def training_defaults(self, situation: Situation, model: dict[str, Any]) -> dict[str, Any]:
-        """Rates and regularisation; `steps` follow once a step has been timed."""
+    def training_defaults(self, situation: TrainingConditions, model: dict[str, Any]) -> dict[str, Any]:
+        """Defaults of [training]; `steps` is chosen later, from the time of one step."""
 
-    def max_epochs(self, situation: Situation) -> int:
-        """Times after which reading the text again teaches nothing more."""
-        return self.appetite.most_epochs
+    def max_epochs(self, situation: TrainingConditions) -> int:
+        """The most epochs chosen by default."""
+        return self.appetite.max_epochs
 
     def head_settings(self, data: Prepared) -> dict[str, Any]:
-        """Settings of the model that the data decide, whatever else is said."""
+        """Settings of [model] dictated by the data, which override the recipe."""
         return {}
 
     def finetune_settings(self, body: ModelConfig) -> dict[str, Any]:
-        """Settings for a model that begins with this body."""
+        """Settings of [model] that change when fine-tuning from a pretrained `body`."""
         return {}
 
-    def reinitialized_prefixes(self, start: Trained, data: Prepared) -> tuple[str, ...]:
-        """Names, as they begin, of weights of `start` that would fit but mean something else."""
+    def reinitialized_prefixes(self, start: TrainedModel, data: Prepared) -> tuple[str, ...]:
+        """Prefixes of weights of `start` to initialise again although their shapes fit."""
         return ()
 
     def task_settings(self, recipe: Recipe, data: Prepared) -> Config | None:
-        """What is kept beside the model, in task.json: see `heedful.inference.trained.KEPT`."""
+        """Settings stored with the model in task.json."""
         return None
 
     def setup_summary(self, recipe: Recipe, data: Prepared) -> list[str]:
-        """What else to say before the first step."""
+        """Extra lines printed before the first step."""
         return []
 
     def split_size(self, split: Split) -> str:
-        """How much a part of the data is."""
+        """The size of a split, for the model card."""
         tokens = sum(int(side.lengths.sum()) for side in split.sides)
         return f"{split.examples:,} examples, {tokens:,} tokens, {split.bytes:,} bytes predicted"
 
     def derived_model_settings(self, settings: dict[str, Any], data: Prepared) -> dict[str, Any]:
-        """Settings of the model that follow from other settings, or from the data, unless they are said."""
+        """Defaults of [model] that follow from other settings or from the data."""
         return {}
 
     @abstractmethod
     def training_components(self, recipe: Recipe, data: Prepared, device: torch.device) -> TrainingComponents:
-        """Batches, objective and evaluation."""
+        """Build the objective, the batches and the validation function."""
 
     @abstractmethod
-    def evaluate_files(self, trained: Trained, files: Sequence[Path], **options: Any) -> dict[str, Any]:
-        """Every score of a model on held-out files."""
+    def evaluate_files(
+        self, trained: TrainedModel, files: Sequence[Path], options: EvaluationOptions
+    ) -> dict[str, Any]:
+        """Compute every score of a model on held-out files."""
 
     @abstractmethod
-    def evaluate_split(self, trained: Trained, split: Split, stages: Stages) -> dict[str, Any]:
-        """The same for text already prepared: validation, where there is no test."""
+    def evaluate_split(self, trained: TrainedModel, split: Split, stages: Stages) -> dict[str, Any]:
+        """Compute the same scores on a prepared split: the validation set, if there are no test files."""
 
-    def calibrate(self, best: Trained, data: Prepared, stages: Stages) -> None:
-        """What is worth knowing of the model that training ended with: measured, told to it, kept in its folder."""
+    def calibrate(self, best: TrainedModel, data: Prepared, stages: Stages) -> None:
+        """Fit what depends on the finished model (temperature, thresholds), set it on `best` and store it."""
         return
 
-    def card_section(self, best: Trained, scores: dict[str, Any]) -> str:
-        """The same as a part of the card."""
+    def card_section(self, best: TrainedModel, scores: dict[str, Any]) -> str:
+        """A section of the model card about `calibrate`."""
         return ""
 
     def plots(self, scores: dict[str, Any], folder: Path) -> dict[str, Path]:
-        """What is drawn of the scores, by what it shows."""
+        """Plot the scores into `folder`; returns caption -> file."""
         return {}
 
     @abstractmethod
     def headline(self, scores: dict[str, Any]) -> str:
-        """The scores a person asks for first."""
+        """The main scores in one line."""
 
     @abstractmethod
-    def samples(self, best: Trained, split: Split) -> list[tuple[str, ...]]:
-        """What the model makes of validation text."""
+    def samples(self, best: TrainedModel, split: Split) -> list[tuple[str, ...]]:
+        """Example inputs and outputs, one tuple of `sample_columns` each."""
 
 
 class TextTask(Task):
-    """A task of running text: what it counts, learns its vocabulary from and encodes."""
+    """A task trained on running text."""
 
-    kind = "text"
+    corpus_kind = "text"
 
-    def corpus_size(self, found: Report) -> str:
-        return f"{found.documents:,} document(s)"
+    def corpus_size(self, report: Report) -> str:
+        return f"{report.documents:,} document(s)"
 
-    def train_tokenizers(self, recipe: Recipe, found: Report, stages: Stages) -> tuple[Tokenizer, ...]:
-        kept = found.characters * (1 - held_out_fraction(recipe))
-        return (learn_from_text(characters=kept, **tokenizer_arguments(recipe, found.characters, stages)),)
+    def train_tokenizers(self, recipe: Recipe, report: Report, stages: Stages) -> tuple[Tokenizer, ...]:
+        kept = report.characters * (1 - held_out_fraction(recipe))
+        return (learn_from_text(characters=kept, **tokenizer_arguments(recipe, report.characters, stages)),)
 
     def prepare_data(
         self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, stages: Stages
@@ -192,19 +208,19 @@ class TextTask(Task):
 
 
 def tokenizer_arguments(recipe: Recipe, characters: int, stages: Stages) -> dict[str, Any]:
-    """What learning a tokenizer takes, whatever the task: of so many characters a share that is enough."""
-    text = recipe.tokenizer
+    """Keyword arguments shared by the functions that train tokenizers, on a sample of the text."""
+    settings = recipe.tokenizer
     return {
         "files": [Path(file) for file in recipe.data.train],
-        "config": TokenizerConfig(**{name: getattr(text, name) for name in TokenizerConfig.model_fields}),
-        "share": text.sample / max(1, characters),
+        "config": TokenizerConfig(**{name: getattr(settings, name) for name in TokenizerConfig.model_fields}),
+        "share": settings.sample / max(1, characters),
         "on_bad_line": recipe.data.on_bad_line,
         "stages": stages,
     }
 
 
 def preparation_arguments(recipe: Recipe, stages: Stages) -> dict[str, Any]:
-    """What encoding the text takes, whatever the task."""
+    """Keyword arguments shared by the functions that encode the text."""
     data = recipe.data
     train, valid = ([Path(file) for file in files] for files in (data.train, data.valid))
     return {
@@ -217,5 +233,5 @@ def preparation_arguments(recipe: Recipe, stages: Stages) -> dict[str, Any]:
 
 
 def held_out_fraction(recipe: Recipe) -> float:
-    """The share of the training files that is kept for validation."""
+    """The share of the training files held out for validation."""
     return 0.0 if recipe.data.valid else recipe.data.held_out

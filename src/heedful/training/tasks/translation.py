@@ -19,11 +19,11 @@ from heedful.evaluation.evaluator import judge_pairs
 from heedful.evaluation.perplexity import predict
 from heedful.evaluation.text_metrics import sample_bleu
 from heedful.generation.sequence_to_sequence import translate_ids, translate_texts
-from heedful.inference.trained import Trained
-from heedful.objectives.seq2seq_loss import Translation
+from heedful.inference.trained import TrainedModel
+from heedful.objectives.seq2seq_loss import Seq2SeqLoss
 from heedful.text.subword_regularization import SplitTable
 from heedful.text.tokenizer import Tokenizer
-from heedful.training.defaults import Appetite, Situation, grown_vocabulary, largest
+from heedful.training.defaults import ScalingRule, TrainingConditions, vocabulary_for, largest_size
 from heedful.training.recipe import Recipe
 from heedful.training.reporting.diagnostics import calibrate_translator, evaluation_length_limits
 from heedful.training.tasks.task import (
@@ -40,19 +40,19 @@ class TranslationTask(Task):
     """A text for a text."""
 
     name = "translate"
-    kind = "pairs"
-    verb = "translates"
-    chosen_by = "BLEU, written greedily"
-    note = "BLEU is cased and detokenised, with a 95% bootstrap interval; the signature says how to compare it."
-    shown = ("source", "model", "reference")
-    appetite = Appetite(per_layer=28, sides=2, epochs=12, most_epochs=60)
+    corpus_kind = "pairs"
+    description = "translates"
+    selection_metric = "BLEU, written greedily"
+    score_note = "BLEU is cased and detokenised, with a 95% bootstrap interval; the signature says how to compare it."
+    sample_columns = ("source", "model", "reference")
+    appetite = ScalingRule(parameters_per_layer=28, stacks=2, min_epochs=12, max_epochs=60)
 
-    def corpus_size(self, found: Report) -> str:
-        return f"{found.usable:,} pairs"
+    def corpus_size(self, report: Report) -> str:
+        return f"{report.usable:,} pairs"
 
-    def train_tokenizers(self, recipe: Recipe, found: Report, stages: Stages) -> tuple[Tokenizer, ...]:
-        given = tokenizer_arguments(recipe, found.characters, stages)
-        return learn_from_pairs(joint=recipe.tokenizer.joint, held_out=held_out_fraction(recipe), **given)
+    def train_tokenizers(self, recipe: Recipe, report: Report, stages: Stages) -> tuple[Tokenizer, ...]:
+        arguments = tokenizer_arguments(recipe, report.characters, stages)
+        return learn_from_pairs(joint=recipe.tokenizer.joint, held_out=held_out_fraction(recipe), **arguments)
 
     def prepare_data(
         self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, stages: Stages
@@ -65,17 +65,17 @@ class TranslationTask(Task):
         return min(0.02, 5_000_000 / characters)
 
     def vocabulary_size(self, characters: int) -> int:
-        return grown_vocabulary(23, characters)
+        return vocabulary_for(23, characters)
 
-    def model_defaults(self, situation: Situation) -> dict[str, Any]:
-        size, scarce = largest(situation, self.appetite), situation.scarce
+    def model_defaults(self, situation: TrainingConditions) -> dict[str, Any]:
+        size, scarce = largest_size(situation, self.appetite), situation.low_resource
         if situation.recurrent:
             wide = {"width": 2 * size["width"], "layers": 1}
             return {"family": "recurrent_encoder_decoder", **wide, "cell": "lstm", "dropout": 0.3 if scarce else 0.2}
         shape = {**size, "norm_order": "pre"}
         return {"family": "encoder_decoder", **shape, "positions": "rotary", "dropout": 0.3 if scarce else 0.1}
 
-    def training_defaults(self, situation: Situation, model: dict[str, Any]) -> dict[str, Any]:
+    def training_defaults(self, situation: TrainingConditions, model: dict[str, Any]) -> dict[str, Any]:
         return {
             "batch_tokens": 8192 if situation.gpu else 3072,
             "learning_rate": min(3e-3, 2e-3 * (256 / model["width"]) ** 0.5),
@@ -83,7 +83,7 @@ class TranslationTask(Task):
             "schedule": "cosine",
             "average": "exponential",
             "weight_decay": 0.01,
-            "r_drop": 1.0 if situation.gpu and situation.scarce else 0.0,
+            "r_drop": 1.0 if situation.gpu and situation.low_resource else 0.0,
         }
 
     def training_components(self, recipe: Recipe, data: Prepared, device: torch.device) -> TrainingComponents:
@@ -97,12 +97,12 @@ class TranslationTask(Task):
             subword_dropout=dropout,
         )
         valid = PairBatches(*data.valid.sides, tokens=training.batch_tokens, seed=recipe.seed, shuffle=False)
-        objective = Translation(training.label_smoothing, training.r_drop)
-        places = evenly(len(data.valid.texts), training.judged_texts)
+        objective = Seq2SeqLoss(training.label_smoothing, training.r_drop)
+        places = evenly(len(data.valid.texts), training.eval_texts)
         shown, limits = [data.valid.texts[place] for place in places], evaluation_length_limits(data, places)
 
         def evaluate(model: nn.Module) -> Evaluation:
-            scores = predict(model, objective, valid, data.valid, device, limit=training.judged_labels)
+            scores = predict(model, objective, valid, data.valid, device, limit=training.eval_labels)
             outputs = translate_texts(model, data.tokenizers, [source for source, _ in shown], beam=1, at_most=limits)
             bleu = sample_bleu(outputs, [target for _, target in shown])
             sample_lines = (f"source     {shown[0][0]}", f"model      {outputs[0]}", f"reference  {shown[0][1]}")
@@ -117,19 +117,19 @@ class TranslationTask(Task):
 
         return TrainingComponents(objective, train, valid, evaluate, len(shown), write)
 
-    def evaluate_files(self, trained: Trained, files: Sequence[Path], **options: Any) -> dict[str, Any]:
+    def evaluate_files(self, trained: TrainedModel, files: Sequence[Path], **options: Any) -> dict[str, Any]:
         on_bad_line = options.pop("on_bad_line", "fail")
         pairs = [(pair.source, pair.target) for pair in read_pairs(files, on_bad_line=on_bad_line)]
         return judge_pairs(trained, pairs, **options)
 
-    def evaluate_split(self, trained: Trained, split: Split, stages: Stages) -> dict[str, Any]:
+    def evaluate_split(self, trained: TrainedModel, split: Split, stages: Stages) -> dict[str, Any]:
         fitted = trained.confidence.texts if trained.confidence else 0
         return judge_pairs(trained, split.texts, stages=stages, fitted=fitted)
 
-    def calibrate(self, best: Trained, data: Prepared, stages: Stages) -> None:
+    def calibrate(self, best: TrainedModel, data: Prepared, stages: Stages) -> None:
         calibrate_translator(best, data, stages)
 
-    def card_section(self, best: Trained, scores: dict[str, Any]) -> str:
+    def card_section(self, best: TrainedModel, scores: dict[str, Any]) -> str:
         found = "none: this model does not attend to its source" if best.alignment is None else str(best.alignment)
         return f"""
 ## Alignment and confidence
@@ -151,7 +151,7 @@ reference has, too, in the same order.
             f"chrF {scores['chrf']:.1f}, exact match {scores['exact_match']:.1%} of {scores['texts']:,}"
         )
 
-    def samples(self, best: Trained, split: Split) -> list[tuple[str, ...]]:
+    def samples(self, best: TrainedModel, split: Split) -> list[tuple[str, ...]]:
         shown = split.texts[:5]
         outputs = best.translate([source for source, _ in shown], engine="torch")
         return [(source, output, target) for (source, target), output in zip(shown, outputs, strict=True)]

@@ -14,10 +14,10 @@ from heedful.data.stage_progress import Stages
 from heedful.errors import UsageError
 from heedful.evaluation.perplexity import predict
 from heedful.evaluation.word_vector_benchmarks import judge_words
-from heedful.inference.trained import Trained
-from heedful.objectives.skip_gram_loss import SkipGram
+from heedful.inference.trained import TrainedModel
+from heedful.objectives.skip_gram_loss import SkipGramLoss
 from heedful.text.tokenizer import Tokenizer
-from heedful.training.defaults import Appetite, Situation
+from heedful.training.defaults import ScalingRule, TrainingConditions
 from heedful.training.recipe import Recipe
 from heedful.training.tasks.task import TextTask, TrainingComponents
 from heedful.training.trainer import Evaluation
@@ -32,15 +32,15 @@ class WordEmbeddingTask(TextTask):
     """A vector for a word."""
 
     name = "embed"
-    kept_apart = ("valid",)  # tests are sets of words, no text
-    together = False  # what learns by rows is a few rows of a table: sending them around would take longer
-    verb = "knows words by the company they keep"
-    note = (
+    held_out_files = ("valid",)  # tests are sets of words, no text
+    supports_distributed = False  # what learns by rows is a few rows of a table: sending them around would take longer
+    description = "knows words by the company they keep"
+    score_note = (
         "The loss tells two runs on one text apart, no more. `--test questions-words.txt`, or `heedful evaluate` with "
         "sets of analogies and similarities, tells how good the vectors are."
     )
-    shown = ("word", "nearest words")
-    appetite = Appetite(per_layer=0, sides=1, epochs=5, most_epochs=15)
+    sample_columns = ("word", "nearest words")
+    appetite = ScalingRule(parameters_per_layer=0, stacks=1, min_epochs=5, max_epochs=15)
 
     def validation_fraction(self, characters: int) -> float:
         return min(0.05, 500_000 / characters)
@@ -53,12 +53,12 @@ class WordEmbeddingTask(TextTask):
         rare = 5 if characters > 2_000_000 else 2
         return {"kind": "bare_words", "lowercase": True, "min_count": rare, "sample": max(1, characters)}
 
-    def model_defaults(self, situation: Situation) -> dict[str, Any]:
+    def model_defaults(self, situation: TrainingConditions) -> dict[str, Any]:
         if situation.recurrent:
             raise UsageError("word vectors are a table and nothing else: leave out --model recurrent")
         return {"family": "word_vectors", "width": 100}
 
-    def training_defaults(self, situation: Situation, model: dict[str, Any]) -> dict[str, Any]:
+    def training_defaults(self, situation: TrainingConditions, model: dict[str, Any]) -> dict[str, Any]:
         return {
             "batch_tokens": 1024,
             "optimizer": "rows",
@@ -84,19 +84,19 @@ class WordEmbeddingTask(TextTask):
         }
         train = WindowBatches(data.train.sides[0], counts, **how)
         valid = WindowBatches(data.valid.sides[0], counts, **how, shuffle=False)
-        objective = SkipGram(training.negatives)
+        objective = SkipGramLoss(training.negatives)
 
         def evaluate(model: Any) -> Evaluation:
-            loss = predict(model, objective, valid, data.valid, device, limit=training.judged_labels).loss
+            loss = predict(model, objective, valid, data.valid, device, limit=training.eval_labels).loss
             lines = tuple(f"{word:<12} {near}" for word, near in neighbourhoods(model, tokenizer)[-3:])
             return Evaluation(-loss, {"valid_loss": loss}, lines)
 
         return TrainingComponents(objective, train, valid, evaluate)
 
-    def evaluate_files(self, trained: Trained, files: Sequence[Path], **options: Any) -> dict[str, Any]:
+    def evaluate_files(self, trained: TrainedModel, files: Sequence[Path], **options: Any) -> dict[str, Any]:
         return judge_words(trained.words, files, options.get("on_bad_line", "fail"))
 
-    def evaluate_split(self, trained: Trained, split: Split, stages: Stages) -> dict[str, Any]:
+    def evaluate_split(self, trained: TrainedModel, split: Split, stages: Stages) -> dict[str, Any]:
         return {"words": len(trained.words), "width": trained.model.config.width}
 
     def headline(self, scores: dict[str, Any]) -> str:
@@ -107,15 +107,15 @@ class WordEmbeddingTask(TextTask):
         ]
         return ", ".join(told) or f"{scores['words']:,} words, {scores['width']} numbers each"
 
-    def samples(self, best: Trained, split: Split) -> list[tuple[str, ...]]:
+    def samples(self, best: TrainedModel, split: Split) -> list[tuple[str, ...]]:
         return [*neighbourhoods(best.model, best.tokenizers[0])]
 
 
 def neighbourhoods(model: Any, tokenizer: Tokenizer, top: int = 6) -> list[tuple[str, str]]:
     """A few words, common and rare, each with those nearest to it."""
     words = words_of_model(model, tokenizer, "the table")
-    shown = [words.words[place] for place in PROBES if place < len(words)] or words.words[:3]
-    return [(word, ", ".join(near.word for near in words.similar(word, top))) for word in shown]
+    probes = [words.words[place] for place in PROBES if place < len(words)] or words.words[:3]
+    return [(word, ", ".join(near.word for near in words.similar(word, top))) for word in probes]
 
 
 TASK = WordEmbeddingTask()

@@ -12,11 +12,11 @@ from torch import nn
 import heedful
 from heedful import UsageError
 from heedful.generation.backends import cpu_linear as packed
-from heedful.generation.backends.cpu_decoder import Flat, can_be_flat, flattened, lasting
-from heedful.generation.backends.cpu_linear import Product, has_packed
+from heedful.generation.backends.cpu_decoder import CpuDecoder, can_be_flat, flattened, lasting
+from heedful.generation.backends.cpu_linear import CpuLinear, has_packed_linear
 from heedful.generation.continuation import generate_ids, generate_tokens
-from heedful.generation.decoding_config import Decoding
-from heedful.generation.search.sampling import Draw
+from heedful.generation.decoding_config import DecodingConfig
+from heedful.generation.search.sampling import SamplingConfig
 from heedful.generation.sequence_to_sequence import translate_ids
 
 DESIGNS: dict[str, dict[str, Any]] = {
@@ -62,7 +62,7 @@ def begun(model: Any, rows: int) -> Any:
 def test_logits_and_state_are_the_modules(family: str, design: str, rows: int, packing: None) -> None:
     model = build(family, **DESIGNS[design])
     flat = lasting(model)
-    assert isinstance(flat, Flat)
+    assert isinstance(flat, CpuDecoder)
     ours, theirs = begun(model, rows), begun(model, rows)
     tokens = torch.randint(6, 40, (rows, 12), generator=torch.Generator().manual_seed(2))
     for first, last in ((0, 1), (1, 5), *((n, n + 1) for n in range(5, 12))):  # one, several, then one at a time
@@ -72,14 +72,14 @@ def test_logits_and_state_are_the_modules(family: str, design: str, rows: int, p
     assert ours.end == theirs.end == 12
     for mine, other in zip(ours.layers, theirs.layers, strict=True):
         assert torch.allclose(mine.keys[:, :, :12], other.keys[:, :, :12], atol=1e-5)
-    assert (flat.output.packed is not None) == (rows > 1 and has_packed())
-    assert (flat.output.turned is not None) == (rows == 1)
+    assert (flat.output.packed is not None) == (rows > 1 and has_packed_linear())
+    assert (flat.output.transposed is not None) == (rows == 1)
 
 
 @torch.inference_mode()
 def test_beams_that_share_a_source_read_it_together() -> None:
     model = build("encoder_decoder")
-    flat, ours, theirs = Flat(model), begun(model, 3), begun(model, 3)
+    flat, ours, theirs = CpuDecoder(model), begun(model, 3), begun(model, 3)
     for read, state in ((flat, ours), (model, theirs)):
         read.extend(torch.full((3, 1), 2), state)
         state.reorder(torch.tensor([0, 0, 2, 2]), 2)
@@ -109,7 +109,7 @@ def test_what_it_was_not_made_for_goes_through_the_modules(make_model: Callable[
 @torch.inference_mode()
 def test_somebody_listening_is_served_from_the_next_token_on() -> None:
     model = build("encoder_decoder")
-    flat, state = Flat(model), begun(model, 2)
+    flat, state = CpuDecoder(model), begun(model, 2)
     tokens = torch.full((2, 1), 7)
     flat.extend(tokens, state)
     with heedful.record(model, "decoder.*.cross.weights") as seen:
@@ -119,7 +119,7 @@ def test_somebody_listening_is_served_from_the_next_token_on() -> None:
 
 @torch.inference_mode()
 def test_mistakes_are_named_as_ever() -> None:
-    flat = Flat(build("decoder", positions="learned", max_length=2))
+    flat = CpuDecoder(build("decoder", positions="learned", max_length=2))
     state = flat.start(1)
     with pytest.raises(UsageError, match="token id 40 is outside"):
         flat.extend(torch.tensor([[40]]), state)
@@ -132,7 +132,7 @@ def test_mistakes_are_named_as_ever() -> None:
 @torch.inference_mode()
 def test_rows_of_different_lengths_go_through_the_modules() -> None:
     model = build("decoder")
-    flat, ours, theirs = Flat(model), model.start(2), model.start(2)
+    flat, ours, theirs = CpuDecoder(model), model.start(2), model.start(2)
     for read, state in ((flat, ours), (model, theirs)):
         read.extend(torch.tensor([[7, 8], [9, 0]]), state, torch.tensor([2, 1]))
     tokens = torch.tensor([[10], [11]])
@@ -148,7 +148,7 @@ def test_texts_are_those_the_modules_write(beam: int, monkeypatch: pytest.Monkey
     def write() -> list[list[int]]:
         found = translate_ids(translator, sources, beam=beam)
         found += generate_ids(writer, sources, limit=20, beam=beam)
-        told = list(generate_tokens(writer, sources[0], limit=20, draw=Draw(seed=3)))
+        told = list(generate_tokens(writer, sources[0], limit=20, draw=SamplingConfig(seed=3)))
         return [*(texts[0].tokens for texts in found), told]
 
     ours = write()
@@ -190,18 +190,18 @@ def test_a_single_row_of_a_large_model_is_served_like_several(packing: None, mon
     monkeypatch.setattr(packed, "LARGE", 1)
     large = lasting(model)
     assert [text.tokens for (text,) in translate_ids(large, [[7, 8, 9]], beam=1)] == [text.tokens for (text,) in plain]
-    assert (large.output.packed is not None) == has_packed()
-    assert (large.output.turned is None) == has_packed()
+    assert (large.output.packed is not None) == has_packed_linear()
+    assert (large.output.turned is None) == has_packed_linear()
 
 
 def test_a_loaded_model_keeps_its_step_and_exact_requests_go_through_the_modules(
     make_trained: Callable[..., Any],
 ) -> None:
     trained = make_trained("laptop-translator")
-    assert trained.engines.own(Decoding(exact=True)) is trained.model
-    first = trained.engines.own(Decoding())
-    assert isinstance(first, Flat)
-    assert trained.engines.own(Decoding()) is first
+    assert trained.engines.own(DecodingConfig(exact=True)) is trained.model
+    first = trained.engines.own(DecodingConfig())
+    assert isinstance(first, CpuDecoder)
+    assert trained.engines.own(DecodingConfig()) is first
     ways: list[dict[str, Any]] = [{}, {"exact": True}]
     plain, exact = (list(trained.translate(["3 May 1999", "12.4.2001"], **way)) for way in ways)
     assert plain == exact
@@ -209,13 +209,13 @@ def test_a_loaded_model_keeps_its_step_and_exact_requests_go_through_the_modules
 
 @torch.inference_mode()
 def test_a_packed_product_is_the_product() -> None:
-    if not has_packed():
+    if not has_packed_linear():
         pytest.skip("this build of torch has none")
     for bias in (None, torch.randn(20)):
-        product, x = Product(torch.randn(20, 12), bias), torch.randn(5, 12)
+        product, x = CpuLinear(torch.randn(20, 12), bias), torch.randn(5, 12)
         plain = product(x)
-        product.turn()
+        product.transpose()
         assert torch.allclose(product(x[:1]), plain[:1], atol=1e-5)
         product.pack()
-        assert product.turned is None
+        assert product.transposed is None
         assert torch.allclose(product(x), plain, atol=1e-5)

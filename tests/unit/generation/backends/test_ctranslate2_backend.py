@@ -13,11 +13,11 @@ import torch
 import heedful
 from heedful import HeedfulError
 from heedful.generation.backends import ctranslate2_cache as converted
-from heedful.generation.backends.ctranslate2_backend import CTranslate2, shared_out, unfit
+from heedful.generation.backends.ctranslate2_backend import CTranslate2, split_batches, unfit
 from heedful.generation.backends.ctranslate2_cache import ctranslate2_engine
 from heedful.generation.continuation import generate_ids
-from heedful.generation.search.logits_rules import Rules
-from heedful.generation.search.sampling import Draw
+from heedful.generation.search.logits_rules import LogitsRules
+from heedful.generation.search.sampling import SamplingConfig
 from heedful.generation.sequence_to_sequence import translate_ids
 from heedful.text.special_tokens import END, SPECIAL_TOKENS
 
@@ -113,7 +113,7 @@ def test_no_text_is_longer_than_its_own_limit_or_shorter_than_asked(
     model: Any, engine: CTranslate2, sources: list[list[int]]
 ) -> None:
     at_most = [3 + i % 9 for i in range(len(sources))]
-    options: dict[str, Any] = {"beam": 1, "at_most": at_most, "rules": Rules(min_length=2)}
+    options: dict[str, Any] = {"beam": 1, "at_most": at_most, "rules": LogitsRules(min_length=2)}
     ours, theirs = translate_ids(model, sources, **options), engine.translate_ids(sources, **options)
     assert [texts[0].tokens for texts in theirs] == [texts[0].tokens for texts in ours]
     assert all(2 <= len(texts[0].tokens) <= most for texts, most in zip(theirs, at_most, strict=True))
@@ -190,10 +190,10 @@ def test_an_engine_that_answers_otherwise_is_refused_then_and_later(
 
 def test_what_the_engine_cannot_serve_is_said(model: Any) -> None:
     assert unfit(model) is None
-    assert unfit(model, rules=Rules(min_length=3), longest=10_000) is None  # rotary positions have no end
-    assert "by chance" in str(unfit(model, draw=Draw(1.0, 0, 1.0, 0.0, 0)))
+    assert unfit(model, rules=LogitsRules(min_length=3), longest=10_000) is None  # rotary positions have no end
+    assert "by chance" in str(unfit(model, draw=SamplingConfig(1.0, 0, 1.0, 0.0, 0)))
     assert "every bit" in str(unfit(model, exact=True))
-    assert "repetitions" in str(unfit(model, rules=Rules(repetition_penalty=1.2)))
+    assert "repetitions" in str(unfit(model, rules=LogitsRules(repetition_penalty=1.2)))
     with heedful.record(model, "decoder.0.cross.weights"):
         assert "taps" in str(unfit(model))
     recurrent = heedful.build("recurrent-translator", vocabulary=VOCABULARY, width=16)
@@ -206,8 +206,8 @@ def test_a_batch_is_shared_out_and_torch_keeps_its_threads(model: Any, tmp_path:
     engine, before = ctranslate2_engine(model, NAMES, tmp_path), torch.get_num_threads()
     try:
         torch.set_num_threads(3)
-        assert [len(part) for part in shared_out([[*range(7)]])] == [3, 2, 2]
-        assert shared_out([[0], [1], [2], [3]]) == [[0], [1], [2], [3]]
+        assert [len(part) for part in split_batches([[*range(7)]])] == [3, 2, 2]
+        assert split_batches([[0], [1], [2], [3]]) == [[0], [1], [2], [3]]
         engine.translate_ids([[7, 8, 9]], beam=1)
         assert torch.get_num_threads() == 3  # the library alone would have left one
     finally:

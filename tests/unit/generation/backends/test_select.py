@@ -13,9 +13,9 @@ import torch
 import heedful
 from heedful.errors import UsageError
 from heedful.generation.backends import select as engines
-from heedful.generation.backends.thread_pools import WIDE
-from heedful.generation.decoding_config import Decoding
-from heedful.generation.search.logits_rules import FREE
+from heedful.generation.backends.thread_pools import WIDE_MODEL
+from heedful.generation.decoding_config import DecodingConfig
+from heedful.generation.search.logits_rules import NO_RULES
 
 Make = Callable[..., Any]
 
@@ -33,15 +33,15 @@ def _saved(trained: Any, folder: Path) -> Any:
 
 def test_a_model_that_lies_nowhere_is_not_converted_unasked(make_trained: Make) -> None:
     trained = make_trained("laptop-translator")
-    assert trained.engines.choose(Decoding(), FREE) is None
-    assert trained.engines.choose(Decoding(engine="ctranslate2"), FREE) is not None
+    assert trained.engines.choose(DecodingConfig(), NO_RULES) is None
+    assert trained.engines.choose(DecodingConfig(engine="ctranslate2"), NO_RULES) is not None
 
 
 def test_what_only_torch_can_do_torch_does(make_trained: Make, tmp_path: Path) -> None:
     trained = _saved(make_trained("laptop-translator"), tmp_path / "model")
-    assert trained.engines.choose(Decoding(), FREE) is not None
+    assert trained.engines.choose(DecodingConfig(), NO_RULES) is not None
     for options in ({"temperature": 1.0}, {"exact": True}, {"engine": "torch"}):
-        assert trained.engines.choose(Decoding(**options), FREE) is None
+        assert trained.engines.choose(DecodingConfig(**options), NO_RULES) is None
     with pytest.raises(UsageError, match="--engine torch can"):
         trained.translate("3 May", engine="ctranslate2", temperature=1.0)
     with pytest.raises(UsageError, match="without --int8, torch can"):
@@ -72,7 +72,7 @@ def test_how_likely_words_are_is_worked_out_only_if_wanted(
     )
 
 
-WIDE_ONE: dict[str, Any] = {"width": WIDE, "heads": 4, "layers": 1, "feed_forward": 64}
+WIDE_ONE: dict[str, Any] = {"width": WIDE_MODEL, "heads": 4, "layers": 1, "feed_forward": 64}
 
 
 @contextmanager
@@ -90,7 +90,7 @@ def test_many_rows_of_a_wide_model_are_torchs_and_no_text_depends_on_that(
     name: str, make_trained: Make, tmp_path: Path, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared_out: list[int] = []
-    side_by_side = engines.side_by_side
+    side_by_side = engines.run_row_parallel
 
     def watched(model: Any, lengths: Any, count: int, *rest: Any) -> Any:
         shared_out.append(count)

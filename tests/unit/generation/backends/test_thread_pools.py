@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import heedful
-from heedful.generation.backends.thread_pools import MANY, release_threads, share, weights_a_step
+from heedful.generation.backends.thread_pools import MULTITHREADED_WEIGHTS, release_torch_threads, threads_per_text, weights_per_step
 
 
 def running() -> int:
@@ -24,7 +24,7 @@ def test_threads_released_end_and_come_back_with_the_next_work() -> None:
         torch.set_num_threads(3)
         expected = (wide @ wide).sum()
         kept = running()
-        if not release_threads():
+        if not release_torch_threads():
             pytest.skip("another OpenMP than GNU's, or not the main thread")
         assert running() < kept
         assert torch.get_num_threads() == 3
@@ -36,7 +36,7 @@ def test_threads_released_end_and_come_back_with_the_next_work() -> None:
 
 def test_other_threads_leave_torchs_alone() -> None:
     with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(release_threads).result() is False
+        assert pool.submit(release_torch_threads).result() is False
 
 
 def test_a_single_text_gets_several_threads_if_the_model_is_worth_it() -> None:
@@ -44,10 +44,10 @@ def test_a_single_text_gets_several_threads_if_the_model_is_worth_it() -> None:
         heedful.build("laptop-translator", vocabulary=8_000, width=width, heads=4, layers=3).config
         for width in (32, 256, 512)
     )
-    assert weights_a_step(small) < MANY["float32"] < weights_a_step(middling)
-    assert share(small, 8, "float32") == share(middling, 1, "float32") == share(wide, 8, "int8") == 1
-    assert share(middling, 8, "float32") in (1, 4)  # the latter where torch's threads make way
-    assert share(wide, 8, "float32") == 8
+    assert weights_per_step(small) < MULTITHREADED_WEIGHTS["float32"] < weights_per_step(middling)
+    assert threads_per_text(small, 8, "float32") == threads_per_text(middling, 1, "float32") == threads_per_text(wide, 8, "int8") == 1
+    assert threads_per_text(middling, 8, "float32") in (1, 4)  # the latter where torch's threads make way
+    assert threads_per_text(wide, 8, "float32") == 8
 
 
 def test_the_weights_a_step_reads_are_counted_from_the_design() -> None:
@@ -55,4 +55,4 @@ def test_the_weights_a_step_reads_are_counted_from_the_design() -> None:
         model = heedful.build(preset, vocabulary=60, width=32, heads=2, layers=2)
         read = sum(part.weight.numel() for part in model.decoder.modules() if isinstance(part, torch.nn.Linear))
         read -= sum(block.cross.key_value.weight.numel() for block in model.decoder.blocks if block.cross is not None)
-        assert weights_a_step(model.config) == read + model.output_table.numel()
+        assert weights_per_step(model.config) == read + model.output_table.numel()

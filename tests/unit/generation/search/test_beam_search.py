@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from heedful.generation.search.beam_search import beam_search, greedy
-from heedful.generation.search.decode_loop import SMALL, fitting_threads, log_softmax
-from heedful.generation.search.hypotheses import Hypothesis, Pool
+from heedful.generation.search.decode_loop import SMALL_STEP, small_step_threads, masked_log_softmax
+from heedful.generation.search.hypotheses import Hypothesis, FinishedHypotheses
 from heedful.generation.sequence_to_sequence import translate_ids
 from heedful.text.special_tokens import END, NEVER_WRITTEN, START
 
@@ -31,7 +31,7 @@ def _likely(model: Any, row: int, text: list[int]) -> list[float]:
     state, _ = _start(model)
     state.reorder(torch.tensor([row]))
     with torch.no_grad():
-        scores = log_softmax(model.extend(torch.tensor([[START, *text]]), state)[0])
+        scores = masked_log_softmax(model.extend(torch.tensor([[START, *text]]), state)[0])
     return [float(scores[i, token]) for i, token in enumerate([*text, END])]
 
 
@@ -50,7 +50,7 @@ def test_greedy_takes_the_likeliest_token_at_every_step(name: str, make_model: M
             alone, _ = _start(model)
             alone.reorder(torch.tensor([row]))
             with torch.no_grad():
-                best = int(log_softmax(model.extend(torch.tensor([[START, *text]]), alone)[:, -1]).argmax())
+                best = int(masked_log_softmax(model.extend(torch.tensor([[START, *text]]), alone)[:, -1]).argmax())
             if best == END:
                 break
             text.append(best)
@@ -101,7 +101,7 @@ def test_a_wide_beam_finds_the_best_of_all_texts_in_order(make_model: Make) -> N
     state.reorder(torch.zeros(len(texts), dtype=torch.long))
     read = torch.tensor([[START, *text, *[END] * (limit + 1 - len(text))] for text in texts])
     with torch.no_grad():
-        likely = log_softmax(model.extend(read[:, :-1], state)).gather(2, read[:, 1:, None])[:, :, 0]
+        likely = masked_log_softmax(model.extend(read[:, :-1], state)).gather(2, read[:, 1:, None])[:, :, 0]
     for length_penalty in (0.0, 0.6, 1.0, 2.0):
         lengths = [min(limit, len(text) + 1) for text in texts]
         totals = [float(row[:length].sum()) for row, length in zip(likely, lengths, strict=True)]
@@ -116,9 +116,9 @@ def test_a_wide_beam_finds_the_best_of_all_texts_in_order(make_model: Make) -> N
 def test_stopping_early_never_changes_what_is_found(make_model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """And it does stop early."""
     steps = []
-    settled = Pool.settled
+    settled = FinishedHypotheses.settled
 
-    def counted(self: Pool, length: int, best: float) -> bool:
+    def counted(self: FinishedHypotheses, length: int, best: float) -> bool:
         steps.append(length)
         return settled(self, length, best)
 
@@ -127,7 +127,7 @@ def test_stopping_early_never_changes_what_is_found(make_model: Make, monkeypatc
         model = make_model("laptop-translator", vocabulary=9, seed=seed)
         results = []
         for rule in (counted, lambda self, length, best: length >= self.limit):
-            monkeypatch.setattr(Pool, "settled", rule)
+            monkeypatch.setattr(FinishedHypotheses, "settled", rule)
             state, _ = _start(model)
             limits = torch.full((5,), 12)
             results.append(beam_search(model, state, limits, beam=3, length_penalty=length_penalty, n_best=n_best))
@@ -194,8 +194,8 @@ def test_a_small_step_takes_one_thread_and_gives_the_others_back(make_model: Mak
     model = make_model("laptop-translator")
     torch.set_num_threads(2)
     try:
-        for tokens, threads in ((1, 1), (SMALL, 2)):
-            with fitting_threads(model, tokens):
+        for tokens, threads in ((1, 1), (SMALL_STEP, 2)):
+            with small_step_threads(model, tokens):
                 assert torch.get_num_threads() == threads
             assert torch.get_num_threads() == 2
     finally:

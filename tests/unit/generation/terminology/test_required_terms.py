@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heedful
-from heedful.generation.input_splitting import Reading
+from heedful.generation.input_splitting import InputSplitting
 from heedful.generation.terminology.glossary import Glossary
-from heedful.generation.terminology.insertion import locate
-from heedful.generation.terminology.required_terms import find, translate_required
+from heedful.generation.terminology.insertion import locate_terms
+from heedful.generation.terminology.required_terms import find_requirements, translate_with_requirements
 from heedful.text.markup_tags import shape
 from heedful.text.protected_spans import find_kept
 from heedful.text.sentence_splitter import rejoin
@@ -55,8 +55,8 @@ def translator(name: str, kind: str) -> tuple[Any, tuple[Tokenizer]]:
 
 def translate(name: str, kind: str, texts: list[str], glossary: Glossary | None = None, **options: Any) -> list[str]:
     model, tokenizers = translator(name, kind)
-    required = [find(text, glossary) for text in texts]
-    found = translate_required(model, tokenizers, texts, required, **{"beam": 1, "at_most": 16, **options})
+    required = [find_requirements(text, glossary) for text in texts]
+    found = translate_with_requirements(model, tokenizers, texts, required, **{"beam": 1, "at_most": 16, **options})
     return [best.text for best, *_ in found]
 
 
@@ -94,25 +94,25 @@ def test_every_term_of_a_glossary_is_there_as_a_whole_word(name: str, kind: str)
     glossary = Glossary({"dog": "Köter", "red": "rot", "man": "ein Herr Ω"})
     texts = ["the red dog runs", "Dog and {name} see a dog", "a <b>man</b>, a man & a red dog", "blue"]
     for text, result in zip(texts, translate(name, kind, texts, glossary, beam=2), strict=True):
-        terms = [found for found in find(text, glossary) if found.kind == "term"]
-        assert len(locate(result, terms)) == len(terms)
+        terms = [found for found in find_requirements(text, glossary) if found.kind == "term"]
+        assert len(locate_terms(result, terms)) == len(terms)
         assert of_kept(result) == of_kept(text)
 
 
 def test_without_keeping_only_terms_are_required() -> None:
     text = "the dog {name} <b>runs</b>"
-    assert [found.kind for found in find(text, Glossary({"dog": "Hund"}), keep=False)] == ["term"]
+    assert [found.kind for found in find_requirements(text, Glossary({"dog": "Hund"}), keep=False)] == ["term"]
 
 
 def test_no_term_is_sought_inside_what_is_kept() -> None:
-    found = find("dog <dog> {dog} http://dog.org", Glossary({"dog": "Hund"}))
+    found = find_requirements("dog <dog> {dog} http://dog.org", Glossary({"dog": "Hund"}))
     assert [each.kind for each in found] == ["term", "tag", "placeholder", "placeholder"]
 
 
 def test_every_rival_holds_what_is_required() -> None:
     model, tokenizers = translator("laptop-translator", "byte_bpe")
     text = "the dog {name} runs"
-    rivals = translate_required(model, tokenizers, [text], [find(text)], beam=3, n_best=3)[0]
+    rivals = translate_with_requirements(model, tokenizers, [text], [find_requirements(text)], beam=3, n_best=3)[0]
     assert len(rivals) == 3
     assert all(of_kept(rival.text) == of_kept(text) for rival in rivals)
 
@@ -172,8 +172,8 @@ def trained() -> tuple[Any, tuple[Tokenizer, Tokenizer]]:
 def test_in_a_trained_model_tags_and_terms_follow_their_words(
     trained: tuple[Any, tuple[Tokenizer, Tokenizer]], text: str, expected: str
 ) -> None:
-    wanted = find(text, Glossary({"red": "Purpur"} if "cat" in text else {}))
-    (answers,) = translate_required(*trained, [text], [wanted])
+    wanted = find_requirements(text, Glossary({"red": "Purpur"} if "cat" in text else {}))
+    (answers,) = translate_with_requirements(*trained, [text], [wanted])
     assert answers[0].text == expected
 
 
@@ -187,6 +187,6 @@ def test_in_a_trained_model_tags_and_terms_follow_their_words(
 )
 @pytest.mark.parametrize(("name", "kind"), KINDS[:2])
 def test_tags_around_several_sentences_lie_inside_one_another_as_before(name: str, kind: str, text: str) -> None:
-    pieces = Reading(longest=100, several=0.0).pieces(text, translator(name, kind)[1][0])
+    pieces = InputSplitting(max_tokens=100, multi_sentence_share=0.0).split(text, translator(name, kind)[1][0])
     assert len(pieces) > 2
     assert of_kept(rejoin(pieces, translate(name, kind, [piece.text for piece in pieces]))) == of_kept(text)

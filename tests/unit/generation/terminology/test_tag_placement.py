@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.generation.terminology.requirements import View, find
-from heedful.generation.terminology.tag_placement import Placing, place_tags
+from heedful.generation.terminology.requirements import ModelInput, find_requirements
+from heedful.generation.terminology.tag_placement import WordAlignment, place_tags
 from heedful.text.markup_tags import shape
 from heedful.text.protected_spans import find_kept
 from heedful.text.word_boundaries import words
@@ -18,12 +18,12 @@ examples = settings(deadline=None, max_examples=80, derandomize=True)
 
 def marked(source: str, target: str, origins: list[int | None]) -> str:
     """The target with the source's tags; `origins` says which source word each target word came from."""
-    view = View.of(source, find(source))
+    view = ModelInput.of(source, find_requirements(source))
     shares = np.zeros((len(view.in_words.words), len(words(target))))
     for column, row in enumerate(origins):
         if row is not None:
             shares[row, column] = 1.0
-    placed = place_tags(view.tags, Placing(view.in_words.words, words(target), shares), len(target))
+    placed = place_tags(view.tags, WordAlignment(view.in_words.words, words(target), shares), len(target))
     for place, tag in reversed(placed):
         target = target[:place] + tag + target[place:]
     return target
@@ -67,7 +67,7 @@ broken = st.lists(st.sampled_from(["<b>", "</b>", "<i>", "</i>", "w ", "<br>"]),
     data=st.data(),
 )
 def test_tags_lie_inside_one_another_as_in_the_source(source: str, length: int, data: st.DataObject) -> None:
-    plain = len(View.of(source, find(source)).in_words.words)
+    plain = len(ModelInput.of(source, find_requirements(source)).in_words.words)
     origins = (
         data.draw(st.lists(st.integers(0, plain - 1), min_size=length, max_size=length)) if plain else [None] * length
     )

@@ -13,18 +13,18 @@ import heedful
 from heedful.data.batching import TextBatches
 from heedful.data.token_store import Sequences
 from heedful.errors import HeedfulError, StoppedError
-from heedful.objectives.causal_lm_loss import Language
+from heedful.objectives.causal_lm_loss import CausalLMLoss
 from heedful.training.checkpoint import checkpointer as module
-from heedful.training.checkpoint.checkpointer import Keeper
-from heedful.training.checkpoint.format import checkpoints, read_checkpoint
-from heedful.training.checkpoint.run_manifest import STATE, note_beginning
+from heedful.training.checkpoint.checkpointer import Checkpointer
+from heedful.training.checkpoint.format import list_checkpoints, read_checkpoint
+from heedful.training.checkpoint.run_manifest import STATE_FOLDER, write_run_manifest
 from heedful.training.recipe import TrainingRecipe, make_recipe
 from heedful.training.reporting.events import Events
-from heedful.training.signals import Stop
+from heedful.training.signals import StopSignal
 from heedful.training.trainer import Trainer
 
 
-def keeper(folder: Path, every: int = 0, device: str = "cpu") -> Keeper:
+def keeper(folder: Path, every: int = 0, device: str = "cpu") -> Checkpointer:
     """Of a run of 100 steps that is evaluated every 10."""
     model = heedful.build("laptop-writer", vocabulary=20, width=16, heads=2, layers=1)
     training = TrainingRecipe(steps=100, evaluate_every=10, checkpoint_every=every)
@@ -35,10 +35,10 @@ def keeper(folder: Path, every: int = 0, device: str = "cpu") -> Keeper:
         "model": {"family": "decoder"},
         "training": training.model_dump(),
     }
-    begun = note_beginning(folder, make_recipe(settings), model.config, (), torch.device(device), {})
+    begun = write_run_manifest(folder, make_recipe(settings), model.config, (), torch.device(device), {})
     batches = TextBatches(Sequences.of([[7, 8, 9, 10]]), context=2, rows=1, seed=0)
-    trainer = Trainer(model, Language(), batches, training, seed=0, device=torch.device(device), events=Events())
-    return Keeper(folder, begun, trainer)
+    trainer = Trainer(model, CausalLMLoss(), batches, training, seed=0, device=torch.device(device), events=Events())
+    return Checkpointer(folder, begun, trainer)
 
 
 def saves(folder: Path, monkeypatch: pytest.MonkeyPatch, *, save_takes: float, every: int = 0) -> list[int]:
@@ -56,7 +56,7 @@ def saves(folder: Path, monkeypatch: pytest.MonkeyPatch, *, save_takes: float, e
     for step in range(1, 101):
         clock[0] += 1.0
         kept.trainer.progress.step = step
-        kept.after_step(Stop())
+        kept.after_step(StopSignal())
     return written
 
 
@@ -73,13 +73,13 @@ def test_the_recipe_has_the_last_word(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_asked_to_stop_it_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
-    stop, kept = Stop(), keeper(tmp_path)
+    stop, kept = StopSignal(), keeper(tmp_path)
     kept.trainer.progress.step = 7
     stop.note(15, None)
     with pytest.raises(StoppedError, match="after step 7 and saved; go on with: heedful train --resume") as caught:
         kept.after_step(stop)
     assert caught.value.exit_code == 143
-    assert [path.name for path in checkpoints(tmp_path / "training")] == ["step-00000007"]
+    assert [path.name for path in list_checkpoints(tmp_path / "training")] == ["step-00000007"]
     with pytest.raises(SystemExit) as second:
         stop.note(2, None)
     assert second.value.code == 130
@@ -99,13 +99,13 @@ def test_from_a_gpu_state_is_written_as_it_was_while_training_goes_on(
     kept = keeper(tmp_path, device="cuda")
     before = {name: weight.clone() for name, weight in kept.trainer.model.state_dict().items()}
     path = kept.save()
-    stream = kept.trainer.stream()
+    stream = kept.trainer.batch_stream()
     for _ in range(3):
         kept.trainer.step(stream)
     assert not path.exists()
     go_on.set()
     kept.wait()
-    written = read_checkpoint(path, kept.begun.name).tensors
+    written = read_checkpoint(path, kept.manifest.run_id).tensors
     for name, weight in before.items():
         assert torch.equal(written[f"model.{name}"][(slice(None),) * weight.ndim], weight.cpu())
         assert not torch.equal(kept.trainer.model.state_dict()[name], weight)
@@ -114,7 +114,7 @@ def test_from_a_gpu_state_is_written_as_it_was_while_training_goes_on(
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_from_a_gpu_a_save_that_failed_is_known_before_the_next(tmp_path: Path) -> None:
     kept = keeper(tmp_path, device="cuda")
-    (tmp_path / STATE / "step-00000000.tmp").write_text("a file where a folder should be")
+    (tmp_path / STATE_FOLDER / "step-00000000.tmp").write_text("a file where a folder should be")
     kept.save()
     with pytest.raises(HeedfulError, match="could not be written"):
         kept.save()

@@ -15,13 +15,13 @@ from heedful.files import write_manifest
 from heedful.training.checkpoint import format as module
 from heedful.training.checkpoint.format import (
     Checkpoint,
-    checkpoints,
+    list_checkpoints,
     newest_checkpoint,
     read_checkpoint,
-    tidy,
+    prune_checkpoints,
     write_checkpoint,
 )
-from heedful.training.distributed.fsdp import own_block
+from heedful.training.distributed.fsdp import local_slices
 
 
 def tensors(step: int) -> dict[str, torch.Tensor]:
@@ -37,10 +37,10 @@ def state(step: int, run: str = "a") -> Checkpoint:
 def test_what_is_written_comes_back(tmp_path: Path) -> None:
     written = state(7)
     read = read_checkpoint(write_checkpoint(tmp_path, written, keep=1), "a")
-    assert (read.run, read.step, read.facts) == (written.run, written.step, written.facts)
+    assert (read.run_id, read.step, read.metadata) == (written.run_id, written.step, written.metadata)
     assert read.tensors.keys() == written.tensors.keys()
     for name, tensor in tensors(7).items():
-        found = read.tensors[name][own_block(tensor)]
+        found = read.tensors[name][local_slices(tensor)]
         assert torch.equal(found, tensor)
         assert found.dtype == tensor.dtype
 
@@ -58,9 +58,9 @@ def test_one_written_in_one_piece_by_an_older_version_is_read(tmp_path: Path) ->
 def test_the_newest_are_kept_and_those_of_an_abandoned_future_go(tmp_path: Path) -> None:
     for step in (10, 20, 30, 40):
         write_checkpoint(tmp_path, state(step), keep=2)
-    assert [path.name for path in checkpoints(tmp_path)] == ["step-00000040", "step-00000030"]
+    assert [path.name for path in list_checkpoints(tmp_path)] == ["step-00000040", "step-00000030"]
     write_checkpoint(tmp_path, state(35), keep=1)  # after going back to 30
-    assert [path.name for path in checkpoints(tmp_path)] == ["step-00000035"]
+    assert [path.name for path in list_checkpoints(tmp_path)] == ["step-00000035"]
 
 
 def test_every_flipped_bit_and_every_cut_is_noticed(tmp_path: Path) -> None:
@@ -129,5 +129,5 @@ def test_what_kills_left_behind_is_tidied_away_but_nothing_newer(tmp_path: Path)
         write_checkpoint(tmp_path, state(step), keep=9)
     (tmp_path / "step-00000050.tmp").mkdir()
     (tmp_path / "step-00000005.old.tmp").mkdir()
-    tidy(tmp_path, state(30), keep=2)
+    prune_checkpoints(tmp_path, state(30), keep=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000020", "step-00000030", "step-00000040"]

@@ -9,12 +9,12 @@ from torch._C._distributed_c10d import HashStore
 from heedful.data.batching import PairBatch, TextBatch
 from heedful.errors import HeedfulError, UsageError
 from heedful.training.distributed.heartbeat import Pulse, patience
-from heedful.training.distributed.process_group import ALONE, World
-from heedful.training.distributed.rank import Place, find_place, first_node
+from heedful.training.distributed.process_group import SINGLE_PROCESS, ProcessGroup
+from heedful.training.distributed.rank import RankInfo, rank_from_environment, first_slurm_node
 
 
-def world(rank: int, size: int) -> World:
-    found = World()
+def world(rank: int, size: int) -> ProcessGroup:
+    found = ProcessGroup()
     found.rank, found.size = rank, size
     return found
 
@@ -29,7 +29,7 @@ def batch(rows: int) -> TextBatch:
 @pytest.mark.parametrize("batches", [1, 2, 3, 4])
 def test_shares_make_up_the_step_whatever_the_number_of_processes(size: int, rows: int, batches: int) -> None:
     step = [batch(rows + i) for i in range(batches)]
-    shares = [world(rank, size).share(step) for rank in range(size)]
+    shares = [world(rank, size).local_batches(step) for rank in range(size)]
     assert len({len(share) for share in shares}) == 1, "each goes forward and back as often as the others"
     found = sorted(row for share in shares for part in share for row in part.labels.tolist() if any(row))
     assert found == sorted(row for part in step for row in part.labels.tolist())
@@ -37,16 +37,16 @@ def test_shares_make_up_the_step_whatever_the_number_of_processes(size: int, row
 
 def test_a_process_without_rows_has_one_with_nothing_to_learn() -> None:
     pair = PairBatch(torch.ones(1, 4).long(), torch.tensor([4]), torch.ones(1, 2).long(), torch.ones(1, 2).long())
-    (share,) = world(2, 3).share([pair])
+    (share,) = world(2, 3).local_batches([pair])
     assert share.source.shape == (1, 4)
     assert share.source_lengths.tolist() == [4]
     assert not share.labels.any()
 
 
 def test_each_process_drops_other_values_and_the_first_those_of_one_alone() -> None:
-    seeds = {world(rank, 8).seed((1 << 32) + 7) for rank in range(8)}
+    seeds = {world(rank, 8).rank_seed((1 << 32) + 7) for rank in range(8)}
     assert len(seeds) == 8
-    assert world(0, 8).seed(5) == ALONE.seed(5) == 5
+    assert world(0, 8).rank_seed(5) == SINGLE_PROCESS.rank_seed(5) == 5
     torch.manual_seed(max(seeds))
 
 
@@ -61,14 +61,14 @@ TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "a
         ({"RANK": "0", "WORLD_SIZE": "1"}, None),
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, None),
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_STEP_NUM_TASKS": "1"}, None),
-        (TORCHRUN, Place(3, 4, 1, "a", 77)),
-        ({**SLURM, **TORCHRUN}, Place(3, 4, 1, "a", 77)),
-        ({**SLURM, "MASTER_ADDR": "b", "MASTER_PORT": "78"}, Place(5, 8, 1, "b", 78)),
-        ({**SLURM, "SLURM_JOB_NODELIST": "gpu[03-04],cpu1"}, Place(5, 8, 1, "gpu03", 29745)),
+        (TORCHRUN, RankInfo(3, 4, 1, "a", 77)),
+        ({**SLURM, **TORCHRUN}, RankInfo(3, 4, 1, "a", 77)),
+        ({**SLURM, "MASTER_ADDR": "b", "MASTER_PORT": "78"}, RankInfo(5, 8, 1, "b", 78)),
+        ({**SLURM, "SLURM_JOB_NODELIST": "gpu[03-04],cpu1"}, RankInfo(5, 8, 1, "gpu03", 29745)),
     ],
 )
-def test_torchrun_or_slurm_says_which_process_this_is(environment: dict[str, str], place: Place | None) -> None:
-    assert find_place(environment) == place
+def test_torchrun_or_slurm_says_which_process_this_is(environment: dict[str, str], place: RankInfo | None) -> None:
+    assert rank_from_environment(environment) == place
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_torchrun_or_slurm_says_which_process_this_is(environment: dict[str, str
 )
 def test_a_place_that_is_none_is_named(environment: dict[str, str], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        find_place(environment)
+        rank_from_environment(environment)
 
 
 def test_whoever_does_not_come_is_waited_for_told_and_named(
@@ -97,7 +97,7 @@ def test_whoever_does_not_come_is_waited_for_told_and_named(
     [("one", "one"), ("a1,a2", "a1"), ("gpu[03-05,9]", "gpu03"), ("g[7]-ib,h[1-2]", "g7-ib"), ("n-1-[2,4]", "n-1-2")],
 )
 def test_the_first_of_slurms_nodes_is_where_processes_meet(nodes: str, first: str) -> None:
-    assert first_node(nodes) == first
+    assert first_slurm_node(nodes) == first
 
 
 @pytest.mark.parametrize("said", ["soon", "0", "-3"])

@@ -10,13 +10,13 @@ from heedful.data.batching import PairBatch, TextBatch
 from heedful.models.build import build
 from heedful.models.model_config import ModelConfig
 from heedful.models.presets import make_config
-from heedful.objectives.causal_lm_loss import Language
+from heedful.objectives.causal_lm_loss import CausalLMLoss
 from heedful.objectives.objective import Objective
-from heedful.objectives.seq2seq_loss import Translation
-from heedful.training.forecast.dry_run import rehearse
+from heedful.objectives.seq2seq_loss import Seq2SeqLoss
+from heedful.training.forecast.dry_run import dry_run_step
 from heedful.training.optim.optimizer import Optimizer
 from heedful.training.recipe import TrainingRecipe
-from heedful.training.step import Gradients, train_step
+from heedful.training.step import ForwardBackward, train_step
 
 CPU = torch.device("cpu")
 SHAPE = {"vocabulary": 50, "width": 32, "layers": 2, "heads": 4, "dropout": 0.1}
@@ -24,7 +24,7 @@ PAIRS = PairBatch(
     torch.full((6, 9), 7), torch.full((6,), 9), target=torch.full((6, 5), 8), labels=torch.full((6, 5), 9)
 )
 TEXT = TextBatch(torch.full((4, 16), 7), torch.full((4, 16), 8))
-CASES = [("encoder_decoder", Translation(0.1), PAIRS), ("decoder", Language(), TEXT)]
+CASES = [("encoder_decoder", Seq2SeqLoss(0.1), PAIRS), ("decoder", CausalLMLoss(), TEXT)]
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
@@ -37,10 +37,10 @@ def test_operations_are_those_of_a_real_step(
     model = build(config)
     with FlopCounterMode(display=False) as counter:
         train_step(
-            Gradients(model, objective, CPU, torch.float32), [batch], Optimizer(model, recipe),
-            factor=1.0, clip_at=1.0, seed=(0, 0),
+            ForwardBackward(model, objective, CPU, torch.float32), [batch], Optimizer(model, recipe),
+            lr_factor=1.0, max_grad_norm=1.0, seed=(0, 0),
         )  # fmt: skip
-    assert rehearse(config, recipe, objective, batch, CPU).flops == counter.get_total_flops() > 0
+    assert dry_run_step(config, recipe, objective, batch, CPU).flops == counter.get_total_flops() > 0
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_operations_are_those_of_a_real_step(
 )
 def test_weights_gradients_and_optimizer_are_counted_to_the_byte(settings: dict[str, str], states: int | None) -> None:
     config = make_config({"family": "decoder", **SHAPE})
-    found = rehearse(config, TrainingRecipe.model_validate({"steps": 1, **settings}), Language(), TEXT, CPU)
+    found = dry_run_step(config, TrainingRecipe.model_validate({"steps": 1, **settings}), CausalLMLoss(), TEXT, CPU)
     model = build(config)
     weights = sum(weight.nbytes for weight in model.parameters())
     assert weights <= found.weights <= weights + 4096  # and what else a model keeps
@@ -64,11 +64,11 @@ def test_weights_gradients_and_optimizer_are_counted_to_the_byte(settings: dict[
 def test_longer_batches_hold_more_and_a_step_leaves_nothing_behind() -> None:
     config = make_config({"family": "decoder", **SHAPE})
     recipe = TrainingRecipe(steps=1)
-    once = rehearse(config, recipe, Language(), TEXT, CPU)
-    twice = rehearse(config, recipe, Language(), TextBatch(TEXT.tokens.repeat(2, 1), TEXT.labels.repeat(2, 1)), CPU)
+    once = dry_run_step(config, recipe, CausalLMLoss(), TEXT, CPU)
+    twice = dry_run_step(config, recipe, CausalLMLoss(), TextBatch(TEXT.tokens.repeat(2, 1), TEXT.labels.repeat(2, 1)), CPU)
     assert 1.5 < twice.step / once.step < 2.1
     assert twice.weights == once.weights
-    assert once == rehearse(config, recipe, Language(), TEXT, CPU)
+    assert once == dry_run_step(config, recipe, CausalLMLoss(), TEXT, CPU)
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
@@ -76,7 +76,7 @@ def test_recurrent_models_are_rehearsed_too(cell: str) -> None:
     config: ModelConfig = make_config(
         {"family": "recurrent_encoder_decoder", "vocabulary": 50, "width": 32, "cell": cell}
     )
-    found = rehearse(config, TrainingRecipe(steps=1), Translation(), PAIRS, CPU)
+    found = dry_run_step(config, TrainingRecipe(steps=1), Seq2SeqLoss(), PAIRS, CPU)
     assert found.step > 0
     matrices = sum(weight.numel() for name, weight in build(config).named_parameters() if "weight_" in name)
     assert found.flops > 6 * 6 * 5 * matrices / 2
@@ -86,6 +86,6 @@ def test_a_model_far_larger_than_the_machine_can_be_rehearsed() -> None:
     config = make_config(
         {"family": "decoder", "vocabulary": 320, "width": 8192, "layers": 4, "heads": 64, "norm_order": "pre"}
     )
-    found = rehearse(config, TrainingRecipe(steps=1), Language(), TextBatch(*(torch.zeros(64, 2048).long(),) * 2), CPU)
+    found = dry_run_step(config, TrainingRecipe(steps=1), CausalLMLoss(), TextBatch(*(torch.zeros(64, 2048).long(),) * 2), CPU)
     assert found.weights > 12 * 4 * 8192**2 * 4
     assert found.step > 100e9

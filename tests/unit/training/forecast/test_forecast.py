@@ -7,7 +7,7 @@ import json
 import pytest
 
 from heedful.errors import HeedfulError
-from heedful.training.forecast.forecast import Fact, Forecast, compare, operations, size
+from heedful.training.forecast.forecast import RunUsage, Forecast, compare_forecast, format_flops, format_bytes
 from heedful.training.recipe import TrainingRecipe
 
 MADE = Forecast(
@@ -34,27 +34,27 @@ def test_a_run_takes_its_steps_and_its_evaluations() -> None:
 
 
 def test_evaluations_take_little_of_the_time() -> None:
-    assert MADE.worthwhile_evaluations(100) == 2  # 4% of 50 s, 2 s each, but no fewer than two
-    assert MADE.worthwhile_evaluations(500) == 5
-    assert MADE.worthwhile_evaluations(10_000) == 12
-    assert MADE.worthwhile_evaluations(1) == 2
+    assert MADE.evaluation_count(100) == 2  # 4% of 50 s, 2 s each, but no fewer than two
+    assert MADE.evaluation_count(500) == 5
+    assert MADE.evaluation_count(10_000) == 12
+    assert MADE.evaluation_count(1) == 2
 
 
 @pytest.mark.parametrize("seconds", [30.0, 100.0, 600.0])
 def test_steps_fit_the_time_and_fill_it(seconds: float) -> None:
     steps = MADE.steps_within(seconds)
-    every = -(-steps // MADE.worthwhile_evaluations(steps))
+    every = -(-steps // MADE.evaluation_count(steps))
     run = MADE.for_run(TrainingRecipe(steps=steps, evaluate_every=every))
     assert 0.93 * seconds < run.seconds <= seconds + 1e-9
 
 
 def test_forecast_and_fact_stand_side_by_side_for_the_steps_really_taken() -> None:
-    rows = compare(MADE, Fact(peak_memory=550 << 20, seconds=58.0, steps=50, labels=50_000))
+    rows = compare_forecast(MADE, RunUsage(peak_memory=550 << 20, seconds=58.0, steps=50, labels=50_000))
     assert {row.name: row.ratio for row in rows} == pytest.approx(
         {"peak memory": 1.1, "time": 2.0, "tokens per second": 0.5}
     )
-    assert rows[0].words() == ("peak memory", "500 MiB", "550 MiB (+10%)")
-    assert rows[1].words() == ("time", "29s", "58s (+100%)")
+    assert rows[0].formatted() == ("peak memory", "500 MiB", "550 MiB (+10%)")
+    assert rows[1].formatted() == ("time", "29s", "58s (+100%)")
 
 
 def test_people_and_programs_can_read_it() -> None:
@@ -72,14 +72,14 @@ def test_too_large_is_said() -> None:
     large = Forecast(**{**MADE.__dict__, "available": 100 << 20})
     assert not large.fits
     with pytest.raises(HeedfulError, match=r"500 MiB of memory are needed, 100 MiB there"):
-        large.require_room()
-    MADE.require_room()
+        large.check_memory()
+    MADE.check_memory()
     assert "training.batch_tokens" in str(large)
 
 
 def test_numbers_are_read_easily() -> None:
-    assert size(0) == "0 B"
-    assert size(1536) == "1.5 KiB"
-    assert size(3 << 40) == "3 TiB"
-    assert operations(2.5e12) == "2.5 TFLOP"
-    assert operations(0) == "0 FLOP"
+    assert format_bytes(0) == "0 B"
+    assert format_bytes(1536) == "1.5 KiB"
+    assert format_bytes(3 << 40) == "3 TiB"
+    assert format_flops(2.5e12) == "2.5 TFLOP"
+    assert format_flops(0) == "0 FLOP"

@@ -11,7 +11,7 @@ import pytest
 import heedful
 from heedful.errors import UsageError
 from heedful.training.forecast.forecast import Forecast
-from heedful.training.forecast.multi_gpu import NUMBER, Links, Load, gathered, memory_each, moved, scale, step_seconds
+from heedful.training.forecast.multi_gpu import NUMBER, Interconnect, StepLoad, gathered_bytes, memory_per_gpu, communication_bytes, forecast_multi_gpu, step_seconds
 
 DOCS = Path(__file__).parents[3] / "docs" / "scale.md"
 PEAK, ATTAINED = 989e12, 0.4
@@ -24,19 +24,19 @@ MEMORY = {
     "activations and gradients": 24_000,
     "evaluation and allocator": 10,
 }
-LOAD = Load(parameters=1000, gathered=900, seconds=8.0, tokens=100.0, batches=2)
+LOAD = StepLoad(parameters=1000, gathered=900, seconds=8.0, tokens=100.0, batches=2)
 
 
 def test_data_parallel_holds_all_state_everywhere_and_divides_activations() -> None:
-    each = memory_each(MEMORY, LOAD, 4, "data parallel")
+    each = memory_per_gpu(MEMORY, LOAD, 4, "data parallel")
     assert (each["weights"], each["optimizer"]) == (4000, 8000)
     assert each["gradients"] == 4000
     assert each["activations"] == 5000
-    assert sum(memory_each(MEMORY, LOAD, 1, "data parallel").values()) == sum(MEMORY.values())
+    assert sum(memory_per_gpu(MEMORY, LOAD, 1, "data parallel").values()) == sum(MEMORY.values())
 
 
 def test_shards_divide_state_and_hold_what_is_gathered() -> None:
-    each = memory_each(MEMORY, LOAD, 4, "sharded")
+    each = memory_per_gpu(MEMORY, LOAD, 4, "sharded")
     assert {name: each[name] for name in ("weights", "optimizer", "averages", "gradients", "gathered")} == {
         "weights": 1000,
         "optimizer": 2000,
@@ -49,13 +49,13 @@ def test_shards_divide_state_and_hold_what_is_gathered() -> None:
 
 def test_an_all_reduce_moves_twice_the_weights_and_shards_three_times_for_every_batch() -> None:
     many = 1_000_000
-    assert moved(LOAD, many, "data parallel") == pytest.approx(2 * 1000 * NUMBER, rel=1e-5)
-    assert moved(LOAD, many, "sharded") == pytest.approx(2 * 3 * 1000 * NUMBER, rel=1e-5)
-    assert moved(LOAD, 1, "data parallel") == moved(LOAD, 1, "sharded") == 0
+    assert communication_bytes(LOAD, many, "data parallel") == pytest.approx(2 * 1000 * NUMBER, rel=1e-5)
+    assert communication_bytes(LOAD, many, "sharded") == pytest.approx(2 * 3 * 1000 * NUMBER, rel=1e-5)
+    assert communication_bytes(LOAD, 1, "data parallel") == communication_bytes(LOAD, 1, "sharded") == 0
 
 
 def test_computing_is_divided_and_moving_is_not() -> None:
-    links = Links(in_a_node=1000.0, between_nodes=100.0, hidden={"data parallel": 0.0, "sharded": 0.5})
+    links = Interconnect(in_a_node=1000.0, between_nodes=100.0, hidden={"data parallel": 0.0, "sharded": 0.5})
     assert step_seconds(LOAD, 1, "data parallel", links) == 8.0
     assert step_seconds(LOAD, 8, "data parallel", links) == pytest.approx(1 + 7.0)
     assert step_seconds(LOAD, 8, "sharded", links) == pytest.approx(1 + 21.0 - 1.0), (
@@ -66,7 +66,7 @@ def test_computing_is_divided_and_moving_is_not() -> None:
 
 
 def test_gradients_are_hidden_behind_the_way_back_of_the_last_batch() -> None:
-    links = Links(in_a_node=1000.0, hidden={"data parallel": 0.9, "sharded": 0.0})
+    links = Interconnect(in_a_node=1000.0, hidden={"data parallel": 0.9, "sharded": 0.0})
     moving = 7.0
     for batches in (1, 4):
         load = replace(LOAD, batches=batches)
@@ -76,7 +76,7 @@ def test_gradients_are_hidden_behind_the_way_back_of_the_last_batch() -> None:
 
 
 def test_gradients_that_come_all_at_once_are_not_hidden() -> None:
-    plain, at_once = (Links.seen(at_once=at_once) for at_once in (False, True))
+    plain, at_once = (Interconnect.for_step(gradients_at_end=at_once) for at_once in (False, True))
     assert step_seconds(LOAD, 8, "data parallel", at_once) > step_seconds(LOAD, 8, "data parallel", plain)
     assert step_seconds(LOAD, 8, "sharded", at_once) == step_seconds(LOAD, 8, "sharded", plain)
     assert "0% of moving hidden if data parallel, 70% of moving hidden if sharded" in at_once.words(8)
@@ -84,7 +84,7 @@ def test_gradients_that_come_all_at_once_are_not_hidden() -> None:
 
 def test_batches_that_can_be_dealt_out_are() -> None:
     config = heedful.preset("laptop-writer", vocabulary=300)
-    even, odd = (scale(forecast(), config, 4, batches).ways["sharded"].moved for batches in (8, 6))
+    even, odd = (forecast_multi_gpu(forecast(), config, 4, batches).ways["sharded"].moved for batches in (8, 6))
     assert odd == 3 * even, "two batches each, or a quarter of the rows of six"
 
 
@@ -94,7 +94,7 @@ def forecast() -> Forecast:
 
 def test_the_forecast_says_both_ways_and_what_it_assumes() -> None:
     config = heedful.preset("laptop-writer", vocabulary=300)
-    found = scale(forecast(), config, 8)
+    found = forecast_multi_gpu(forecast(), config, 8)
     words = str(found)
     for part in ("on 8 devices like this one", *WAYS, "tokens to predict a second", "assumed: 300 GB/s"):
         assert part in words
@@ -102,9 +102,9 @@ def test_the_forecast_says_both_ways_and_what_it_assumes() -> None:
     assert told["gpus"] == 8
     assert told["ways"]["sharded"]["peak_memory"] == sum(told["ways"]["sharded"]["memory"].values())
     with pytest.raises(UsageError, match="--gpus must be positive"):
-        scale(forecast(), config, 0)
+        forecast_multi_gpu(forecast(), config, 0)
     with pytest.raises(UsageError, match="a step has 100 tokens to predict, for no more devices"):
-        scale(forecast(), config, 101)
+        forecast_multi_gpu(forecast(), config, 101)
 
 
 def test_what_is_gathered_is_the_tables_and_two_blocks() -> None:
@@ -112,7 +112,7 @@ def test_what_is_gathered_is_the_tables_and_two_blocks() -> None:
     model = heedful.build(config)
     blocks = [sum(weight.numel() for weight in block.parameters()) for block in model.decoder.blocks]
     rest = sum(weight.numel() for weight in model.parameters()) - sum(blocks)
-    assert gathered(config) == NUMBER * (rest + 2 * blocks[0])
+    assert gathered_bytes(config) == NUMBER * (rest + 2 * blocks[0])
 
 
 BIG = ("the paper's big model", 213_000_000, 25_000, 300_000)
@@ -128,12 +128,12 @@ def table() -> list[str]:
         for gpus in (8, 64, 1024):
             for way in WAYS:
                 batches = max(1, -(-tokens // (gpus * AT_ONCE)))
-                load = Load(parameters, 0, 6 * parameters * tokens / (PEAK * ATTAINED), float(tokens), batches)
-                seconds = step_seconds(load, gpus, way, Links())
+                load = StepLoad(parameters, 0, 6 * parameters * tokens / (PEAK * ATTAINED), float(tokens), batches)
+                seconds = step_seconds(load, gpus, way, Interconnect())
                 # weights, gradients, two moments and an average
                 state = 5 * NUMBER * parameters / (gpus if way == "sharded" else 1)
                 rows.append(
-                    f"| {name} | {gpus:,} | {way} | {size(state)} | {size(moved(load, gpus, way))} | "
+                    f"| {name} | {gpus:,} | {way} | {size(state)} | {size(communication_bytes(load, gpus, way))} | "
                     f"{tokens / seconds:,.0f} | {load.seconds / gpus / seconds:.0%} | {days(steps * seconds)} |"
                 )
     return rows

@@ -9,7 +9,7 @@ import torch
 
 import heedful
 from heedful.errors import UsageError
-from heedful.training.optim.layerwise_lr import learning_rates
+from heedful.training.optim.layerwise_lr import learning_rate_factors
 from heedful.training.optim.optimizer import Optimizer
 from heedful.training.recipe import TrainingRecipe, make_recipe
 
@@ -42,7 +42,7 @@ def test_frozen_layers_stay_to_the_bit_and_the_others_move(optimizer: str) -> No
 
 
 def test_the_rate_of_a_layer_falls_by_the_decay_for_each_layer_above_it() -> None:
-    rates = learning_rates(encoder(), recipe(layer_decay=0.5))
+    rates = learning_rate_factors(encoder(), recipe(layer_decay=0.5))
     assert rates["heads.masked_token.dense.weight"] == 1.0
     assert rates["encoder.norm.weight"] == 1.0
     assert [rates[f"encoder.blocks.{block}.feed_forward.inward.weight"] for block in range(3)] == [0.125, 0.25, 0.5]
@@ -54,7 +54,7 @@ def test_the_rate_of_a_layer_falls_by_the_decay_for_each_layer_above_it() -> Non
 
 
 def test_without_either_all_learn_alike() -> None:
-    assert set(learning_rates(encoder(), recipe()).values()) == {1.0}
+    assert set(learning_rate_factors(encoder(), recipe()).values()) == {1.0}
 
 
 def test_what_cannot_be_done_is_said() -> None:

@@ -12,7 +12,7 @@ from heedful.training.recipe import TrainingRecipe
 
 
 def tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, torch.Tensor]:
-    both = {**model.state_dict(), **optimizer.state()}
+    both = {**model.state_dict(), **optimizer.state_dict()}
     return {name: tensor.detach().clone() for name, tensor in both.items()}
 
 
@@ -61,12 +61,12 @@ def test_state_is_named_after_the_weights_and_comes_back(optimizer: str) -> None
     model = heedful.build("laptop-writer", vocabulary=20, width=16, heads=2, layers=1)
     recipe = TrainingRecipe(steps=9, optimizer=optimizer)
     first = Optimizer(model, recipe)
-    assert first.state() == {}
+    assert first.state_dict() == {}
     for weight in model.parameters():
         weight.grad = torch.randn_like(weight)
     first.step(1.0, torch.tensor(0.0))
     names = dict(model.named_parameters())
-    assert {name.rpartition(".")[0] for name in first.state()} == names.keys()
+    assert {name.rpartition(".")[0] for name in first.state_dict()} == names.keys()
     second = Optimizer(model, recipe)
-    second.restore(first.state())
-    assert all(torch.equal(tensor, second.state()[name]) for name, tensor in first.state().items())
+    second.load_state_dict(first.state_dict())
+    assert all(torch.equal(tensor, second.state_dict()[name]) for name, tensor in first.state_dict().items())

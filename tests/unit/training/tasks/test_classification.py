@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from heedful.data.dataset_writer import Prepared, Split
-from heedful.training.defaults import Situation
+from heedful.training.defaults import TrainingConditions
 from heedful.training.recipe import Recipe, make_recipe
 from heedful.training.tasks.classification import TASK, class_weights
 
 
-def situation(**changes: Any) -> Situation:
-    return Situation(**{"recurrent": False, "tokens": 10**5, "seconds": 60.0, "flops": 1e11, "gpu": False} | changes)
+def situation(**changes: Any) -> TrainingConditions:
+    return TrainingConditions(**{"recurrent": False, "tokens": 10**5, "seconds": 60.0, "flops": 1e11, "gpu": False} | changes)
 
 
 def data(*counts: int, several: bool = False) -> Prepared:

@@ -65,9 +65,9 @@ def test_the_loss_on_the_way_is_of_short_and_long_texts_alike() -> None:
         """A loss that is larger for longer texts: the number of columns, for each label."""
 
         def loss(self, model: Any, batch: Any) -> torch.Tensor:
-            return torch.tensor(float(self.tokens(batch) * batch.labels.shape[1]))
+            return torch.tensor(float(self.token_count(batch) * batch.labels.shape[1]))
 
-        def tokens(self, batch: Any) -> int:
+        def token_count(self, batch: Any) -> int:
             return int((batch.labels != 0).sum())
 
     taught, data = lesson(prepared()), prepared()

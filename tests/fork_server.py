@@ -1,6 +1,6 @@
-"""Starts the real command in processes of its own, quickly: heedful is imported once, then forked.
+"""Fork server: imports heedful once, then forks a child for each command a test runs.
 
-One request a line on standard input, one answer a line on standard output:
+Protocol, one JSON object a line, requests on standard input and responses on standard output:
     {"arguments", "folder", "log", "output", "kill_at", "limits", "before"} → {"pid"};   {"wait": pid} → {"code"}
 """
 
@@ -16,7 +16,7 @@ import sys
 import traceback
 from typing import Any
 
-# Imported here, once, because a process imports them sooner or later: torch's optimizers need its compiler.
+# Imported before forking because every command needs them: torch's optimizers import its compiler.
 import matplotlib.figure
 import sacrebleu.metrics.bleu
 import torch._dynamo
@@ -27,33 +27,33 @@ from heedful.cli.app import main
 
 assert all((heedful.cli.commands, heedful.training.run, matplotlib.figure, sacrebleu.metrics.bleu, torch._dynamo))
 
-CALLS = ("fsync", "replace", "rename", "mkdir", "unlink", "rmdir", "open")
+FILE_CALLS = ("fsync", "replace", "rename", "mkdir", "unlink", "rmdir", "open")
 
 
-def answer(facts: dict[str, Any]) -> None:
-    print(json.dumps(facts), flush=True)
+def respond(response: dict[str, Any]) -> None:
+    print(json.dumps(response), flush=True)
 
 
-def die_at(number: int) -> None:
-    """SIGKILL on the n-th call that changes files: no moment inside a save is out of reach."""
-    left = [number]
+def kill_at_file_call(number: int) -> None:
+    """Send SIGKILL to this process at its n-th file-changing system call, so that tests reach every moment of a save."""
+    calls_left = [number]
 
-    def doomed(call: Any) -> Any:
-        def wrapper(*arguments: Any, **names: Any) -> Any:
-            left[0] -= 1
-            if left[0] == 0:
+    def counted(call: Any) -> Any:
+        def wrapper(*arguments: Any, **keywords: Any) -> Any:
+            calls_left[0] -= 1
+            if calls_left[0] == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
-            return call(*arguments, **names)
+            return call(*arguments, **keywords)
 
         return wrapper
 
-    for name in CALLS:
-        setattr(os, name, doomed(getattr(os, name)))
+    for name in FILE_CALLS:
+        setattr(os, name, counted(getattr(os, name)))
 
 
-def child(request: dict[str, Any]) -> None:
+def run_child(request: dict[str, Any]) -> None:
     os.setsid()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are born deaf to it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start background jobs with SIGINT ignored
     os.chdir(request["folder"])
     log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(log, 2)
@@ -63,18 +63,18 @@ def child(request: dict[str, Any]) -> None:
     for name, limit in request["limits"].items():
         resource.setrlimit(getattr(resource, name), (limit, limit))
     if request["kill_at"]:
-        die_at(request["kill_at"])
+        kill_at_file_call(request["kill_at"])
     sys.argv = ["heedful", *request["arguments"]]
     code: Any = 1
     try:
         exec(request["before"], {"__name__": "__main__"})
         main()
         code = 0
-    except SystemExit as end:
-        code = end.code or 0
+    except SystemExit as exit_request:
+        code = exit_request.code or 0
     except BaseException:
         traceback.print_exc()
-    finally:  # taking an interpreter of this size apart would take two seconds
+    finally:  # os._exit: a normal interpreter shutdown would take two seconds
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -83,16 +83,16 @@ def child(request: dict[str, Any]) -> None:
 
 def serve() -> None:
     gc.collect()
-    gc.freeze()  # or else each child would look through all that was imported, and have its pages copied
-    answer({"ready": True})
+    gc.freeze()  # otherwise each child's garbage collector would touch, and so copy, every imported page
+    respond({"ready": True})
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:
-            answer({"code": os.waitstatus_to_exitcode(os.waitpid(request["wait"], 0)[1])})
+            respond({"code": os.waitstatus_to_exitcode(os.waitpid(request["wait"], 0)[1])})
         elif (pid := os.fork()) == 0:
-            child(request)
+            run_child(request)
         else:
-            answer({"pid": pid})
+            respond({"pid": pid})
 
 
 if __name__ == "__main__":
