@@ -21,7 +21,7 @@ SETTINGS = {
     "training.batch_tokens": 400,
     "training.evaluate_every": 5,
     "training.checkpoint_every": 5,
-    "training.keep": 3,
+    "training.keep_checkpoints": 3,
     "training.schedule": "constant",
 }
 
@@ -203,7 +203,7 @@ def test_a_recipe_edited_in_the_folder_is_no_way_around(fork_server: Any, folder
 
 
 def test_safe_keys_may_change_and_an_endless_schedule_may_end_later(fork_server: Any, folder: Path) -> None:
-    done = resume(fork_server, folder, "--set", "training.keep=1", "--set", "training.patience=50", "--steps", "15")
+    done = resume(fork_server, folder, "--set", "training.keep_checkpoints=1", "--set", "training.patience=50", "--steps", "15")
     assert done.code == 0, done.output
     assert [path.name for path in list_checkpoints(folder / "run" / "training")] == ["step-00000015"]
     assert "keep = 1" in (folder / "run" / "recipe.toml").read_text()

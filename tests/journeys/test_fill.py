@@ -104,7 +104,7 @@ def test_scores_are_the_same_each_time(heedful_command: Any, model: Path, book: 
         (["train", "generate", "book.txt", "--next-sentence"], 2, "is for fill, not generate"),
         (["train", "fill", "one.txt", "--next-sentence", "--steps", "1"], 3, "a blank line ends a document"),
         (["train", "fill", "book.txt", "--from", "MODEL", "--next-sentence"], 2, "leave out --next-sentence"),
-        (["train", "fill", "book.txt", "--set", "training.hidden=1.5"], 2, "hidden: input should be less than 0.9"),
+        (["train", "fill", "book.txt", "--set", "training.mask_probability=1.5"], 2, "mask_probability: input should be less than 0.9"),
     ],
 )
 def test_a_mistake_is_one_line_and_an_exit_code(
@@ -136,7 +136,7 @@ def test_next_sentences_are_planned_learnt_killed_resumed_to_the_same_bits_and_s
     fork_server: Any, heedful_command: Any, book: Path, tmp_path: Path
 ) -> None:
     asked = [book, "--next-sentence", "--steps", "12", "--device", "cpu"]
-    asked += settings("training.checkpoint_every=5", "model.dropout=0.1", "training.whole_words=true")
+    asked += settings("training.checkpoint_every=5", "model.dropout=0.1", "training.whole_word_masking=true")
     plan = heedful_command("plan", "fill", *asked, "--json", cwd=tmp_path)
     assert plan.returncode == 0, plan.stderr
     assert 0 < json.loads(plan.stdout)["labels"] <= 0.15 * 1024
@@ -158,4 +158,4 @@ def test_next_sentences_are_planned_learnt_killed_resumed_to_the_same_bits_and_s
     assert 0 < scores["next_sentence_accuracy"] < 1
     recipe = (tmp_path / "killed" / "recipe.toml").read_text()
     assert "next_sentence = true" in recipe
-    assert "whole_words = true" in recipe
+    assert "whole_word_masking = true" in recipe

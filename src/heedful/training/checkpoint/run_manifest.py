@@ -32,7 +32,7 @@ from heedful.training.recipe import RECIPE, Recipe, make_recipe
 
 STATE_FOLDER, MANIFEST_FILE, LOCK_FILE = "training", "run.json", "lock"
 SPLIT_NAMES = ("train", "valid", "test")
-CHANGEABLE_SETTINGS = ("training.patience", "training.workers", "training.checkpoint_every", "training.keep", "training.shard")
+CHANGEABLE_SETTINGS = ("training.patience", "training.workers", "training.checkpoint_every", "training.keep_checkpoints", "training.shard")
 """Settings that may change on the way: what is past would have been the same with them."""
 MOVABLE_FILES = tuple(f"data.{name}" for name in SPLIT_NAMES)
 """Files may have moved; it is their contents that must not change."""

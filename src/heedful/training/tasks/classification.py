@@ -30,7 +30,7 @@ from heedful.models.model_config import ModelConfig
 from heedful.objectives.classification_loss import ClassificationLoss, balanced_class_weights, rare_label_weights
 from heedful.text.special_token_template import frame_for
 from heedful.text.tokenizer import Tokenizer
-from heedful.training.defaults import ScalingRule, TrainingConditions, vocabulary_for, largest_size
+from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size, vocabulary_for
 from heedful.training.recipe import Recipe
 from heedful.training.tasks.task import (
     Task,
@@ -93,14 +93,14 @@ class ClassificationTask(Task):
     def model_defaults(self, situation: TrainingConditions) -> dict[str, Any]:
         if situation.recurrent:
             raise UsageError("classify has no recurrent model: leave out --model recurrent")
-        size = largest(situation, self.appetite)
+        size = largest_size(situation, self.appetite)
         shape = {**size, "norm_order": "pre", "positions": "rotary", "activation": "gelu", "embedding_scale": False}
         return {"family": "encoder", **shape, "pooling": "mean", "dropout": 0.3 if situation.low_resource else 0.1}
 
-    def training_defaults(self, situation: Situation, model: dict[str, Any]) -> dict[str, Any]:
+    def training_defaults(self, situation: TrainingConditions, model: dict[str, Any]) -> dict[str, Any]:
         """Fine-tuning uses a low learning rate: 5e-5 at width 768, more for narrower models."""
         sampled = 20_000 if situation.gpu else 2000
-        shared = {"schedule": "linear", "weight_decay": 0.01, "patience": 5, "judged_labels": sampled}
+        shared = {"schedule": "linear", "weight_decay": 0.01, "patience": 5, "eval_labels": sampled}
         if situation.pretrained:
             rate = min(5e-4, 5e-5 * 768 / model["width"])
             finetune = {"learning_rate": rate, "label_smoothing": 0.0, "average": "none"}
@@ -112,9 +112,9 @@ class ClassificationTask(Task):
     def derived_model_settings(self, settings: dict[str, Any], data: Prepared) -> dict[str, Any]:
         return {"max_length": data.facts["max_length"]}
 
-    def max_epochs(self, situation: Situation) -> int:
+    def max_epochs(self, situation: TrainingConditions) -> int:
         """Four when fine-tuning (Devlin 2019, A.3: two to four), more from scratch."""
-        return 4 if situation.pretrained else self.appetite.most_epochs
+        return 4 if situation.pretrained else self.appetite.max_epochs
 
     def head_settings(self, data: Prepared) -> dict[str, Any]:
         return {"tasks": ("sequence_class",), "classes": len(data.facts["names"])}
@@ -161,7 +161,7 @@ class ClassificationTask(Task):
         text, label = data.valid.texts[0]
 
         def evaluate(model: nn.Module) -> Evaluation:
-            scores = batch_scores(model, valid, names, device, limit=recipe.training.judged_labels)
+            scores = batch_scores(model, valid, names, device, limit=recipe.training.eval_labels)
             reported = {"valid_loss": scores["loss"], "accuracy": scores["accuracy"], "macro_f1": scores["macro_f1"]}
             selected_by = "macro_f1" if weights or several else "accuracy"
             sample = (f"text       {text}", f"model      {scores['first']}", f"label      {label}")

@@ -90,7 +90,7 @@ class QuestionAnsweringTask(Task):
         """From a model, small steps that do not wash away what it knows: 5e-5 at 768 wide, more for narrower ones."""
         judged = 2000 if situation.gpu else 200  # each is a page to read, and a window has two labels
         shared = {"schedule": "linear", "label_smoothing": 0.0, "weight_decay": 0.01, "average": "none",
-                  "judged_texts": judged, "judged_labels": 2 * judged}  # fmt: skip
+                  "eval_texts": judged, "eval_labels": 2 * judged}  # fmt: skip
         if situation.pretrained:
             rate = min(3e-4, 5e-5 * 768 / model["width"])
             return {**shared, "batch_tokens": 6144 if situation.gpu else 3072, "learning_rate": rate}

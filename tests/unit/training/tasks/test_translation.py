@@ -47,7 +47,7 @@ def test_a_sample_from_all_over_is_translated_the_same_each_time(monkeypatch: py
     monkeypatch.setattr(translate, "translate_texts", parrot)
     data = prepared()
     model = heedful.build("laptop-translator", vocabulary=60, width=16, heads=2, layers=1).eval()
-    taught = lesson(data, judged_texts=6, judged_labels=100)
+    taught = lesson(data, eval_texts=6, eval_labels=100)
     one, two = taught.evaluate(model), taught.evaluate(model)
     assert one == two, "a run that is resumed must judge as it did before"
     assert one.score == pytest.approx(100), "against their own references"
