@@ -92,8 +92,8 @@ def test_a_squad_file_becomes_a_scored_model_that_points_at_characters(
     assert told.returncode == 0, told.stderr
     found = json.loads(told.stdout)
     assert passage[found["start"] : found["end"]] == found["answer"]
-    assert len(found["rivals"]) == 2
-    assert found["probability"] >= found["rivals"][0]["probability"]
+    assert len(found["alternatives"]) == 2
+    assert found["probability"] >= found["alternatives"][0]["probability"]
     plain = heedful_command(*ask, "--threshold", "-1000", cwd=tmp_path)
     text, place, score, _ = plain.stdout.rstrip("\n").split("\t")
     assert (text, place) == (" ".join(found["answer"].split()), f"{found['start']}-{found['end']}")

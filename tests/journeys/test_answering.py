@@ -80,10 +80,10 @@ def test_json_lines_tell_scores_words_and_rivals(models: Path, command: Command)
     first, blank = (json.loads(line) for line in done.out.splitlines())
     assert first["source"] == "3 May 1990"
     assert [word["text"] for word in first["words"]] == first["text"].split()
-    assert first["score"] >= first["rivals"][0]["score"] >= first["rivals"][1]["score"]
+    assert first["score"] >= first["alternatives"][0]["score"] >= first["alternatives"][1]["score"]
     assert (blank["text"], blank["words"]) == ("", [])
     plain = command("translate", models / "translator", "--n-best", "3", "3 May 1990")
-    assert plain.out == "\t".join(each["text"] for each in (first, *first["rivals"])) + "\n"
+    assert plain.out == "\t".join(each["text"] for each in (first, *first["alternatives"])) + "\n"
 
 
 def test_a_writer_goes_on_from_a_prompt_and_from_lines(models: Path, command: Command) -> None:

@@ -51,7 +51,7 @@ def translate(
     device: Device = "auto",
 ) -> None:
     """Translate TEXT, or lines of standard input or a file: exactly one line out for each line in."""
-    options = about.given(locals()) | {"keep": keep, "alignments": alignments, "words": as_json}
+    options = about.given(locals()) | {"keep": keep, "alignments": alignments, "word_probabilities": as_json}
     options |= {} if glossary is None else {"glossary": str(glossary)}
     trained = about.ready(model, "translate", device)
     notes = Notes()

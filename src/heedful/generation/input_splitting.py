@@ -20,7 +20,7 @@ from heedful.text.protected_spans import find_kept
 from heedful.text.sentence_splitter import Piece, split
 from heedful.text.tokenizer import Tokenizer
 
-FILE = "reading.json"
+FILE = "input_splitting.json"
 SINGLE_SENTENCE_SHARE = 0.01
 """With fewer texts of several sentences than this share, a model counts as one for single sentences. What it has seen
 more often it can read; and what looks like two sentences may be none: "10 дек. 2013 г." is a date."""

@@ -72,7 +72,7 @@ def _common(answer: Translation | Continuation) -> dict[str, Any]:
 def _around(rivals: Sequence[Translation | Continuation], warnings: Sequence[str]) -> dict[str, Any]:
     parts: dict[str, Any] = {}
     if rivals:
-        parts["rivals"] = [
+        parts["alternatives"] = [
             {k: v for k, v in each.to_json().items() if k not in ("source", "prompt")} for each in rivals
         ]
     if warnings:

@@ -74,9 +74,9 @@ class ExtractedAnswer:
         )
         if self.best is None:
             sure = {"score": round(-self.spans[0].score, 4), "probability": round(self.no_answer_probability, 4)}
-            return found | {"answer": None, "start": None, "end": None, **sure, "rivals": _all(self.spans)}
+            return found | {"answer": None, "start": None, "end": None, **sure, "alternatives": _all(self.spans)}
         found |= self.best.to_json()
-        return found | {"rivals": _all(self.spans[1:])} if len(self.spans) > 1 else found
+        return found | {"alternatives": _all(self.spans[1:])} if len(self.spans) > 1 else found
 
 
 def _all(spans: Sequence[Span]) -> list[dict[str, Any]]:

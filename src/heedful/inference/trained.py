@@ -91,7 +91,7 @@ class TrainedModel:
 
     def translate(self, texts: str | Sequence[str], *, progress: ProgressCallback = ignore_progress, **options: Any) -> Any:
         """A text for a text, a list for a list. Options are those of `Decoding`: beam, length_penalty, …"""
-        translator = self._translator({"words": False, **options})
+        translator = self._translator({"word_probabilities": False, **options})
         if isinstance(texts, str):
             return translator.texts([texts])[0]
         return translator.texts(list(texts), progress)

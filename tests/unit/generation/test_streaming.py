@@ -66,7 +66,7 @@ def test_words_spell_the_answer_and_their_probabilities_make_up_its_own(make_tra
             assert all(0 <= word.probability <= 1 for word in each.words)
         assert len(answer.rivals) == 2
         assert answer.score >= answer.rivals[0].score >= answer.rivals[1].score
-        assert set(answer.to_json()) >= {"source", "text", "score", "words", "rivals"}
+        assert set(answer.to_json()) >= {"source", "text", "score", "words", "alternatives"}
 
 
 @pytest.mark.parametrize("name", KINDS)

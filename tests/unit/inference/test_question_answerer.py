@@ -100,7 +100,7 @@ def test_below_the_threshold_there_is_no_answer_and_without_one_always(tokenizer
     told = none.to_json()
     assert told["answer"] is told["start"] is None
     assert told["score"] == pytest.approx(-score, abs=1e-3)
-    assert told["rivals"][0]["answer"] == free.text
+    assert told["alternatives"][0]["answer"] == free.text
 
 
 def test_a_span_that_two_windows_hold_has_the_better_of_its_scores(tokenizer: Tokenizer) -> None:

@@ -31,7 +31,7 @@ MAX_ALIGNER_CELLS = 4_000_000
 
 
 def calibrate_translator(best: TrainedModel, data: Prepared, stages: Stages) -> None:
-    """Measure, tell `best`, and write alignment.json, confidence.json and reading.json into its folder."""
+    """Measure, tell `best`, and write alignment.json, confidence.json and input_splitting.json into its folder."""
     assert best.folder is not None, "a trained model has a folder"
     best.alignment, best.confidence = (
         select_alignment_head(best, data, stages),
