@@ -104,7 +104,7 @@ Epoch = Callable[[], float]
 
 
 def heedful(folder: Path, facts: dict[str, Any]) -> tuple[Any, Epoch]:
-    from heedful.evaluation.perplexity import predict
+    from heedful.evaluation.perplexity import evaluate_perplexity
     from heedful.models.build import build
     from heedful.training.reporting.events import Events, MetricsFile, PlainLines
     from heedful.training.tasks import get_task
@@ -119,7 +119,7 @@ def heedful(folder: Path, facts: dict[str, Any]) -> tuple[Any, Epoch]:
     trainer = Trainer(model, lesson.objective, lesson.train, training, seed=recipe.seed, device=device, events=events)
 
     def evaluate(model: Any) -> Evaluation:
-        scores = predict(model, lesson.objective, lesson.valid, data.valid, device)
+        scores = evaluate_perplexity(model, lesson.objective, lesson.valid, data.valid, device)
         return Evaluation(-scores.loss, {"valid_loss": scores.loss})
 
     return model, lambda: -trainer.fit(evaluate, lambda _: None).best_score

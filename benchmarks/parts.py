@@ -52,7 +52,7 @@ def main() -> None:
     with join_process_group("cpu") as world:
         model = heedful.build("laptop-writer", vocabulary=8192, width=asked.width, heads=8, layers=asked.layers)
         recipe = TrainingRecipe(steps=9, average="exponential", shard=not asked.whole)
-        batches = TextBatches(Sequences.of([[7, 8, 9, 10]]), context=2, rows=2, seed=0)
+        batches = TextBatches(Sequences.from_lists([[7, 8, 9, 10]]), context=2, rows=2, seed=0)
         device = torch.device("cpu")
         trainer = Trainer(model, CausalLMLoss(), batches, recipe, seed=0, device=device, events=Events(), process_group=world)
         trainer.step(trainer.batch_stream())

@@ -47,7 +47,7 @@ def heedful(text: str, size: dict[str, int], seed: int, device: str, seen: Seen)
     from heedful.data.dataset_preparation import Split
     from heedful.data.token_store import Sequences
     from heedful.device import select_device
-    from heedful.evaluation.perplexity import predict
+    from heedful.evaluation.perplexity import evaluate_perplexity
     from heedful.models.build import build
     from heedful.models.presets import make_config
     from heedful.objectives.causal_lm_loss import CausalLMLoss
@@ -100,7 +100,7 @@ def heedful(text: str, size: dict[str, int], seed: int, device: str, seen: Seen)
 
     def evaluate(model: Any) -> Evaluation:
         start = time.perf_counter()
-        loss = predict(model, objective, valid, split, where).loss
+        loss = evaluate_perplexity(model, objective, valid, split, where).loss
         done = seen(trainer.progress.step, loss, time.perf_counter() - start)
         return Evaluation(-math.inf if done else trainer.progress.step, {})  # with patience 1, no rise ends the run
 

@@ -101,17 +101,17 @@ def run(python: str, script: str, *words: object, threads: int) -> dict[str, Any
 
 def scores(model: Path, sets: list[Path]) -> dict[str, float]:
     """What `heedful evaluate` says; of the similarity sets also each half."""
-    from heedful.evaluation.word_vector_benchmarks import WordSet, judge_pairs, judge_words, read_word_set
+    from heedful.evaluation.word_vector_benchmarks import WordBenchmark, evaluate_similarity, evaluate_word_vectors, read_benchmark
     from heedful.inference.trained import load_word_vectors
 
     words = load_word_vectors(model)
-    found = judge_words(words, sets)
+    found = evaluate_word_vectors(words, sets)
     for file in sets[1:]:
-        pairs = read_word_set(file).pairs
+        pairs = read_benchmark(file).pairs
         order = np.random.default_rng(0).permutation(len(pairs))
         for name, part in zip(("first", "second"), np.array_split(order, 2), strict=True):
-            half = WordSet(file.name, pairs=[pairs[place] for place in part])
-            found |= judge_pairs(words, half, f"{file.stem}_{name}_half")
+            half = WordBenchmark(file.name, pairs=[pairs[place] for place in part])
+            found |= evaluate_similarity(words, half, f"{file.stem}_{name}_half")
     return {name: round(value, 4) for name, value in found.items() if isinstance(value, float)}
 
 

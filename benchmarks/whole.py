@@ -72,7 +72,7 @@ def watch_the_parts() -> Stopwatch:
         (translate, "predict", "evaluations: loss"),
         (translate, "translate_texts", "evaluations: translating"),
         (run, "save", "evaluations: best model saved"),
-        (keeper.Keeper, "save", "checkpoints"),
+        (keeper.Checkpointer, "save", "checkpoints"),
     ):
         watch.put_on(owner, name, part)
     return watch

@@ -35,7 +35,7 @@ def respond(response: dict[str, Any]) -> None:
 
 
 def kill_at_file_call(number: int) -> None:
-    """Send SIGKILL to this process at its n-th file-changing system call, so that tests reach every moment of a save."""
+    """Send SIGKILL to this process at its n-th file-changing system call, so tests reach any moment of a save."""
     calls_left = [number]
 
     def counted(call: Any) -> Any:

@@ -111,14 +111,14 @@ import os, signal, sys
 from pathlib import Path
 import heedful.training.checkpoint.format as module
 from heedful.cli.app import main
-sound = module.write_pieces
-def write_pieces(file, pieces):
-    found = sound(file, pieces)
+sound = module.write_shards
+def write_shards(file, shards):
+    found = sound(file, shards)
     if "step-00000015" in str(file) and os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
         file.write_bytes(file.read_bytes()[:-100])
         os.kill(os.getpid(), signal.SIGKILL)
     return found
-module.write_pieces = write_pieces
+module.write_shards = write_shards
 main()
 """
 

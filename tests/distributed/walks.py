@@ -21,7 +21,7 @@ from heedful.data.batching import Batches, PairBatches, TextBatches
 from heedful.data.dataset_writer import Split
 from heedful.data.labelled_dataset import ClassBatches
 from heedful.data.next_sentence import masked_batches
-from heedful.data.qa_batches import SpanBatches
+from heedful.data.qa_dataset import SpanBatches
 from heedful.data.token_store import Sequences
 from heedful.model_folder import build_without_weights
 from heedful.objectives.answer_span_loss import AnswerSpanLoss
@@ -30,7 +30,7 @@ from heedful.objectives.classification_loss import ClassificationLoss
 from heedful.objectives.masked_lm_loss import MaskedLMLoss
 from heedful.objectives.objective import Objective
 from heedful.objectives.seq2seq_loss import Seq2SeqLoss
-from heedful.text.special_token_template import Frame
+from heedful.text.special_token_template import SpecialTokenTemplate
 from heedful.text.special_tokens import SEPARATOR
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 from heedful.training.checkpoint.format import Checkpoint, newest_checkpoint, write_checkpoint
@@ -126,14 +126,14 @@ def make(walk: Walk, world: ProcessGroup) -> Trainer:
         "evaluate_every": walk.steps // 2,
     }
     recipe = TrainingRecipe(**{**chosen, **walk.training})
-    sides = Sequences.of(TEXTS)
+    sides = Sequences.from_lists(TEXTS)
     objective: Objective
     batches: Batches
     if walk.family in ENCODERS:
         objective, batches = encoder_lesson(walk.family, sides, recipe.batch_tokens)
     elif walk.family.endswith("encoder_decoder"):
         objective = (Poisoned if walk.poisoned else Seq2SeqLoss)(recipe.label_smoothing, recipe.r_drop)
-        batches = PairBatches(sides, sides, tokens=recipe.batch_tokens, seed=3)
+        batches = PairBatches(sides, sides, max_tokens=recipe.batch_tokens, seed=3)
     else:
         objective, batches = CausalLMLoss(), TextBatches(sides, context=8, rows=5, seed=3)
     kind = torch.float64 if walk.double else torch.float32
@@ -145,15 +145,15 @@ def make(walk: Walk, world: ProcessGroup) -> Trainer:
 def encoder_lesson(task: str, texts: Sequences, tokens: int) -> tuple[Objective, Batches]:
     """Hidden words and next sentences, classes with weights, or places of answers."""
     if task == "fill":
-        sentences = Sequences.of([[*text, SEPARATOR] if place % 4 == 3 else text for place, text in enumerate(TEXTS)])
+        sentences = Sequences.from_lists([[*text, SEPARATOR] if place % 4 == 3 else text for place, text in enumerate(TEXTS)])
         return MaskedLMLoss(), masked_batches(sentences, TOKENIZER, next_sentence=True, context=16, tokens=tokens, seed=3)
     if task == "classify":
-        split = Split((texts,), len(texts), 0, 0, labels=Sequences.of([[place % 3] for place in range(len(texts))]))
+        split = Split((texts,), len(texts), 0, 0, labels=Sequences.from_lists([[place % 3] for place in range(len(texts))]))
         weights = [0.5, 1.0, 2.0]
-        return ClassificationLoss(), ClassBatches(split, Frame(), 3, several=False, tokens=tokens, seed=3, weights=weights)
-    windows = Sequences.of([Frame().around(text, text) for text in TEXTS])
-    places = Sequences.of([[len(text) + 2, len(text) + 2, 2 * len(text) + 1] for text in TEXTS])
-    return AnswerSpanLoss(), SpanBatches(windows, places, tokens=tokens, seed=3)
+        return ClassificationLoss(), ClassBatches(split, SpecialTokenTemplate(), 3, multi_label=False, max_tokens=tokens, seed=3, weights=weights)
+    windows = Sequences.from_lists([SpecialTokenTemplate().wrap(text, text) for text in TEXTS])
+    places = Sequences.from_lists([[len(text) + 2, len(text) + 2, 2 * len(text) + 1] for text in TEXTS])
+    return AnswerSpanLoss(), SpanBatches(windows, places, max_tokens=tokens, seed=3)
 
 
 @dataclass(frozen=True)

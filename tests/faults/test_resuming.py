@@ -147,11 +147,11 @@ def test_a_run_whose_folder_goes_away_soon_says_so(fork_server: Any, folder: Pat
 STOPPED = """
 import os, signal
 import heedful.training.run as run
-from heedful.training.checkpoint.checkpointer import Keeper
+from heedful.training.checkpoint.checkpointer import Checkpointer
 def stopped(self):
     os.kill(os.getpid(), signal.{name})
     return save(self)
-save = Keeper.save
+save = Checkpointer.save
 {where} = {what}
 """
 NOW = "lambda *_: os.kill(os.getpid(), signal.{name})"
@@ -163,13 +163,13 @@ NOW = "lambda *_: os.kill(os.getpid(), signal.{name})"
         ("run.get_ready", "SIGTERM", 143, "stopped before the run began"),
         ("run.conclude", "SIGTERM", 143, "stopped; go on with: heedful train --resume run"),
         ("run.conclude", "SIGINT", 130, "stopped; go on with: heedful train --resume run"),
-        ("Keeper.save", "SIGINT", 130, "stopped after step 11 and saved; go on with: heedful train --resume run"),
+        ("Checkpointer.save", "SIGINT", 130, "stopped after step 11 and saved; go on with: heedful train --resume run"),
     ],
 )
 def test_asked_to_stop_where_there_is_no_step_to_finish(
     fork_server: Any, folder: Path, where: str, name: str, code: int, said: str
 ) -> None:
-    what = "stopped" if where == "Keeper.save" else NOW.format(name=name)
+    what = "stopped" if where == "Checkpointer.save" else NOW.format(name=name)
     before = STOPPED.format(where=where, what=what, name=name)
     pair = [folder / "text" / "train.source", folder / "text" / "train.target"]
     words = ["translate", *pair, "--out", "new"] if where == "run.get_ready" else ["--resume", "run", "--steps", "11"]

@@ -27,16 +27,16 @@ SIDES = {"grass": "green", "sky": "blue", "snow": "white", "coal": "black", "blo
 
 DIE = """
 import os
-from heedful.training.checkpoint.checkpointer import Keeper
+from heedful.training.checkpoint.checkpointer import Checkpointer
 
-after = Keeper.after_step
+after = Checkpointer.after_step
 
 def doomed(self, stop):
     if self.trainer.progress.step == 8:
         os.kill(os.getpid(), 9)
     after(self, stop)
 
-Keeper.after_step = doomed
+Checkpointer.after_step = doomed
 """
 
 

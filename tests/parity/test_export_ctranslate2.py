@@ -13,7 +13,7 @@ from heedful import UsageError
 from heedful.generation.backends.ctranslate2_backend import CTranslate2
 from heedful.inference.trained import TrainedModel
 from heedful.interop.ctranslate2_export import export_ctranslate2
-from heedful.text.special_tokens import NEVER_WRITTEN
+from heedful.text.special_tokens import NEVER_GENERATED
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: no engine here")
 
@@ -63,7 +63,7 @@ def test_of_int8_a_language_models_probabilities_stay_near(
     for text, one in zip(texts, scored, strict=True):
         with torch.no_grad():
             logits = writer.model(torch.tensor([text[:-1]]))[0]
-        logits[:, list(NEVER_WRITTEN)] = -torch.inf
+        logits[:, list(NEVER_GENERATED)] = -torch.inf
         ours = logits.log_softmax(-1).gather(1, torch.tensor(text[1:])[:, None])[:, 0]
         gaps.append((torch.tensor(one.log_probs) - ours).abs().mean())
     assert float(torch.stack(gaps).mean()) < 0.1
@@ -105,7 +105,7 @@ def test_every_design_that_fits_gives_each_token_the_same_probability(design: st
     ]
     if model.config.target_vocabulary is None:
         names = names[-1:]
-    export_ctranslate2(model, tmp_path / "there", names, never=NEVER_WRITTEN)
+    export_ctranslate2(model, tmp_path / "there", names, suppressed=NEVER_GENERATED)
     source, target = torch.randint(6, 30, (3, 9)), torch.randint(6, 30, (3, 7))
     spelt = [[names[0][token] for token in row] for row in source.tolist()]
     with torch.no_grad():
@@ -119,7 +119,7 @@ def test_every_design_that_fits_gives_each_token_the_same_probability(design: st
         else:
             found = [one.log_probs for one in ctranslate2.Generator(str(tmp_path / "there")).score_batch(spelt)]
             logits, chosen = model(source[:, :-1]), source[:, 1:]
-    logits[..., list(NEVER_WRITTEN)] = -torch.inf
+    logits[..., list(NEVER_GENERATED)] = -torch.inf
     ours = logits.log_softmax(-1).gather(2, chosen[..., None])[..., 0]
     torch.testing.assert_close(torch.tensor(found), ours, rtol=1e-4, atol=2e-4)
     torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)  # quantising works in place, elsewhere

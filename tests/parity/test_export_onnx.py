@@ -14,7 +14,7 @@ import torch
 
 import heedful
 from heedful.inference.trained import TrainedModel
-from heedful.text.special_tokens import END, NEVER_WRITTEN, PAD, START
+from heedful.text.special_tokens import END, NEVER_GENERATED, PAD, START
 from heedful.text.tokenizer import Tokenizer
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: nothing to run a graph with")
@@ -65,7 +65,7 @@ def session(file: Path) -> Any:
 
 
 def likeliest(logits: Any) -> Any:
-    logits[..., list(NEVER_WRITTEN)] = -np.inf
+    logits[..., list(NEVER_GENERATED)] = -np.inf
     return logits[:, -1].argmax(-1)[:, None]
 
 

@@ -16,7 +16,7 @@ from heedful.cli.training_options import AsJson, Device
 from heedful.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from heedful.data.line_reader import Watch
+    from heedful.data.line_reader import ProgressCallback
     from heedful.data.qa_reader import Question
     from heedful.inference.question_answerer import ExtractedAnswer
 
@@ -86,24 +86,24 @@ def plain(answer: ExtractedAnswer) -> str:
 
 def _passage(file: Path | None, notes: Notes) -> str:
     """A file's text, or that of standard input, to the last character but the line end."""
-    from heedful.data.line_reader import read_whole
+    from heedful.data.line_reader import read_text_file
 
     if file is not None:
-        return read_whole(file)
+        return read_text_file(file)
     if sys.stdin is None or sys.stdin.isatty():
         raise UsageError("there is no passage: give --passage, --passage-file, or standard input")
     return "\n".join(line for line in lines_of(None, None, "fail", notes) if line is not None)
 
 
-def _asked(file: Path, on_bad_line: str, notes: Notes, watch: Watch | None) -> Iterator[Question]:
+def _asked(file: Path, on_bad_line: str, notes: Notes, watch: ProgressCallback | None) -> Iterator[Question]:
     """The file's questions. One that cannot be read stops the work, or is left out with a word."""
-    from heedful.data.line_reader import Fault
+    from heedful.data.line_reader import BadLine
     from heedful.data.qa_reader import scan_questions
 
-    for row in scan_questions([file], answered=False, watch=watch):
-        if not isinstance(row, Fault):
+    for row in scan_questions([file], answered=False, progress=watch):
+        if not isinstance(row, BadLine):
             yield row
         elif on_bad_line == "fail":
             raise DataError(str(row))
         else:
-            notes(row.line, f"left out: {row.what}")
+            notes(row.line, f"left out: {row.message}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 if TYPE_CHECKING:
-    from heedful.data.doctor_report import Finding, Report
+    from heedful.data.doctor_report import Finding, CorpusReport
 
 BAR = 24
 LABELS = 20
@@ -48,7 +48,7 @@ def doctor(
 
     names = tuple(name.strip() for name in columns.split(",")) if columns else ()
     how: dict[str, Any] = {"against": against, "kind": kind, "on_bad_line": on_bad_line, "columns": names}
-    how["stages"] = Events(terminal_listener()).stage
+    how["start_progress"] = Events(terminal_listener()).stage
     report = examine(files, **how) if write is None else clean(files, write, **how)
     if as_json:
         typer.echo(report.to_json())
@@ -56,7 +56,7 @@ def doctor(
         show(report)
 
 
-def show(report: Report, console: Any = None) -> None:
+def show(report: CorpusReport, console: Any = None) -> None:
     """The report as tables, for people."""
     from rich.console import Console
 
@@ -83,20 +83,20 @@ def show(report: Report, console: Any = None) -> None:
         say(f"Clean copy in {report.cleaned.folder}: {report.cleaned.kept:,} kept; left out: {left_out}")
 
 
-def _sides(report: Report) -> Any:
+def _sides(report: CorpusReport) -> Any:
     table = _table("", "characters", "words", "script", "median length", "99% within", "longest")
-    for side in report.sides:
-        numbers = [f"{number:,}" for number in (side.median, side.most, side.longest)]
+    for side in report.columns:
+        numbers = [f"{number:,}" for number in (side.median, side.p99, side.longest)]
         table.add_row(side.name, f"{side.characters:,}", f"{side.words:,}", side.script, *numbers)
     return table
 
 
-def _histogram(report: Report) -> Any:
+def _histogram(report: CorpusReport) -> Any:
     """Lengths as bars, side by side, from the first length that occurs."""
-    counts = [{bar.low: bar.count for bar in side.histogram} for side in report.sides]
-    highs = {bar.low: bar.high for side in report.sides for bar in side.histogram}
+    counts = [{bar.low: bar.count for bar in side.histogram} for side in report.columns]
+    highs = {bar.low: bar.high for side in report.columns for bar in side.histogram}
     most = max(max(side.values(), default=1) for side in counts)
-    table = _table("characters", *(side.name for side in report.sides), right=("characters",))
+    table = _table("characters", *(side.name for side in report.columns), right=("characters",))
     used = [low for low in highs if any(side.get(low) for side in counts)]
     for low in sorted(low for low in highs if min(used) <= low <= max(used)):
         span = f"{low:,}" if low == highs[low] else f"{low:,}–{highs[low]:,}"
@@ -108,7 +108,7 @@ def _bar(count: int, most: int) -> str:
     return f"{'█' * round(BAR * count / most) or '▏'} {count:,}" if count else ""
 
 
-def _labels(report: Report) -> Any:
+def _labels(report: CorpusReport) -> Any:
     """How often each label was given; of many, the most and the least frequent."""
     table = _table("label", "count", "share", "", right=("count", "share"))
     given = list(report.labels.items())
@@ -119,20 +119,20 @@ def _labels(report: Report) -> Any:
     return table
 
 
-def _findings(report: Report, found: Sequence[Finding]) -> Any:
+def _findings(report: CorpusReport, found: Sequence[Finding]) -> Any:
     from rich.markup import escape
 
     table = _table("found", "count", "share", "first lines", right=("count", "share"))
     for finding in found:
         share = f"{finding.count / max(1, report.rows):.2%}"
-        table.add_row(escape(finding.what), f"{finding.count:,}", share, escape(_places(report, finding)))
+        table.add_row(escape(finding.description), f"{finding.count:,}", share, escape(_places(report, finding)))
     return table
 
 
-def _places(report: Report, finding: Finding) -> str:
+def _places(report: CorpusReport, finding: Finding) -> str:
     """The first few line numbers, under the names of their files where there are several."""
     lines: dict[str, list[str]] = {}
-    for place in finding.places[:5]:
+    for place in finding.locations[:5]:
         lines.setdefault(Path(place.file).name, []).append(str(place.line))
     dots = " …" if finding.count > 5 else ""
     if report.kind == "pairs" or len(report.files) == 1:

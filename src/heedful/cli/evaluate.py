@@ -29,17 +29,17 @@ def evaluate(
     with its interval, F1, calibration error; exact match and F1 of answers; analogies, agreement with people.
     """
     from heedful.device import select_device
-    from heedful.evaluation.word_vector_benchmarks import judge_words
+    from heedful.evaluation.word_vector_benchmarks import evaluate_word_vectors
     from heedful.inference.trained import load_word_vectors
     from heedful.interop.conversion import load
     from heedful.training.reporting.events import Events, terminal_listener
     from heedful.training.tasks import evaluate_model as judge
 
     if model.is_file():
-        scores = judge_words(load_word_vectors(model), files, on_bad_line)
+        scores = evaluate_word_vectors(load_word_vectors(model), files, on_bad_line)
     else:
         trained = load(model, device=select_device(device))
-        how: dict[str, Any] = {"on_bad_line": on_bad_line, "stages": Events(terminal_listener()).stage}
+        how: dict[str, Any] = {"on_bad_line": on_bad_line, "start_progress": Events(terminal_listener()).stage}
         if trained.task == "translate":
             how |= {"beam": beam, "length_penalty": length_penalty}
         if columns:

@@ -18,12 +18,12 @@ def map_(
 ) -> None:
     """Draw WORDs where their vectors lie, flattened to the two directions in which they differ most (PCA)."""
     from heedful.inference.trained import load_word_vectors
-    from heedful.vectors.pca_plot import draw_map
+    from heedful.vectors.pca_plot import draw_word_map
 
     table = load_word_vectors(model)
-    shown = dict.fromkeys(table.words[table.place(word)] for word in words)
+    shown = dict.fromkeys(table.words[table.index(word)] for word in words)
     for word in list(shown) if near else ():
         shown |= dict.fromkeys(found.word for found in table.similar(word, near))
-    places = [table.place(word) for word in shown]
-    draw_map(list(shown), table.directions[places], output, title=f"{len(shown)} words of {model.name}")
+    places = [table.index(word) for word in shown]
+    draw_word_map(list(shown), table.unit_vectors[places], output, title=f"{len(shown)} words of {model.name}")
     typer.echo(str(output))

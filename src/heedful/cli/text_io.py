@@ -15,7 +15,7 @@ from heedful.errors import DataError, HeedfulError, UsageError
 from heedful.files import atomic_file
 
 if TYPE_CHECKING:
-    from heedful.data.line_reader import Fault, Watch
+    from heedful.data.line_reader import BadLine, ProgressCallback
 
 OnBadLine = Literal["fail", "skip"]
 SHOWN = 20
@@ -43,23 +43,23 @@ def say(text: str) -> None:
 
 
 def lines_of(
-    texts: list[str] | None, file: Path | None, on_bad_line: OnBadLine, notes: Notes, watch: Watch | None = None
+    texts: list[str] | None, file: Path | None, on_bad_line: OnBadLine, notes: Notes, watch: ProgressCallback | None = None
 ) -> Iterator[str | None]:
     """The arguments, or the file's lines, or those of standard input as they come.
 
     A line that cannot be read is no reason to lose count: skipped, it gives an empty one.
     """
     from heedful.data.line_reader import SKIP_HINT, scan_lines
-    from heedful.data.stdin_reader import scan_pipe
+    from heedful.data.line_reader import scan_stdin
 
     if texts:
         yield from texts
         return
-    scanned: Iterator[str | Fault | None]
+    scanned: Iterator[str | BadLine | None]
     if file is not None:
-        scanned = scan_lines(file, watch=watch)
+        scanned = scan_lines(file, progress=watch)
     else:
-        scanned = scan_pipe(sys.stdin.fileno()) if sys.stdin is not None else iter(())
+        scanned = scan_stdin(sys.stdin.fileno()) if sys.stdin is not None else iter(())
     number = 0
     for line in scanned:
         number += line is not None
@@ -68,7 +68,7 @@ def lines_of(
         elif on_bad_line == "fail":
             raise DataError(str(line))
         else:
-            notes(number, f"left empty: {line.what.removesuffix(SKIP_HINT).rstrip()}")
+            notes(number, f"left empty: {line.message.removesuffix(SKIP_HINT).rstrip()}")
             yield ""
 
 

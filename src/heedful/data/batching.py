@@ -29,7 +29,7 @@ LONGEST_BATCH = 4096
 class PairBatch:
     """Source and target side by side, padded at the end."""
 
-    nothing: ClassVar[int] = PAD
+    ignore_index: ClassVar[int] = PAD
 
     source: Int[Tensor, "batch source_tokens"]
     source_lengths: Int[Tensor, " batch"]
@@ -49,7 +49,7 @@ class PairBatch:
 class TextBatch:
     """Windows of running text; each token's label is the token after it."""
 
-    nothing: ClassVar[int] = PAD
+    ignore_index: ClassVar[int] = PAD
 
     tokens: Int[Tensor, "batch tokens"]
     labels: Int[Tensor, "batch tokens"]
@@ -61,13 +61,13 @@ class TextBatch:
 class Batches(Protocol):
     """An epoch as a list of batches, each of which can be made from its numbers alone."""
 
-    one_shape: bool
+    fixed_shape: bool
     """Whether they are all of one shape, or of very few, but for the last of an epoch."""
     unit: str
     """What their labels are, in the plural: tokens, examples."""
 
     @property
-    def labels(self) -> int:
+    def labels_per_epoch(self) -> int:
         """Labels to be predicted in an epoch."""
 
     def plan(self, epoch: int) -> list[Indices]:
@@ -77,18 +77,18 @@ class Batches(Protocol):
         """The tensors of one batch."""
 
 
-def spread_out(batches: Batches, most: int | None = None) -> list[Indices]:
+def evenly_spaced_batches(batches: Batches, max_labels: int | None = None) -> list[Indices]:
     """The first epoch's batches; or so many that they have about `most` labels, the same ones each time, from all over
     it: unshuffled, the first ones would be the shortest texts, or the beginning of a book."""
     plan = batches.plan(0)
-    share = 1.0 if most is None else most / max(1, batches.labels)
-    return [plan[place] for place in evenly(len(plan), max(1, round(share * len(plan))))]
+    share = 1.0 if max_labels is None else max_labels / max(1, batches.labels_per_epoch)
+    return [plan[place] for place in evenly_spaced(len(plan), max(1, round(share * len(plan))))]
 
 
-def evenly(number: int, most: int) -> list[int]:
+def evenly_spaced(count: int, limit: int) -> list[int]:
     """Places of `most` out of a `number` of things, or of all: always the same, and from all over them."""
-    chosen = min(number, most)
-    return [(2 * i + 1) * number // (2 * chosen) for i in range(chosen)]
+    chosen = min(count, limit)
+    return [(2 * i + 1) * count // (2 * chosen) for i in range(chosen)]
 
 
 def length_buckets(lengths: npt.ArrayLike, max_tokens: int, *, longest_first: bool = False) -> list[Indices]:
@@ -112,7 +112,7 @@ def length_buckets(lengths: npt.ArrayLike, max_tokens: int, *, longest_first: bo
     return buckets
 
 
-class Bucketed:
+class BucketedBatches:
     """Examples of like length together, as many as fit the token budget.
 
     Each epoch shuffles all examples, sorts large neighbourhoods of the shuffled order by length, cuts
@@ -120,26 +120,26 @@ class Bucketed:
     """
 
     neighbourhood = 1 << 15
-    one_shape = False
+    fixed_shape = False
 
-    def __init__(self, sizes: npt.NDArray[np.int64], *, tokens: int, seed: int, shuffle: bool) -> None:
-        self.sizes = sizes
+    def __init__(self, sizes: npt.NDArray[np.int64], *, max_tokens: int, seed: int, shuffle: bool) -> None:
+        self.lengths = sizes
         """Tokens of each side of each example: sides × examples."""
-        self.tokens, self.seed, self.shuffle = tokens, seed, shuffle
+        self.tokens, self.seed, self.shuffle = max_tokens, seed, shuffle
 
     def plan(self, epoch: int) -> list[Indices]:
         """The epoch's batches, each a list of the numbers of examples."""
         draw = np.random.default_rng([self.seed, epoch])
-        number = self.sizes.shape[1]
+        number = self.lengths.shape[1]
         order = draw.permutation(number) if self.shuffle else np.arange(number)
         cuts: list[Indices] = []
         for start in range(0, len(order), self.neighbourhood):
             shuffled = order[start : start + self.neighbourhood]
-            cuts += [shuffled[bucket] for bucket in length_buckets(self.sizes[:, shuffled], self.tokens)]
+            cuts += [shuffled[bucket] for bucket in length_buckets(self.lengths[:, shuffled], self.tokens)]
         return [cuts[i] for i in draw.permutation(len(cuts))] if self.shuffle else cuts
 
 
-class PairBatches(Bucketed):
+class PairBatches(BucketedBatches):
     """Pairs of like length together."""
 
     unit = "tokens"
@@ -149,21 +149,21 @@ class PairBatches(Bucketed):
         source: Sequences,
         target: Sequences,
         *,
-        tokens: int,
+        max_tokens: int,
         seed: int,
         shuffle: bool = True,
         splits: tuple[SplitTable, SplitTable] | None = None,
         subword_dropout: float = 0.0,
     ) -> None:
         sizes = np.stack([source.lengths + 1, target.lengths + 1])  # END on both sides
-        super().__init__(sizes, tokens=tokens, seed=seed, shuffle=shuffle)
+        super().__init__(sizes, max_tokens=max_tokens, seed=seed, shuffle=shuffle)
         self.source, self.target = source, target
         self.splits, self.subword_dropout = splits, subword_dropout
 
     @property
-    def labels(self) -> int:
+    def labels_per_epoch(self) -> int:
         """Tokens to be predicted in an epoch."""
-        return int(self.sizes[1].sum())
+        return int(self.lengths[1].sum())
 
     def batch(self, epoch: int, indices: Indices) -> PairBatch:
         """The tensors of one cut. Subword splits are drawn afresh in every epoch."""
@@ -178,7 +178,7 @@ class PairBatches(Bucketed):
             return whole
         # A pair stands in one cut of an epoch, so its first pair names a cut. All of it at once: 90 times cheaper.
         draw = np.random.default_rng([self.seed, epoch, int(indices[0]), side])
-        ids, counts = self.splits[side].split_counted(np.concatenate(whole), self.subword_dropout, draw)
+        ids, counts = self.splits[side].split_with_counts(np.concatenate(whole), self.subword_dropout, draw)
         ends = np.cumsum([len(sequence) for sequence in whole])
         return np.split(ids, np.concatenate([[0], np.cumsum(counts)])[ends[:-1]])
 
@@ -186,7 +186,7 @@ class PairBatches(Bucketed):
 class TextBatches:
     """Every token once an epoch, in windows of `context` tokens that start elsewhere each time."""
 
-    one_shape = True
+    fixed_shape = True
     unit = "tokens"
 
     def __init__(
@@ -198,7 +198,7 @@ class TextBatches:
         self.total = len(text.ids) if tokens is None else min(tokens, len(text.ids))
 
     @property
-    def labels(self) -> int:
+    def labels_per_epoch(self) -> int:
         """Tokens to be predicted in an epoch: all but the first."""
         return self.total - 1
 

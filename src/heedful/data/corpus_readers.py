@@ -16,14 +16,14 @@ from os import PathLike
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from heedful.data.line_reader import MAX_LINE, Fault, OnBadLine, Watch, drop, read_lines, scan_lines
-from heedful.data.table_reader import PACKED, TABLES, Row, kind_of, scan_table
+from heedful.data.line_reader import MAX_LINE, BadLine, OnBadLine, ProgressCallback, handle_bad_line, read_lines, scan_lines
+from heedful.data.table_reader import COMPRESSED, TABLES, Row, file_format, scan_table
 from heedful.errors import DataError
 
 __all__ = ["Pair", "content_hash", "is_held_out", "read_documents", "read_lines", "read_pairs"]
 
 Files = Sequence[str | PathLike[str]]
-IN_FOLDERS = (".txt", ".jsonl", *PACKED)
+IN_FOLDERS = (".txt", ".jsonl", *COMPRESSED)
 Taken = TypeVar("Taken")
 
 
@@ -35,11 +35,11 @@ class Pair(NamedTuple):
     line: int
 
 
-class Piece(NamedTuple):
+class DocumentLine(NamedTuple):
     """A line of a document with its newline, or a whole record; `ends` says that the document ends here."""
 
     text: str
-    ends: bool
+    ends_document: bool
     path: Path
     line: int
 
@@ -50,10 +50,10 @@ def read_pairs(
     on_bad_line: OnBadLine = "fail",
     dropped: Counter[str] | None = None,
     limit: int = MAX_LINE,
-    watch: Watch | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Iterator[Pair]:
     """The usable pairs of two line-aligned files or one table; what is left out is counted in `dropped`."""
-    yield from usable("pair", files, scan_pairs(files, limit=limit, watch=watch), on_bad_line, dropped)
+    yield from usable_rows("pair", files, scan_pairs(files, limit=limit, progress=progress), on_bad_line, dropped)
 
 
 def read_documents(
@@ -62,11 +62,11 @@ def read_documents(
     on_bad_line: OnBadLine = "fail",
     dropped: Counter[str] | None = None,
     limit: int = MAX_LINE,
-    watch: Watch | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Iterator[tuple[str, bool]]:
     """The text piece by piece, exact but for CRLF and byte order marks, and whether its document ends there."""
-    for piece in usable("text", files, scan_documents(files, limit=limit, watch=watch), on_bad_line, dropped):
-        yield piece.text, piece.ends
+    for piece in usable_rows("text", files, scan_documents(files, limit=limit, progress=progress), on_bad_line, dropped):
+        yield piece.text, piece.ends_document
 
 
 def is_held_out(source: str, share: float) -> bool:
@@ -78,20 +78,20 @@ def is_held_out(source: str, share: float) -> bool:
 def content_hash(files: Files) -> str:
     """SHA-256 of what the files hold and how it is read, in order; their places and dates play no part."""
     total = hashlib.sha256()
-    for path in text_files(files):
+    for path in expand_folders(files):
         try:
             with path.open("rb") as file:
-                total.update(hashlib.file_digest(file, "sha256").digest() + kind_of(path).encode())
+                total.update(hashlib.file_digest(file, "sha256").digest() + file_format(path).encode())
         except OSError as error:
             raise DataError(f"{path} cannot be read: {error.strerror}") from None
     return total.hexdigest()
 
 
-def scan_pairs(files: Files, *, limit: int = MAX_LINE, watch: Watch | None = None) -> Iterator[Pair | Fault]:
+def scan_pairs(files: Files, *, limit: int = MAX_LINE, progress: ProgressCallback | None = None) -> Iterator[Pair | BadLine]:
     """Every pair in order, the unusable ones as faults in their places."""
     paths = as_paths(files)
-    for row in _pair_rows(paths, limit, watch):
-        if isinstance(row, Fault):
+    for row in _pair_rows(paths, limit, progress):
+        if isinstance(row, BadLine):
             yield row
             continue
         line, (source, target) = row
@@ -99,13 +99,13 @@ def scan_pairs(files: Files, *, limit: int = MAX_LINE, watch: Watch | None = Non
         if source and target:
             yield Pair(source, target, line)
         else:
-            yield Fault("blank", paths[-1 if source else 0], line, "the line is blank")
+            yield BadLine("blank", paths[-1 if source else 0], line, "the line is blank")
 
 
-def scan_documents(files: Files, *, limit: int = MAX_LINE, watch: Watch | None = None) -> Iterator[Piece | Fault]:
+def scan_documents(files: Files, *, limit: int = MAX_LINE, progress: ProgressCallback | None = None) -> Iterator[DocumentLine | BadLine]:
     """Every line or record in order, the unusable ones as faults. A file is a document, and so is a record."""
-    for path in text_files(files):
-        yield from (_records if kind_of(path) in TABLES else _document)(path, limit, watch)
+    for path in expand_folders(files):
+        yield from (_records if file_format(path) in TABLES else _document)(path, limit, progress)
 
 
 def as_paths(files: Files | str | PathLike[str]) -> list[Path]:
@@ -113,7 +113,7 @@ def as_paths(files: Files | str | PathLike[str]) -> list[Path]:
     return [Path(files)] if isinstance(files, str | PathLike) else [Path(file) for file in files]
 
 
-def text_files(files: Files) -> list[Path]:
+def expand_folders(files: Files) -> list[Path]:
     """The files meant: a folder stands for the text files in it that hold anything, in the order of their names."""
     found: list[Path] = []
     for path in as_paths(files):
@@ -136,15 +136,15 @@ def _inside(folder: Path) -> list[Path]:
     return [file for file in seen if file.stat().st_size]
 
 
-def usable(
-    what: str, files: Files, rows: Iterator[Taken | Fault], on_bad_line: OnBadLine, dropped: Counter[str] | None
+def usable_rows(
+    what: str, files: Files, rows: Iterator[Taken | BadLine], on_bad_line: OnBadLine, dropped: Counter[str] | None
 ) -> Iterator[Taken]:
     """What can be used of the rows. The rest is counted by kind, or stops the work; nothing at all does."""
     dropped = Counter() if dropped is None else dropped
     is_empty = True
     for row in rows:
-        if isinstance(row, Fault):
-            drop(row, on_bad_line, dropped)
+        if isinstance(row, BadLine):
+            handle_bad_line(row, on_bad_line, dropped)
         else:
             is_empty = False
             yield row
@@ -153,56 +153,56 @@ def usable(
         raise DataError(f"no usable {what} in {_names(files)}" + (f" (left out: {why})" if why else ""))
 
 
-def _pair_rows(paths: Sequence[Path], limit: int, watch: Watch | None) -> Iterator[Row | Fault]:
+def _pair_rows(paths: Sequence[Path], limit: int, progress: ProgressCallback | None) -> Iterator[Row | BadLine]:
     for path in paths:
         if path.is_dir():
             raise DataError(f"{path} is a folder: a file is needed here")
-    kinds = [kind_of(path) for path in paths]
+    kinds = [file_format(path) for path in paths]
     if len(paths) == 1 and kinds[0] in TABLES:
-        return scan_table(paths[0], ("source", "target"), limit=limit, watch=watch)
+        return scan_table(paths[0], ("source", "target"), limit=limit, progress=progress)
     if kinds == ["lines", "lines"]:
-        return _aligned(paths[0], paths[1], limit, watch)
+        return _aligned(paths[0], paths[1], limit, progress)
     raise DataError(f"pairs come as two line-aligned text files or as one .tsv, .csv or .jsonl; got {_names(paths)}")
 
 
-def _aligned(source: Path, target: Path, limit: int, watch: Watch | None) -> Iterator[Row | Fault]:
-    ours, theirs = (scan_lines(path, limit=limit, watch=watch) for path in (source, target))
+def _aligned(source: Path, target: Path, limit: int, progress: ProgressCallback | None) -> Iterator[Row | BadLine]:
+    ours, theirs = (scan_lines(path, limit=limit, progress=progress) for path in (source, target))
     for number, (left, right) in enumerate(zip_longest(ours, theirs), 1):
         if left is None or right is None:
             longer, shorter = number + sum(1 for _ in (theirs if left is None else ours)), number - 1
             lines = (shorter, longer) if left is None else (longer, shorter)
             what = f"{source} has {lines[0]:,} lines but {target} has {lines[1]:,}: they must pair line by line"
-            yield Fault("misaligned", source, number, what)
-        elif isinstance(left, Fault):
+            yield BadLine("misaligned", source, number, what)
+        elif isinstance(left, BadLine):
             yield left
-        elif isinstance(right, Fault):
+        elif isinstance(right, BadLine):
             yield right
         else:
             yield number, (left, right)
 
 
-def _document(path: Path, limit: int, watch: Watch | None) -> Iterator[Piece | Fault]:
+def _document(path: Path, limit: int, progress: ProgressCallback | None) -> Iterator[DocumentLine | BadLine]:
     """The lines of a file, one behind, so that the last sound one can say that it is the last."""
-    held: Piece | None = None
-    for number, line in enumerate(scan_lines(path, limit=limit, watch=watch), 1):
-        if isinstance(line, Fault):
+    held: DocumentLine | None = None
+    for number, line in enumerate(scan_lines(path, limit=limit, progress=progress), 1):
+        if isinstance(line, BadLine):
             yield line
             continue
         if held is not None:
             yield held
-        held = Piece(line, False, path, number)
+        held = DocumentLine(line, False, path, number)
     if held is not None:
         yield held._replace(ends=True)
 
 
-def _records(path: Path, limit: int, watch: Watch | None) -> Iterator[Piece | Fault]:
-    for row in scan_table(path, ("text",), limit=limit, watch=watch):
-        if isinstance(row, Fault):
+def _records(path: Path, limit: int, progress: ProgressCallback | None) -> Iterator[DocumentLine | BadLine]:
+    for row in scan_table(path, ("text",), limit=limit, progress=progress):
+        if isinstance(row, BadLine):
             yield row
         elif row[1][0].strip():
-            yield Piece(row[1][0].replace("\r\n", "\n"), True, path, row[0])
+            yield DocumentLine(row[1][0].replace("\r\n", "\n"), True, path, row[0])
         else:
-            yield Fault("blank", path, row[0], "the text is blank")
+            yield BadLine("blank", path, row[0], "the text is blank")
 
 
 def _names(files: Files) -> str:

@@ -54,7 +54,7 @@ def _columns(rows: list[tuple[int, tuple[str, ...]]]) -> tuple[list[int], Texts]
 
 
 @dataclass
-class Column:
+class ColumnStatistics:
     """One column: how long its rows are, what they are written in."""
 
     lengths: NDArray[np.int64] = field(default_factory=lambda: np.zeros(LONGEST + 1, np.int64))
@@ -84,7 +84,7 @@ class Column:
             return SCRIPTS[0]
         return SCRIPTS[int(counts.argmax()) + 1] if counts.max() >= 0.8 * counts.sum() else "mixed"
 
-    def strangers(self) -> Mask:
+    def other_script(self) -> Mask:
         """Rows in another script than the rest of their column."""
         scripts, own = _view(self.scripts, np.uint8), self.script
         if own not in SCRIPTS:
@@ -92,11 +92,11 @@ class Column:
         return np.asarray((scripts != SCRIPTS.index(own)) & (scripts != 0))
 
 
-class Survey:
+class CorpusStatistics:
     """All that is remembered of the rows. Those shorter than `shortest` are never called repeated."""
 
     def __init__(self, columns: int, *, shortest: int = 1) -> None:
-        self.columns = [Column() for _ in range(columns)]
+        self.columns = [ColumnStatistics() for _ in range(columns)]
         self._shortest = shortest
         self._lines, self._ratios, self._copies = array("I"), array("H"), array("B")
         self._first, self._whole = array("q"), array("q")

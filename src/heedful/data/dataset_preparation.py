@@ -12,89 +12,89 @@ from typing import Any
 
 from heedful.data.corpus_readers import Pair, is_held_out, read_documents, read_pairs, size_on_disk
 from heedful.data.dataset_writer import (
-    KEPT_TEXTS,
-    Part,
-    Prepared,
+    MAX_SAMPLE_TEXTS,
+    SplitWriter,
+    PreparedData,
     Split,
-    blocks,
-    finish,
-    named_store,
-    new_parts,
-    opened,
+    encoding_blocks,
+    write_metadata,
+    dataset_folder,
+    split_writers,
+    open_dataset,
 )
-from heedful.data.line_reader import OnBadLine, Watch
+from heedful.data.line_reader import OnBadLine, ProgressCallback
 from heedful.data.sentence_documents import encode_sentences, read_sentences
-from heedful.data.stage_progress import Stages, unseen
-from heedful.data.token_store import is_whole, new_store
+from heedful.data.progress import StartProgress, no_progress
+from heedful.data.token_store import is_intact, create_store
 from heedful.text.special_tokens import END
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
 __all__ = [
-    "Prepared",
+    "PreparedData",
     "Split",
-    "learn_from_pairs",
-    "learn_from_text",
+    "train_pair_tokenizers",
+    "train_text_tokenizer",
     "prepare_pairs",
     "prepare_text",
-    "sampled",
+    "sample_by_hash",
 ]
 
 
-def learn_from_pairs(
+def train_pair_tokenizers(
     files: Sequence[Path],
     config: TokenizerConfig,
     *,
     joint: bool,
-    share: float,
+    sample_share: float,
     held_out: float,
     on_bad_line: OnBadLine = "fail",
-    stages: Stages = unseen,
+    start_progress: StartProgress = no_progress,
 ) -> tuple[Tokenizer, ...]:
     """One tokenizer for both sides, or one for each. What is held out is not read: a vocabulary must not know it."""
 
-    def texts(sides: slice, watch: Watch) -> Iterator[str]:
-        for pair in read_pairs(files, on_bad_line=on_bad_line, watch=watch):
+    def texts(sides: slice, progress: ProgressCallback) -> Iterator[str]:
+        for pair in read_pairs(files, on_bad_line=on_bad_line, progress=progress):
             if not is_held_out(pair.source, held_out):
                 yield from (pair.source, pair.target)[sides]
 
     wanted = [slice(0, 2)] if joint else [slice(0, 1), slice(1, 2)]
-    return tuple(learn_tokenizer(partial(texts, sides), files, config, share, stages) for sides in wanted)
+    return tuple(train_tokenizer(partial(texts, sides), files, config, sample_share, start_progress) for sides in wanted)
 
 
-def learn_from_text(
+def train_text_tokenizer(
     files: Sequence[Path],
     config: TokenizerConfig,
     *,
-    share: float,
+    sample_share: float,
     characters: float,
     on_bad_line: OnBadLine = "fail",
-    stages: Stages = unseen,
+    start_progress: StartProgress = no_progress,
 ) -> Tokenizer:
     """A tokenizer for running text, from its first so many characters: those not held out."""
 
-    def texts(watch: Watch) -> Iterator[str]:
+    def texts(progress: ProgressCallback) -> Iterator[str]:
         left = characters
-        for text, _ in read_documents(files, on_bad_line=on_bad_line, watch=watch):
+        for text, _ in read_documents(files, on_bad_line=on_bad_line, progress=progress):
             if left <= 0:
                 return
             left -= len(text)
             yield text
 
-    return learn_tokenizer(texts, files, config, share, stages)
+    return train_tokenizer(texts, files, config, sample_share, start_progress)
 
 
-def learn_tokenizer(
-    texts: Callable[[Watch], Iterator[str]],
+def train_tokenizer(
+    texts: Callable[[ProgressCallback], Iterator[str]],
     files: Sequence[Path],
     config: TokenizerConfig,
     share: float,
-    stages: Stages,
+    start_progress: StartProgress,
 ) -> Tokenizer:
-    with stages("learning a vocabulary", size_on_disk(files)) as watch:
-        return Tokenizer.train(sampled(texts(watch), share), config)
+    with start_progress("learning a vocabulary", size_on_disk(files)) as progress:
+        return Tokenizer.train(sample_by_hash(texts(progress), share), config)
 
 
-def sampled(texts: Iterable[str], share: float) -> Iterator[str]:
+def sample_by_hash(texts: Iterable[str], share: float) -> Iterator[str]:
     """A share of the texts, chosen by their content: however a file is sorted, every part of it is heard."""
     if share >= 1:
         yield from texts
@@ -113,32 +113,32 @@ def prepare_pairs(
     held_out: float,
     max_length: int,
     on_bad_line: OnBadLine = "fail",
-    stages: Stages = unseen,
-) -> Prepared:
+    start_progress: StartProgress = no_progress,
+) -> PreparedData:
     """Stores of encoded pairs. Without validation files, a share of the sources is held out by hash."""
-    folder = named_store(
+    folder = dataset_folder(
         [*train, *valid], tokenizers, kind="pairs", split=[len(train), held_out], max_length=max_length
     )
 
     def part(pair: Pair) -> str:
         return "valid" if not valid and is_held_out(pair.source, held_out) else "train"
 
-    if not is_whole(folder):
+    if not is_intact(folder):
         with (
-            new_store(folder) as aside,
-            new_parts(aside, {"source": len(tokenizers[0]), "target": len(tokenizers[-1])}) as parts,
-            stages("encoding", size_on_disk([*train, *valid])) as watch,
+            create_store(folder) as aside,
+            split_writers(aside, {"source": len(tokenizers[0]), "target": len(tokenizers[-1])}) as parts,
+            start_progress("encoding", size_on_disk([*train, *valid])) as progress,
         ):
             dropped: Counter[str] = Counter()
-            read = read_pairs(train, on_bad_line=on_bad_line, dropped=dropped, watch=watch)
+            read = read_pairs(train, on_bad_line=on_bad_line, dropped=dropped, progress=progress)
             too_long = _encode_pairs(read, lambda pair: parts[part(pair)], tokenizers, max_length)
             if valid:
-                apart = read_pairs(valid, on_bad_line=on_bad_line, watch=watch)
+                apart = read_pairs(valid, on_bad_line=on_bad_line, progress=progress)
                 _encode_pairs(apart, lambda _: parts["valid"], tokenizers, max_length)
             reason = f"longer than {max_length} tokens"
             dropped[reason] += too_long.count
-            finish(aside, parts, +dropped, {reason: too_long.first})
-    return opened(folder, tokenizers, ("source", "target"))
+            write_metadata(aside, parts, +dropped, {reason: too_long.first})
+    return open_dataset(folder, tokenizers, ("source", "target"))
 
 
 def prepare_text(
@@ -151,8 +151,8 @@ def prepare_text(
     sentences: bool = False,
     end: int = END,
     on_bad_line: OnBadLine = "fail",
-    stages: Stages = unseen,
-) -> Prepared:
+    start_progress: StartProgress = no_progress,
+) -> PreparedData:
     """Stores of running text, `end` after each document. Without validation files, the last part is held out.
 
     `characters` is the length of the training text. Sequences are documents; or `sentences`, and documents then end at
@@ -161,26 +161,26 @@ def prepare_text(
     The *last* part, not lines drawn at random: a line's neighbours would give it away.
     """
     kind: dict[str, Any] = {"kind": "sentences" if sentences else "text"} | ({} if end == END else {"end": end})
-    folder = named_store([*train, *valid], (tokenizer,), **kind, split=[len(train), held_out])
+    folder = dataset_folder([*train, *valid], (tokenizer,), **kind, split=[len(train), held_out])
     read_all = read_sentences if sentences else read_documents
 
-    def encode(pieces: Iterator[tuple[str, bool]], part_at: Callable[[int], Part]) -> None:
+    def encode(pieces: Iterator[tuple[str, bool]], part_at: Callable[[int], SplitWriter]) -> None:
         _encode_text(pieces, part_at, tokenizer, end, apart=sentences)
 
-    if not is_whole(folder):
+    if not is_intact(folder):
         with (
-            new_store(folder) as aside,
-            new_parts(aside, {"text": len(tokenizer)}) as parts,
-            stages("encoding", size_on_disk([*train, *valid])) as watch,
+            create_store(folder) as aside,
+            split_writers(aside, {"text": len(tokenizer)}) as parts,
+            start_progress("encoding", size_on_disk([*train, *valid])) as progress,
         ):
             dropped: Counter[str] = Counter()
             kept = float("inf") if valid else characters * (1 - held_out)
-            read = read_all(train, on_bad_line=on_bad_line, dropped=dropped, watch=watch)
+            read = read_all(train, on_bad_line=on_bad_line, dropped=dropped, progress=progress)
             encode(read, lambda seen: parts["train" if seen < kept else "valid"])
             if valid:
-                encode(read_all(valid, on_bad_line=on_bad_line, watch=watch), lambda _: parts["valid"])
-            finish(aside, parts, dropped, {})
-    return opened(folder, (tokenizer,), ("text",))
+                encode(read_all(valid, on_bad_line=on_bad_line, progress=progress), lambda _: parts["valid"])
+            write_metadata(aside, parts, dropped, {})
+    return open_dataset(folder, (tokenizer,), ("text",))
 
 
 @dataclass
@@ -193,12 +193,12 @@ class _TooLong:
 
 def _encode_pairs(
     pairs: Iterator[Pair],
-    part_of: Callable[[Pair], Part],
+    part_of: Callable[[Pair], SplitWriter],
     tokenizers: tuple[Tokenizer, ...],
     max_length: int,
 ) -> _TooLong:
     too_long = _TooLong()
-    for block in blocks(pairs):
+    for block in encoding_blocks(pairs):
         sources = tokenizers[0].encode([pair.source for pair in block])
         targets = tokenizers[-1].encode([pair.target for pair in block])
         for pair, source, target in zip(block, sources, targets, strict=True):
@@ -209,7 +209,7 @@ def _encode_pairs(
             part = part_of(pair)
             part.measure(pair.target)
             part.size["examples"] += 1
-            if len(part.texts) < KEPT_TEXTS:
+            if len(part.texts) < MAX_SAMPLE_TEXTS:
                 part.texts.append((pair.source, pair.target))
             for side, ids in zip(part.sides, (source, target), strict=True):
                 side.write(ids)
@@ -219,7 +219,7 @@ def _encode_pairs(
 
 def _encode_text(
     pieces: Iterator[tuple[str, bool]],
-    part_at: Callable[[int], Part],
+    part_at: Callable[[int], SplitWriter],
     tokenizer: Tokenizer,
     end: int,
     *,
@@ -227,7 +227,7 @@ def _encode_text(
 ) -> None:
     """Pieces of documents one after another; or `apart`, each a sequence of its own."""
     seen = 0
-    for block in blocks(pieces):
+    for block in encoding_blocks(pieces):
         texts = [text for text, _ in block]
         encoded = encode_sentences(texts, tokenizer) if apart else tokenizer.encode(texts)
         for (text, last), ids in zip(block, encoded, strict=True):

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from heedful.data.corpus_readers import content_hash
-from heedful.data.quick_check import Remark
-from heedful.data.token_store import Sequences, SequencesWriter, store_folder
+from heedful.data.quick_check import DataIssue
+from heedful.data.token_store import Sequences, SequencesWriter, store_path
 from heedful.errors import DataError
 from heedful.text.tokenizer import Tokenizer
 
-KEPT_TEXTS = 2000
+MAX_SAMPLE_TEXTS = 2000
 BLOCK, BLOCK_CHARACTERS = 8192, 1 << 20
 """Texts encoded at a time: enough to keep every core of the tokenizer busy, and never a gigabyte of long lines."""
 
@@ -42,7 +42,7 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedData:
     """All that training reads."""
 
     tokenizers: tuple[Tokenizer, ...]
@@ -51,19 +51,19 @@ class Prepared:
     valid: Split
     dropped: dict[str, int]
     """Examples left out, by kind of fault or in words."""
-    first_dropped: dict[str, int]
+    first_dropped_lines: dict[str, int]
     """For those told in words, the line of the first."""
-    remarks: tuple[Remark, ...] = ()
-    cut: dict[str, int] = field(default_factory=dict)
+    issues: tuple[DataIssue, ...] = ()
+    truncated: dict[str, int] = field(default_factory=dict)
     """Examples of which only a part is read, by why; the line of the first of them is in `first_dropped`."""
-    facts: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
     """What else a task found out about its data: the names of labels, say."""
 
 
 @contextmanager
-def new_parts(folder: Path, sides: Mapping[str, int]) -> Iterator[dict[str, Part]]:
+def split_writers(folder: Path, sides: Mapping[str, int]) -> Iterator[dict[str, SplitWriter]]:
     """Both parts, to be written; each side is named with the number of different ids it may hold."""
-    parts = {name: Part(folder, name, sides) for name in ("train", "valid")}
+    parts = {name: SplitWriter(folder, name, sides) for name in ("train", "valid")}
     try:
         yield parts
     finally:
@@ -72,7 +72,7 @@ def new_parts(folder: Path, sides: Mapping[str, int]) -> Iterator[dict[str, Part
                 side.close()
 
 
-class Part:
+class SplitWriter:
     """A part being written."""
 
     def __init__(self, folder: Path, name: str, sides: Mapping[str, int]) -> None:
@@ -85,7 +85,7 @@ class Part:
         self.size["bytes"] += len(text.encode())
 
 
-def blocks(
+def encoding_blocks(
     examples: Iterator[Example], characters: Callable[[Example], int] = lambda example: len(example[0])
 ) -> Iterator[list[Example]]:
     """Examples by the thousand, or by the megabyte where they are long."""
@@ -101,9 +101,9 @@ def blocks(
         yield block
 
 
-def finish(
+def write_metadata(
     folder: Path,
-    parts: dict[str, Part],
+    parts: dict[str, SplitWriter],
     dropped: Mapping[str, int],
     first: Mapping[str, int],
     *,
@@ -120,24 +120,24 @@ def finish(
     (folder / "sizes.json").write_text(json.dumps(described), encoding="utf-8")
 
 
-def opened(
+def open_dataset(
     folder: Path, tokenizers: tuple[Tokenizer, ...], sides: tuple[str, ...], *, labels: str | None = None
-) -> Prepared:
+) -> PreparedData:
     """All that was written there; `labels` is the side that holds them."""
     sizes = json.loads((folder / "sizes.json").read_text(encoding="utf-8"))
 
     def split(name: str) -> Split:
         size = sizes[name]
-        stored = tuple(Sequences.stored(folder, f"{name}.{side}") for side in sides)
-        called = None if labels is None else Sequences.stored(folder, f"{name}.{labels}")
+        stored = tuple(Sequences.open(folder, f"{name}.{side}") for side in sides)
+        called = None if labels is None else Sequences.open(folder, f"{name}.{labels}")
         texts = tuple(tuple(example) for example in size["texts"])
         return Split(stored, size.get("examples", 1), size["words"], size["bytes"], texts, called)
 
     told = {name: sizes[name] for name in ("dropped", "first_dropped", "cut", "facts")}
-    return Prepared(tokenizers, split("train"), split("valid"), **told)
+    return PreparedData(tokenizers, split("train"), split("valid"), **told)
 
 
-def named_store(files: list[Path], tokenizers: tuple[Tokenizer, ...], **settings: Any) -> Path:
+def dataset_folder(files: list[Path], tokenizers: tuple[Tokenizer, ...], **settings: Any) -> Path:
     """Where the store of these files lives: under the hash of all that it depends on."""
     learned = [hashlib.sha256(tokenizer.to_json().encode()).hexdigest() for tokenizer in tokenizers]
-    return store_folder({"files": content_hash(files), "tokenizers": learned, **settings})
+    return store_path({"files": content_hash(files), "tokenizers": learned, **settings})

@@ -50,7 +50,7 @@ LANGUAGES = {
 
 SKELETONS = ("yMMMd", "yMMMEd", "yMMMMd", "yMMMMEd", "yMMMMEEEEd", "yMd")
 
-ADDED = {
+EXTRA_PATTERNS = {
     "en": (
         "MMMM d°, y",
         "d° MMMM y",
@@ -76,16 +76,16 @@ ADDED = {
 }
 """Ways of writing that CLDR does not list. `d°` is the day as an ordinal."""
 
-DIGITS = {"ar": "٠١٢٣٤٥٦٧٨٩", "hi": "०१२३४५६७८९"}
+NATIVE_DIGITS = {"ar": "٠١٢٣٤٥٦٧٨٩", "hi": "०१२३४५६७८९"}
 """Digits of their own, used beside the others."""
 
 SPACES = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u200f": None, "\u200e": None})
 Span = tuple[int, int]
-Piece = tuple[str, bool, dict[int, str]]
+PatternPart = tuple[str, bool, dict[int, str]]
 """What a piece of text is chosen by (year, month, day, weekday or nothing), whether it is linked, and the choices."""
 
 
-class Links(NamedTuple):
+class DateSpans(NamedTuple):
     """Where year, month and day stand: start and end, in characters."""
 
     year: Span
@@ -93,7 +93,7 @@ class Links(NamedTuple):
     day: Span
 
 
-TARGET = Links(year=(0, 4), month=(5, 7), day=(8, 10))
+TARGET_SPANS = DateSpans(year=(0, 4), month=(5, 7), day=(8, 10))
 """Where they stand in every target."""
 
 
@@ -102,7 +102,7 @@ class DatePair(NamedTuple):
 
     source: str
     target: str
-    links: Links
+    spans: DateSpans
     language: str
 
 
@@ -114,14 +114,14 @@ class Dates(NamedTuple):
     test: tuple[DatePair, ...]
 
 
-class Style(NamedTuple):
+class DateStyle(NamedTuple):
     """One way of writing a date: the pieces of a CLDR pattern, and what is done to them."""
 
     language: str
     locale: str
     pattern: str
     lower: bool = False
-    own_digits: bool = False
+    native_digits: bool = False
 
     def write(self, day: date) -> DatePair:
         """The day in this style."""
@@ -138,7 +138,7 @@ class Style(NamedTuple):
                 if is_linked:  # a month "7월" is linked by its number alone
                     spans[part] = (len(source), len(source) + len(text.rstrip("월")))
                 source += text
-            yield DatePair(source, day.isoformat(), Links(**spans), self.language)
+            yield DatePair(source, day.isoformat(), DateSpans(**spans), self.language)
 
 
 def dates_corpus(
@@ -180,23 +180,23 @@ def write_dates(
 
 
 @cache
-def styles(language: str) -> tuple[Style, ...]:
+def styles(language: str) -> tuple[DateStyle, ...]:
     """All ways of writing a date in a language that have one reading."""
     if language not in LANGUAGES:
         raise UsageError(f"no dates in '{language}'; {nearest(language, LANGUAGES)}")
     places = LANGUAGES[language]
-    listed = [Style(language, place, pattern) for place in places for pattern in _listed(place)]
-    added = [Style(language, places[0], pattern) for pattern in ADDED.get(language, ())]
+    listed = [DateStyle(language, place, pattern) for place in places for pattern in _listed(place)]
+    added = [DateStyle(language, places[0], pattern) for pattern in EXTRA_PATTERNS.get(language, ())]
     found = [style for style in dict.fromkeys([*listed, *added]) if _has_one_reading(style.pattern)]
     samples = [date(2015, month, 7 + month) for month in range(1, 13)]
     cased = [style for style in found if any((text := style.write(day).source) != text.lower() for day in samples)]
-    own = [style._replace(own_digits=True) for style in found if language in DIGITS]
+    own = [style._replace(own_digits=True) for style in found if language in NATIVE_DIGITS]
     lower = [style._replace(lower=True) for style in cased]
     return (*found, *own, *lower)
 
 
 def _draw(
-    random: Random, days: Sequence[date], by_language: Sequence[Sequence[Style]], size: int, name: str
+    random: Random, days: Sequence[date], by_language: Sequence[Sequence[DateStyle]], size: int, name: str
 ) -> tuple[DatePair, ...]:
     """Different dates: every language as often, and within it every style; lower case half as often."""
     if size > 5 * len(days):
@@ -238,16 +238,16 @@ def _has_one_reading(pattern: str) -> bool:
 
 
 @cache
-def _pieces(style: Style) -> tuple[Piece, ...]:
+def _pieces(style: DateStyle) -> tuple[PatternPart, ...]:
     """The pattern as tables of text, in the letters and digits of the style, with plain spaces."""
     locale = Locale.parse(style.locale)
-    own = str.maketrans("0123456789", DIGITS[style.language]) if style.own_digits else {}
+    own = str.maketrans("0123456789", NATIVE_DIGITS[style.language]) if style.native_digits else {}
 
     def finished(text: str) -> str:
         text = text.translate(SPACES).translate(own)
         return text.lower() if style.lower else text
 
-    pieces: list[Piece] = []
+    pieces: list[PatternPart] = []
     for text, width in _tokens(style.pattern):
         if width:
             pieces.append(_field(locale, text, width))
@@ -258,7 +258,7 @@ def _pieces(style: Style) -> tuple[Piece, ...]:
     return tuple((part, linked, {at: finished(text) for at, text in texts.items()}) for part, linked, texts in pieces)
 
 
-def _field(locale: Locale, letter: str, width: int) -> Piece:
+def _field(locale: Locale, letter: str, width: int) -> PatternPart:
     length = "abbreviated" if width <= 3 else "wide"
     if letter == "y":
         return "year", True, {year: str(year) for year in range(FIRST.year, LAST.year + 1)}

@@ -12,7 +12,7 @@ CorpusKind = Literal["pairs", "text", "labelled", "questions"]
 """Source and target, running text, texts with labels, or questions about passages."""
 
 
-class Place(Config):
+class Location(Config):
     """Where to look."""
 
     file: str
@@ -23,12 +23,12 @@ class Finding(Config):
     """One kind of trouble: how often, and where first."""
 
     kind: str
-    what: str
+    description: str
     count: int
-    places: tuple[Place, ...] = ()
+    locations: tuple[Location, ...] = ()
 
 
-class Bar(Config):
+class HistogramBin(Config):
     """Rows of `low` to `high` characters."""
 
     low: int
@@ -36,7 +36,7 @@ class Bar(Config):
     count: int
 
 
-class Side(Config):
+class ColumnSummary(Config):
     """One column of the corpus: source, target, or text. Lengths are in characters."""
 
     name: str
@@ -44,13 +44,13 @@ class Side(Config):
     words: int
     script: str
     median: int
-    most: int
+    p99: int
     """Ninety-nine rows in a hundred are no longer than this."""
     longest: int
-    histogram: tuple[Bar, ...]
+    histogram: tuple[HistogramBin, ...]
 
 
-class Cleaned(Config):
+class CleanCopy(Config):
     """What a clean copy kept and left out."""
 
     folder: str
@@ -59,7 +59,7 @@ class Cleaned(Config):
     dropped: dict[str, int]
 
 
-class Report(Config):
+class CorpusReport(Config):
     """What the doctor found. Every kind of finding looked for is listed, those not met with a count of 0."""
 
     kind: CorpusKind
@@ -73,11 +73,11 @@ class Report(Config):
     """Of running text."""
     characters: int
     """Of all usable text, as it is read."""
-    sides: tuple[Side, ...]
+    columns: tuple[ColumnSummary, ...]
     findings: tuple[Finding, ...]
     labels: dict[str, int] = Field(default_factory=dict)
     """How often each was given, the most frequent first."""
-    cleaned: Cleaned | None = None
+    cleaned: CleanCopy | None = None
 
     def count(self, kind: str) -> int:
         """How often a kind of finding was met."""
@@ -85,7 +85,7 @@ class Report(Config):
 
     def lines(self, kind: str) -> tuple[int, ...]:
         """The first line numbers of a kind of finding."""
-        return next((tuple(place.line for place in found.places) for found in self.findings if found.kind == kind), ())
+        return next((tuple(place.line for place in found.locations) for found in self.findings if found.kind == kind), ())
 
     def to_json(self) -> str:
         return self.model_dump_json(indent=2)

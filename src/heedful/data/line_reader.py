@@ -30,7 +30,7 @@ XZ_MEMORY = 256 << 20
 
 BOM = b"\xef\xbb\xbf"
 OnBadLine = Literal["fail", "skip"]
-Watch = Callable[[int], object]
+ProgressCallback = Callable[[int], object]
 """Told the number of bytes just taken from the disk, for a progress bar."""
 
 MAGIC = {
@@ -48,16 +48,16 @@ MAGIC = {
 CONTROL = bytes(set(range(32)) - set(b"\t\n\r\f\v\b\x1b"))
 
 
-class Fault(NamedTuple):
+class BadLine(NamedTuple):
     """A line that cannot be used: blank, utf-8, nul, overlong, malformed or misaligned."""
 
     kind: str
     path: Path
     line: int
-    what: str
+    message: str
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.line}: {self.what}"
+        return f"{self.path}:{self.line}: {self.message}"
 
 
 def read_lines(
@@ -72,24 +72,24 @@ def read_lines(
         if isinstance(line, str):
             yield number, line
         else:
-            drop(line, on_bad_line, dropped)
+            handle_bad_line(line, on_bad_line, dropped)
 
 
-def drop(fault: Fault, on_bad_line: OnBadLine, dropped: Counter[str] | None) -> None:
+def handle_bad_line(fault: BadLine, on_bad_line: OnBadLine, dropped: Counter[str] | None) -> None:
     """Stop at a bad line or count it. A blank one is no reason to stop; misaligned files always are."""
     if fault.kind == "misaligned" or (on_bad_line == "fail" and fault.kind != "blank"):
-        raise DataError(fault.what if fault.kind == "misaligned" else str(fault))
+        raise DataError(fault.message if fault.kind == "misaligned" else str(fault))
     if dropped is not None:
         dropped[fault.kind] += 1
 
 
-def scan_lines(path: Path, *, limit: int = MAX_LINE, watch: Watch | None = None) -> Iterator[str | Fault]:
+def scan_lines(path: Path, *, limit: int = MAX_LINE, progress: ProgressCallback | None = None) -> Iterator[str | BadLine]:
     """Every line in order, the bad ones as faults; CRLF and a byte order mark leave no trace."""
     number = 1
-    for offset, chunk in _whole_lines(_blocks(path, min(BLOCK, limit), watch), limit):
+    for offset, chunk in _whole_lines(_blocks(path, min(BLOCK, limit), progress), limit):
         if chunk is None:
             what = f"byte offset {offset}: the line is longer than {limit:,} bytes: break it up (fold -s)"
-            yield Fault("overlong", path, number, what)
+            yield BadLine("overlong", path, number, what)
             number += 1
             continue
         skip = len(BOM) if offset == 0 and chunk.startswith(BOM) else 0
@@ -99,10 +99,10 @@ def scan_lines(path: Path, *, limit: int = MAX_LINE, watch: Watch | None = None)
         raise DataError(f"{path} is empty")
 
 
-def read_whole(path: Path, *, limit: int = MAX_FILE, watch: Watch | None = None) -> str:
+def read_text_file(path: Path, *, limit: int = MAX_FILE, progress: ProgressCallback | None = None) -> str:
     """All of a file that makes sense only as a whole, such as JSON; no more than the limit is ever held."""
     parts, size = [], 0
-    for block in _blocks(path, BLOCK, watch):
+    for block in _blocks(path, BLOCK, progress):
         parts.append(block)
         size += len(block)
         if size > limit:
@@ -110,7 +110,7 @@ def read_whole(path: Path, *, limit: int = MAX_FILE, watch: Watch | None = None)
     if not size:
         raise DataError(f"{path} is empty")
     text = decode_line(path, b"".join(parts).removeprefix(BOM), 1, 0)
-    if isinstance(text, Fault):
+    if isinstance(text, BadLine):
         raise DataError(str(text).removesuffix(f" {SKIP_HINT}"))
     return text
 
@@ -140,7 +140,7 @@ def _whole_lines(blocks: Iterator[bytes], limit: int) -> Iterator[tuple[int, byt
         yield offset, carry
 
 
-def _decoded(path: Path, chunk: bytes, number: int, offset: int) -> Iterator[str | Fault]:
+def _decoded(path: Path, chunk: bytes, number: int, offset: int) -> Iterator[str | BadLine]:
     """The lines of a chunk: all at once when it is sound, as nearly all text is, one by one when not."""
     if b"\0" not in chunk:
         try:
@@ -156,18 +156,18 @@ def _decoded(path: Path, chunk: bytes, number: int, offset: int) -> Iterator[str
 SKIP_HINT = "(--on-bad-line skip leaves such lines out)"
 
 
-def decode_line(path: Path, line: bytes, number: int, offset: int) -> str | Fault:
+def decode_line(path: Path, line: bytes, number: int, offset: int) -> str | BadLine:
     """One line, which begins at this offset, as text or as what is wrong with it."""
     if (at := line.find(b"\0")) >= 0:
-        return Fault("nul", path, number, f"byte offset {offset + at}: a NUL byte {SKIP_HINT}")
+        return BadLine("nul", path, number, f"byte offset {offset + at}: a NUL byte {SKIP_HINT}")
     try:
         return line.decode().replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         byte = f"0x{line[error.start]:02x}"
-        return Fault("utf-8", path, number, f"byte offset {offset + error.start}: {byte} is not UTF-8 {SKIP_HINT}")
+        return BadLine("utf-8", path, number, f"byte offset {offset + error.start}: {byte} is not UTF-8 {SKIP_HINT}")
 
 
-def _blocks(path: Path, size: int, watch: Watch | None) -> Iterator[bytes]:
+def _blocks(path: Path, size: int, progress: ProgressCallback | None) -> Iterator[bytes]:
     """The file's bytes, unpacked, at most `size` at a time; whatever is wrong with the file is one clear line."""
     packing = path.suffix.lower()
     try:
@@ -178,9 +178,9 @@ def _blocks(path: Path, size: int, watch: Watch | None) -> Iterator[bytes]:
             for number, block in enumerate(_unpacked(raw, packing, size)):
                 if number == 0:
                     _refuse_binary(path, block)
-                if watch is not None:
+                if progress is not None:
                     now = raw.tell()
-                    watch(now - before)
+                    progress(now - before)
                     before = now
                 yield block
     except FileNotFoundError:

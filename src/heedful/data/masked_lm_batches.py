@@ -24,7 +24,7 @@ from heedful.data.masking import Masking
 from heedful.data.token_store import Sequences
 from heedful.errors import UsageError
 from heedful.shapes import Int
-from heedful.text.special_token_template import Frame
+from heedful.text.special_token_template import SpecialTokenTemplate
 from heedful.text.special_tokens import PAD
 
 
@@ -32,10 +32,10 @@ from heedful.text.special_tokens import PAD
 class MaskedBatch:
     """Rows with tokens hidden, and what is to be found: in every row as many, so that shapes never change."""
 
-    nothing: ClassVar[int] = PAD
+    ignore_index: ClassVar[int] = PAD
 
     tokens: Int[Tensor, "batch tokens"]
-    places: Int[Tensor, "batch masked"]
+    positions: Int[Tensor, "batch masked"]
     """Where in its row each hidden token stands."""
     labels: Int[Tensor, "batch masked"]
     """What stood there; PAD where a row had not so many to hide."""
@@ -43,11 +43,11 @@ class MaskedBatch:
     """Real tokens of each row; None: all."""
     segments: Int[Tensor, "batch tokens"] | None = None
     """Which of two texts a token belongs to."""
-    follows: Int[Tensor, " batch"] | None = None
+    next_sentence_labels: Int[Tensor, " batch"] | None = None
     """0 where the second text followed the first, 1 where it came from elsewhere."""
 
 
-SHORT = 0.15
+SHORT_BATCHES = 0.15
 """Share of the batches that hold shorter rows."""
 PARTS, LEAST = (2, 4, 8), 6
 """Into how many a window is then cut; each has so many tokens of text at least."""
@@ -59,16 +59,16 @@ class MaskedBatches:
     Windows and masks are functions of (seed, epoch, first window of the batch) alone.
     """
 
-    one_shape = True
+    fixed_shape = True
     unit = "tokens"
-    around = 2
+    special_tokens = 2
     """Tokens of a window that are not of the text."""
 
     def __init__(
         self,
         text: Sequences,
         masking: Masking,
-        frame: Frame,
+        frame: SpecialTokenTemplate,
         *,
         context: int,
         rows: int,
@@ -77,55 +77,55 @@ class MaskedBatches:
     ) -> None:
         self.text, self.masking, self.frame = text, masking, frame
         self.rows, self.seed, self.shuffle = rows, seed, shuffle
-        self.body = min(context - self.around, len(text.ids))
+        self.text_tokens = min(context - self.special_tokens, len(text.ids))
         """Tokens of text in a window."""
-        if self.body < 1:
+        if self.text_tokens < 1:
             raise UsageError(
-                f"training.context is {context}: of these tokens {self.around} are special; take 16 or more"
+                f"training.context is {context}: of these tokens {self.special_tokens} are special; take 16 or more"
             )
 
     @property
-    def labels(self) -> int:
+    def labels_per_epoch(self) -> int:
         """Tokens to be found in an epoch, about."""
-        return self.masking.count(self.body + self.around) * max(1, len(self.text.ids) // self.body)
+        return self.masking.masked_per_row(self.text_tokens + self.special_tokens) * max(1, len(self.text.ids) // self.text_tokens)
 
     def plan(self, epoch: int) -> list[Indices]:
         """The epoch's batches, each a list of window starts."""
         draw = np.random.default_rng([self.seed, epoch])
         total = len(self.text.ids)
-        shift = int(draw.integers(min(self.body, total - self.body + 1))) if self.shuffle else 0
-        starts = np.arange(shift, total, self.body)
+        shift = int(draw.integers(min(self.text_tokens, total - self.text_tokens + 1))) if self.shuffle else 0
+        starts = np.arange(shift, total, self.text_tokens)
         if self.shuffle:  # whole windows only, so that every batch has one shape
-            starts = draw.permutation(starts[starts + self.body <= total])
+            starts = draw.permutation(starts[starts + self.text_tokens <= total])
         return [starts[i : i + self.rows] for i in range(0, len(starts), self.rows)]
 
     def batch(self, epoch: int, indices: Indices) -> MaskedBatch:
         """The tensors of one batch. A window stands in one batch of an epoch, so its first window names a batch."""
         draw = np.random.default_rng([self.seed, epoch, int(indices[0])])
-        starts, body = self.cut_shorter(indices, draw) if self.shuffle else (indices, self.body)
+        starts, body = self.shorten_windows(indices, draw) if self.shuffle else (indices, self.text_tokens)
         texts = [self.text.ids[start : start + body] for start in starts]
-        rows = framed([(text,) for text in texts], self.frame)
-        lengths = np.array([len(text) + self.around for text in texts])
-        return hidden(rows, lengths, self.masking, draw)
+        rows = add_special_tokens([(text,) for text in texts], self.frame)
+        lengths = np.array([len(text) + self.special_tokens for text in texts])
+        return mask_rows(rows, lengths, self.masking, draw)
 
-    def cut_shorter(self, starts: Indices, draw: np.random.Generator) -> tuple[Indices, int]:
+    def shorten_windows(self, starts: Indices, draw: np.random.Generator) -> tuple[Indices, int]:
         """Where rows start, and how many tokens of text they have: mostly a whole window."""
-        bodies = {parts: (self.body + self.around) // parts - self.around for parts in PARTS}
+        bodies = {parts: (self.text_tokens + self.special_tokens) // parts - self.special_tokens for parts in PARTS}
         possible = [parts for parts, body in bodies.items() if body >= LEAST]
-        if draw.random() >= SHORT or not possible:
-            return starts, self.body
+        if draw.random() >= SHORT_BATCHES or not possible:
+            return starts, self.text_tokens
         parts = possible[draw.integers(len(possible))]
         return (starts[:, None] + bodies[parts] * np.arange(parts)).ravel(), bodies[parts]
 
 
-def framed(texts: list[tuple[NDArray[np.integer], ...]], frame: Frame) -> NDArray[np.int64]:
+def add_special_tokens(texts: list[tuple[NDArray[np.integer], ...]], frame: SpecialTokenTemplate) -> NDArray[np.int64]:
     """START text SEPARATOR, or START one SEPARATOR other SEPARATOR, a row each; PAD after those that are shorter."""
     end = np.array([frame.end])
     rows = [np.concatenate([ids for part in parts for ids in (part, end)]) for parts in texts]
     return pad_sequences(rows, start=frame.start)[0].numpy()
 
 
-def hidden(
+def mask_rows(
     rows: NDArray[np.int64],
     lengths: NDArray[np.int64],
     masking: Masking,
@@ -134,7 +134,7 @@ def hidden(
     follows: NDArray[np.int64] | None = None,
 ) -> MaskedBatch:
     """The batch of these rows; lengths are left out where all rows are full, so that no mask is needed."""
-    places, labels, tokens = masking.hide(rows, draw)
+    places, labels, tokens = masking.mask_tokens(rows, draw)
     tensor = torch.from_numpy
     return MaskedBatch(
         tensor(tokens),
@@ -142,5 +142,5 @@ def hidden(
         tensor(labels),
         lengths=tensor(lengths) if lengths.min() < rows.shape[1] else None,
         segments=None if segments is None else tensor(segments),
-        follows=None if follows is None else tensor(follows),
+        next_sentence_labels=None if follows is None else tensor(follows),
     )

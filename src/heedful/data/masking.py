@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.data.token_store import Ids
-from heedful.text.special_token_template import Frame
+from heedful.text.special_token_template import SpecialTokenTemplate
 from heedful.text.special_tokens import PAD
 from heedful.text.tokenizer import Tokenizer
 
@@ -30,10 +30,10 @@ class Masking:
 
     def __init__(self, tokenizer: Tokenizer, *, share: float = 0.15, whole_words: bool = False) -> None:
         self.share, self.whole_words = share, whole_words
-        self.mask = Frame.of(tokenizer).mask
+        self.mask = SpecialTokenTemplate.from_tokenizer(tokenizer).mask
         pieces = tokenizer.pieces(range(len(tokenizer)))
         text = np.ones(len(pieces), bool)
-        text[list(tokenizer.special)] = False
+        text[list(tokenizer.special_ids)] = False
         self.ordinary = np.flatnonzero(text)
         """Ids of text: what a token may be swapped for."""
         self.hideable = text & np.array([bool(piece.strip()) for piece in pieces])
@@ -44,17 +44,17 @@ class Masking:
         self.opens = ~text | ~np.array(going_on)
         self.shuts = ~text | np.array([not letters_at(piece, -1) for piece in pieces])
 
-    def count(self, width: int) -> int:
+    def masked_per_row(self, width: int) -> int:
         """How many tokens are chosen in a row of so many."""
         return max(1, round(self.share * width))
 
-    def hide(self, rows: Ids, draw: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64], Ids]:
+    def mask_tokens(self, rows: Ids, draw: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64], Ids]:
         """(places, labels, rows with tokens hidden): in each row the same number of places, and what stood there.
 
         A label of PAD says that a row had not so many to hide. Rows of one shape give arrays of one shape.
         """
         width = rows.shape[1]
-        number = min(self.count(width), width - 1)
+        number = min(self.masked_per_row(width), width - 1)
         luck = draw.random(rows.shape)
         if self.whole_words:
             luck = np.take_along_axis(luck, self._word_starts(rows), axis=1)

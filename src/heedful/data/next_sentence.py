@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.data.batching import Indices
-from heedful.data.masked_lm_batches import MaskedBatch, MaskedBatches, framed, hidden
+from heedful.data.masked_lm_batches import MaskedBatch, MaskedBatches, add_special_tokens, mask_rows
 from heedful.data.masking import Masking
 from heedful.data.token_store import Ids, Sequences
 from heedful.errors import DataError
-from heedful.text.special_token_template import Frame
+from heedful.text.special_token_template import SpecialTokenTemplate
 from heedful.text.tokenizer import Tokenizer
 
 Places = NDArray[np.int64]
@@ -27,15 +27,15 @@ TRIES = 20
 """Windows drawn until one of another document is met."""
 
 
-class FollowingBatches(MaskedBatches):
+class NextSentenceBatches(MaskedBatches):
     """As `MaskedBatches`, with two texts a row. `text` has a sequence for each sentence; SEPARATOR ends a document."""
 
     around = 3
 
-    def __init__(self, text: Sequences, masking: Masking, frame: Frame, **settings: Any) -> None:
+    def __init__(self, text: Sequences, masking: Masking, frame: SpecialTokenTemplate, **settings: Any) -> None:
         super().__init__(text, masking, frame, **settings)
         self.body = min(self.body, len(text.ids) // 4)
-        self.documents = after_each(text.ids, frame.end)
+        self.documents = positions_after(text.ids, frame.end)
         """Where each begins."""
         self.borders = np.setdiff1d(text.starts[:-1], self.documents)
         """Where a sentence follows another of its document."""
@@ -52,15 +52,15 @@ class FollowingBatches(MaskedBatches):
 
     def batch(self, epoch: int, indices: Indices) -> MaskedBatch:
         draw = np.random.default_rng([self.seed, epoch, int(indices[0])])
-        starts, body = self.cut_shorter(indices, draw) if self.shuffle else (indices, self.body)
+        starts, body = self.shorten_windows(indices, draw) if self.shuffle else (indices, self.body)
         cuts = self._cut(starts, body, draw)
         seconds, elsewhere = self._seconds(cuts, body, draw)
         ids, ends = self.text.ids, seconds + starts + body - cuts
         places = zip(starts, cuts, seconds, ends, strict=True)
-        rows = framed([(ids[start:cut], ids[second:end]) for start, cut, second, end in places], self.frame)
+        rows = add_special_tokens([(ids[start:cut], ids[second:end]) for start, cut, second, end in places], self.frame)
         segments = (np.arange(rows.shape[1]) >= (cuts - starts + 2)[:, None]).astype(np.int64)
         full = np.full(len(rows), rows.shape[1])
-        return hidden(rows, full, self.masking, draw, segments, elsewhere.astype(np.int64))
+        return mask_rows(rows, full, self.masking, draw, segments, elsewhere.astype(np.int64))
 
     def _cut(self, starts: Places, body: int, draw: np.random.Generator) -> Places:
         """A border near the middle of each window, drawn among those there are; or the middle, where there is none."""
@@ -92,7 +92,7 @@ class FollowingBatches(MaskedBatches):
         return np.searchsorted(self.documents, places, side="right")
 
 
-def after_each(ids: Ids, end: int, at_once: int = 1 << 24) -> Places:
+def positions_after(ids: Ids, end: int, at_once: int = 1 << 24) -> Places:
     """Where something begins that follows this token, and 0; a part of the ids in memory at a time."""
     found = [np.flatnonzero(ids[start : start + at_once] == end) + start + 1 for start in range(0, len(ids), at_once)]
     starts = np.concatenate([np.zeros(1, np.int64), *found])
@@ -112,7 +112,7 @@ def masked_batches(
     whole_words: bool = False,
 ) -> MaskedBatches:
     """Batches of `tokens` tokens in windows of `context`, of either kind."""
-    kind = FollowingBatches if next_sentence else MaskedBatches
+    kind = NextSentenceBatches if next_sentence else MaskedBatches
     masking = Masking(tokenizer, share=share, whole_words=whole_words)
     rows = max(1, tokens // context)
-    return kind(text, masking, Frame.of(tokenizer), context=context, rows=rows, seed=seed, shuffle=shuffle)
+    return kind(text, masking, SpecialTokenTemplate.from_tokenizer(tokenizer), context=context, rows=rows, seed=seed, shuffle=shuffle)

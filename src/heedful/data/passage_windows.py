@@ -18,7 +18,7 @@ from heedful.config import Config
 from heedful.errors import DataError
 from heedful.text.tokenizer import Tokenizer
 
-AROUND = 3
+SPECIAL_TOKENS_AROUND = 3
 """START, and SEPARATOR twice."""
 
 
@@ -33,7 +33,7 @@ class Passage:
     """A token that covers nothing but blanks ends where it starts."""
 
     @classmethod
-    def read(cls, text: str, tokenizer: Tokenizer) -> Passage:
+    def encode(cls, text: str, tokenizer: Tokenizer) -> Passage:
         tokens, starts, ends = [], [], []
         for token, start, end in tokenizer.spans(text):
             while start < end and text[start].isspace():
@@ -48,61 +48,61 @@ class Passage:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def covers(self, token: int) -> bool:
+    def has_text(self, token: int) -> bool:
         """Whether it stands for more than blanks, so that an answer could start or end with it."""
         return self.starts[token] < self.ends[token]
 
-    def tokens_of(self, start: int, end: int) -> tuple[int, int]:
+    def token_span(self, start: int, end: int) -> tuple[int, int]:
         """The first and the last token with a part in these characters: the shortest span that holds them all."""
         first, last = bisect_right(self.ends, start), bisect_left(self.starts, end) - 1
         if first > last:
             raise DataError(f"no token stands for {self.text[start:end]!r:.60}")
         return first, last
 
-    def characters_of(self, first: int, last: int) -> tuple[int, int]:
+    def character_span(self, first: int, last: int) -> tuple[int, int]:
         """Where the span of these tokens starts and ends in the text."""
         return self.starts[first], max(self.ends[first : last + 1])
 
 
-class Window(NamedTuple):
+class PassageWindow(NamedTuple):
     """A stretch of a passage's tokens: first to last, without the last."""
 
-    first: int
-    last: int
+    start: int
+    end: int
 
-    def label(self, span: tuple[int, int] | None, begins: int) -> tuple[int, int]:
+    def answer_positions(self, span: tuple[int, int] | None, begins: int) -> tuple[int, int]:
         """Where an answer starts and ends in the input, whose passage `begins` there; START twice if it is not here,
         or not whole (Devlin 2019, 4.3)."""
-        if span is None or span[0] < self.first or span[1] >= self.last:
+        if span is None or span[0] < self.start or span[1] >= self.end:
             return 0, 0
-        return span[0] - self.first + begins, span[1] - self.first + begins
+        return span[0] - self.start + begins, span[1] - self.start + begins
 
 
-class Windows(Config):
+class PassageWindows(Config):
     """How passages are read: in inputs of so many tokens at most, and so many tokens further each time."""
 
-    longest: PositiveInt
+    max_tokens: PositiveInt
     """Tokens of question, passage and what stands around them."""
     stride: NonNegativeInt
     """0: passages are read whole or not at all."""
 
-    def cut(self, question: int, passage: int) -> list[Window]:
+    def split(self, question: int, passage: int) -> list[PassageWindow]:
         """The windows of a passage of so many tokens, beside a question of so many.
 
         They overlap by half at least, however long the question: an answer shorter than that is whole in one of them.
         """
-        room = self.longest - question - AROUND
+        room = self.max_tokens - question - SPECIAL_TOKENS_AROUND
         if room < 1:
             raise DataError(
-                f"a question of {question} tokens leaves no room for its passage in windows of {self.longest} tokens"
+                f"a question of {question} tokens leaves no room for its passage in windows of {self.max_tokens} tokens"
             )
         if passage <= room:
-            return [Window(0, passage)]
+            return [PassageWindow(0, passage)]
         if not self.stride:
             raise DataError(
-                f"question and passage of {question + passage + AROUND} tokens are longer than the {self.longest} "
+                f"question and passage of {question + passage + SPECIAL_TOKENS_AROUND} tokens are longer than the {self.max_tokens} "
                 "read at once, and windows are off (stride 0)"
             )
         step = min(self.stride, max(1, room // 2))
         firsts = range(0, passage - room + step, step)
-        return [Window(first, min(first + room, passage)) for first in firsts]
+        return [PassageWindow(first, min(first + room, passage)) for first in firsts]

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from heedful.data.corpus_doctor import examine, kind_of_corpus
+from heedful.data.corpus_doctor import examine, detect_corpus_kind
 from heedful.data.corpus_scan import FAULTS
-from heedful.data.doctor_report import CorpusKind, Finding, Report
+from heedful.data.doctor_report import CorpusKind, Finding, CorpusReport
 from heedful.data.line_reader import OnBadLine
-from heedful.data.stage_progress import Stages, unseen
+from heedful.data.progress import StartProgress, no_progress
 from heedful.errors import DataError
 
 MEASURED = 5_000_000
@@ -22,32 +22,32 @@ ALSO = {"labelled": {"source"}}
 """What is suspect in some kinds only: a sentence may be translated in two ways."""
 
 
-class Remark(NamedTuple):
+class DataIssue(NamedTuple):
     """Rows worth a word: how many, what of them, and where the first is; all but the dropped are trained on."""
 
-    fate: Literal["dropped", "cut off", "kept", "not examined"]
-    what: str
-    rows: int
+    action: Literal["dropped", "cut off", "kept", "not examined"]
+    description: str
+    count: int
     first: str = ""
 
     @property
-    def how_many(self) -> str:
-        return f"{self.rows:,}" + (f", first at {self.first}" if self.first else "")
+    def count_and_location(self) -> str:
+        return f"{self.count:,}" + (f", first at {self.first}" if self.first else "")
 
     def __str__(self) -> str:
-        verb = "kept, but worth a look:" if self.fate == "kept" else self.fate
-        return f"{verb} {self.rows:,} {self.what}" + (f", first at {self.first}" if self.first else "")
+        verb = "kept, but worth a look:" if self.action == "kept" else self.action
+        return f"{verb} {self.count:,} {self.description}" + (f", first at {self.first}" if self.first else "")
 
 
-def check(
+def check_corpus(
     files: Sequence[Path],
     kind: CorpusKind,
     *,
     held_out: Sequence[Path] = (),
     on_bad_line: OnBadLine = "fail",
     columns: Sequence[str] = (),
-    stages: Stages = unseen,
-) -> Report:
+    start_progress: StartProgress = no_progress,
+) -> CorpusReport:
     """Read the text once, count it and examine it, stopping at what training could not use either."""
     if kind == "pairs" and len(files) == 2 and files[0].resolve() == files[1].resolve():
         raise DataError(f"{files[0]} is given as source and as target: name two files")
@@ -56,54 +56,54 @@ def check(
         against=held_out or None,
         kind=kind,
         on_bad_line=on_bad_line,
-        most=MEASURED,
+        max_measured=MEASURED,
         columns=columns,
-        stages=stages,
+        start_progress=start_progress,
     )
     for finding in report.findings:
         if finding.kind == "misaligned" and finding.count:
-            raise DataError(finding.what)
+            raise DataError(finding.description)
     return report
 
 
-def remarks(
-    report: Report, dropped: Mapping[str, int], first_lines: Mapping[str, int], cut: Mapping[str, int] | None = None
-) -> tuple[Remark, ...]:
+def data_issues(
+    report: CorpusReport, dropped: Mapping[str, int], first_lines: Mapping[str, int], cut: Mapping[str, int] | None = None
+) -> tuple[DataIssue, ...]:
     """What to say of the text. `dropped` counts by kind of fault or in words, those with their `first_lines`; `cut`
     counts what was shortened, by why."""
     found = {finding.kind: finding for finding in report.findings if finding.count}
     name = Path(report.files[0]).name
-    shortened = (Remark("cut off", why, rows, f"{name}:{first_lines[why]}") for why, rows in (cut or {}).items())
+    shortened = (DataIssue("cut off", why, rows, f"{name}:{first_lines[why]}") for why, rows in (cut or {}).items())
     return (*_dropped(report, found, dropped, first_lines), *shortened, *_kept(report, found))
 
 
 def _dropped(
-    report: Report, found: Mapping[str, Finding], dropped: Mapping[str, int], first_lines: Mapping[str, int]
-) -> Iterator[Remark]:
+    report: CorpusReport, found: Mapping[str, Finding], dropped: Mapping[str, int], first_lines: Mapping[str, int]
+) -> Iterator[DataIssue]:
     for reason, count in dropped.items():
         if reason in FAULTS:
-            yield Remark("dropped", FAULTS[reason], count, _place(found[reason]))
+            yield DataIssue("dropped", FAULTS[reason], count, _place(found[reason]))
         else:
-            yield Remark("dropped", reason, count, f"{Path(report.files[0]).name}:{first_lines[reason]}")
+            yield DataIssue("dropped", reason, count, f"{Path(report.files[0]).name}:{first_lines[reason]}")
 
 
-def _kept(report: Report, found: Mapping[str, Finding]) -> Iterator[Remark]:
+def _kept(report: CorpusReport, found: Mapping[str, Finding]) -> Iterator[DataIssue]:
     for finding in found.values():
         if finding.kind in SUSPECT | ALSO.get(report.kind, set()):
-            yield Remark("kept", finding.what, finding.count, _place(finding))
+            yield DataIssue("kept", finding.description, finding.count, _place(finding))
     if beyond := report.usable - report.measured:
-        yield Remark("not examined", f"rows beyond the first {report.measured:,}", beyond)
+        yield DataIssue("not examined", f"rows beyond the first {report.measured:,}", beyond)
 
 
 def _place(finding: Finding) -> str:
-    return f"{Path(finding.places[0].file).name}:{finding.places[0].line}"
+    return f"{Path(finding.locations[0].file).name}:{finding.locations[0].line}"
 
 
-def command_for_more(
-    report: Report, files: Sequence[Path], held_out: Sequence[Path], columns: Sequence[str] = ()
+def doctor_command(
+    report: CorpusReport, files: Sequence[Path], held_out: Sequence[Path], columns: Sequence[str] = ()
 ) -> str:
     """The command that shows everything about these files."""
-    as_kind = [] if kind_of_corpus(files) == report.kind else ["--as", report.kind]
+    as_kind = [] if detect_corpus_kind(files) == report.kind else ["--as", report.kind]
     against = [word for file in held_out for word in ("--against", _near(file))]
     named = ["--columns", ",".join(columns)] if columns else []
     return shlex.join(["heedful", "doctor", *map(_near, files), *as_kind, *named, *against])

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from heedful.data.corpus_readers import Files, read_documents
-from heedful.text.sentence_splitter import split
+from heedful.text.sentence_splitter import split_sentences
 from heedful.text.tokenizer import Tokenizer
 
 
@@ -31,7 +31,7 @@ def read_sentences(files: Files, **how: Any) -> Iterator[tuple[str, bool]]:
 
 
 def _sentences(text: str) -> Iterator[str]:
-    before, pieces = "", split(text)
+    before, pieces = "", split_sentences(text)
     for number, (words, gap) in enumerate(pieces, 1):
         last = number == len(pieces)
         if words:
@@ -45,5 +45,5 @@ def encode_sentences(texts: Sequence[str], tokenizer: Tokenizer) -> list[list[in
     found = {}
     for way in (False, True):
         these = [text for text, on in zip(texts, going_on, strict=True) if on == way]
-        found[way] = iter(tokenizer.encode(these, opening=not way))
+        found[way] = iter(tokenizer.encode(these, at_start=not way))
     return [next(found[on]) for on in going_on]

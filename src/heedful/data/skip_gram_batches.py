@@ -21,29 +21,29 @@ from heedful.text.special_tokens import END, SPECIAL_TOKENS
 
 ROW = 32
 """Words that share the words drawn against them."""
-DRAWN = 64
+NEGATIVES = 64
 """And how many those are."""
 FLATTENED = 0.75
 """Words are drawn by their frequency to this power: the rare ones more often than they occur."""
-NOWHERE = -1
+NO_DOCUMENT = -1
 """The document of places that hold no word."""
 
 
 @dataclass(frozen=True)
-class WindowBatch:
+class SkipGramBatch:
     """Rows of running text with what stands around them."""
 
     words: Int[Tensor, "rows words"]
-    around: Int[Tensor, "rows around"]
+    context: Int[Tensor, "rows around"]
     """The row again, with a window's width of text before it and behind it."""
-    documents: Int[Tensor, "rows around"]
+    document_ids: Int[Tensor, "rows around"]
     """Which document each of these words belongs to; NOWHERE: there is no word here."""
-    drawn: Int[Tensor, "rows drawn"]
-    read: int
+    negatives: Int[Tensor, "rows drawn"]
+    words_read: int
     """Words of text that this was made from."""
 
 
-class WindowBatches:
+class SkipGramBatches:
     """Stretches of text, in a new order each epoch.
 
     Frequent words say little of their neighbours: of a word with a share f of the text, √(t/f) + t/f are kept, the
@@ -51,7 +51,7 @@ class WindowBatches:
     are not in the vocabulary are passed over, too.
     """
 
-    one_shape = False
+    fixed_shape = False
     unit = "words"
 
     def __init__(
@@ -67,11 +67,11 @@ class WindowBatches:
     ) -> None:
         self.text, self.size, self.window = text, words, window
         self.seed, self.shuffle = seed, shuffle
-        self.kept = kept_shares(counts, subsample)
-        self.table = drawing_table(counts)
+        self.kept = keep_probabilities(counts, subsample)
+        self.table = negative_sampling_table(counts)
 
     @property
-    def labels(self) -> int:
+    def labels_per_epoch(self) -> int:
         """Words read in an epoch."""
         return len(self.text.ids)
 
@@ -82,7 +82,7 @@ class WindowBatches:
             np.random.default_rng([self.seed, epoch]).shuffle(starts)
         return list(starts[:, None])
 
-    def batch(self, epoch: int, indices: Indices) -> WindowBatch:
+    def batch(self, epoch: int, indices: Indices) -> SkipGramBatch:
         start, edge = int(indices[0]), self.window
         draw = np.random.default_rng([self.seed, epoch, start])
         ids = np.asarray(self.text.ids[start : start + self.size])
@@ -91,14 +91,14 @@ class WindowBatches:
         words, documents = ids[kept], documents[kept]
         rows = max(1, -(-len(words) // ROW))
         around = np.arange(0, rows * ROW, ROW)[:, None] + np.arange(ROW + 2 * edge)
-        drawn = self.table[draw.integers(0, len(self.table), (rows, DRAWN))].astype(np.int64)
+        drawn = self.table[draw.integers(0, len(self.table), (rows, NEGATIVES))].astype(np.int64)
         padded = (rows * ROW + 2 * edge, edge, edge + len(words))
-        return WindowBatch(
+        return SkipGramBatch(
             words=torch.from_numpy(_placed(words, 0, *padded)[edge : edge + rows * ROW].reshape(rows, ROW)),
-            around=torch.from_numpy(_placed(words, 0, *padded)[around]),
-            documents=torch.from_numpy(_placed(documents, NOWHERE, *padded)[around]),
-            drawn=torch.from_numpy(drawn),
-            read=len(ids),
+            context=torch.from_numpy(_placed(words, 0, *padded)[around]),
+            document_ids=torch.from_numpy(_placed(documents, NO_DOCUMENT, *padded)[around]),
+            negatives=torch.from_numpy(drawn),
+            words_read=len(ids),
         )
 
 
@@ -119,7 +119,7 @@ def count_words(text: Sequences, vocabulary: int) -> npt.NDArray[np.int64]:
     return counts
 
 
-def kept_shares(counts: npt.NDArray[np.int64], subsample: float) -> npt.NDArray[np.float32]:
+def keep_probabilities(counts: npt.NDArray[np.int64], subsample: float) -> npt.NDArray[np.float32]:
     """The share of each word's occurrences that is kept; of what is no word, none."""
     share = counts / counts.sum()
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -127,7 +127,7 @@ def kept_shares(counts: npt.NDArray[np.int64], subsample: float) -> npt.NDArray[
     return np.where(counts > 0, np.minimum(1.0, kept), 0.0).astype(np.float32)
 
 
-def drawing_table(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+def negative_sampling_table(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
     """Every word as often as it is to be drawn: looking up a random place draws a word."""
     share = counts**FLATTENED
     size = max(1 << 20, 32 * len(counts))

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from select import select
 
-from heedful.data.line_reader import BLOCK, BOM, MAX_LINE, Fault, decode_line
+from heedful.data.line_reader import BLOCK, BOM, MAX_LINE, BadLine, decode_line
 
 NAME = Path("standard input")
 
 
-def scan_pipe(handle: int, *, limit: int = MAX_LINE) -> Iterator[str | Fault | None]:
+def scan_stdin(handle: int, *, limit: int = MAX_LINE) -> Iterator[str | BadLine | None]:
     """Every line in order, the bad ones as faults; None whenever no more are waiting, before waiting for them."""
     carry, number, offset, passing = b"", 1, 0, False
     while True:
@@ -38,9 +38,9 @@ def scan_pipe(handle: int, *, limit: int = MAX_LINE) -> Iterator[str | Fault | N
         yield _line(rest, number, offset, limit)
 
 
-def _line(line: bytes, number: int, offset: int, limit: int) -> str | Fault:
+def _line(line: bytes, number: int, offset: int, limit: int) -> str | BadLine:
     if len(line) > limit:
-        return Fault("overlong", NAME, number, f"the line is longer than {limit:,} bytes: break it up (fold -s)")
+        return BadLine("overlong", NAME, number, f"the line is longer than {limit:,} bytes: break it up (fold -s)")
     if offset == 0 and line.startswith(BOM):
         line, offset = line[len(BOM) :], len(BOM)
     return decode_line(NAME, line + b"\n", number, offset)

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from heedful.data.line_reader import MAX_LINE, Fault, Watch, scan_lines
+from heedful.data.line_reader import MAX_LINE, BadLine, ProgressCallback, scan_lines
 from heedful.errors import DataError
 
-PACKED = (".gz", ".xz")
+COMPRESSED = (".gz", ".xz")
 TABLES = ("tsv", "csv", "jsonl")
 UNNAMED = ("source", "target")
 """The columns that need no header."""
-LIST = "|"
+LIST_SEPARATOR = "|"
 """Between the words of a list in one cell."""
 
 Row = tuple[int, tuple[str, ...]]
@@ -24,9 +24,9 @@ Row = tuple[int, tuple[str, ...]]
 Pick = Callable[[Any], tuple[str, ...]]
 
 
-def kind_of(path: Path) -> str:
+def file_format(path: Path) -> str:
     """How a file is read, by its name: tsv, csv, jsonl, or lines."""
-    name = path.with_suffix("") if path.suffix.lower() in PACKED else path
+    name = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
     suffix = name.suffix.lower().removeprefix(".")
     return suffix if suffix in TABLES else "lines"
 
@@ -36,17 +36,17 @@ def scan_table(
     columns: tuple[str, ...],
     *,
     limit: int = MAX_LINE,
-    watch: Watch | None = None,
+    progress: ProgressCallback | None = None,
     loose: str | None = None,
-) -> Iterator[Row | Fault]:
+) -> Iterator[Row | BadLine]:
     """The named columns, row by row; a row that cannot be used comes as a fault. Two columns may go unnamed.
 
     In the `loose` column of a .jsonl numbers, truths and lists of words are taken as what they would be in a .csv.
     """
-    rows = {"tsv": _tsv, "csv": _csv, "jsonl": _jsonl}[kind_of(path)](path, scan_lines(path, limit=limit, watch=watch))
+    rows = {"tsv": _tsv, "csv": _csv, "jsonl": _jsonl}[file_format(path)](path, scan_lines(path, limit=limit, progress=progress))
     pick: Pick | None = None
     for row in rows:
-        if isinstance(row, Fault):
+        if isinstance(row, BadLine):
             yield row
             continue
         line, cells = row
@@ -57,40 +57,40 @@ def scan_table(
         try:
             yield line, pick(cells)
         except ValueError as error:
-            yield Fault("malformed", path, line, str(error))
+            yield BadLine("malformed", path, line, str(error))
 
 
 def table_columns(path: Path) -> list[str]:
     """What the first row calls the columns: the names of a header or a record, or simply its cells."""
-    rows = {"tsv": _tsv, "csv": _csv, "jsonl": _jsonl}[kind_of(path)](path, scan_lines(path))
-    first = next((row for row in rows if not isinstance(row, Fault)), (0, []))
+    rows = {"tsv": _tsv, "csv": _csv, "jsonl": _jsonl}[file_format(path)](path, scan_lines(path))
+    first = next((row for row in rows if not isinstance(row, BadLine)), (0, []))
     return [str(name).strip().lower() for name in first[1]]
 
 
-Lines = Iterator[str | Fault]
+Lines = Iterator[str | BadLine]
 
 
-def _tsv(path: Path, lines: Lines) -> Iterator[tuple[int, list[str]] | Fault]:
+def _tsv(path: Path, lines: Lines) -> Iterator[tuple[int, list[str]] | BadLine]:
     """Tabs and newlines part the cells and rows, whatever stands between them: there is no quoting."""
     for number, line in enumerate(lines, 1):
-        if isinstance(line, Fault):
+        if isinstance(line, BadLine):
             yield line
         elif not line.strip():
-            yield Fault("blank", path, number, "the line is blank")
+            yield BadLine("blank", path, number, "the line is blank")
         else:
             yield number, line.removesuffix("\n").split("\t")
 
 
-def _csv(path: Path, lines: Lines) -> Iterator[tuple[int, list[str]] | Fault]:
+def _csv(path: Path, lines: Lines) -> Iterator[tuple[int, list[str]] | BadLine]:
     """RFC 4180: a quoted cell may hold commas, newlines and doubled quotes, so a row ends where quotes are even."""
     csv.field_size_limit(max(MAX_LINE, csv.field_size_limit()))
     row: list[str] = []
     start, size, is_open = 1, 0, False
     for number, line in enumerate(lines, 1):
-        if isinstance(line, Fault):
+        if isinstance(line, BadLine):
             yield line
             if row:
-                yield Fault("malformed", path, start, f"the row is broken off by line {number}")
+                yield BadLine("malformed", path, start, f"the row is broken off by line {number}")
             row, size, is_open = [], 0, False
             continue
         if not row:
@@ -106,37 +106,37 @@ def _csv(path: Path, lines: Lines) -> Iterator[tuple[int, list[str]] | Fault]:
         yield _csv_row(path, start, "".join(row), is_open)
 
 
-def _csv_row(path: Path, start: int, row: str, is_open: bool) -> tuple[int, list[str]] | Fault:
+def _csv_row(path: Path, start: int, row: str, is_open: bool) -> tuple[int, list[str]] | BadLine:
     if is_open:
-        return Fault("malformed", path, start, "a quote is opened and never closed")
+        return BadLine("malformed", path, start, "a quote is opened and never closed")
     if not row.strip():
-        return Fault("blank", path, start, "the line is blank")
+        return BadLine("blank", path, start, "the line is blank")
     if '"' not in row:
         return start, row.removesuffix("\n").split(",")
     try:
         (cells,) = csv.reader([row], strict=True)
     except (csv.Error, ValueError) as error:
-        return Fault("malformed", path, start, f"not sound CSV: {error}")
+        return BadLine("malformed", path, start, f"not sound CSV: {error}")
     return start, cells
 
 
-def _jsonl(path: Path, lines: Lines) -> Iterator[tuple[int, dict[str, Any]] | Fault]:
+def _jsonl(path: Path, lines: Lines) -> Iterator[tuple[int, dict[str, Any]] | BadLine]:
     for number, line in enumerate(lines, 1):
-        if isinstance(line, Fault):
+        if isinstance(line, BadLine):
             yield line
         elif not line.strip():
-            yield Fault("blank", path, number, "the line is blank")
+            yield BadLine("blank", path, number, "the line is blank")
         else:
             yield _json_row(path, number, line)
 
 
-def _json_row(path: Path, number: int, line: str) -> tuple[int, dict[str, Any]] | Fault:
+def _json_row(path: Path, number: int, line: str) -> tuple[int, dict[str, Any]] | BadLine:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        return Fault("malformed", path, number, f"not JSON: {error}")
+        return BadLine("malformed", path, number, f"not JSON: {error}")
     if not isinstance(record, dict):
-        return Fault("malformed", path, number, 'not a JSON object, such as {"source": "…", "target": "…"}')
+        return BadLine("malformed", path, number, 'not a JSON object, such as {"source": "…", "target": "…"}')
     return number, record
 
 
@@ -195,7 +195,7 @@ def _values(record: Any, names: tuple[str, ...], loose: str | None = None) -> tu
 def _plain(value: Any) -> Any:
     """A number, a truth or a list of words as a cell of a table would have it."""
     if isinstance(value, list) and all(isinstance(part, str | int) for part in value):
-        return LIST.join(str(_plain(part)) for part in value)
+        return LIST_SEPARATOR.join(str(_plain(part)) for part in value)
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value

@@ -32,13 +32,13 @@ class Sequences:
         self.starts = np.concatenate([np.zeros(1, np.int64), ends])
 
     @classmethod
-    def stored(cls, folder: Path, name: str) -> Sequences:
+    def open(cls, folder: Path, name: str) -> Sequences:
         """Those that a writer left under this name, mapped rather than read."""
         described = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
         return cls(_map(folder / f"{name}.ids", described["type"]), _map(folder / f"{name}.ends", "int64"))
 
     @classmethod
-    def of(cls, sequences: list[list[int]]) -> Sequences:
+    def from_lists(cls, sequences: list[list[int]]) -> Sequences:
         """A few, in memory."""
         lengths = [len(ids) for ids in sequences]
         return cls(np.fromiter((i for ids in sequences for i in ids), np.int64), np.cumsum(lengths))
@@ -83,7 +83,7 @@ class SequencesWriter:
         (self.folder / f"{self.name}.json").write_text(json.dumps(described), encoding="utf-8")
 
 
-def store_folder(key: dict[str, Any], root: Path | None = None) -> Path:
+def store_path(key: dict[str, Any], root: Path | None = None) -> Path:
     """Where the store for this key lives: in the user's cache unless HEEDFUL_CACHE says otherwise."""
     base = root or Path(os.environ.get("HEEDFUL_CACHE") or Path.home() / ".cache" / "heedful")
     digest = hashlib.sha256(json.dumps({**key, "format": FORMAT}, sort_keys=True).encode()).hexdigest()
@@ -91,7 +91,7 @@ def store_folder(key: dict[str, Any], root: Path | None = None) -> Path:
 
 
 @contextmanager
-def new_store(folder: Path) -> Iterator[Path]:
+def create_store(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder that becomes the store on success; on failure it is removed.
 
     Temporary folders left by killed processes are removed first.
@@ -105,13 +105,13 @@ def new_store(folder: Path) -> Iterator[Path]:
             finally:
                 size = sum(file.stat().st_size for file in temporary.iterdir())
             write_manifest(temporary, sorted(file.name for file in temporary.iterdir()))
-            if not is_whole(folder):  # another run may have written the same store meanwhile
+            if not is_intact(folder):  # another run may have written the same store meanwhile
                 commit_folder(temporary, folder)
     except OSError as error:
         raise HeedfulError(f"{folder}: the token ids, {size:,} bytes and more, could not be written: {error}") from None
 
 
-def is_whole(folder: Path) -> bool:
+def is_intact(folder: Path) -> bool:
     """Whether the store exists and every file has the checksum of its manifest."""
     try:
         verify_manifest(folder)

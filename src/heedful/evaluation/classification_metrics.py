@@ -11,63 +11,63 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from heedful.data.batching import Indices, spread_out
+from heedful.data.batching import Indices, evenly_spaced_batches
 from heedful.data.dataset_writer import Split
-from heedful.data.labelled_dataset import ClassBatches, framed
-from heedful.data.stage_progress import Stages, unseen
-from heedful.evaluation.calibration import reliability
+from heedful.data.labelled_dataset import ClassBatches, encode_example
+from heedful.data.progress import StartProgress, no_progress
+from heedful.evaluation.calibration import reliability_curve
 from heedful.inference.classifier import MULTI_LABEL_THRESHOLD, classifier_logits, logits_to_probabilities
 from heedful.inference.trained import TrainedModel
 from heedful.objectives.classification_loss import class_logits
 from heedful.objectives.objective import to_device
 from heedful.shapes import Float
-from heedful.text.special_token_template import frame_for
+from heedful.text.special_token_template import template_for
 
 Counts = npt.NDArray[np.int64]
-SHOWN = 30
+MAX_CLASSES_SHOWN = 30
 """Classes a confusion matrix has room for: the most frequent ones."""
 
 
-def judge_classes(trained: TrainedModel, split: Split, stages: Stages = unseen, *, fitted: int = 0) -> dict[str, Any]:
+def evaluate_classifier(trained: TrainedModel, split: Split, start_progress: StartProgress = no_progress, *, calibration_size: int = 0) -> dict[str, Any]:
     """Every score of a classifier on labelled texts.
 
     The first texts, if its temperature was `fitted` on them, have no say in how well that fits.
     """
     assert split.labels is not None, "labelled texts have labels"
     classes = trained.settings
-    frame = frame_for(trained.model.config.family, trained.tokenizers[0])
-    rows = [framed(frame, [side[place].tolist() for side in split.sides]) for place in range(len(split.labels))]
-    with stages("classifying", len(rows)) as watch:
+    frame = template_for(trained.model.config.family, trained.tokenizers[0])
+    rows = [encode_example(frame, [side[place].tolist() for side in split.sides]) for place in range(len(split.labels))]
+    with start_progress("classifying", len(rows)) as watch:
         logits = classifier_logits(trained.model, rows, watch)
-    labels = labels_of(split)
-    score = several_scores if classes.several else single_scores
+    labels = label_indices(split)
+    score = multi_label_scores if classes.several else single_label_scores
     said, raw = (logits_to_probabilities(logits, classes.several, T).numpy() for T in (classes.temperature, 1.0))
     scores = score(said, labels, classes.names)
     if classes.temperature == 1.0:
         return scores
-    after, before = (score(each[fitted:], labels[fitted:], classes.names) for each in (said, raw))
+    after, before = (score(each[calibration_size:], labels[calibration_size:], classes.names) for each in (said, raw))
     curves = {"raw": before["reliability"], "corrected": after["reliability"]}
     kept = {"calibration_error": after["calibration_error"], "calibration_error_raw": before["calibration_error"]}
     return {**scores, **kept, "reliability": {name: next(iter(curve.values())) for name, curve in curves.items()}}
 
 
-def labels_of(split: Split) -> list[npt.NDArray[np.int64]]:
+def label_indices(split: Split) -> list[npt.NDArray[np.int64]]:
     """The numbers of each text's labels."""
     assert split.labels is not None, "labelled texts have labels"
     return [split.labels[place].astype(np.int64) for place in range(len(split.labels))]
 
 
 def fit_temperature(
-    logits: Float[torch.Tensor, "texts classes"], labels: Sequence[npt.NDArray[np.int64]], several: bool
+    logits: Float[torch.Tensor, "texts classes"], labels: Sequence[npt.NDArray[np.int64]], multi_label: bool
 ) -> float:
     """The T under which the labels are likeliest: one number, found by halving        Guo 2017, 4.2
 
     log T is sought between −3 and 3, where the loss has one valley.
     """
-    score, names = several_scores if several else single_scores, [str(number) for number in range(logits.shape[1])]
+    score, names = multi_label_scores if multi_label else single_label_scores, [str(number) for number in range(logits.shape[1])]
 
     def loss(power: float) -> float:
-        return float(score(logits_to_probabilities(logits, several, math.exp(power)).numpy(), labels, names)["loss"])
+        return float(score(logits_to_probabilities(logits, multi_label, math.exp(power)).numpy(), labels, names)["loss"])
 
     low, high = -3.0, 3.0
     for _ in range(40):
@@ -77,35 +77,35 @@ def fit_temperature(
 
 
 @torch.inference_mode()
-def batch_scores(
+def score_batches(
     model: Any, batches: ClassBatches, names: Sequence[str], device: torch.device, *, limit: int | None = None
 ) -> dict[str, Any]:
     """The scores of a model being trained, on all texts or on about `limit` of them, and what it says of the first."""
 
     def judged(indices: Indices) -> npt.NDArray[np.floating[Any]]:
         logits = class_logits(model, to_device(batches.batch(0, indices), device))
-        return logits_to_probabilities(logits, batches.several).cpu().numpy()
+        return logits_to_probabilities(logits, batches.multi_label).cpu().numpy()
 
-    chosen = spread_out(batches, limit)
-    labels = [batches.called[place].astype(np.int64) for indices in chosen for place in indices.tolist()]
+    chosen = evenly_spaced_batches(batches, limit)
+    labels = [batches.label_ids[place].astype(np.int64) for indices in chosen for place in indices.tolist()]
     said = np.concatenate([judged(indices) for indices in chosen])
-    scores = (several_scores if batches.several else single_scores)(said, labels, names)
+    scores = (multi_label_scores if batches.multi_label else single_label_scores)(said, labels, names)
     (first,) = judged(np.zeros(1, np.int64))
     return {**scores, "first": f"{names[int(first.argmax())]} {first.max():.0%}"}
 
 
-def single_scores(
+def single_label_scores(
     said: npt.NDArray[np.floating[Any]], labels: Sequence[npt.NDArray[np.int64]], names: Sequence[str]
 ) -> dict[str, Any]:
     """Where each text has one label."""
     true, found = np.concatenate(labels), said.argmax(1)
     confusion = np.bincount(true * len(names) + found, minlength=len(names) ** 2).reshape(len(names), -1)
     right = true == found
-    curve = reliability(said.max(1).tolist(), right.tolist())
+    curve = reliability_curve(said.max(1).tolist(), right.tolist())
     given = np.clip(said[np.arange(len(true)), true], 1e-12, None)
     return {
         "accuracy": float(right.mean()),
-        **interval(int(right.sum()), len(right)),
+        **wilson_interval(int(right.sum()), len(right)),
         "macro_f1": _macro(f1_scores(confusion), confusion.sum(1)),
         "calibration_error": curve.error,
         "loss": float(-np.log(given).mean()),
@@ -116,7 +116,7 @@ def single_scores(
     }
 
 
-def several_scores(
+def multi_label_scores(
     said: npt.NDArray[np.floating[Any]], labels: Sequence[npt.NDArray[np.int64]], names: Sequence[str]
 ) -> dict[str, Any]:
     """Where a text may have any number of labels: accuracy is the share that got all of theirs and no other."""
@@ -127,10 +127,10 @@ def several_scores(
     both, given, wanted = ((a).sum(0) for a in (true & found, found, true))
     right = (true == found).all(1)
     each = 2 * both / np.maximum(1, given + wanted)
-    curve = reliability(said.ravel().tolist(), true.ravel().tolist())
+    curve = reliability_curve(said.ravel().tolist(), true.ravel().tolist())
     return {
         "accuracy": float(right.mean()),
-        **interval(int(right.sum()), len(right)),
+        **wilson_interval(int(right.sum()), len(right)),
         "macro_f1": _macro(each, wanted),
         "micro_f1": float(2 * both.sum() / max(1, given.sum() + wanted.sum())),
         "calibration_error": curve.error,
@@ -153,7 +153,7 @@ def _macro(each: npt.NDArray[np.float64], wanted: npt.NDArray[Any]) -> float:
     return float(each[there].mean()) if there.any() else 0.0
 
 
-def interval(right: int, total: int, z: float = 1.96) -> dict[str, float]:
+def wilson_interval(right: int, total: int, z: float = 1.96) -> dict[str, float]:
     """Ends of the 95% interval of a share        Wilson 1927, sound near 0 and 1 and for few examples, too"""
     share, extra = right / max(1, total), z * z / max(1, total)
     middle = (share + extra / 2) / (1 + extra)
@@ -167,7 +167,7 @@ def draw_confusion(names: Sequence[str], counts: Sequence[Sequence[int]], file: 
     from matplotlib.figure import Figure
 
     table = np.asarray(counts)
-    chosen = np.sort(np.argsort(-table.sum(1), kind="stable")[:SHOWN])
+    chosen = np.sort(np.argsort(-table.sum(1), kind="stable")[:MAX_CLASSES_SHOWN])
     table, shown = table[np.ix_(chosen, chosen)], [names[place][:20] for place in chosen]
     side = 2.5 + 0.45 * len(shown)
     figure = Figure(figsize=(side, side), dpi=120, layout="constrained")

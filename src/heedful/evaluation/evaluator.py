@@ -7,10 +7,10 @@ from typing import Any
 
 from heedful.data.batching import PairBatches, TextBatches
 from heedful.data.dataset_preparation import Split
-from heedful.data.stage_progress import Stages, unseen
+from heedful.data.progress import StartProgress, no_progress
 from heedful.data.token_store import Sequences
-from heedful.evaluation.calibration import judged_words, reliability, token_reliability
-from heedful.evaluation.perplexity import predict
+from heedful.evaluation.calibration import word_correctness, reliability_curve, token_reliability
+from heedful.evaluation.perplexity import evaluate_perplexity
 from heedful.evaluation.text_metrics import text_scores
 from heedful.inference.trained import TrainedModel
 from heedful.inspection.confidence import Confidence
@@ -21,14 +21,14 @@ from heedful.text.special_tokens import END
 BATCH_TOKENS = 4096
 
 
-def judge_pairs(
+def evaluate_translation(
     trained: TrainedModel,
     pairs: Sequence[tuple[str, ...]],
     *,
     beam: int = 4,
     length_penalty: float = 1.0,
-    stages: Stages = unseen,
-    fitted: int = 0,
+    start_progress: StartProgress = no_progress,
+    calibration_size: int = 0,
 ) -> dict[str, Any]:
     """What the model writes, whether it knows when it is right, and how well it predicts the references.
 
@@ -44,38 +44,38 @@ def judge_pairs(
         reading=trained.reading,
     )
     how: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty, "engine": "torch"}
-    with stages("translating", len(sources)) as watch:
+    with start_progress("translating", len(sources)) as watch:
         found = list(plain.iter_translate(sources, progress=watch, **how))
     scores = text_scores([answer.text for answer in found], targets).to_json()
-    words = [[(word.text, word.probability) for word in answer.words] for answer in found[fitted:]]
-    said, right = judged_words(words, targets[fitted:], confidence.unit)
-    curves = {"raw": reliability(said, right)}
+    words = [[(word.text, word.probability) for word in answer.words] for answer in found[calibration_size:]]
+    said, right = word_correctness(words, targets[calibration_size:], confidence.unit)
+    curves = {"raw": reliability_curve(said, right)}
     calibration: dict[str, Any] = {"word_calibration_error": curves["raw"].error}
     if trained.confidence is not None:
-        curves["corrected"] = reliability([confidence(probability) for probability in said], right)
+        curves["corrected"] = reliability_curve([confidence(probability) for probability in said], right)
         calibration = {
             "word_calibration_error": curves["corrected"].error,
             "word_calibration_error_raw": curves["raw"].error,
         }
     calibration["reliability"] = {name: curve.to_json() for name, curve in curves.items()}
     decoding = {"beam": beam, "length_penalty": length_penalty}
-    return {**scores, **decoding, **calibration, **surprise_of_pairs(trained, pairs)}
+    return {**scores, **decoding, **calibration, **teacher_forced_scores(trained, pairs)}
 
 
-def surprise_of_pairs(trained: TrainedModel, pairs: Sequence[tuple[str, ...]]) -> dict[str, Any]:
+def teacher_forced_scores(trained: TrainedModel, pairs: Sequence[tuple[str, ...]]) -> dict[str, Any]:
     """How well the targets are predicted when they are given (teacher forcing)."""
     sources, targets = (list(side) for side in zip(*pairs, strict=True))
     sides = tuple(
-        Sequences.of(tokenizer.encode(texts))
+        Sequences.from_lists(tokenizer.encode(texts))
         for tokenizer, texts in ((trained.tokenizers[0], sources), (trained.tokenizers[-1], targets))
     )
     split = Split(sides, len(pairs), *_size(targets))
-    batches = PairBatches(*sides, tokens=BATCH_TOKENS, seed=0, shuffle=False)
+    batches = PairBatches(*sides, max_tokens=BATCH_TOKENS, seed=0, shuffle=False)
     calibration = {"token_calibration_error": token_reliability(trained.model, batches).error}
-    return {**predict(trained.model, Seq2SeqLoss(), batches, split, trained.device).to_json(), **calibration}
+    return {**evaluate_perplexity(trained.model, Seq2SeqLoss(), batches, split, trained.device).to_json(), **calibration}
 
 
-def surprise_of_text(trained: TrainedModel, pieces: Iterable[tuple[str, bool]]) -> dict[str, Any]:
+def evaluate_text(trained: TrainedModel, pieces: Iterable[tuple[str, bool]]) -> dict[str, Any]:
     """Running text in windows of the model's length, each judged on its own."""
     read = list(pieces)
     encoded = trained.tokenizers[0].encode([text for text, _ in read])
@@ -84,16 +84,16 @@ def surprise_of_text(trained: TrainedModel, pieces: Iterable[tuple[str, bool]]) 
         documents[-1] += [*ids, END] if last else ids
         if last:
             documents.append([])
-    sides = (Sequences.of([ids for ids in documents if ids]),)
-    return judge_text(trained, Split(sides, len(documents), *_size([text for text, _ in read])))
+    sides = (Sequences.from_lists([ids for ids in documents if ids]),)
+    return evaluate_split(trained, Split(sides, len(documents), *_size([text for text, _ in read])))
 
 
-def judge_text(trained: TrainedModel, split: Split) -> dict[str, Any]:
+def evaluate_split(trained: TrainedModel, split: Split) -> dict[str, Any]:
     """The same for text already prepared."""
     context = trained.model.config.max_length if hasattr(trained.model.config, "max_length") else 256
     rows = max(1, BATCH_TOKENS // context)
     batches = TextBatches(split.sides[0], context=context, rows=rows, seed=0, shuffle=False)
-    return predict(trained.model, CausalLMLoss(), batches, split, trained.device).to_json()
+    return evaluate_perplexity(trained.model, CausalLMLoss(), batches, split, trained.device).to_json()
 
 
 def _size(texts: Iterable[str]) -> tuple[int, int]:

@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from heedful.data.batching import Batches, spread_out
+from heedful.data.batching import Batches, evenly_spaced_batches
 from heedful.data.next_sentence import masked_batches
 from heedful.data.sentence_documents import encode_sentences
 from heedful.data.token_store import Sequences
-from heedful.evaluation.text_metrics import exponential
+from heedful.evaluation.text_metrics import safe_exp
 from heedful.inference.trained import TrainedModel
 from heedful.objectives.masked_lm_loss import states_at, encode_batch
 from heedful.objectives.objective import to_device
-from heedful.text.special_token_template import Frame
+from heedful.text.special_token_template import SpecialTokenTemplate
 from heedful.text.special_tokens import PAD
 
 BATCH_TOKENS, LONGEST = 4096, 512
@@ -25,7 +25,7 @@ BATCH_TOKENS, LONGEST = 4096, 512
 
 
 @dataclass(frozen=True)
-class HiddenScores:
+class MaskedLMScores:
     """Of hidden tokens; and of pairs of texts, where the model was taught those."""
 
     loss: float
@@ -43,10 +43,10 @@ class HiddenScores:
 
 
 @torch.inference_mode()
-def find_hidden(model: Any, batches: Batches, device: torch.device, *, limit: int | None = None) -> HiddenScores:
+def score_masked_tokens(model: Any, batches: Batches, device: torch.device, *, limit: int | None = None) -> MaskedLMScores:
     """Over all batches of the first epoch, or over some that hide about `limit` tokens."""
     nats, right, tokens, known, pairs = 0.0, 0, 0, 0, 0
-    for indices in spread_out(batches, limit):
+    for indices in evenly_spaced_batches(batches, limit):
         batch = to_device(batches.batch(0, indices), device)
         states = encode_batch(model, batch)
         logits = model.apply_head("masked_token", states_at(states, batch.places)).float().flatten(0, 1)
@@ -59,33 +59,33 @@ def find_hidden(model: Any, batches: Batches, device: torch.device, *, limit: in
             known, pairs = known + int((guess == batch.follows).sum()), pairs + len(guess)
     loss = nats / max(1, tokens)
     follows = (known / pairs, pairs) if pairs else (None, None)
-    return HiddenScores(loss, exponential(loss), right / max(1, tokens), tokens, *follows)
+    return MaskedLMScores(loss, safe_exp(loss), right / max(1, tokens), tokens, *follows)
 
 
-def judge_hidden(trained: TrainedModel, text: Sequences, *, share: float = 0.15) -> dict[str, Any]:
+def evaluate_masked_lm(trained: TrainedModel, text: Sequences, *, mask_rate: float = 0.15) -> dict[str, Any]:
     """All of a text, with the same words hidden each time it is judged."""
     batches = masked_batches(
         text,
         trained.tokenizers[0],
-        next_sentence=tells_next(trained),
+        next_sentence=predicts_next_sentence(trained),
         context=min(LONGEST, trained.model.config.max_length),
         tokens=BATCH_TOKENS,
         seed=0,
         shuffle=False,
-        share=share,
+        share=mask_rate,
     )
-    return {**find_hidden(trained.model, batches, trained.device).to_json(), "hidden": share}
+    return {**score_masked_tokens(trained.model, batches, trained.device).to_json(), "hidden": mask_rate}
 
 
-def tells_next(trained: TrainedModel) -> bool:
+def predicts_next_sentence(trained: TrainedModel) -> bool:
     """Whether it was taught which text follows which."""
     return "next_sentence" in trained.model.config.tasks
 
 
-def as_sequences(trained: TrainedModel, pieces: Iterable[tuple[str, bool]]) -> Sequences:
+def encode_documents(trained: TrainedModel, pieces: Iterable[tuple[str, bool]]) -> Sequences:
     """Running text for a model that finds hidden words: sentences if it tells which follow, else as it comes."""
     tokenizer, taken = trained.tokenizers[0], list(pieces)
-    end = Frame.of(tokenizer).end
+    end = SpecialTokenTemplate.from_tokenizer(tokenizer).end
     texts = [text for text, _ in taken]
-    encoded = encode_sentences(texts, tokenizer) if tells_next(trained) else tokenizer.encode(texts)
-    return Sequences.of([[*ids, end] if last else ids for (_, last), ids in zip(taken, encoded, strict=True)])
+    encoded = encode_sentences(texts, tokenizer) if predicts_next_sentence(trained) else tokenizer.encode(texts)
+    return Sequences.from_lists([[*ids, end] if last else ids for (_, last), ids in zip(taken, encoded, strict=True)])

@@ -6,14 +6,14 @@ from typing import Any
 
 import torch
 
-from heedful.data.batching import Batches, spread_out
+from heedful.data.batching import Batches, evenly_spaced_batches
 from heedful.data.dataset_preparation import Split
 from heedful.evaluation.text_metrics import PredictionScores, prediction_scores
 from heedful.objectives.objective import Objective, to_device
 
 
 @torch.inference_mode()
-def predict(
+def evaluate_perplexity(
     model: Any,
     objective: Objective,
     batches: Batches,
@@ -24,9 +24,9 @@ def predict(
 ) -> PredictionScores:
     """The text's surprise, summed over its labels; or over about `limit` of them, taken as a fair share of it."""
     nats, tokens = 0.0, 0
-    for indices in spread_out(batches, limit):
+    for indices in evenly_spaced_batches(batches, limit):
         batch = batches.batch(0, indices)
         nats += float(objective.loss(model, to_device(batch, device)))
         tokens += objective.token_count(batch)
-    share = tokens / max(1, batches.labels)
+    share = tokens / max(1, batches.labels_per_epoch)
     return prediction_scores(nats, tokens, round(text.words * share), round(text.bytes * share))

@@ -5,30 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from heedful.data.stage_progress import Stages, unseen
-from heedful.evaluation.squad import Judged, answer_scores
+from heedful.data.progress import StartProgress, no_progress
+from heedful.evaluation.squad import AnswerPrediction, answer_scores
 from heedful.inference.trained import TrainedModel
 
-AT_ONCE = 256
+BATCH_QUESTIONS = 256
 """Questions answered between two looks at the clock."""
 
 
-def best_spans(
-    trained: TrainedModel, texts: Sequence[tuple[str, ...]], *, stages: Stages = unseen, **options: Any
-) -> list[Judged]:
+def predict_spans(
+    trained: TrainedModel, texts: Sequence[tuple[str, ...]], *, start_progress: StartProgress = no_progress, **options: Any
+) -> list[AnswerPrediction]:
     """For each question, passage and references the best span, whether it would be given as an answer or not."""
-    found: list[Judged] = []
-    with stages("answering", len(texts)) as watch:
-        for start in range(0, len(texts), AT_ONCE):
-            some = texts[start : start + AT_ONCE]
+    found: list[AnswerPrediction] = []
+    with start_progress("answering", len(texts)) as watch:
+        for start in range(0, len(texts), BATCH_QUESTIONS):
+            some = texts[start : start + BATCH_QUESTIONS]
             answers = trained.answers([(question, passage) for question, passage, *_ in some], **options)
             for (_, _, *references), answer in zip(some, answers, strict=True):
-                found.append(Judged(answer.spans[0].text, answer.spans[0].score, tuple(references)))
+                found.append(AnswerPrediction(answer.spans[0].text, answer.spans[0].score, tuple(references)))
             watch(len(some))
     return found
 
 
-def judge_answers(trained: TrainedModel, texts: Sequence[tuple[str, ...]], *, stages: Stages = unseen) -> dict[str, Any]:
+def evaluate_answers(trained: TrainedModel, texts: Sequence[tuple[str, ...]], *, start_progress: StartProgress = no_progress) -> dict[str, Any]:
     """Every score of the answers that the model gives."""
     threshold = trained.settings.threshold if trained.settings is not None else None
-    return answer_scores(best_spans(trained, texts, stages=stages), threshold).to_json()
+    return answer_scores(predict_spans(trained, texts, start_progress=start_progress), threshold).to_json()

@@ -85,8 +85,8 @@ def prediction_scores(nats: float, tokens: int, words: int, size: int) -> Predic
     """From the summed negative log-probability of a text to its usual forms."""
     return PredictionScores(
         loss=nats / max(1, tokens),
-        perplexity=exponential(nats / max(1, tokens)),
-        word_perplexity=exponential(nats / max(1, words)),
+        perplexity=safe_exp(nats / max(1, tokens)),
+        word_perplexity=safe_exp(nats / max(1, words)),
         bits_per_byte=nats / max(1, size) / math.log(2),
         tokens=tokens,
         words=words,
@@ -94,6 +94,6 @@ def prediction_scores(nats: float, tokens: int, words: int, size: int) -> Predic
     )
 
 
-def exponential(x: float) -> float:
+def safe_exp(x: float) -> float:
     """exp(x), or infinity where a float ends."""
     return math.exp(x) if x < 700 else math.inf

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from heedful.data.line_reader import OnBadLine, read_lines
 from heedful.errors import DataError
-from heedful.vectors.nearest_neighbors import Words, offset
+from heedful.vectors.nearest_neighbors import WordTable, analogy_vectors
 
 MOST_ANSWERS = 300_000
 """An answer is looked for among the first so many words of a table, as others do: they are the frequent ones."""
@@ -21,7 +21,7 @@ Numbers = npt.NDArray[np.float64]
 
 
 @dataclass
-class WordSet:
+class WordBenchmark:
     """A file of questions: four words (athens greece baghdad iraq), or two and a number (tiger cat 7.35)."""
 
     name: str
@@ -30,19 +30,19 @@ class WordSet:
     pairs: list[tuple[str, str, float]] = field(default_factory=list)
 
 
-def judge_words(words: Words, files: Sequence[Path], on_bad_line: OnBadLine = "fail") -> dict[str, Any]:
+def evaluate_word_vectors(words: WordTable, files: Sequence[Path], on_bad_line: OnBadLine = "fail") -> dict[str, Any]:
     """Every set in its own figures, and how much of it the vocabulary covers."""
     scores: dict[str, Any] = {}
     for file in files:
-        asked = read_word_set(file, on_bad_line)
+        asked = read_benchmark(file, on_bad_line)
         name = file.name.partition(".")[0].replace("-", "_")
-        scores |= judge_analogies(words, asked, name) if asked.analogies else judge_pairs(words, asked, name)
+        scores |= evaluate_analogies(words, asked, name) if asked.analogies else evaluate_similarity(words, asked, name)
     return scores
 
 
-def read_word_set(file: Path, on_bad_line: OnBadLine = "fail") -> WordSet:
+def read_benchmark(file: Path, on_bad_line: OnBadLine = "fail") -> WordBenchmark:
     """Which of the two it is, its lines say."""
-    found, section = WordSet(file.name), "all"
+    found, section = WordBenchmark(file.name), "all"
     for number, line in read_lines(file, on_bad_line=on_bad_line):
         text = line.strip()
         if text.startswith(":"):
@@ -55,7 +55,7 @@ def read_word_set(file: Path, on_bad_line: OnBadLine = "fail") -> WordSet:
     return found
 
 
-def _take(found: WordSet, section: str, text: str, place: str) -> None:
+def _take(found: WordBenchmark, section: str, text: str, place: str) -> None:
     fields = text.split("\t") if "\t" in text else text.split("," if "," in text else None)
     fields = [part.strip() for part in fields]
     if len(fields) == 4 and not _is_number(fields[2]):
@@ -73,16 +73,16 @@ def _is_number(text: str) -> bool:
         return False
 
 
-def judge_analogies(words: Words, asked: WordSet, name: str) -> dict[str, Any]:
+def evaluate_analogies(words: WordTable, asked: WordBenchmark, name: str) -> dict[str, Any]:
     """The share of questions whose answer is the very word, by section and together; the questions' words are no
     answers. Questions with an unknown word are left out, and the coverage says how many."""
     sections: dict[str, Any] = {}
     right = known = total = 0
     for section, questions in asked.analogies.items():
         places = np.array(
-            [row for question in questions if None not in (row := [words.find(word) for word in question])], np.int64
+            [row for question in questions if None not in (row := [words.find_index(word) for word in question])], np.int64
         ).reshape(-1, 4)
-        correct = int(answered(words, places).sum())
+        correct = int(analogies_correct(words, places).sum())
         sections[section] = {"accuracy": correct / len(places) if len(places) else None, "asked": len(places)}
         right, known, total = right + correct, known + len(places), total + len(questions)
     if not known:
@@ -91,13 +91,13 @@ def judge_analogies(words: Words, asked: WordSet, name: str) -> dict[str, Any]:
     return {**together, f"{name}_sections": sections}
 
 
-def answered(words: Words, places: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+def analogies_correct(words: WordTable, places: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     """Which questions (a b c d: b − a + c ≈ d) the nearest word answers."""
-    directions = words.directions[:MOST_ANSWERS]
+    directions = words.unit_vectors[:MOST_ANSWERS]
     right = np.zeros(len(places), bool)
     for start in range(0, len(places), BLOCK):
         block = places[start : start + BLOCK]
-        cosines = offset(words.directions, block[:, [1, 0, 2]]) @ directions.T
+        cosines = analogy_vectors(words.unit_vectors, block[:, [1, 0, 2]]) @ directions.T
         rows = np.arange(len(block))
         for given in block[:, :3].T:
             seen = given < len(directions)
@@ -106,7 +106,7 @@ def answered(words: Words, places: npt.NDArray[np.int64]) -> npt.NDArray[np.bool
     return right
 
 
-def judge_pairs(words: Words, asked: WordSet, name: str) -> dict[str, Any]:
+def evaluate_similarity(words: WordTable, asked: WordBenchmark, name: str) -> dict[str, Any]:
     """Spearman's ρ between the cosines and what people say."""
     known = [(words.cosine(one, other), said) for one, other, said in asked.pairs if one in words and other in words]
     if len(known) < 2:

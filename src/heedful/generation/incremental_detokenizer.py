@@ -13,7 +13,7 @@ def detokenize_stream(tokens: Iterable[int], tokenizer: Tokenizer, *, context: s
     decoder = getincrementaldecoder("utf-8")(errors="replace")
     opening = not context
     for token in tokens:
-        text = decoder.decode(tokenizer.spellings([token], opening=opening)[0])
+        text = decoder.decode(tokenizer.token_bytes([token], at_start=opening)[0])
         opening = False
         if text:
             yield text

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from pydantic import Field, PositiveInt
 
 from heedful.config import Config
-from heedful.text.protected_spans import find_kept
-from heedful.text.sentence_splitter import Piece, split
+from heedful.text.protected_spans import find_protected_spans
+from heedful.text.sentence_splitter import TextSegment, split_sentences
 from heedful.text.tokenizer import Tokenizer
 
 FILE = "input_splitting.json"
@@ -42,19 +42,19 @@ class InputSplitting(Config):
 
         Beyond what it was trained on a model grows worse by degrees, but a sentence cut in two is worse at once.
         """
-        several = sum(len(split(text)) > 1 for text in texts) / max(1, len(texts))
+        several = sum(len(split_sentences(text)) > 1 for text in texts) / max(1, len(texts))
         usual = math.ceil(1.5 * float(np.quantile(lengths, 0.999, method="higher")))
         return cls(longest=max(1, min(usual, max_input_tokens(config))), several=round(several, 4))
 
-    def split(self, text: str, tokenizer: Tokenizer) -> list[Piece]:
+    def split(self, text: str, tokenizer: Tokenizer) -> list[TextSegment]:
         """The text in parts to be translated one by one; placeholders and tags stay whole."""
 
         def length(part: str) -> int:
             at_most = len(part.encode()) + 1  # a token is a byte at least, but for a blank put before the text
             return at_most if at_most <= self.max_tokens else len(tokenizer.encode([part])[0])
 
-        whole = [(kept.start, kept.end) for kept in find_kept(text)]
-        return split(text, limit=self.max_tokens, length=length, singly=self.multi_sentence_share < SINGLE_SENTENCE_SHARE, whole=whole)
+        whole = [(kept.start, kept.end) for kept in find_protected_spans(text)]
+        return split_sentences(text, limit=self.max_tokens, length=length, one_per_segment=self.multi_sentence_share < SINGLE_SENTENCE_SHARE, protected=whole)
 
 
 def default_input_splitting(config: Any) -> InputSplitting:

@@ -16,7 +16,7 @@ from heedful.generation.search.hypotheses import Hypothesis
 from heedful.generation.search.logits_rules import LogitsRules
 from heedful.generation.search.stop_strings import StringAutomaton
 from heedful.text.tokenizer import Tokenizer
-from heedful.text.word_tokens import Unit, cut_tokens, word_probabilities
+from heedful.text.word_tokens import Unit, words_from_tokens, word_probabilities
 
 FIRST_BATCH, LARGEST_BATCH = 16, 1024
 Search = Callable[..., list[list[Hypothesis]]]
@@ -55,7 +55,7 @@ def make_rules(decoding: DecodingConfig, tokenizer: Tokenizer, vocabulary: int) 
     """The rules that the options ask for, over a model's vocabulary."""
     patterns = None
     if decoding.stop or decoding.forbidden:
-        spellings = tokenizer.spellings(range(len(tokenizer)))
+        spellings = tokenizer.token_bytes(range(len(tokenizer)))
         patterns = StringAutomaton(spellings, stop=decoding.stop, forbidden=decoding.forbidden, vocabulary=vocabulary)
     return LogitsRules(decoding.min_length, decoding.repetition_penalty, patterns)
 
@@ -64,5 +64,5 @@ def hypothesis_words(found: Hypothesis, tokenizer: Tokenizer, unit: Unit = "word
     """The words that were written, with their probabilities; none where the engine does not tell."""
     if any(map(isnan, found.token_log_probabilities)):
         return ()
-    cut = cut_tokens(found.tokens, tokenizer, unit)
+    cut = words_from_tokens(found.tokens, tokenizer, unit)
     return tuple(ScoredWord(*word) for word in word_probabilities(cut, found.token_log_probabilities))

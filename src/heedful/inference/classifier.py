@@ -13,13 +13,13 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from heedful.config import Config
 from heedful.data.batching import length_buckets
-from heedful.data.labelled_dataset import Row, framed, padded
-from heedful.data.table_reader import LIST
+from heedful.data.labelled_dataset import EncodedText, encode_example, collate_texts
+from heedful.data.table_reader import LIST_SEPARATOR
 from heedful.errors import UsageError
 from heedful.objectives.classification_loss import class_logits
 from heedful.objectives.objective import to_device
 from heedful.shapes import Float
-from heedful.text.special_token_template import frame_for, room, shortened
+from heedful.text.special_token_template import template_for, max_text_tokens, truncated_lengths
 from heedful.text.tokenizer import Tokenizer
 
 BATCH_TOKENS = 4096
@@ -80,7 +80,7 @@ class ClassifiedText:
 
     @property
     def label(self) -> str:
-        return LIST.join(label.name for label in self.labels)
+        return LIST_SEPARATOR.join(label.name for label in self.labels)
 
     def to_json(self, top: int | None = None) -> dict[str, Any]:
         texts = self.text if isinstance(self.text, str) else list(self.text)
@@ -115,23 +115,23 @@ def apart(text: Text, texts: int) -> tuple[str, ...]:
 
 def framed_rows(
     model: Any, tokenizer: Tokenizer, classes: ClassifierSettings, texts: Sequence[tuple[str, ...]]
-) -> tuple[list[Row], list[tuple[str, ...]]]:
+) -> tuple[list[EncodedText], list[tuple[str, ...]]]:
     """Texts as the model reads them, and for each what it will not see."""
-    frame = frame_for(model.config.family, tokenizer)
+    frame = template_for(model.config.family, tokenizer)
     columns = [tokenizer.encode(list(side)) for side in zip(*texts, strict=True)]
-    most = room(classes.max_length, classes.texts_per_example)
-    rows: list[Row] = []
+    most = max_text_tokens(classes.max_length, classes.texts_per_example)
+    rows: list[EncodedText] = []
     warnings: list[tuple[str, ...]] = []
     for parts in zip(*columns, strict=True):
-        kept = shortened([len(ids) for ids in parts], most)
+        kept = truncated_lengths([len(ids) for ids in parts], most)
         over = sum(map(len, parts)) - sum(kept)
-        rows.append(framed(frame, [ids[:length] for ids, length in zip(parts, kept, strict=True)]))
+        rows.append(encode_example(frame, [ids[:length] for ids, length in zip(parts, kept, strict=True)]))
         warnings.append((f"the last {over:,} of {over + sum(kept):,} tokens were not read",) if over else ())
     return rows, warnings
 
 
 def class_probabilities(
-    model: Any, rows: Sequence[Row], classes: ClassifierSettings, progress: Callable[[int], object] = lambda _: None
+    model: Any, rows: Sequence[EncodedText], classes: ClassifierSettings, progress: Callable[[int], object] = lambda _: None
 ) -> Float[torch.Tensor, "texts classes"]:
     """P(class | text) of each row."""
     return logits_to_probabilities(classifier_logits(model, rows, progress), classes.multi_label, classes.temperature)
@@ -147,12 +147,12 @@ def logits_to_probabilities(
 
 @torch.inference_mode()
 def classifier_logits(
-    model: Any, rows: Sequence[Row], progress: Callable[[int], object] = lambda _: None
+    model: Any, rows: Sequence[EncodedText], progress: Callable[[int], object] = lambda _: None
 ) -> Float[torch.Tensor, "texts classes"]:
     """What a model makes of each row; rows of like length are read together."""
     found = torch.zeros(len(rows), model.config.classes)
     for bucket in length_buckets([len(ids) for ids, _ in rows], BATCH_TOKENS):
-        logits = class_logits(model, to_device(padded([rows[place] for place in bucket]), model.table.weight.device))
+        logits = class_logits(model, to_device(collate_texts([rows[place] for place in bucket]), model.table.weight.device))
         found[bucket] = logits.cpu()
         progress(len(bucket))
     return found

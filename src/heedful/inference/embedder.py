@@ -16,7 +16,7 @@ from heedful.data.collate import pad_sequences
 from heedful.errors import UsageError
 from heedful.models.heads import mean_pool
 from heedful.shapes import Float, Int
-from heedful.text.special_token_template import Frame
+from heedful.text.special_token_template import SpecialTokenTemplate
 from heedful.text.special_tokens import END, SPECIAL_TOKENS
 from heedful.text.tokenizer import Tokenizer
 
@@ -61,7 +61,7 @@ def _read(model: Any, ids: list[int], tokenizer: Tokenizer) -> tuple[list[int], 
 
 def _frame(family: str, tokenizer: Tokenizer) -> Callable[[list[int]], list[int]]:
     if family == "encoder":
-        return Frame.of(tokenizer).around
+        return SpecialTokenTemplate.from_tokenizer(tokenizer).wrap
     end = [END] if family.endswith("encoder_decoder") else []
     return lambda ids: [*ids, *end]
 

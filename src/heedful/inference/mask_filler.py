@@ -14,7 +14,7 @@ from heedful.data.batching import length_buckets
 from heedful.data.collate import pad_sequences
 from heedful.errors import UsageError
 from heedful.objectives.masked_lm_loss import states_at
-from heedful.text.special_token_template import Frame
+from heedful.text.special_token_template import SpecialTokenTemplate
 from heedful.text.tokenizer import Tokenizer
 
 MASK_TEXT = "[MASK]"
@@ -53,7 +53,7 @@ class MaskFiller:
         if not 1 <= top <= len(tokenizer):
             raise UsageError(f"top must lie between 1 and the {len(tokenizer):,} words of the vocabulary, got {top}")
         self.model, self.tokenizer, self.top = model, tokenizer, top
-        self.frame = Frame.of(tokenizer)
+        self.frame = SpecialTokenTemplate.from_tokenizer(tokenizer)
         self.gap = re.compile("|".join(map(re.escape, {MASK_TEXT, tokenizer.tokens[self.frame.mask]})))
 
     def problem(self, text: str) -> str:
@@ -75,9 +75,9 @@ class MaskFiller:
             parts[:-1] = [part.removesuffix(" ") for part in parts[:-1]]
         first, *rest = parts
         found = self.tokenizer.encode([first])[0] if first else []
-        for ids in self.tokenizer.encode(rest, opening=False):
+        for ids in self.tokenizer.encode(rest, at_start=False):
             found += [self.frame.mask, *ids]
-        return self.frame.around(found)
+        return self.frame.wrap(found)
 
     def fill(self, texts: Sequence[str]) -> list[FilledText]:
         """In order; blank texts stay blank."""
@@ -105,7 +105,7 @@ class MaskFiller:
         states = self.model(tokens, lengths)
         logits = self.model.apply_head("masked_token", states_at(states, places)).float()
         likely = logits.softmax(-1)[..., : len(self.tokenizer)]
-        likely[..., sorted(self.tokenizer.special)] = 0.0  # they are no words; the others keep their probability
+        likely[..., sorted(self.tokenizer.special_ids)] = 0.0  # they are no words; the others keep their probability
         chances, words = (found.tolist() for found in likely.topk(self.top))
         return [
             [list(zip(words[row][gap], chances[row][gap], strict=True)) for gap in range(len(gaps[row]))]

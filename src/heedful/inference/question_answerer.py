@@ -15,12 +15,12 @@ from pydantic import PositiveInt
 
 from heedful.data.batching import length_buckets
 from heedful.data.collate import pad_sequences
-from heedful.data.passage_windows import AROUND, Passage, Window, Windows
+from heedful.data.passage_windows import SPECIAL_TOKENS_AROUND, Passage, PassageWindow, PassageWindows
 from heedful.data.qa_reader import Question
 from heedful.errors import HeedfulError, UsageError
 from heedful.inference.span_scores import Scores, Span, SpanTable
 from heedful.objectives.answer_span_loss import span_logits
-from heedful.text.special_token_template import Frame
+from heedful.text.special_token_template import SpecialTokenTemplate
 from heedful.text.tokenizer import Tokenizer
 
 USUAL_WINDOW, USUAL_STRIDE, DEFAULT_ANSWER_TOKENS = 384, 128, 30
@@ -29,7 +29,7 @@ AT_ONCE = 8192
 """Tokens read together."""
 
 
-class AnsweringSettings(Windows):
+class AnsweringSettings(PassageWindows):
     """How a model reads passages, and when it says that they do not tell; found out when training ends."""
 
     max_answer_tokens: PositiveInt
@@ -41,7 +41,7 @@ class AnsweringSettings(Windows):
 def usual_answering(config: Any) -> AnsweringSettings:
     """For a model that came without."""
     longest = min(config.max_length, USUAL_WINDOW)
-    return AnsweringSettings(longest=longest, stride=min(USUAL_STRIDE, max(1, longest // 2)), max_answer_tokens=DEFAULT_ANSWER_TOKENS)
+    return AnsweringSettings(max_tokens=longest, stride=min(USUAL_STRIDE, max(1, longest // 2)), max_answer_tokens=DEFAULT_ANSWER_TOKENS)
 
 
 @dataclass(frozen=True)
@@ -90,18 +90,18 @@ class EncodedQuestion:
     question: str
     tokens: list[int]
     passage: Passage
-    windows: list[Window]
+    windows: list[PassageWindow]
 
 
-def encode_question(question: str, passage: str, tokenizer: Tokenizer, how: Windows) -> EncodedQuestion:
+def encode_question(question: str, passage: str, tokenizer: Tokenizer, how: PassageWindows) -> EncodedQuestion:
     """The tokens of both, and the windows they are read in; what cannot be read is an error that says why."""
     for name, text in (("question", question), ("passage", passage)):
         if not text.strip():
             raise UsageError(f"the {name} is empty: there is nothing to read")
-    tokens, whole = tokenizer.encode([question])[0], Passage.read(passage, tokenizer)
-    if not any(map(whole.covers, range(len(whole)))):
+    tokens, whole = tokenizer.encode([question])[0], Passage.encode(passage, tokenizer)
+    if not any(map(whole.has_text, range(len(whole)))):
         raise UsageError(f"the passage {passage!r:.60} holds nothing that this model's vocabulary spells")
-    return EncodedQuestion(question, tokens, whole, how.cut(len(tokens), len(whole)))
+    return EncodedQuestion(question, tokens, whole, how.split(len(tokens), len(whole)))
 
 
 class QuestionAnswerer:
@@ -110,12 +110,12 @@ class QuestionAnswerer:
     def __init__(self, model: Any, tokenizer: Tokenizer, how: AnsweringSettings, *, top: int = 1) -> None:
         if top < 1:
             raise UsageError(f"top must be 1 at least, got {top}")
-        if model.config.positions == "learned" and how.longest > model.config.max_length:
+        if model.config.positions == "learned" and how.max_tokens > model.config.max_length:
             raise UsageError(
-                f"windows of {how.longest} tokens are more than the {model.config.max_length} of this model"
+                f"windows of {how.max_tokens} tokens are more than the {model.config.max_length} of this model"
             )
         self.model, self.tokenizer, self.how, self.top = model, tokenizer, how, top
-        self.frame = Frame.of(tokenizer)
+        self.frame = SpecialTokenTemplate.from_tokenizer(tokenizer)
 
     def answer(self, pairs: Sequence[tuple[str, str]]) -> list[ExtractedAnswer]:
         """For each question and passage, in order."""
@@ -141,7 +141,7 @@ class QuestionAnswerer:
     def find(self, asked: Sequence[EncodedQuestion]) -> list[ExtractedAnswer]:
         """The same for what has been read before. Windows of like length share batches."""
         rows = [(number, window) for number, each in enumerate(asked) for window in each.windows]
-        sizes = [window.last - window.first + len(asked[number].tokens) + AROUND for number, window in rows]
+        sizes = [window.end - window.start + len(asked[number].tokens) + SPECIAL_TOKENS_AROUND for number, window in rows]
         tables = [SpanTable(each.passage, self.how.max_answer_tokens) for each in asked]
         for batch in length_buckets(sizes, AT_ONCE, longest_first=True):
             for place, found in zip(batch, self._scores([rows[place] for place in batch], asked), strict=True):
@@ -150,11 +150,11 @@ class QuestionAnswerer:
         return [self._answer(each, table) for each, table in zip(asked, tables, strict=True)]
 
     @torch.inference_mode()
-    def _scores(self, rows: Sequence[tuple[int, Window]], asked: Sequence[EncodedQuestion]) -> list[tuple[Scores, Scores, float]]:
+    def _scores(self, rows: Sequence[tuple[int, PassageWindow]], asked: Sequence[EncodedQuestion]) -> list[tuple[Scores, Scores, float]]:
         """Of each window: scores of starts and of ends over its passage's tokens, and that of "not here"."""
         device = self.model.table.weight.device
-        parts = [(asked[n].tokens, asked[n].passage.tokens[window.first : window.last]) for n, window in rows]
-        tokens, lengths = pad_sequences([self.frame.around(*part) for part in parts])
+        parts = [(asked[n].tokens, asked[n].passage.tokens[window.start : window.end]) for n, window in rows]
+        tokens, lengths = pad_sequences([self.frame.wrap(*part) for part in parts])
         begins = [len(question) + 2 for question, _ in parts]
         start, end = span_logits(
             self.model, tokens.to(device), lengths.to(device), torch.tensor(begins, device=device)

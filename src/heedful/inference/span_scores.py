@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.data.passage_windows import Passage, Window
+from heedful.data.passage_windows import Passage, PassageWindow
 
 Scores = NDArray[np.float64]
 
@@ -45,13 +45,13 @@ class SpanTable:
     def __init__(self, passage: Passage, longest: int) -> None:
         self.passage = passage
         self.scores = np.full((len(passage), min(longest, len(passage))), -np.inf)
-        self.covers = np.array([passage.covers(token) for token in range(len(passage))])
+        self.covers = np.array([passage.has_text(token) for token in range(len(passage))])
 
-    def add(self, window: Window, starts: Scores, ends: Scores, nothing: float) -> None:
+    def add(self, window: PassageWindow, starts: Scores, ends: Scores, nothing: float) -> None:
         """What one window says of the spans in it."""
-        size = window.last - window.first
+        size = window.end - window.start
         for more in range(min(self.scores.shape[1], size)):
-            rows = slice(window.first, window.last - more)
+            rows = slice(window.start, window.end - more)
             score = starts[: size - more] + ends[more:] - nothing
             self.scores[rows, more] = np.maximum(self.scores[rows, more], score)
 
@@ -67,7 +67,7 @@ class SpanTable:
         total = known.max() + math.log(np.exp(known - known.max()).sum())
 
         def span(place: int) -> Span:
-            start, end = self.passage.characters_of(int(first.flat[place]), int(last.flat[place]))
+            start, end = self.passage.character_span(int(first.flat[place]), int(last.flat[place]))
             score = float(scores[place])
             return Span(self.passage.text[start:end], start, end, score, math.exp(score - total))
 

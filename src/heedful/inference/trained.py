@@ -33,14 +33,14 @@ from heedful.inference.question_answerer import ExtractedAnswer, QuestionAnswere
 from heedful.inference.translator import Links, Translator
 from heedful.inspection import attention_alignment as alignment
 from heedful.inspection import confidence
-from heedful.inspection.attention_alignment import Alignment, align, usual_alignment
+from heedful.inspection.attention_alignment import Alignment, align, default_alignment
 from heedful.inspection.confidence import Confidence
 from heedful.model_folder import load_model
 from heedful.models.model_config import ModelConfig
 from heedful.text.tokenizer import Tokenizer
-from heedful.text.word_tokens import cut_text, cut_tokens
-from heedful.vectors.nearest_neighbors import Words
-from heedful.vectors.vector_sources import words_in_file, words_of_model
+from heedful.text.word_tokens import tokenize_words, words_from_tokens
+from heedful.vectors.nearest_neighbors import WordTable
+from heedful.vectors.vector_sources import load_word_table, word_table_from_model
 
 TOKENIZER_FILE, TARGET_TOKENIZER_FILE = "tokenizer.json", "target_tokenizer.json"
 TASK_FILE = "task.json"
@@ -164,10 +164,10 @@ class TrainedModel:
                 yield replace(found, vector=found.vector / length) if normalise and length else found
 
     @cached_property
-    def words(self) -> Words:
+    def words(self) -> WordTable:
         """Its tokens that are words, with their vectors: to look up what is near what."""
         self.require_tokenizer()
-        return words_of_model(self.model, self.tokenizers[0], str(self.folder or "this model"))
+        return word_table_from_model(self.model, self.tokenizers[0], str(self.folder or "this model"))
 
     def answer(self, question: str, passage: str, **options: Any) -> ExtractedAnswer:
         """The stretch of a passage that answers a question. Options: top, threshold, stride."""
@@ -248,14 +248,14 @@ class TrainedModel:
 
     def _align(self, pairs: Sequence[tuple[str, Candidate]]) -> list[Links]:
         """By the head that was found to align best; or, of a model that came without, by the usual one."""
-        alignment = self.alignment or usual_alignment(self.model)
+        alignment = self.alignment or default_alignment(self.model)
         source, target = self.tokenizers[0], self.tokenizers[-1]
         cuts = [
             (
-                cut_text(text, source, alignment.units[0]),
-                cut_tokens(answer.hypothesis.tokens, target, alignment.units[1])
+                tokenize_words(text, source, alignment.units[0]),
+                words_from_tokens(answer.hypothesis.tokens, target, alignment.units[1])
                 if answer.text == target.decode([answer.hypothesis.tokens])[0]
-                else cut_text(answer.text, target, alignment.units[1]),  # it holds what the model did not write
+                else tokenize_words(answer.text, target, alignment.units[1]),  # it holds what the model did not write
             )
             for text, answer in pairs
         ]
@@ -298,14 +298,14 @@ def load_as_stored(folder: str | os.PathLike[str], *, device: str | torch.device
     files = [path / name for name in (TOKENIZER_FILE, TARGET_TOKENIZER_FILE)]
     tokenizers = tuple(Tokenizer.load(file) for file in files if file.is_file())
     found = {
-        "alignment": Alignment.read_json(path / alignment.FILE),
-        "confidence": Confidence.read_json(path / confidence.FILE),
+        "alignment": Alignment.read_json(path / alignment.ALIGNMENT_FILE),
+        "confidence": Confidence.read_json(path / confidence.CONFIDENCE_FILE),
         "reading": InputSplitting.read_json(path / reading.FILE),
         "notes": find_notes(path, model.config),
     }
     return TrainedModel(model, tokenizers, path, **found)
 
 
-def load_word_vectors(path: str | os.PathLike[str]) -> Words:
+def load_word_vectors(path: str | os.PathLike[str]) -> WordTable:
     """The word vectors in a model folder of any kind, or in a word2vec file."""
-    return words_in_file(Path(path)) if Path(path).is_file() else load_as_stored(path).words
+    return load_word_table(Path(path)) if Path(path).is_file() else load_as_stored(path).words

@@ -15,10 +15,10 @@ from heedful.generation.search.hypotheses import Hypothesis
 from heedful.generation.streaming import ProgressCallback, Search, hypothesis_words, ignore_progress
 from heedful.generation.terminology.glossary import Glossary
 from heedful.generation.terminology.required_terms import Candidate, Requirement, find_requirements
-from heedful.text.sentence_splitter import Piece, rejoin
+from heedful.text.sentence_splitter import TextSegment, join_segments
 from heedful.text.special_tokens import UNKNOWN
 from heedful.text.tokenizer import Tokenizer
-from heedful.text.word_tokens import Unit, words_of
+from heedful.text.word_tokens import Unit, split_words
 
 
 class Links(NamedTuple):
@@ -33,7 +33,7 @@ class Found(NamedTuple):
     """A text, the pieces it was read in, and the answers to each piece that is more than blanks."""
 
     source: str
-    pieces: list[Piece]
+    pieces: list[TextSegment]
     answers: list[list[Candidate]]
     tokens: int
     unknown: int
@@ -46,7 +46,7 @@ class Found(NamedTuple):
     @property
     def text(self) -> str:
         best = iter(self.answers)
-        return rejoin(self.pieces, [next(best)[0].text if piece.text else "" for piece in self.pieces])
+        return join_segments(self.pieces, [next(best)[0].text if piece.text else "" for piece in self.pieces])
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Translator:
         text, found = answer
         words = hypothesis_words(found, self.tokenizers[-1], self.unit)
         if self.decoding.stop:
-            words = words[: len(words_of(text, self.unit))]
+            words = words[: len(split_words(text, self.unit))]
         told = tuple(ScoredWord(word.text, self.confidence(word.probability)) for word in words)
         return Translation(source, text, found.log_probability, found.score, told)
 
@@ -166,7 +166,7 @@ class Translator:
                 yield f"the translation was cut off after {len(best.hypothesis.tokens):,} tokens (see --max-length)"
 
 
-def _real(pieces: Sequence[Piece]) -> list[Piece]:
+def _real(pieces: Sequence[TextSegment]) -> list[TextSegment]:
     """Those with words: blanks that open a text follow an empty one."""
     return [piece for piece in pieces if piece.text]
 

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from heedful.config import Config
 from heedful.text.word_tokens import Unit
 
-FILE = "confidence.json"
-EDGE = 1e-6
+CONFIDENCE_FILE = "confidence.json"
+EPSILON = 1e-6
 """Nothing is quite certain: a logit has to be finite."""
 
 
@@ -27,7 +27,7 @@ class Confidence(Config):
 
     slope: float = 1.0
     shift: float = 0.0
-    lowest: float = 0.0
+    min_probability: float = 0.0
     """p₀"""
     unit: Unit = "words"
     words: int = 0
@@ -36,12 +36,12 @@ class Confidence(Config):
     """And in how many texts: the first of the validation text."""
 
     def __call__(self, probability: float) -> float:
-        known = min(1.0, probability / self.lowest) if self.lowest else 1.0
+        known = min(1.0, probability / self.min_probability) if self.min_probability else 1.0
         return known * float(sigmoid(self.slope * logit(np.array([probability])) + self.shift)[0])
 
 
 def fit_confidence(
-    probabilities: Sequence[float], right: Sequence[bool], *, unit: Unit = "words", texts: int = 0
+    probabilities: Sequence[float], correct: Sequence[bool], *, unit: Unit = "words", texts: int = 0
 ) -> Confidence:
     """The slope and shift under which the judgements `right` are likeliest, by Newton's method.
 
@@ -49,7 +49,7 @@ def fit_confidence(
     always right, or never, still has a finite fit. Where probability says nothing of being right, all words are
     given the same.
     """
-    x, good = logit(np.asarray(probabilities, np.float64)), np.asarray(right, np.bool_)
+    x, good = logit(np.asarray(probabilities, np.float64)), np.asarray(correct, np.bool_)
     if not len(x):
         return Confidence(unit=unit, texts=texts)
     y = np.where(good, (good.sum() + 1) / (good.sum() + 2), 1 / ((~good).sum() + 2))
@@ -57,7 +57,7 @@ def fit_confidence(
     if slope <= 0:
         slope, shift = 0.0, float(logit(np.array([y.mean()]))[0])
     lowest = max(0.0, float(min(probabilities)))
-    return Confidence(slope=slope, shift=shift, lowest=lowest, unit=unit, words=len(x), texts=texts)
+    return Confidence(slope=slope, shift=shift, min_probability=lowest, unit=unit, words=len(x), texts=texts)
 
 
 def _newton(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> tuple[float, float]:
@@ -68,18 +68,18 @@ def _newton(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> tuple[flo
     weights = np.array([0.0, logit(y.mean(keepdims=True))[0]])
     for _ in range(50):
         p = sigmoid(x @ weights)
-        curve = (x * (p * (1 - p))[:, None]).T @ x + EDGE * np.eye(2)  # solvable even if all words are equally likely
+        curve = (x * (p * (1 - p))[:, None]).T @ x + EPSILON * np.eye(2)  # solvable even if all words are equally likely
         change = np.linalg.solve(curve, x.T @ (y - p))
-        while surprise(weights + change) > surprise(weights) and np.abs(change).max() > EDGE:
+        while surprise(weights + change) > surprise(weights) and np.abs(change).max() > EPSILON:
             change /= 2  # a step too far
         weights = weights + change
-        if np.abs(change).max() < EDGE:
+        if np.abs(change).max() < EPSILON:
             break
     return float(weights[0]), float(weights[1])
 
 
 def logit(p: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    p = np.clip(p, EDGE, 1 - EDGE)
+    p = np.clip(p, EPSILON, 1 - EPSILON)
     found: npt.NDArray[np.float64] = np.log(p / (1 - p))
     return found
 

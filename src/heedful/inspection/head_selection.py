@@ -9,25 +9,25 @@ import numpy as np
 import numpy.typing as npt
 
 from heedful.data.unicode_scripts import SCRIPTS, scripts_of
-from heedful.inspection.attention_alignment import Alignment, Head, Row, Weights, cross_weights, taken, word_weights
-from heedful.inspection.hmm_aligner import Links
-from heedful.text.word_tokens import Cut, Unit
+from heedful.inspection.attention_alignment import Alignment, AttentionHead, Row, Weights, cross_attention_weights, linked_sources, word_weights
+from heedful.inspection.hmm_aligner import WordLinks
+from heedful.text.word_tokens import TokenizedWords, Unit
 
 ROWS: tuple[Row, Row] = ("writes", "reads")
 Counts = npt.NDArray[np.int64]
 
 
-def choose_head(
+def select_head(
     model: Any,
-    pairs: Sequence[tuple[Cut, Cut]],
-    links: Sequence[Links],
+    pairs: Sequence[tuple[TokenizedWords, TokenizedWords]],
+    links: Sequence[WordLinks],
     *,
     units: tuple[Unit, Unit],
     aligner: str,
     progress: Callable[[int], object] = lambda _: None,
 ) -> Alignment:
     """The head that errs least on half of the pairs, with its error on the rest, which had no say in the choice."""
-    choosing, judging = error_rates(model, pairs, links, progress=progress)
+    choosing, judging = alignment_error_rates(model, pairs, links, progress=progress)
     best = min(choosing, key=lambda head: choosing[head])
     single = [error for head, error in judging.items() if head.head is not None and head.row == best.row]
     return Alignment(
@@ -43,35 +43,35 @@ def choose_head(
     )
 
 
-def error_rates(
+def alignment_error_rates(
     model: Any,
-    pairs: Sequence[tuple[Cut, Cut]],
-    links: Sequence[Links],
+    pairs: Sequence[tuple[TokenizedWords, TokenizedWords]],
+    links: Sequence[WordLinks],
     *,
     progress: Callable[[int], object] = lambda _: None,
-) -> tuple[dict[Head, float], dict[Head, float]]:
+) -> tuple[dict[AttentionHead, float], dict[AttentionHead, float]]:
     """Each head's alignment error rate, 1 − 2 |A ∩ S| / (|A| + |S|), on either half of the pairs        Och & Ney 2003
 
     A: the links the head gives, S: those held to be true. A layer's mean over its heads stands as a candidate, too.
     """
-    places: list[Head] = []
+    places: list[AttentionHead] = []
     counts: list[list[Counts]] = [[], []]
     half = np.random.default_rng(0).permutation(len(pairs)) % 2  # neighbours may be alike, and every other one, too
-    for index, seen in cross_weights(model, pairs):
+    for index, seen in cross_attention_weights(model, pairs):
         every = np.concatenate([np.concatenate([heads, heads.mean(0, keepdims=True)]) for heads in seen.values()])
         true = _table(links[index], *pairs[index])
         counts[half[index]].append(
             np.concatenate([_counts(word_weights(every, *pairs[index], row), true) for row in ROWS])
         )
         places = places or [
-            Head(tap, head, row) for row in ROWS for tap, heads in seen.items() for head in (*range(len(heads)), None)
+            AttentionHead(tap, head, row) for row in ROWS for tap, heads in seen.items() for head in (*range(len(heads)), None)
         ]
         progress(1)
     one, other = counts
     return _rates(places, one), _rates(places, other or one)
 
 
-def _table(links: Links, source: Cut, target: Cut) -> npt.NDArray[np.bool_]:
+def _table(links: WordLinks, source: TokenizedWords, target: TokenizedWords) -> npt.NDArray[np.bool_]:
     table = np.zeros((len(target.words), len(source.words) + 1), np.bool_)
     for source_word, target_word in links:
         table[target_word, source_word] = True
@@ -80,13 +80,13 @@ def _table(links: Links, source: Cut, target: Cut) -> npt.NDArray[np.bool_]:
 
 def _counts(weights: Weights, true: npt.NDArray[np.bool_]) -> Counts:
     """For each head: links that are right, links given, links there are."""
-    chosen = taken(weights)
+    chosen = linked_sources(weights)
     right = true[np.arange(len(true)), chosen].sum(-1)
     given = (chosen != true.shape[1] - 1).sum(-1)
     return np.stack([right, given, np.full_like(right, true.sum())], axis=-1)
 
 
-def _rates(places: Sequence[Head], counts: Sequence[Counts]) -> dict[Head, float]:
+def _rates(places: Sequence[AttentionHead], counts: Sequence[Counts]) -> dict[AttentionHead, float]:
     right, given, there = np.sum(counts, axis=0).T
     rates = 1 - 2 * right / np.maximum(1, given + there)
     return dict(zip(places, rates.tolist(), strict=True))

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Links = frozenset[tuple[int, int]]
+WordLinks = frozenset[tuple[int, int]]
 """Which words belong together: (source, target), counted from 0."""
 Table = npt.NDArray[np.floating[Any]]
 Numbers = npt.NDArray[np.integer[Any]]
@@ -34,40 +34,40 @@ EDGES = re.compile(r"^\W+|\W+$")
 def align_words(
     pairs: Sequence[tuple[Sequence[str], Sequence[str]]],
     *,
-    agree: bool = True,
-    rounds: int = 5,
+    symmetric: bool = True,
+    iterations: int = 5,
     progress: Callable[[int], object] = lambda _: None,
-) -> list[Links]:
+) -> list[WordLinks]:
     """The links of every pair of texts, given in words: `rounds` of model 1, then as many with learnt steps.
 
     Directions that agree link words one to one, mostly. Where many come from one, as the digits of a date from a word,
     only the direction that writes them from it is asked: `agree=False`. `progress` is told of pairs, some each round.
     """
-    corpus = Corpus(pairs)
-    there, back = Direction(corpus.sources, corpus.targets), Direction(corpus.targets, corpus.sources)
-    asked = (there, back) if agree else (there,)
-    for turn in range(2 * rounds):
-        counts = np.bincount(corpus.kinds, believe(corpus, *asked), minlength=len(corpus.sources))
+    corpus = AlignmentCorpus(pairs)
+    there, back = HmmDirection(corpus.sources, corpus.targets), HmmDirection(corpus.targets, corpus.sources)
+    asked = (there, back) if symmetric else (there,)
+    for turn in range(2 * iterations):
+        counts = np.bincount(corpus.kinds, posteriors(corpus, *asked), minlength=len(corpus.sources))
         for direction in asked:
-            direction.learn(counts, steps=turn >= rounds)
-        progress(len(pairs) // (2 * rounds))
-    return corpus.links(believe(corpus, *asked) > 0.5 ** len(asked), len(pairs))
+            direction.update(counts, steps=turn >= iterations)
+        progress(len(pairs) // (2 * iterations))
+    return corpus.links(posteriors(corpus, *asked) > 0.5 ** len(asked), len(pairs))
 
 
-def believe(corpus: Corpus, there: Direction, back: Direction | None = None) -> Table:
+def posteriors(corpus: AlignmentCorpus, there: HmmDirection, back: HmmDirection | None = None) -> Table:
     """For every cell of the corpus, how likely its two words belong together: P(there), or P(there) · P(back)."""
     likely = np.empty(len(corpus.kinds), np.float32)
     for block in corpus.blocks:
         kinds = corpus.kinds[block.cells].reshape(*block.target.shape, block.source.shape[1])
-        one = there.walk(kinds, block.target)
+        one = there.forward_backward(kinds, block.target)
         if back is not None:
-            one *= back.walk(kinds.swapaxes(1, 2), block.source).swapaxes(1, 2)
+            one *= back.forward_backward(kinds.swapaxes(1, 2), block.source).swapaxes(1, 2)
         likely[block.cells] = one.ravel()
     return likely
 
 
 @dataclass(frozen=True)
-class Block:
+class PairBlock:
     """Pairs of like size side by side. Words are numbers, and 0 stands past the end of a text."""
 
     pairs: list[int]
@@ -77,7 +77,7 @@ class Block:
     """Where its cells (pairs × target × source) lie among those of the corpus."""
 
 
-class Corpus:
+class AlignmentCorpus:
     """All pairs in blocks, and of which kind (this source word, that target word) each of their cells is."""
 
     def __init__(self, pairs: Sequence[tuple[Sequence[str], Sequence[str]]]) -> None:
@@ -87,7 +87,7 @@ class Corpus:
         different, self.kinds = np.unique(np.concatenate([np.zeros(0, np.int64), *keys]), return_inverse=True)
         self.sources, self.targets = different // many, different % many
 
-    def links(self, believed: npt.NDArray[np.bool_], pairs: int) -> list[Links]:
+    def links(self, believed: npt.NDArray[np.bool_], pairs: int) -> list[WordLinks]:
         """The cells believed in, pair by pair."""
         found: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for block in self.blocks:
@@ -97,7 +97,7 @@ class Corpus:
         return [frozenset(found[pair]) for pair in range(pairs)]
 
 
-class Direction:
+class HmmDirection:
     """How the words of one side are written, given those of the other: what is learnt, and from what."""
 
     def __init__(self, given: Numbers, written: Numbers) -> None:
@@ -115,7 +115,7 @@ class Direction:
         self.alone[0] = 1.0
         self.seen_alone, self.seen_steps = np.zeros(self.words), np.zeros(len(self.step))
 
-    def learn(self, counts: Table | Numbers, *, steps: bool) -> None:
+    def update(self, counts: Table | Numbers, *, steps: bool) -> None:
         """Expected counts become probabilities: the M in EM."""
         counts = counts * (self.written > 0)
         of_given = np.bincount(self.given, counts)
@@ -125,7 +125,7 @@ class Direction:
             self.step = np.maximum(self.seen_steps / self.seen_steps.sum(), LEAST).astype(np.float32)
         self._set(table, alone)
 
-    def walk(self, kinds: Numbers, written: Numbers) -> Table:
+    def forward_backward(self, kinds: Numbers, written: Numbers) -> Table:
         """P(this written word comes from that given one) over a block, by forward and backward passes: the E in EM.
 
         A word comes from the given word one steps to, or (a share of them) from nothing, and then one stays.
@@ -171,7 +171,7 @@ def _numbered(texts: Sequence[Sequence[str]]) -> list[list[int]]:
     return [[numbers.setdefault(plain[word], len(numbers) + 1) for word in text] for text in texts]
 
 
-def _blocks(sources: list[list[int]], targets: list[list[int]]) -> Iterator[Block]:
+def _blocks(sources: list[list[int]], targets: list[list[int]]) -> Iterator[PairBlock]:
     """Pairs whose sides are as long; long sides are filled up by an eighth at most, to be fewer."""
     together: dict[tuple[int, int], list[int]] = defaultdict(list)
     for pair, (given, written) in enumerate(zip(sources, targets, strict=True)):
@@ -183,7 +183,7 @@ def _blocks(sources: list[list[int]], targets: list[list[int]]) -> Iterator[Bloc
         for row, pair in enumerate(pairs):
             source[row, : len(sources[pair])], target[row, : len(targets[pair])] = sources[pair], targets[pair]
         size = len(pairs) * wide * high
-        yield Block(pairs, source, target, slice(start, start + size))
+        yield PairBlock(pairs, source, target, slice(start, start + size))
         start += size
 
 

@@ -19,10 +19,10 @@ from heedful.interop.ctranslate2_export import Quantisation, export_ctranslate2
 from heedful.interop.huggingface import choose_layout, export_model
 from heedful.interop.huggingface_tokenizer import export_tokenizer, import_tokenizer
 from heedful.interop.onnx_export import export_onnx
-from heedful.interop.vocabulary_remapping import our_order, renumbered, renumbered_tokenizer, their_roles
+from heedful.interop.vocabulary_remapping import vocabulary_order, reorder_vocabulary, reorder_tokenizer, read_special_ids
 from heedful.interop.word2vec_format import write_word2vec
 from heedful.model_folder import is_ours, save
-from heedful.text.special_tokens import END, NEVER_WRITTEN, PAD, SPECIAL_TOKENS, START
+from heedful.text.special_tokens import END, NEVER_GENERATED, PAD, SPECIAL_TOKENS, START
 
 FORMATS = ("huggingface", "ctranslate2", "onnx", "word2vec")
 VECTORS = "vectors.txt"
@@ -93,13 +93,13 @@ def _imported(source: Path) -> TrainedModel:
     places = [file for file in (source / TOKENIZER_FILE, source / TARGET / TOKENIZER_FILE) if file.is_file()]
     tokenizers = [import_tokenizer(file) for file in places]
     if tokenizers and model.config.family != "encoder":
-        roles = their_roles(source, tokenizers[0])
+        roles = read_special_ids(source, tokenizers[0])
         if roles != list(range(len(SPECIAL_TOKENS))):
             if len(tokenizers) > 1 or model.config.target_vocabulary:
                 raise CheckpointError(f"{source}: two vocabularies with special tokens of their own cannot be imported")
-            order = our_order(roles, model.config.vocabulary)
-            model = renumbered(model, order, roles[START])
-            tokenizers = [renumbered_tokenizer(tokenizers[0], order)]
+            order = vocabulary_order(roles, model.config.vocabulary)
+            model = reorder_vocabulary(model, order, roles[START])
+            tokenizers = [reorder_tokenizer(tokenizers[0], order)]
     return TrainedModel(model, tuple(tokenizers), source, notes=found.settings)
 
 
@@ -115,7 +115,7 @@ def _to_huggingface(trained: TrainedModel, folder: Path) -> None:
         special |= {"decoder_start_token_id": START, "forced_eos_token_id": None}
     export_model(model, folder, layout, **special)
     if config.family != "encoder":
-        how = {**special, "suppress_tokens": NEVER_WRITTEN, "max_length": config.max_length}
+        how = {**special, "suppress_tokens": NEVER_GENERATED, "max_length": config.max_length}
         (folder / "generation_config.json").write_text(json.dumps(how, indent=2) + "\n", encoding="utf-8")
     for tokenizer, place in zip(trained.tokenizers, (folder, folder / TARGET), strict=False):
         export_tokenizer(tokenizer, place, config)
@@ -125,7 +125,7 @@ def _to_ctranslate2(trained: TrainedModel, folder: Path, quantisation: Quantisat
     if not trained.tokenizers:
         raise UsageError(f"{trained.folder or 'this model'} has no {TOKENIZER_FILE}; ctranslate2 needs a vocabulary")
     names = [tokenizer.tokens for tokenizer in trained.tokenizers]
-    export_ctranslate2(trained.model, folder, names, quantisation=quantisation, never=NEVER_WRITTEN)
+    export_ctranslate2(trained.model, folder, names, quantisation=quantisation, suppressed=NEVER_GENERATED)
     _copy_tokenizers(trained, folder)
 
 

@@ -15,17 +15,17 @@ import torch
 from torch import Tensor
 
 from heedful.errors import UsageError
-from heedful.interop.weight_transforms import sinusoid
+from heedful.interop.weight_transforms import sinusoid_table
 from heedful.models.model_config import ModelConfig, TransformerConfig
 from heedful.text.special_tokens import END, START, UNKNOWN
 
 Quantisation = Literal["float32", "int8"]
-NEVER = -6e4
+SUPPRESSED_BIAS = -6e4
 """Added to the logit of a token that is no text: nothing is left of it after a softmax, in half precision either."""
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH"}
 
 
-def library() -> Any:
+def import_ctranslate2() -> Any:
     """The package, or one line that says how to get it."""
     try:
         import ctranslate2
@@ -34,7 +34,7 @@ def library() -> Any:
     return ctranslate2
 
 
-def obstacle(config: ModelConfig) -> str | None:
+def unsupported_setting(config: ModelConfig) -> str | None:
     """The first setting CTranslate2 has no place for, as `setting=value`; None where it has one for all."""
     if not isinstance(config, TransformerConfig) or config.family == "encoder":
         return f"family='{config.family}'"
@@ -59,7 +59,7 @@ def obstacle(config: ModelConfig) -> str | None:
     return None
 
 
-def position_rows(config: TransformerConfig) -> int | None:
+def max_positions(config: TransformerConfig) -> int | None:
     """How many positions an exported model knows; None: any number.
 
     A sinusoid goes on for ever here; there, until the longest translation of the longest source.
@@ -75,24 +75,24 @@ def export_ctranslate2(
     vocabularies: Sequence[Sequence[str]],
     *,
     quantisation: Quantisation = "float32",
-    never: Sequence[int] = (),
+    suppressed: Sequence[int] = (),
 ) -> None:
     """Write model.bin, config.json and the vocabularies (source and target, or one for both).
 
     `never`: tokens that are no text, and so are never written.
     """
-    specs, config = library().specs, model.config
-    if problem := obstacle(config):
+    specs, config = import_ctranslate2().specs, model.config
+    if problem := unsupported_setting(config):
         instead = "; export to onnx instead" if isinstance(config, TransformerConfig) else ""
         raise UsageError(f"ctranslate2 cannot express {problem}{instead}")
     # Copies: quantising works in place.
     weights = {name: weight.detach().float().cpu().clone() for name, weight in model.state_dict().items()}
-    target = named(vocabularies[-1], config.target_vocabulary or config.vocabulary)
+    target = pad_vocabulary(vocabularies[-1], config.target_vocabulary or config.vocabulary)
     decoder = _stack(specs, config, weights, "decoder")
-    _output(decoder.projection, config, weights, never)
+    _output(decoder.projection, config, weights, suppressed)
     if config.family == "encoder_decoder":
         spec = specs.TransformerSpec(_stack(specs, config, weights, "encoder"), decoder)
-        spec.register_source_vocabulary(named(vocabularies[0], config.vocabulary))
+        spec.register_source_vocabulary(pad_vocabulary(vocabularies[0], config.vocabulary))
         spec.register_target_vocabulary(target)
         spec.config.decoder_start_token = target[START]
         spec.config.add_source_eos = True
@@ -109,7 +109,7 @@ def export_ctranslate2(
     spec.save(str(folder))
 
 
-def named(tokens: Sequence[str], size: int) -> list[str]:
+def pad_vocabulary(tokens: Sequence[str], size: int) -> list[str]:
     """A name for every row of a table; a table can be longer than its vocabulary."""
     return [*tokens, *(f"<{token}>" for token in range(len(tokens), size))]
 
@@ -150,11 +150,11 @@ def _stack(specs: Any, config: TransformerConfig, weights: dict[str, Tensor], si
 
 
 def _positions(config: TransformerConfig, weights: dict[str, Tensor], embedding: str) -> Tensor:
-    rows = position_rows(config)
+    rows = max_positions(config)
     assert rows is not None
     if config.positions == "learned":
         return weights[f"{embedding}.positions.table.weight"]
-    return sinusoid(config, rows) if config.positions == "sinusoidal" else torch.zeros(rows, config.width)
+    return sinusoid_table(config, rows) if config.positions == "sinusoidal" else torch.zeros(rows, config.width)
 
 
 def _layer(layer: Any, config: TransformerConfig, weights: dict[str, Tensor], block: str) -> None:
@@ -200,5 +200,5 @@ def _output(spec: Any, config: TransformerConfig, weights: dict[str, Tensor], ne
     tied = weights.get("target_table.weight", weights["table.weight"])
     spec.weight = tied if config.tie_output else weights["heads.next_token.weight"]
     bias = weights.get("heads.next_token.bias", torch.zeros(len(spec.weight)))
-    bias[list(never)] = NEVER
+    bias[list(never)] = SUPPRESSED_BIAS
     spec.bias = bias

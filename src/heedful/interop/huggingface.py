@@ -18,14 +18,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from heedful.errors import CheckpointError, HeedfulError, UsageError
-from heedful.interop.huggingface_layouts import ACTIVATIONS, LAYOUTS, Form, Layout
-from heedful.interop.weight_transforms import Written, rewritten, sinusoid
+from heedful.interop.huggingface_layouts import ACTIVATIONS, LAYOUTS, WeightForm, Layout
+from heedful.interop.weight_transforms import ModelWeights, rewrite_for_layout, sinusoid_table
 from heedful.layers.positions import SinusoidalPositions
 from heedful.models.build import build
 from heedful.models.model_config import ModelConfig, TransformerConfig
 from heedful.models.presets import make_config
 
-PLAIN = Form(lambda theirs: theirs, lambda ours: ours)
+PLAIN = WeightForm(lambda theirs: theirs, lambda ours: ours)
 OLD_NAMES = {"gamma": "weight", "beta": "bias"}
 """What the first published files call a norm's gain and bias."""
 
@@ -66,7 +66,7 @@ def export_model(model: Any, folder: Path, model_type: str, **settings: Any) -> 
     layout = LAYOUTS[model_type]
     absent = [key for key in layout.needs if key not in settings]
     written = _as_in(layout, model)
-    if found := obstacles(written.config, layout):
+    if found := unsupported_settings(written.config, layout):
         raise UsageError(f"the {model_type} layout cannot express {found[0]}")
     if absent:
         raise UsageError(f"the {model_type} layout needs {', '.join(absent)}: pass the ids your tokenizer gives them")
@@ -84,7 +84,7 @@ def choose_layout(model: Any) -> str:
     mine = [layout for layout in LAYOUTS.values() if layout.fixed["family"] == family]
     if not mine:
         raise UsageError(f"no layout of Hugging Face expresses family='{family}'")
-    lacking = {layout.model_type: obstacles(_as_in(layout, model).config, layout) for layout in mine}
+    lacking = {layout.model_type: unsupported_settings(_as_in(layout, model).config, layout) for layout in mine}
     nearest = min(lacking, key=lambda name: len(lacking[name]))
     if lacking[nearest]:
         instead = "ctranslate2 or onnx" if family != "encoder" else "onnx"
@@ -93,16 +93,16 @@ def choose_layout(model: Any) -> str:
     return nearest
 
 
-def _as_in(layout: Layout, model: Any) -> Written:
+def _as_in(layout: Layout, model: Any) -> ModelWeights:
     """The model, written as far as it can be in the layout's own terms."""
     config = model.config
-    written = Written(config, {name: weight.detach().cpu() for name, weight in model.state_dict().items()})
+    written = ModelWeights(config, {name: weight.detach().cpu() for name, weight in model.state_dict().items()})
     if config.family != layout.fixed["family"]:
         return written
-    return rewritten(written, _always(config, layout), layout.settings)
+    return rewrite_for_layout(written, _always(config, layout), layout.settings)
 
 
-def _their_weights(written: Written, layout: Layout, prefix: str) -> dict[str, Tensor]:
+def _their_weights(written: ModelWeights, layout: Layout, prefix: str) -> dict[str, Tensor]:
     config, weights = written
     theirs: dict[str, Tensor] = {}
     for name, weight in weights.items():
@@ -112,7 +112,7 @@ def _their_weights(written: Written, layout: Layout, prefix: str) -> dict[str, T
     if not config.tie_output:
         copies = {prefix + copy: weights["table.weight"].clone() for copy in layout.copies}
         theirs = {**copies, **theirs}
-    return theirs | {prefix + name: sinusoid(config, config.max_length) for name in layout.sinusoids}
+    return theirs | {prefix + name: sinusoid_table(config, config.max_length) for name in layout.sinusoids}
 
 
 def _read_weights(folder: Path, layout: Layout) -> dict[str, Tensor]:
@@ -168,7 +168,7 @@ def _tasks(weights: dict[str, Tensor], layout: Layout) -> tuple[str, ...]:
     return tuple(sorted({task for (_, task, *_), theirs in rows if f"{theirs}.weight" in weights} - {"next_token"}))
 
 
-def obstacles(config: ModelConfig, layout: Layout) -> list[str]:
+def unsupported_settings(config: ModelConfig, layout: Layout) -> list[str]:
     """What the layout has no words for, each as `setting=value`."""
     if not isinstance(config, TransformerConfig) or config.family != layout.fixed["family"]:
         return [f"family='{config.family}'"]
@@ -209,7 +209,7 @@ def _their_config(config: TransformerConfig, layout: Layout) -> dict[str, Any]:
     return {**described, "model_type": layout.model_type, "architectures": [layout.architectures[tasks]]}
 
 
-def _their_names(name: str, config: TransformerConfig, layout: Layout) -> tuple[tuple[str, ...], Form]:
+def _their_names(name: str, config: TransformerConfig, layout: Layout) -> tuple[tuple[str, ...], WeightForm]:
     """Their names for our weight `name`, and the form they keep it in."""
     number = re.search(r"\.blocks\.(\d+)\.", name)
     template = re.sub(r"\.blocks\.\d+\.", ".blocks.{i}.", name)
@@ -230,7 +230,7 @@ def _inward(name: str, empty: Tensor, theirs: dict[str, Tensor], config: Transfo
     missing = [part for part in names if part not in theirs]
     if missing:
         raise CheckpointError(f"the weight {layout.prefix}{missing[0]} is missing")
-    weight = torch.cat([form.inward(theirs[part]) for part in names]).contiguous()
+    weight = torch.cat([form.from_hf(theirs[part]) for part in names]).contiguous()
     if weight.shape != empty.shape:
         raise CheckpointError(
             f"{' + '.join(names)} of shape {tuple(weight.shape)} does not fit config.json, "
@@ -243,7 +243,7 @@ def _outward(name: str, weight: Tensor, config: TransformerConfig, layout: Layou
     names, form = _their_names(name, config, layout)
     pieces = torch.split(weight, _sizes(name, config)) if len(names) > 1 else (weight,)
     return {
-        part if part.startswith(layout.heads) else prefix + part: form.outward(piece).contiguous().clone()
+        part if part.startswith(layout.heads) else prefix + part: form.to_hf(piece).contiguous().clone()
         for part, piece in zip(names, pieces, strict=True)
     }
 

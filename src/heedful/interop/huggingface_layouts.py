@@ -14,18 +14,18 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Form:
+class WeightForm:
     """How a weight is kept on their side when it is not kept as ours."""
 
-    inward: Callable[[Tensor], Tensor]
-    outward: Callable[[Tensor], Tensor]
+    from_hf: Callable[[Tensor], Tensor]
+    to_hf: Callable[[Tensor], Tensor]
 
 
-TRANSPOSED = Form(lambda theirs: theirs.t(), lambda ours: ours.t())
+TRANSPOSED = WeightForm(lambda theirs: theirs.t(), lambda ours: ours.t())
 """A matrix stored input × output."""
-AFTER_TWO = Form(lambda theirs: theirs[2:], lambda ours: torch.cat([ours.new_zeros(2, ours.shape[1]), ours]))
+AFTER_TWO = WeightForm(lambda theirs: theirs[2:], lambda ours: torch.cat([ours.new_zeros(2, ours.shape[1]), ours]))
 """A position table whose first two rows are never read."""
-ONE_ROW = Form(lambda theirs: theirs[0], lambda ours: ours[None])
+ONE_ROW = WeightForm(lambda theirs: theirs[0], lambda ours: ours[None])
 """A vector stored as a matrix of one row."""
 
 
@@ -47,7 +47,7 @@ class Layout:
     prefix: str
     architectures: Mapping[frozenset[str], str]
     """Set of heads beyond the family's own → their class name."""
-    forms: Mapping[str, Form] = field(default_factory=dict)
+    forms: Mapping[str, WeightForm] = field(default_factory=dict)
     heads: tuple[str, ...] = ()
     implied: Mapping[str, Any] = field(default_factory=dict)
     """What a key that their config.json leaves out means; any other key has to be there."""

@@ -24,16 +24,16 @@ LARGEST = 1 << 30
 """Bytes of weights beyond which they go to a file beside the graph; the format itself ends at 2 GiB."""
 
 
-class Graph(NamedTuple):
+class OnnxGraph(NamedTuple):
     """What is recorded: a module, examples of what it takes with their free axes, and what it gives."""
 
     module: nn.Module
-    takes: dict[str, Tensor]
-    axes: dict[str, dict[int, str]]
-    gives: list[str]
+    inputs: dict[str, Tensor]
+    dynamic_axes: dict[str, dict[int, str]]
+    outputs: list[str]
 
 
-class Encode(nn.Module):
+class EncoderGraph(nn.Module):
     """The states of a text, and what the heads of an encoder make of them."""
 
     def __init__(self, model: Any) -> None:
@@ -48,7 +48,7 @@ class Encode(nn.Module):
         return (states, *(part for one in read for part in (one if isinstance(one, tuple) else (one,))))
 
 
-class Decode(nn.Module):
+class DecoderGraph(nn.Module):
     """Logits for the token after each one of the target so far, beside the source's states."""
 
     def __init__(self, model: Any) -> None:
@@ -61,7 +61,7 @@ class Decode(nn.Module):
         return logits
 
 
-class Continue(nn.Module):
+class LanguageModelGraph(nn.Module):
     """Logits for the token after each one of a text."""
 
     def __init__(self, model: Any) -> None:
@@ -81,36 +81,36 @@ def export_onnx(model: Any, folder: Path) -> None:
     if missing:
         raise UsageError(f"{' and '.join(missing)} not installed; pip install 'heedful[export]'")
     folder.mkdir(parents=True, exist_ok=True)
-    described = graphs(model)
+    described = build_graphs(model)
     for name, graph in described.items():
         _record(graph, folder / f"{name}.onnx")
     (folder / "README.md").write_text(_readme(model.config, described), encoding="utf-8")
 
 
-def graphs(model: Any) -> dict[str, Graph]:
+def build_graphs(model: Any) -> dict[str, OnnxGraph]:
     """By file name. The examples' sizes differ and are not 1: equal ones, and 1, would be taken for fixed."""
     tokens, target = torch.ones(2, 5, dtype=torch.long), torch.ones(2, 3, dtype=torch.long)
     lengths, states = torch.tensor([5, 4]), torch.zeros(2, 5, model.config.width)
     row, text = {0: "batch"}, {0: "batch", 1: "tokens"}
     if model.config.family == "decoder":
-        return {"model": Graph(Continue(model), {"tokens": tokens}, {"tokens": text}, ["logits"])}
-    read = Graph(Encode(model), {"tokens": tokens, "lengths": lengths}, {"tokens": text, "lengths": row}, ["states"])
+        return {"model": OnnxGraph(LanguageModelGraph(model), {"tokens": tokens}, {"tokens": text}, ["logits"])}
+    read = OnnxGraph(EncoderGraph(model), {"tokens": tokens, "lengths": lengths}, {"tokens": text, "lengths": row}, ["states"])
     if model.config.family == "encoder":
         answers = [part for task in model.heads for part in ANSWERS.get(task, (task,))]
         return {"model": read._replace(gives=["states", *answers])}
     takes = {"tokens": target, "states": states, "lengths": lengths}
     axes = {"tokens": {0: "batch", 1: "target_tokens"}, "states": text, "lengths": row}
-    return {"encoder": read, "decoder": Graph(Decode(model), takes, axes, ["logits"])}
+    return {"encoder": read, "decoder": OnnxGraph(DecoderGraph(model), takes, axes, ["logits"])}
 
 
 ANSWERS = {"answer_span": ("answer_start", "answer_end")}
 """Heads that give more than one tensor."""
 
 
-def _record(graph: Graph, file: Path) -> None:
+def _record(graph: OnnxGraph, file: Path) -> None:
     size = sum(weight.nbytes for weight in graph.module.parameters())
-    dimensions = {name: torch.export.Dim(name, min=1) for axes in graph.axes.values() for name in axes.values()}
-    shapes = {name: {axis: dimensions[each] for axis, each in axes.items()} for name, axes in graph.axes.items()}
+    dimensions = {name: torch.export.Dim(name, min=1) for axes in graph.dynamic_axes.values() for name in axes.values()}
+    shapes = {name: {axis: dimensions[each] for axis, each in axes.items()} for name, axes in graph.dynamic_axes.items()}
     level = logging.getLogger("torch.onnx").level
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     try:
@@ -120,9 +120,9 @@ def _record(graph: Graph, file: Path) -> None:
                 graph.module.eval(),
                 (),
                 file,
-                kwargs=graph.takes,
-                input_names=list(graph.takes),
-                output_names=graph.gives,
+                kwargs=graph.inputs,
+                input_names=list(graph.inputs),
+                output_names=graph.outputs,
                 dynamic_shapes=shapes,
                 external_data=size > LARGEST,
                 verbose=False,
@@ -131,15 +131,15 @@ def _record(graph: Graph, file: Path) -> None:
         logging.getLogger("torch.onnx").setLevel(level)
 
 
-def _readme(config: TransformerConfig, described: dict[str, Graph]) -> str:
+def _readme(config: TransformerConfig, described: dict[str, OnnxGraph]) -> str:
     kinds = {torch.int64: "int64", torch.float32: "float32"}
     lines = [f"# {config.family.replace('_', '-')}, exported by heedful", ""]
     for name, graph in described.items():
         lines += [f"`{name}.onnx`: {graph.module.__doc__}", ""]
-        for given, example in graph.takes.items():
-            sizes = [graph.axes[given].get(axis, str(size)) for axis, size in enumerate(example.shape)]
+        for given, example in graph.inputs.items():
+            sizes = [graph.dynamic_axes[given].get(axis, str(size)) for axis, size in enumerate(example.shape)]
             lines.append(f"- takes `{given}`: {kinds[example.dtype]}, {' × '.join(sizes)}")
-        lines += [f"- gives {', '.join(f'`{each}`' for each in graph.gives)}: float32", ""]
+        lines += [f"- gives {', '.join(f'`{each}`' for each in graph.outputs)}: float32", ""]
     lines.append(NOTES[config.family])
     return "\n".join(lines) + "\n"
 

@@ -25,7 +25,7 @@ Order = list[int | None]
 """Their id for each id of ours; None: they have no such token."""
 
 
-def their_roles(folder: Path, tokenizer: Tokenizer) -> Order:
+def read_special_ids(folder: Path, tokenizer: Tokenizer) -> Order:
     """Which of their tokens pads, is unknown, starts, ends, masks and separates, as far as the folder says."""
     described = _read(folder / "generation_config.json") | _read(folder / "config.json")
     spelt = _read(folder / "special_tokens_map.json") | _read(folder / "tokenizer_config.json")
@@ -54,7 +54,7 @@ def _read(file: Path) -> dict[str, Any]:
     return {key: value for key, value in read.items() if value is not None}
 
 
-def our_order(roles: Sequence[int | None], size: int) -> Order:
+def vocabulary_order(roles: Sequence[int | None], size: int) -> Order:
     """Tokens with a role first, each once (END before all: elsewhere one token may start and end), then the others."""
     first: Order = [None] * len(SPECIAL_TOKENS)
     for place in (END, *range(len(first))):
@@ -64,7 +64,7 @@ def our_order(roles: Sequence[int | None], size: int) -> Order:
 
 
 @torch.no_grad()
-def renumbered(model: Any, order: Order, start: int | None) -> Any:
+def reorder_vocabulary(model: Any, order: Order, start: int | None) -> Any:
     """The same model with its vocabulary in this order; `start`: their token that a text starts with."""
     rows = torch.tensor([0 if token is None else token for token in order])
     absent = torch.tensor([token is None for token in order])
@@ -84,7 +84,7 @@ def renumbered(model: Any, order: Order, start: int | None) -> Any:
     return ours.eval()
 
 
-def renumbered_tokenizer(tokenizer: Tokenizer, order: Order) -> Tokenizer:
+def reorder_tokenizer(tokenizer: Tokenizer, order: Order) -> Tokenizer:
     """The same tokenizer with its ids in this order, and our names for the special tokens it did not have."""
     described = json.loads(tokenizer.to_json())
     model, names = described["model"], tokenizer.tokens

@@ -18,18 +18,18 @@ from heedful.models.build import build
 from heedful.models.model_config import TransformerConfig
 
 
-class Written(NamedTuple):
+class ModelWeights(NamedTuple):
     """A model as data."""
 
     config: TransformerConfig
     weights: dict[str, Tensor]
 
 
-def rewritten(model: Written, wanted: Mapping[str, Any], free: Container[str]) -> Written:
+def rewrite_for_layout(model: ModelWeights, wanted: Mapping[str, Any], free: Container[str]) -> ModelWeights:
     """As near to the `wanted` settings as the same function can be written; `free` are those a layout can vary."""
     # Dropout is no part of what a trained model computes.
     config = model.config.with_changes(**{name: wanted[name] for name in ("dropout", "attention_dropout")})
-    model = Written(config, dict(model.weights))
+    model = ModelWeights(config, dict(model.weights))
     if config.positions in ("sinusoidal", "none") and wanted["positions"] == "learned":
         model = _tabled(model)
     if config.positions == "sinusoidal" and (config.position_layout, wanted["position_layout"]) == (
@@ -46,21 +46,21 @@ def rewritten(model: Written, wanted: Mapping[str, Any], free: Container[str]) -
     return model
 
 
-def sinusoid(config: TransformerConfig, rows: int) -> Tensor:
+def sinusoid_table(config: TransformerConfig, rows: int) -> Tensor:
     """The first `rows` positions of the configuration's sinusoid, written out."""
     made: Tensor = SinusoidalPositions(config.width, layout=config.position_layout)(torch.arange(rows)[None])[0]
     return made
 
 
-def _tabled(model: Written) -> Written:
+def _tabled(model: ModelWeights) -> ModelWeights:
     """A learned table that holds the sinusoid (or nothing), up to the longest text the model is meant for."""
     config, weights = model
     rows = config.max_length
-    table = sinusoid(config, rows) if config.positions == "sinusoidal" else torch.zeros(rows, config.width)
+    table = sinusoid_table(config, rows) if config.positions == "sinusoidal" else torch.zeros(rows, config.width)
     parts = ("source", "target") if config.family == "encoder_decoder" else ("embedding",)
     tables = {f"{part}.positions.table.weight": table.clone() for part in parts}
     changed = config.with_changes(positions="learned", position_layout="interleaved")
-    return Written(changed, {**weights, **tables})
+    return ModelWeights(changed, {**weights, **tables})
 
 
 INPUTS = ("table", "target_table", "next_token", "query_key_value", "query", "key_value", "inward")
@@ -68,7 +68,7 @@ INPUTS = ("table", "target_table", "next_token", "query_key_value", "query", "ke
 OUTPUTS = ("output", "outward", "norm")
 
 
-def _in_halves(model: Written) -> Written:
+def _in_halves(model: ModelWeights) -> ModelWeights:
     """Number the features so that all sines come before all cosines."""
     config, weights = model
     order = torch.cat([torch.arange(0, config.width, 2), torch.arange(1, config.width, 2)])
@@ -80,16 +80,16 @@ def _in_halves(model: Written) -> Written:
         elif module in OUTPUTS:
             weight = weight[order]
         numbered[name] = weight
-    return Written(config.with_changes(position_layout="halves"), numbered)
+    return ModelWeights(config.with_changes(position_layout="halves"), numbered)
 
 
-def _readers(model: Written) -> set[str]:
+def _readers(model: ModelWeights) -> set[str]:
     """Heads that read the token table."""
     family = {"next_token"} if model.config.family != "encoder" else set()
     return family | ({*model.config.tasks} & {"masked_token"})
 
 
-def _unscaled(model: Written, *, may_untie: bool) -> Written:
+def _unscaled(model: ModelWeights, *, may_untie: bool) -> ModelWeights:
     """√d in the token vectors themselves; an output that reads the same table then needs one of its own."""
     config, weights = model
     tied = config.tie_output and _readers(model)
@@ -98,12 +98,12 @@ def _unscaled(model: Written, *, may_untie: bool) -> Written:
     output = {"heads.next_token.weight": weights.get("target_table.weight", weights["table.weight"])} if tied else {}
     tables = {name: weights[name] * math.sqrt(config.width) for name in weights if name.split(".")[0] in INPUTS[:2]}
     changed = config.with_changes(embedding_scale=False, tie_output=config.tie_output and not tied)
-    return Written(changed, {**weights, **tables, **output})
+    return ModelWeights(changed, {**weights, **tables, **output})
 
 
-def _filled(model: Written, **settings: Any) -> Written:
+def _filled(model: ModelWeights, **settings: Any) -> ModelWeights:
     """With further weights that are 0, and so change nothing."""
     config = model.config.with_changes(**settings)
     with torch.device("meta"):
         empty = build(config).state_dict()
-    return Written(config, {name: model.weights.get(name, torch.zeros(empty[name].shape)) for name in empty})
+    return ModelWeights(config, {name: model.weights.get(name, torch.zeros(empty[name].shape)) for name in empty})

@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from heedful.shapes import Float, Int
-from heedful.text.special_tokens import NEVER_WRITTEN
+from heedful.text.special_tokens import NEVER_GENERATED
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 LANES, EACH = 1024, 4
@@ -22,7 +22,7 @@ def argmax_logprob(logits: Float[Tensor, "rows vocabulary"]) -> tuple[Int[Tensor
     rows, vocabulary = logits.shape
     tokens = torch.empty(rows, dtype=torch.long, device=logits.device)
     likely = torch.empty(rows, dtype=torch.float32, device=logits.device)
-    first = len(NEVER_WRITTEN)  # they have the first ids
+    first = len(NEVER_GENERATED)  # they have the first ids
     _best[(rows,)](logits, tokens, likely, logits.stride(0), first, vocabulary, lanes=LANES, each=EACH, num_warps=32)
     return tokens, likely
 

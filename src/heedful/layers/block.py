@@ -49,7 +49,7 @@ class Block(nn.Module):
         memory_mask: Mask | None = None,
     ) -> Float[Tensor, "batch tokens width"]:
         first, *middle, last = self.residual
-        x = first(x, lambda x: self.attention(x, mask, rotation=rotation, state=cache))
+        x = first(x, lambda x: self.attention(x, mask, rotation=rotation, cache=cache))
         if self.cross is not None:
             assert memory is not None, "a decoder block with cross-attention reads a memory"
             x = middle[0](x, lambda x: self.cross(x, memory, memory_mask))
@@ -95,7 +95,7 @@ class Stack(nn.Module):
                 x = block(x, settled, rotation=turn, memory=memory, memory_mask=memory_mask)
         else:
             for block, layer in zip(self.blocks, cache.layers, strict=True):
-                x = block(x, settled, rotation=turn, state=layer, memory=layer.memory, memory_mask=cache.memory_mask)
+                x = block(x, settled, rotation=turn, cache=layer, memory=layer.memory, memory_mask=cache.memory_mask)
         return x if self.norm is None else self.norm(x)
 
     def _placed(self, x: Tensor, mask: Mask, state: KVCache | None) -> tuple[Rotation | None, Mask | None]:

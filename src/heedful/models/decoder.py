@@ -53,7 +53,7 @@ class Decoder(Transformer):
             positions = positions_in_documents(document_ids)
         self.check_length(tokens.shape[1] + (0 if cache is None else cache.longest), positions)
         x = self.embedding(self.table, tokens, positions)
-        states: Tensor = self.decoder(x, mask, state=cache)
+        states: Tensor = self.decoder(x, mask, cache=cache)
         return states
 
     def _check_packing(self) -> None:

@@ -82,7 +82,7 @@ class EncoderDecoder(Transformer):
         self.check_length(target.shape[1] + (0 if cache is None else cache.longest), positions)
         x = self.target(self._target_table, target, positions)
         read, mask = memory or (None, None)
-        states: Tensor = self.decoder(x, self.attention_mask(causal()), memory=read, memory_mask=mask, state=cache)
+        states: Tensor = self.decoder(x, self.attention_mask(causal()), memory=read, memory_mask=mask, cache=cache)
         return states
 
     def start(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from heedful.data.qa_batches import SpanBatch
+from heedful.data.qa_dataset import SpanBatch
 from heedful.shapes import Bool, Float, Int
 
 NEVER = -1e4
@@ -26,11 +26,11 @@ class AnswerSpanLoss:
 
     def token_count(self, batch: SpanBatch) -> int:
         """Two places to find in each window."""
-        return int((batch.labels != batch.nothing).sum())
+        return int((batch.labels != batch.ignore_index).sum())
 
     def loss(self, model: Any, batch: SpanBatch) -> Float[Tensor, ""]:
-        places = span_logits(model, batch.tokens, batch.lengths, batch.begins)
-        return F.cross_entropy(torch.cat(places), batch.labels.T.flatten(), ignore_index=batch.nothing, reduction="sum")
+        places = span_logits(model, batch.tokens, batch.lengths, batch.passage_starts)
+        return F.cross_entropy(torch.cat(places), batch.labels.T.flatten(), ignore_index=batch.ignore_index, reduction="sum")
 
 
 def span_logits(

@@ -8,11 +8,11 @@ from typing import Any
 from torch import Tensor
 from torch.nn import functional as F
 
-from heedful.data.labelled_dataset import ClassBatch, Rows
+from heedful.data.labelled_dataset import ClassBatch, EncodedBatch
 from heedful.shapes import Float
 
 
-def class_logits(model: Any, rows: Rows) -> Float[Tensor, "batch classes"]:
+def class_logits(model: Any, rows: EncodedBatch) -> Float[Tensor, "batch classes"]:
     """What a classifier makes of framed texts."""
     how = {"segments": rows.segments} if model.config.segments > 1 else {}
     states = model.states(rows.tokens, rows.lengths, **how)
@@ -33,17 +33,17 @@ class ClassificationLoss:
     def token_count(self, batch: ClassBatch) -> int:
         """How many examples the loss is summed over."""
         labels = batch.labels if batch.labels.ndim == 1 else batch.labels[:, 0]
-        return int((labels != batch.nothing).sum())
+        return int((labels != batch.ignore_index).sum())
 
     def loss(self, model: Any, batch: ClassBatch) -> Float[Tensor, ""]:
         logits = class_logits(model, batch)
         if self.multi_label:
-            real = batch.labels != batch.nothing
+            real = batch.labels != batch.ignore_index
             wrong = F.binary_cross_entropy_with_logits(logits, (batch.labels * real).float(), reduction="none")
             return (wrong * real * batch.weights).sum() if model.training else (wrong * real).sum()
         smooth = self.label_smoothing if model.training else 0.0
         wrong = F.cross_entropy(
-            logits, batch.labels, ignore_index=batch.nothing, reduction="none", label_smoothing=smooth
+            logits, batch.labels, ignore_index=batch.ignore_index, reduction="none", label_smoothing=smooth
         )
         return (wrong * batch.weights).sum() if model.training else wrong.sum()
 

@@ -30,14 +30,14 @@ class MaskedLMLoss:
     def loss(self, model: Any, batch: MaskedBatch) -> Float[Tensor, ""]:
         states = encode_batch(model, batch)
         smooth = self.label_smoothing if model.training else 0.0
-        found = model.output_projection("masked_token", states_at(states, batch.places))
+        found = model.output_projection("masked_token", states_at(states, batch.positions))
         loss = token_loss(found, batch.labels, label_smoothing=smooth)
-        if batch.follows is None:
+        if batch.next_sentence_labels is None:
             return loss
         # The paper adds a mean over words and a mean over rows. Whoever steps divides by the words: so a row's answer
         # weighs as much as its words together, and rows may be shared out among devices.
         logits = model.apply_head("next_sentence", states, batch.lengths).float()
-        wrong = F.cross_entropy(logits, batch.follows, reduction="none")
+        wrong = F.cross_entropy(logits, batch.next_sentence_labels, reduction="none")
         return loss + (wrong * (batch.labels != PAD).sum(1)).sum()
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from heedful.data.skip_gram_batches import NOWHERE, WindowBatch
+from heedful.data.skip_gram_batches import NO_DOCUMENT, SkipGramBatch
 from heedful.shapes import Float, Int
 
 
@@ -28,40 +28,40 @@ class SkipGramLoss:
 
     negatives: int = 5
 
-    def token_count(self, batch: WindowBatch) -> int:
+    def token_count(self, batch: SkipGramBatch) -> int:
         """Words of text read: those left out by sub-sampling count, as everywhere where words per second are told."""
-        return batch.read
+        return batch.words_read
 
-    def loss(self, model: Any, batch: WindowBatch) -> Float[Tensor, ""]:
-        near, drawn = window_weights(batch), batch.drawn.shape[1]
+    def loss(self, model: Any, batch: SkipGramBatch) -> Float[Tensor, ""]:
+        near, drawn = window_weights(batch), batch.negatives.shape[1]
         weight = near.sum(1, keepdim=True) * (self.negatives / drawn)
         v = model.table(batch.words)  # rows words width
-        u = model.company(torch.cat([batch.around, batch.drawn], dim=1))
-        told, refused = (u @ v.mT).split([batch.around.shape[1], drawn], dim=1)
-        before = model.side(batch.around) @ v.mT * sides(batch)
+        u = model.company(torch.cat([batch.context, batch.negatives], dim=1))
+        told, refused = (u @ v.mT).split([batch.context.shape[1], drawn], dim=1)
+        before = model.side(batch.context) @ v.mT * sides(batch)
         return -(((logsigmoid(told) + logsigmoid(before)) * near).sum() + (logsigmoid(-refused) * weight).sum())
 
 
-def window_weights(batch: WindowBatch) -> Float[Tensor, "rows around words"]:
+def window_weights(batch: SkipGramBatch) -> Float[Tensor, "rows around words"]:
     """(n + 1 − d) / n for a neighbour d ≤ n words away in the same document, else 0; n is the window.
 
     word2vec draws for each word how far it looks, 1 … n: so often is a neighbour then within reach. To count it for
     that much teaches the same without the noise.
     """
     words, distance = batch.words.shape[1], offsets(batch).abs()
-    window = (batch.around.shape[1] - words) // 2
+    window = (batch.context.shape[1] - words) // 2
     weight = (1 - (distance - 1) / window).clamp(min=0) * (distance > 0)
-    document = batch.documents[:, None, window : window + words]
-    return weight * ((batch.documents[:, :, None] == document) & (document != NOWHERE))
+    document = batch.document_ids[:, None, window : window + words]
+    return weight * ((batch.document_ids[:, :, None] == document) & (document != NO_DOCUMENT))
 
 
-def sides(batch: WindowBatch) -> Float[Tensor, "around words"]:
+def sides(batch: SkipGramBatch) -> Float[Tensor, "around words"]:
     """+1 for what stands before a word, −1 for what stands behind it."""
     return -offsets(batch).sign().float()
 
 
-def offsets(batch: WindowBatch) -> Int[Tensor, "around words"]:
+def offsets(batch: SkipGramBatch) -> Int[Tensor, "around words"]:
     """How far behind a word each of those around it stands."""
-    words, around = batch.words.shape[1], batch.around.shape[1]
+    words, around = batch.words.shape[1], batch.context.shape[1]
     place = torch.arange(around, device=batch.words.device)
     return place[:, None] - (around - words) // 2 - place[:words]

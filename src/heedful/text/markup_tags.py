@@ -18,23 +18,23 @@ class Element:
 
     opening: int
     closing: int
-    inside: list[Element] = field(default_factory=list)
+    children: list[Element] = field(default_factory=list)
 
-    def all(self) -> Iterator[Element]:
+    def walk(self) -> Iterator[Element]:
         yield self
-        for element in self.inside:
-            yield from element.all()
+        for element in self.children:
+            yield from element.walk()
 
 
 @dataclass(frozen=True)
-class Tree:
+class TagTree:
     """The outermost elements, and whether every tag that needs a partner has one."""
 
     elements: list[Element]
-    whole: bool
+    balanced: bool
 
 
-def role(tag: str) -> Literal["opens", "closes", "alone"]:
+def tag_role(tag: str) -> Literal["opens", "closes", "alone"]:
     """What a tag does. Comments, <br> and <x/> stand alone."""
     found = NAME.match(tag)
     if found is None or tag.endswith("/>"):
@@ -42,7 +42,7 @@ def role(tag: str) -> Literal["opens", "closes", "alone"]:
     return "closes" if found[1] else "alone" if found[2].lower() in VOID else "opens"
 
 
-def tree(tags: Sequence[str]) -> Tree:
+def parse_tags(tags: Sequence[str]) -> TagTree:
     """A closing tag belongs to the last open one of its name; those left open in between have no partner."""
     outermost: list[Element] = []
     levels = [("", outermost)]
@@ -50,7 +50,7 @@ def tree(tags: Sequence[str]) -> Tree:
     for place, tag in enumerate(tags):
         found = NAME.match(tag)
         name = found[2].lower() if found else ""
-        if role(tag) == "closes" and name in (level for level, _ in levels[1:]):
+        if tag_role(tag) == "closes" and name in (level for level, _ in levels[1:]):
             while levels[-1][0] != name:
                 levels.pop()
                 whole = False
@@ -59,17 +59,17 @@ def tree(tags: Sequence[str]) -> Tree:
             continue
         element = Element(place, place)
         levels[-1][1].append(element)
-        if role(tag) == "opens":
-            levels.append((name, element.inside))
-        whole = whole and role(tag) != "closes"
-    return Tree(outermost, whole and len(levels) == 1)
+        if tag_role(tag) == "opens":
+            levels.append((name, element.children))
+        whole = whole and tag_role(tag) != "closes"
+    return TagTree(outermost, whole and len(levels) == 1)
 
 
-def shape(tags: Sequence[str]) -> Any:
+def tag_structure(tags: Sequence[str]) -> Any:
     """The tree with siblings in no order, equal for texts whose tags mean the same; in order where it is no tree."""
 
     def of(elements: Sequence[Element]) -> Any:
-        return tuple(sorted((tags[e.opening], tags[e.closing], of(e.inside)) for e in elements))
+        return tuple(sorted((tags[e.opening], tags[e.closing], of(e.children)) for e in elements))
 
-    found = tree(tags)
-    return of(found.elements) if found.whole else tuple(tags)
+    found = parse_tags(tags)
+    return of(found.elements) if found.balanced else tuple(tags)

@@ -10,16 +10,16 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple
 
-Kind = Literal["placeholder", "tag"]
+SpanKind = Literal["placeholder", "tag"]
 
 
-class Kept(NamedTuple):
+class ProtectedSpan(NamedTuple):
     """A stretch of text that must stay as it is."""
 
     start: int
     end: int
     text: str
-    kind: Kind
+    kind: SpanKind
 
 
 _VALUE = r""""[^"<]{0,2000}+"|'[^'<]{0,2000}+'|[^\s"'=<>`]{1,2000}+"""
@@ -45,11 +45,11 @@ HINT = re.compile(r"[<{%$&@:]|[Ww]{3}")
 """One of these is in all that must stay. Most texts have none, which is quickly seen."""
 
 
-def find_kept(text: str) -> list[Kept]:
+def find_protected_spans(text: str) -> list[ProtectedSpan]:
     """All that must stay, from left to right."""
     if not HINT.search(text):
         return []
     found = PATTERN.finditer(text)
     return [
-        Kept(match.start(), match.end(), match.group(), "tag" if match["tag"] else "placeholder") for match in found
+        ProtectedSpan(match.start(), match.end(), match.group(), "tag" if match["tag"] else "placeholder") for match in found
     ]

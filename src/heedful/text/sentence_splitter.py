@@ -14,15 +14,15 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-Places = Sequence[tuple[int, int]]
+Spans = Sequence[tuple[int, int]]
 """Stretches of a text, from character to character, in order and apart."""
 
 
-class Piece(NamedTuple):
+class TextSegment(NamedTuple):
     """A part of a text and the blanks after it; blanks that open a text follow an empty part."""
 
     text: str
-    gap: str
+    whitespace: str
 
 
 _CLOSING = r"[\"'”’»›“‘)\]}」』）】》〉〕］｝]"
@@ -53,14 +53,14 @@ BEFORE_NUMBERS = frozenset({"no", "nos", "art", "est", "mar", "sep", "av", "ed"}
 """Words that do so before a number only."""
 
 
-def split(
+def split_sentences(
     text: str,
     *,
     limit: int | None = None,
     length: Callable[[str], int] = len,
-    singly: bool = True,
-    whole: Places = (),
-) -> list[Piece]:
+    one_per_segment: bool = True,
+    protected: Spans = (),
+) -> list[TextSegment]:
     """The sentences of a text, none longer than `limit` as `length` measures it, with the blanks between them.
 
     A line break is always a border. Unless `singly`, a line that fits stays whole, and of one that does not, as many
@@ -73,31 +73,31 @@ def split(
 
     lines = (found.end() for found in LINE.finditer(text))
     ends: list[int] = []
-    for start, end in pairwise([0, *(place for place in lines if _around(place, whole) is None), len(text)]):
-        if not singly and fits(start, end):
+    for start, end in pairwise([0, *(place for place in lines if _around(place, protected) is None), len(text)]):
+        if not one_per_segment and fits(start, end):
             ends.append(end)
             continue
-        borders = [start, *_stops(text, start, end, whole), end]
-        parts = [cut for first, last in pairwise(borders) for cut in _fitting(text, first, last, fits, whole)]
-        ends += parts if singly else _together(start, parts, fits)
+        borders = [start, *_stops(text, start, end, protected), end]
+        parts = [cut for first, last in pairwise(borders) for cut in _fitting(text, first, last, fits, protected)]
+        ends += parts if one_per_segment else _together(start, parts, fits)
     return _cut(text, ends)
 
 
-def rejoin(pieces: Sequence[Piece], translations: Sequence[str]) -> str:
+def join_segments(segments: Sequence[TextSegment], translations: Sequence[str]) -> str:
     """What became of the pieces, with the blanks between them.
 
     Chinese and Japanese set no blank between sentences, most others do: where source and target differ in this, one
     is added or left out.
     """
     result = ""
-    for (source, gap), text in zip(pieces, translations, strict=True):
+    for (source, gap), text in zip(segments, translations, strict=True):
         if result and text and source and not result[-1].isspace() and not _wide(result[-1]) and not _wide(text[0]):
             result += " "
         result += text + ("" if gap == " " and text and _wide(text[-1]) else gap)
     return result
 
 
-def _stops(text: str, start: int, end: int, whole: Places) -> list[int]:
+def _stops(text: str, start: int, end: int, whole: Spans) -> list[int]:
     """Where one sentence ends and another follows, between two places."""
     found = (stop.end() for stop in STOP.finditer(text, start, end) if _ends_sentence(text, stop, end))
     return [place for place in found if place < end and _around(place, whole) is None]
@@ -115,7 +115,7 @@ def _ends_sentence(text: str, stop: re.Match[str], end: int) -> bool:
     return word.lower() not in ABBREVIATIONS and not UNFINISHED.fullmatch(word)
 
 
-def _fitting(text: str, start: int, end: int, fits: Callable[[int, int], bool], whole: Places) -> Iterator[int]:
+def _fitting(text: str, start: int, end: int, fits: Callable[[int, int], bool], whole: Spans) -> Iterator[int]:
     """The ends of parts that fit, from a text that may not."""
     cut = None if fits(start, end) else _middle(text, start, end, whole)
     if cut is None:
@@ -125,7 +125,7 @@ def _fitting(text: str, start: int, end: int, fits: Callable[[int, int], bool], 
         yield from _fitting(text, cut, end, fits, whole)
 
 
-def _middle(text: str, start: int, end: int, whole: Places) -> int | None:
+def _middle(text: str, start: int, end: int, whole: Spans) -> int | None:
     """The best place near the middle to cut at, so that neither part is a crumb."""
     middle, quarter = (start + end) // 2, (end - start) // 4
     for mark in (CLAUSE, BLANK):
@@ -148,21 +148,21 @@ def _together(start: int, ends: Sequence[int], fits: Callable[[int, int], bool])
     yield ends[-1]
 
 
-def _cut(text: str, ends: Sequence[int]) -> list[Piece]:
-    pieces: list[Piece] = []
+def _cut(text: str, ends: Sequence[int]) -> list[TextSegment]:
+    pieces: list[TextSegment] = []
     for start, end in pairwise([0, *ends]):
         part = text[start:end]
         words = part.strip()
         before, after = (part, "") if not words else (part[: part.index(words[0])], part[len(part.rstrip()) :])
         if before:
-            last = pieces.pop() if pieces else Piece("", "")
-            pieces.append(Piece(last.text, last.gap + before))
+            last = pieces.pop() if pieces else TextSegment("", "")
+            pieces.append(TextSegment(last.text, last.whitespace + before))
         if words:
-            pieces.append(Piece(words, after))
+            pieces.append(TextSegment(words, after))
     return pieces
 
 
-def _around(place: int, whole: Places) -> tuple[int, int] | None:
+def _around(place: int, whole: Spans) -> tuple[int, int] | None:
     """The stretch that this place would tear apart."""
     index = bisect_left(whole, (place, 0)) - 1
     return whole[index] if index >= 0 and whole[index][1] > place else None

@@ -18,7 +18,7 @@ NAMES = (("[CLS]", "[SEP]", "[MASK]"), ("<s>", "</s>", "<mask>"))
 
 
 @dataclass(frozen=True)
-class Frame:
+class SpecialTokenTemplate:
     """The ids that start, end and hide, in some vocabulary."""
 
     start: int = START
@@ -26,7 +26,7 @@ class Frame:
     mask: int = MASK
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer) -> Frame:
+    def from_tokenizer(cls, tokenizer: Tokenizer) -> SpecialTokenTemplate:
         """Those of this vocabulary: ours, or by their usual names."""
         tokens = tokenizer.tokens
         if tuple(tokens[: len(SPECIAL_TOKENS)]) == SPECIAL_TOKENS:
@@ -38,17 +38,17 @@ class Frame:
         known = " or ".join(", ".join(names) for names in NAMES)
         raise UsageError(f"this vocabulary has no tokens that start, end and mask a text ({known})")
 
-    def around(self, *texts: Sequence[int]) -> list[int]:
+    def wrap(self, *texts: Sequence[int]) -> list[int]:
         """START one SEPARATOR other SEPARATOR …"""
         return [self.start, *(token for text in texts for token in (*text, self.end))]
 
-    def segments(self, *texts: Sequence[int]) -> list[int]:
+    def segment_ids(self, *texts: Sequence[int]) -> list[int]:
         """Which text each of these tokens belongs to: START to the first, a SEPARATOR to the one it ends."""
         return [0, *(number for number, text in enumerate(texts) for _ in range(len(text) + 1))]
 
 
 @dataclass(frozen=True)
-class LastFrame(Frame):
+class DecoderTemplate(SpecialTokenTemplate):
     """What a decoder reads: one END, or one SEPARATOR other END (after Radford 2018, 3.3).
 
     It has read all of it only at the end: the last token stands for the whole, and nothing need stand before.
@@ -59,23 +59,23 @@ class LastFrame(Frame):
         return [*row[:-1], END]
 
     def segments(self, *texts: Sequence[int]) -> list[int]:
-        return super().segments(*texts)[1:]
+        return super().segment_ids(*texts)[1:]
 
 
-def frame_for(family: str, tokenizer: Tokenizer) -> Frame:
+def template_for(family: str, tokenizer: Tokenizer) -> SpecialTokenTemplate:
     """How a model of this family is given texts."""
-    return Frame.of(tokenizer) if family == "encoder" else LastFrame()
+    return SpecialTokenTemplate.from_tokenizer(tokenizer) if family == "encoder" else DecoderTemplate()
 
 
-def room(max_length: int, texts: int) -> int:
+def max_text_tokens(max_length: int, texts: int) -> int:
     """Tokens of text that fit, whatever the family: START and an end to each text need places, too."""
     return max(texts, max_length - 1 - texts)
 
 
-def shortened(lengths: Sequence[int], most: int) -> list[int]:
+def truncated_lengths(lengths: Sequence[int], limit: int) -> list[int]:
     """How many tokens of each text to keep, that they be `most` together: the longer one gives way first."""
     kept = list(lengths)
-    while (over := sum(kept) - most) > 0:
+    while (over := sum(kept) - limit) > 0:
         longest = max(range(len(kept)), key=lambda place: kept[place])
         next_longest = max((length for place, length in enumerate(kept) if place != longest), default=0)
         kept[longest] -= max(1, min(over, kept[longest] - next_longest))

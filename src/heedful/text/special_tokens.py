@@ -4,5 +4,5 @@ from __future__ import annotations
 
 PAD, UNKNOWN, START, END, MASK, SEPARATOR = range(6)
 SPECIAL_TOKENS = ("<pad>", "<unk>", "<s>", "</s>", "<mask>", "<sep>")
-NEVER_WRITTEN = (PAD, UNKNOWN, START)
+NEVER_GENERATED = (PAD, UNKNOWN, START)
 """Tokens that are no text: no search may choose them."""

@@ -45,9 +45,9 @@ class SplitTable:
 
         Decoding gives the same text as before. 0 changes nothing; 1 leaves only what cannot be split.
         """
-        return self.split_counted(ids, probability, generator)[0]
+        return self.split_with_counts(ids, probability, generator)[0]
 
-    def split_counted(
+    def split_with_counts(
         self, ids: Ids, probability: float, generator: np.random.Generator
     ) -> tuple[Ids, NDArray[np.int64]]:
         """As `split`, and how many tokens each one became: where sequences laid end to end begin afterwards."""

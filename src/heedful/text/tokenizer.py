@@ -18,12 +18,12 @@ from tokenizers import decoders
 
 from heedful.errors import CheckpointError, DataError, HeedfulError, UsageError
 from heedful.files import write_atomic
-from heedful.text.tokenizer_kinds import BYTES, TokenizerConfig, learn, recognise
+from heedful.text.tokenizer_kinds import BYTES, TokenizerConfig, train_tokenizer, infer_config
 
-__all__ = ["Span", "Tokenizer", "TokenizerConfig"]
+__all__ = ["TokenSpan", "Tokenizer", "TokenizerConfig"]
 
 
-class Span(NamedTuple):
+class TokenSpan(NamedTuple):
     """A token and the characters it stands for: text[start:end], a leading space included."""
 
     token: int
@@ -47,11 +47,11 @@ class Tokenizer:
         The same texts give the same tokenizer, byte for byte.
         """
         try:
-            return cls(learn(_some(texts), config))
+            return cls(train_tokenizer(_some(texts), config))
         except UnicodeEncodeError as error:
             raise DataError(_not_unicode(error)) from None
 
-    def encode(self, texts: Sequence[str], *, opening: bool = True) -> list[list[int]]:
+    def encode(self, texts: Sequence[str], *, at_start: bool = True) -> list[list[int]]:
         """The ids of each text, without special tokens; texts are encoded in parallel.
 
         Unless they are `opening`, they go on where another text stopped: the space that some vocabularies put before
@@ -59,7 +59,7 @@ class Tokenizer:
         """
         if isinstance(texts, str):
             raise UsageError("encode takes a list of texts, got one string; put it in a list")
-        rust = self._rust if opening else self._going_on
+        rust = self._rust if at_start else self._going_on
         try:
             return [found.ids for found in rust.encode_batch_fast(texts, add_special_tokens=False)]
         except TypeError:
@@ -82,16 +82,16 @@ class Tokenizer:
             return [_spelt(token) for token in tokens]
         return [token.replace("▁", " ") for token in tokens]
 
-    def spellings(self, ids: Sequence[int], *, opening: bool = False) -> list[bytes]:
+    def token_bytes(self, ids: Sequence[int], *, at_start: bool = False) -> list[bytes]:
         """The bytes that each token adds to a text, a leading space included.
 
         `opening`: to a text without any, where the space that some vocabularies put before every word is left out.
         """
         self._check(ids)
         if isinstance(self._rust.decoder, decoders.ByteLevel):
-            tokens = ["" if token in self.special else self._rust.id_to_token(token) or "" for token in ids]
+            tokens = ["" if token in self.special_ids else self._rust.id_to_token(token) or "" for token in ids]
             return [bytes(BYTES[char] for char in token) if BYTES.keys() >= {*token} else b"" for token in tokens]
-        if opening:
+        if at_start:
             return [text.encode() for text in self.decode([[token] for token in ids])]
         before = len(self) - 1  # any token will do
         (alone,), pairs = self.decode([[before]]), self.decode([[before, token] for token in ids])
@@ -108,12 +108,12 @@ class Tokenizer:
         return Tokenizer.from_json(json.dumps(described))._rust
 
     @cached_property
-    def special(self) -> frozenset[int]:
+    def special_ids(self) -> frozenset[int]:
         """The ids of tokens that are no text."""
         added = self._rust.get_added_tokens_decoder()
         return frozenset(token for token, how in added.items() if how.special)
 
-    def spans(self, text: str) -> list[Span]:
+    def spans(self, text: str) -> list[TokenSpan]:
         """The tokens of one text, each with the characters it covers; together they cover the text.
 
         Tokens that share a character (the bytes of a rare "愛") each cover all of it.
@@ -122,7 +122,7 @@ class Tokenizer:
             found = self._rust.encode(text, add_special_tokens=False)
         except TypeError:
             raise _refusal([text]) from None
-        spans = [Span(token, start, end) for token, (start, end) in zip(found.ids, found.offsets, strict=True)]
+        spans = [TokenSpan(token, start, end) for token, (start, end) in zip(found.ids, found.offsets, strict=True)]
         if len(spans) > 1 and found.tokens[0] == "▁" and spans[1].start == 0:
             spans[0] = spans[0]._replace(end=0)  # the space put before every text is not in the text
         return spans
@@ -152,7 +152,7 @@ class Tokenizer:
     @property
     def config(self) -> TokenizerConfig:
         """What it was made as: kind, size and how it changes text."""
-        return recognise(json.loads(self.to_json()), len(self))
+        return infer_config(json.loads(self.to_json()), len(self))
 
     @property
     def tokens(self) -> list[str]:

@@ -76,7 +76,7 @@ class TokenizerConfig(Config):
         return self
 
 
-def learn(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
+def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
     """A tokenizer of the kind asked for, its vocabulary learnt from `texts`."""
     rust, trainer = _untrained(config)
     if trainer is None:
@@ -88,7 +88,7 @@ def learn(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
     return rust
 
 
-def recognise(described: dict[str, Any], size: int) -> TokenizerConfig:
+def infer_config(described: dict[str, Any], size: int) -> TokenizerConfig:
     """The settings that a tokenizer of `size` tokens, as it is written down, was learnt with."""
     splitter = (described["pre_tokenizer"] or {}).get("type")
     whole = {"FixedLength": "characters", "Split": "bare_words"}.get(splitter or "", "words")

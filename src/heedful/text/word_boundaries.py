@@ -23,17 +23,17 @@ WORD = re.compile(f"{_LETTER}+|[{_UNSPACED}][{_MARKS}]*|\\S[{_MARKS}]*")
 LETTERS = re.compile(f"{_LETTER}+")
 
 
-def words(text: str, whole: Sequence[tuple[int, int]] = ()) -> list[tuple[int, int]]:
+def find_words(text: str, protected: Sequence[tuple[int, int]] = ()) -> list[tuple[int, int]]:
     """The words and signs of a text, from character to character; each stretch of `whole` is one word."""
     found: list[tuple[int, int]] = []
     start = 0
-    for first, last in [*whole, (len(text), len(text))]:
+    for first, last in [*protected, (len(text), len(text))]:
         found += [match.span() for match in WORD.finditer(text, start, first)]
         found += [(first, last)] if last > first else []
         start = last
     return found
 
 
-def inside_word(text: str, place: int) -> bool:
+def inside_word(text: str, position: int) -> bool:
     """Whether the characters around this place belong to one word."""
-    return place > 0 and LETTERS.fullmatch(text, place - 1, place + 1) is not None and place < len(text)
+    return position > 0 and LETTERS.fullmatch(text, position - 1, position + 1) is not None and position < len(text)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import exp
 from typing import Literal
 
-from heedful.text.tokenizer import Span, Tokenizer
+from heedful.text.tokenizer import TokenSpan, Tokenizer
 
 Unit = Literal["words", "characters"]
 """Words stand between blanks. Text written without blanks is counted in characters (code points) instead."""
@@ -18,7 +18,7 @@ PATTERNS = {"words": re.compile(r"\S+"), "characters": re.compile(r"\S")}
 
 
 @dataclass(frozen=True)
-class Cut:
+class TokenizedWords:
     """A text cut into words, and for each of its tokens the words it has a part in.
 
     A blank goes with what follows it. Several tokens make a word; but a token can be several characters.
@@ -26,15 +26,15 @@ class Cut:
 
     words: tuple[str, ...]
     tokens: tuple[int, ...]
-    places: tuple[range, ...]
+    word_ranges: tuple[range, ...]
 
 
-def cut_text(text: str, tokenizer: Tokenizer, unit: Unit = "words") -> Cut:
+def tokenize_words(text: str, tokenizer: Tokenizer, unit: Unit = "words") -> TokenizedWords:
     """A text that was given: its tokens are those the model reads."""
     return _cut(text, tokenizer.spans(text), unit)
 
 
-def cut_tokens(tokens: Sequence[int], tokenizer: Tokenizer, unit: Unit = "words") -> Cut:
+def words_from_tokens(tokens: Sequence[int], tokenizer: Tokenizer, unit: Unit = "words") -> TokenizedWords:
     """A text that a model wrote, in its own tokens: `encode` might spell the same words in others."""
     decoder = getincrementaldecoder("utf-8")(errors="replace")
     text, spans = "", []
@@ -42,20 +42,20 @@ def cut_tokens(tokens: Sequence[int], tokenizer: Tokenizer, unit: Unit = "words"
         start = len(text)
         text += decoder.decode(spelling)
         begun = bool(decoder.getstate()[0])  # half a character has a part in the whole one
-        spans.append(Span(token, start, len(text) + begun))
+        spans.append(TokenSpan(token, start, len(text) + begun))
     return _cut(text + decoder.decode(b"", final=True), spans, unit)
 
 
 def _spellings(tokens: Sequence[int], tokenizer: Tokenizer) -> list[bytes]:
-    return [*tokenizer.spellings(tokens[:1], opening=True), *tokenizer.spellings(tokens[1:])]
+    return [*tokenizer.token_bytes(tokens[:1], at_start=True), *tokenizer.token_bytes(tokens[1:])]
 
 
-def words_of(text: str, unit: Unit = "words") -> list[str]:
+def split_words(text: str, unit: Unit = "words") -> list[str]:
     """The words alone."""
     return PATTERNS[unit].findall(text)
 
 
-def _cut(text: str, spans: Sequence[Span], unit: Unit) -> Cut:
+def _cut(text: str, spans: Sequence[TokenSpan], unit: Unit) -> TokenizedWords:
     found = [match.span() for match in PATTERNS[unit].finditer(text)]
     ends = [end for _, end in found]
     last = len(found) - 1
@@ -65,16 +65,16 @@ def _cut(text: str, spans: Sequence[Span], unit: Unit) -> Cut:
 
     places = tuple(range(word_at(start), word_at(max(start, end - 1)) + 1) for _, start, end in spans)
     words = tuple(text[start:end] for start, end in found)
-    return Cut(words, tuple(span.token for span in spans), places if found else (range(0),) * len(spans))
+    return TokenizedWords(words, tuple(span.token for span in spans), places if found else (range(0),) * len(spans))
 
 
-def word_probabilities(cut: Cut, log_probabilities: Sequence[float]) -> tuple[tuple[str, float], ...]:
+def word_probabilities(tokenized: TokenizedWords, log_probabilities: Sequence[float]) -> tuple[tuple[str, float], ...]:
     """Each word with its probability, given the source and the words before it: P(word) = Π P(token).
 
     The probability of END, if it is the last of `log_probabilities`, belongs to no word.
     """
-    totals = [0.0] * len(cut.words)
-    for place, log_probability in zip(cut.places, log_probabilities, strict=False):
+    totals = [0.0] * len(tokenized.words)
+    for place, log_probability in zip(tokenized.word_ranges, log_probabilities, strict=False):
         for word in place:
             totals[word] += log_probability
-    return tuple((word, exp(min(0.0, total))) for word, total in zip(cut.words, totals, strict=True))
+    return tuple((word, exp(min(0.0, total))) for word, total in zip(tokenized.words, totals, strict=True))

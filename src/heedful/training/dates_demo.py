@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from heedful.data.dates_corpus import TARGET, DatePair, Dates, dates_corpus, write_dates
+from heedful.data.dates_corpus import TARGET_SPANS, DatePair, Dates, dates_corpus, write_dates
 from heedful.inference.trained import TrainedModel
 from heedful.inspection.attention_alignment import Alignment, align
 from heedful.inspection.attention_plot import draw_attention
-from heedful.text.word_tokens import cut_text
+from heedful.text.word_tokens import tokenize_words
 from heedful.training.reporting.events import Listener
 from heedful.training.run import train
 
@@ -78,15 +78,15 @@ def alignment_error_rate(trained: TrainedModel, head: Alignment, pairs: Sequence
     date than they came from."""
     cuts = [
         (
-            cut_text(pair.source, trained.tokenizers[0], "characters"),
-            cut_text(pair.target, trained.tokenizers[-1], "characters"),
+            tokenize_words(pair.source, trained.tokenizers[0], "characters"),
+            tokenize_words(pair.target, trained.tokenizers[-1], "characters"),
         )
         for pair in pairs
     ]
     wrong = digits = 0
     for pair, reading in zip(pairs, align(trained.model, head, cuts), strict=True):
         looked = {target: source for source, target in reading.links}
-        for target, source in zip(TARGET, pair.links, strict=True):
+        for target, source in zip(TARGET_SPANS, pair.spans, strict=True):
             blanks = pair.source[: source[0]].count(" ")  # which are no characters of their own
             inner = range(source[0] - blanks, source[1] - blanks - pair.source[slice(*source)].count(" "))
             wrong += sum(looked.get(digit) not in inner for digit in range(*target))
@@ -108,7 +108,7 @@ def pick_examples(corpus: Dates, number: int) -> list[DatePair]:
 def translate_and_plot(trained: TrainedModel, pair: DatePair, head: Alignment, file: Path) -> DemoTranslation:
     output = trained.translate(pair.source, engine="torch")
     source, target = (
-        cut_text(text, tokenizer, "characters")
+        tokenize_words(text, tokenizer, "characters")
         for text, tokenizer in ((pair.source, trained.tokenizers[0]), (output, trained.tokenizers[-1]))
     )
     (reading,) = align(trained.model, head, [(source, target)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from heedful.data.dataset_preparation import Prepared
+from heedful.data.dataset_preparation import PreparedData
 from heedful.device import describe_machine
 from heedful.inference.trained import TrainedModel, load_as_stored
 from heedful.models.build import count_parameters
@@ -26,7 +26,7 @@ def evaluate_and_report(ready: PreparedRun, progress: RunProgress, compared: Seq
     task.calibrate(best, data, events.stage)
     scored_on = f"{len(recipe.data.test)} test file(s)" if recipe.data.test else "the validation text"
     scores = (
-        evaluate_model(best, recipe.data.test, on_bad_line=recipe.data.on_bad_line, stages=events.stage)
+        evaluate_model(best, recipe.data.test, on_bad_line=recipe.data.on_bad_line, start_progress=events.stage)
         if recipe.data.test
         else task.evaluate_split(best, data.valid, events.stage)
     )
@@ -57,10 +57,10 @@ def evaluate_and_report(ready: PreparedRun, progress: RunProgress, compared: Seq
     return best
 
 
-def describe_data(recipe: Recipe, data: Prepared) -> dict[str, str]:
+def describe_data(recipe: Recipe, data: PreparedData) -> dict[str, str]:
     facts = {"training files": ", ".join(Path(file).name for file in recipe.data.train)}
     for name, split in (("training", data.train), ("validation", data.valid)):
         facts[name] = get_task(recipe.task).split_size(split)
     facts["vocabulary"] = " and ".join(f"{len(tokenizer):,} {recipe.tokenizer.kind}" for tokenizer in data.tokenizers)
-    said = {f"{remark.fate}: {remark.what}": remark.how_many for remark in data.remarks}
+    said = {f"{remark.action}: {remark.description}": remark.count_and_location for remark in data.issues}
     return facts | said

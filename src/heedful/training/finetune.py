@@ -13,7 +13,7 @@ from heedful.inference.trained import TOKENIZER_FILE, TrainedModel
 from heedful.interop.conversion import load
 from heedful.models.build import build
 from heedful.models.model_config import ModelConfig
-from heedful.text.special_token_template import Frame
+from heedful.text.special_token_template import SpecialTokenTemplate
 from heedful.training.tasks.task import Task
 
 
@@ -56,7 +56,7 @@ def load_pretrained(folder: str, task: Task, *, recurrent: bool) -> TrainedModel
     if not start.tokenizers:
         raise UsageError(f"{folder} has no {TOKENIZER_FILE}: without its vocabulary it cannot be trained further")
     if family == "encoder":
-        Frame.of(start.tokenizers[0])  # which says what is missing
+        SpecialTokenTemplate.from_tokenizer(start.tokenizers[0])  # which says what is missing
     return start
 
 

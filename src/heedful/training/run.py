@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from heedful.data.dataset_preparation import Prepared
-from heedful.data.stage_progress import unseen
+from heedful.data.dataset_preparation import PreparedData
+from heedful.data.progress import no_progress
 from heedful.device import select_device
 from heedful.errors import OutOfMemoryError, UsageError
 from heedful.files import write_atomic
@@ -121,7 +121,7 @@ def join_run(wish: TrainingRequest, world: ProcessGroup) -> TrainedModel:
     if checkpoint is not None:
         run = load_interrupted_run(path, {}, wish.device, lambda _: None, trusted=True)
         with readable_failures(run.recipe.model_dump(), folder):
-            data = get_task(run.recipe.task).prepare_data(run.recipe, run.tokenizers, 0, unseen)
+            data = get_task(run.recipe.task).prepare_data(run.recipe, run.tokenizers, 0, no_progress)
             fit(as_begun(run, data), folder, Events(), run.manifest, run.checkpoint, world)
     return load_as_stored(folder, device=wish.device)
 
@@ -245,7 +245,7 @@ def ready_again(run: InterruptedRun, events: Events) -> PreparedRun:
     return as_begun(run, prepare_same_data(run.recipe, run.tokenizers, events))
 
 
-def as_begun(run: InterruptedRun, data: Prepared) -> PreparedRun:
+def as_begun(run: InterruptedRun, data: PreparedData) -> PreparedRun:
     expected = Forecast(**run.manifest.forecast).for_run(run.recipe.training)
     return PreparedRun(run.recipe, data, make_config(run.manifest.config), None, run.device, expected)
 

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from heedful.data.dataset_preparation import Prepared
-from heedful.data.doctor_report import Report as Checked
-from heedful.data.quick_check import check, command_for_more, remarks
+from heedful.data.dataset_preparation import PreparedData
+from heedful.data.doctor_report import CorpusReport as Checked
+from heedful.data.quick_check import check_corpus, doctor_command, data_issues
 from heedful.device import matmul_flops, select_device
 from heedful.errors import UsageError
 from heedful.inference.trained import TrainedModel
@@ -47,7 +47,7 @@ class PreparedRun:
     """Everything decided and prepared: one word from training."""
 
     recipe: Recipe
-    data: Prepared
+    data: PreparedData
     config: ModelConfig
     start: PretrainedWeights | None
     """The model whose weights to begin with; None: new ones."""
@@ -97,7 +97,7 @@ def choose_settings(
     settings: dict[str, Any],
     task: Task,
     situation: TrainingConditions,
-    data: Prepared,
+    data: PreparedData,
     device: torch.device,
     start: TrainedModel | None,
 ) -> PreparedRun:
@@ -128,12 +128,12 @@ def choose_settings(
 
 
 def try_compiling(
-    recipe: Recipe, plain: Forecast, data: Prepared, config: ModelConfig, device: torch.device
+    recipe: Recipe, plain: Forecast, data: PreparedData, config: ModelConfig, device: torch.device
 ) -> tuple[Forecast, bool]:
     """What compiled steps take and True, if that is clearly less; else what it was, and False. Batches of many shapes
     would be compiled many times, and a recurrence not at all."""
     lesson = get_task(recipe.task).training_components(recipe, data, device)
-    if recipe.training.shard or config.family.startswith("recurrent") or not lesson.train.one_shape:
+    if recipe.training.shard or config.family.startswith("recurrent") or not lesson.train.fixed_shape:
         return plain, False
     training = recipe.training.model_copy(update={"compile": True})
     try:
@@ -171,7 +171,7 @@ def gains_from_cuda_graphs(model: dict[str, Any], training: dict[str, Any]) -> b
     return not str(model["family"]).startswith("recurrent") and per_token * training["batch_tokens"] < CUDA_GRAPH_LIMIT
 
 
-def max_useful_steps(recipe: Recipe, task: Task, situation: TrainingConditions, data: Prepared, device: torch.device) -> int:
+def max_useful_steps(recipe: Recipe, task: Task, situation: TrainingConditions, data: PreparedData, device: torch.device) -> int:
     """Steps until the text has been read as often as is worth it."""
     epoch = len(task.training_components(recipe, data, device).train.plan(0))
     return task.max_epochs(situation) * epoch // recipe.training.accumulate
@@ -183,26 +183,26 @@ def check_corpus(data: dict[str, Any], task: Task, events: Events) -> Checked:
     apart = [Path(file) for name in task.held_out_files for file in data.get(name, ())]
     on_bad_line = data.get("on_bad_line", "fail")
     given = {"held_out": apart, "columns": data.get("columns", ()), "on_bad_line": on_bad_line}
-    return check(files, task.corpus_kind, **given, stages=events.stage)
+    return check_corpus(files, task.corpus_kind, **given, start_progress=events.stage)
 
 
-def prepare_data(recipe: Recipe, found: Checked, events: Events, tokenizers: tuple[Tokenizer, ...]) -> Prepared:
+def prepare_data(recipe: Recipe, found: Checked, events: Events, tokenizers: tuple[Tokenizer, ...]) -> PreparedData:
     """Learn the tokenizers, unless there are some, encode the text, and say what was dropped and what looks wrong."""
     task = get_task(recipe.task)
     tokenizers = tokenizers or task.train_tokenizers(recipe, found, events.stage)
     prepared = task.prepare_data(recipe, tokenizers, found.characters, events.stage)
     events.emit("note", text=f"read {task.corpus_size(found)}, {found.characters:,} characters")
-    said = remarks(found, prepared.dropped, prepared.first_dropped, prepared.cut)
+    said = data_issues(found, prepared.dropped, prepared.first_dropped_lines, prepared.truncated)
     for remark in said:
         events.emit("note", text=str(remark))
     if said:
         train = [Path(file) for file in recipe.data.train]
         apart = [Path(file) for name in task.held_out_files for file in getattr(recipe.data, name)]
-        events.emit("note", text=f"{command_for_more(found, train, apart, recipe.data.columns)} shows all")
+        events.emit("note", text=f"{doctor_command(found, train, apart, recipe.data.columns)} shows all")
     return replace(prepared, remarks=said)
 
 
-def prepare_same_data(recipe: Recipe, tokenizers: tuple[Tokenizer, ...], events: Events) -> Prepared:
+def prepare_same_data(recipe: Recipe, tokenizers: tuple[Tokenizer, ...], events: Events) -> PreparedData:
     """The same text as before, by the same tokenizers."""
     return prepare_data(recipe, check_corpus(recipe.data.model_dump(), get_task(recipe.task), events), events, tokenizers)
 

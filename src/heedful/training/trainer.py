@@ -77,7 +77,7 @@ class Trainer:
             raise UsageError("what learns by rows (training.optimizer) is trained by one process: leave torchrun out")
         if device.type == "cpu":
             retain_freed_memory()
-            if not batches.one_shape and recipe.precision == "float32":
+            if not batches.fixed_shape and recipe.precision == "float32":
                 disable_onednn_cache()
         if recipe.shard and process_group.size > 1:
             shard_model(model, process_group, device)
@@ -125,7 +125,7 @@ class Trainer:
     def step(self, stream: Iterator[Any]) -> StepResult:
         """One update from the next batches of the stream."""
         recipe, progress = self.recipe, self.progress
-        with cudnn_attention(self.batches.one_shape):
+        with cudnn_attention(self.batches.fixed_shape):
             result = train_step(
                 self.gradients,
                 [next(stream) for _ in range(recipe.accumulate)],

@@ -16,14 +16,14 @@ Vector = npt.NDArray[np.float32]
 Table = npt.NDArray[np.float32]
 
 
-class Near(NamedTuple):
+class Neighbor(NamedTuple):
     """A word and its cosine."""
 
     word: str
     cosine: float
 
 
-class Words:
+class WordTable:
     """A table of vectors, one a word."""
 
     def __init__(self, words: Sequence[str], table: Table, name: str = "this table") -> None:
@@ -36,18 +36,18 @@ class Words:
         return len(self.words)
 
     def __contains__(self, word: str) -> bool:
-        return self.find(word) is not None
+        return self.find_index(word) is not None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.words)
 
-    def find(self, word: str) -> int | None:
+    def find_index(self, word: str) -> int | None:
         """The word's row; if it is not there as it is spelt, then its lower-case one."""
         return self._places.get(word, self._places.get(word.lower()))
 
-    def place(self, word: str) -> int:
+    def index(self, word: str) -> int:
         """The same, for a word that must be there."""
-        found = self.find(word)
+        found = self.find_index(word)
         if found is None:
             close = get_close_matches(word.lower(), self._common, n=1, cutoff=0.7)
             raise UsageError(f"{self.name} does not know '{word}'; " + (f"did you mean '{close[0]}'?" if close else ""
@@ -60,7 +60,7 @@ class Words:
         return self.words[:100_000]
 
     @cached_property
-    def directions(self) -> Table:
+    def unit_vectors(self) -> Table:
         """The vectors at length 1, so that a product of two is their cosine; a vector of zeros stays one."""
         lengths = np.linalg.norm(self.table, axis=1, keepdims=True)
         directions: Table = np.divide(self.table, lengths, out=np.zeros_like(self.table), where=lengths > 0)
@@ -68,37 +68,37 @@ class Words:
 
     def cosine(self, one: str, other: str) -> float:
         """u·v / (|u||v|) ∈ [−1, 1]        E2"""
-        return float(np.clip(self.directions[self.place(one)] @ self.directions[self.place(other)], -1.0, 1.0))
+        return float(np.clip(self.unit_vectors[self.index(one)] @ self.unit_vectors[self.index(other)], -1.0, 1.0))
 
-    def similar(self, word: str, top: int = 10) -> list[Near]:
+    def similar(self, word: str, top: int = 10) -> list[Neighbor]:
         """The words nearest to a word, itself left out."""
-        place = self.place(word)
-        return self._nearest(self.directions[place], top, {place})
+        place = self.index(word)
+        return self._nearest(self.unit_vectors[place], top, {place})
 
-    def analogy(self, one: str, its: str, other: str, top: int = 10) -> list[Near]:
+    def analogy(self, one: str, its: str, other: str, top: int = 10) -> list[Neighbor]:
         """What is to `other` as `one` is to `its`? The words nearest to one − its + other (3CosAdd).
 
         Mikolov 2013 · E2
 
         `analogy("paris", "france", "italy")`: paris − france + italy ≈ rome. The three words are left out.
         """
-        places = [self.place(word) for word in (one, its, other)]
-        return self._nearest(offset(self.directions, np.array([places]))[0], top, set(places))
+        places = [self.index(word) for word in (one, its, other)]
+        return self._nearest(analogy_vectors(self.unit_vectors, np.array([places]))[0], top, set(places))
 
-    def _nearest(self, direction: Vector, top: int, without: set[int]) -> list[Near]:
-        cosines = self.directions @ direction
+    def _nearest(self, direction: Vector, top: int, without: set[int]) -> list[Neighbor]:
+        cosines = self.unit_vectors @ direction
         cosines[list(without)] = -np.inf
         number = min(top, len(self) - len(without))
         if number <= 0:
             return []
         found = np.argpartition(-cosines, number - 1)[:number]
         ordered = sorted(found.tolist(), key=lambda place: (-cosines[place], place))
-        return [Near(self.words[place], min(1.0, float(cosines[place]))) for place in ordered]
+        return [Neighbor(self.words[place], min(1.0, float(cosines[place]))) for place in ordered]
 
 
-def offset(directions: Table, places: npt.NDArray[np.int64]) -> Table:
+def analogy_vectors(unit_vectors: Table, indices: npt.NDArray[np.int64]) -> Table:
     """one − its + other for each row of places, at length 1."""
-    found = directions[places[:, 0]] - directions[places[:, 1]] + directions[places[:, 2]]
+    found = unit_vectors[indices[:, 0]] - unit_vectors[indices[:, 1]] + unit_vectors[indices[:, 2]]
     lengths = np.linalg.norm(found, axis=1, keepdims=True)
     scaled: Table = np.divide(found, lengths, out=np.zeros_like(found), where=lengths > 0)
     return scaled

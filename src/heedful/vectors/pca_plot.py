@@ -16,7 +16,7 @@ SIDES = [(6, 0), (0, 8), (0, -8), (-6, 0), (6, 8), (6, -8), (-6, 8), (-6, -8), (
 """Where a label may stand, in points from its dot; the first that is free is taken."""
 
 
-def flatten(vectors: Points) -> tuple[Points, tuple[float, float]]:
+def project_to_2d(vectors: Points) -> tuple[Points, tuple[float, float]]:
     """Each vector's place along the two directions in which they differ most, and what share of it each one shows.
 
     X − mean = U S Vᵀ; places U S[:2]        Pearson 1901
@@ -32,12 +32,12 @@ def flatten(vectors: Points) -> tuple[Points, tuple[float, float]]:
     return places, (float(shown[0]), float(shown[1]))
 
 
-def draw_map(words: Sequence[str], vectors: Points, file: Path, *, title: str = "") -> Path:
+def draw_word_map(words: Sequence[str], vectors: Points, file: Path, *, title: str = "") -> Path:
     """A dot and a name for each word; near on the map means alike, as far as two directions can show it."""
     if len(words) < 3:
         raise UsageError(f"a map needs three words at least, got {len(words)}")
     figure_type, canvas_type = _matplotlib()
-    places, shown = flatten(vectors)
+    places, shown = project_to_2d(vectors)
     side = min(14.0, 6.0 + 0.06 * len(words))
     figure = figure_type(figsize=(side * 1.2, side), dpi=130, layout="constrained")
     canvas = canvas_type(figure)

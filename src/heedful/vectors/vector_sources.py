@@ -8,15 +8,15 @@ from typing import Any
 from heedful.errors import UsageError
 from heedful.interop.word2vec_format import read_word2vec
 from heedful.text.tokenizer import Tokenizer
-from heedful.vectors.nearest_neighbors import Words
+from heedful.vectors.nearest_neighbors import WordTable
 
 
-def words_in_file(file: Path) -> Words:
+def load_word_table(file: Path) -> WordTable:
     """A word2vec file, text or binary."""
-    return Words(*read_word2vec(file), name=str(file))
+    return WordTable(*read_word2vec(file), name=str(file))
 
 
-def words_of_model(model: Any, tokenizer: Tokenizer, name: str) -> Words:
+def word_table_from_model(model: Any, tokenizer: Tokenizer, name: str) -> WordTable:
     """The tokens that are words, each with its row of the model's table.
 
     Where a vocabulary marks the tokens that begin a word (" king"), or those that do not ("##ing"), only those that
@@ -26,7 +26,7 @@ def words_of_model(model: Any, tokenizer: Tokenizer, name: str) -> Words:
     if not found:
         raise UsageError(f"{name}: none of its tokens is a word, so there is none to look up")
     table = model.table.weight.detach()[list(found.values())].float().cpu().numpy()
-    return Words(list(found), table, name)
+    return WordTable(list(found), table, name)
 
 
 def _whole_words(tokenizer: Tokenizer, rows: int) -> dict[str, int]:
@@ -37,6 +37,6 @@ def _whole_words(tokenizer: Tokenizer, rows: int) -> dict[str, int]:
     for token, piece in zip(ids, pieces, strict=True):
         begins = piece.startswith(" ") if marked else not piece.startswith("##")
         word = piece.strip()
-        if begins and token not in tokenizer.special and any(char.isalnum() for char in word):
+        if begins and token not in tokenizer.special_ids and any(char.isalnum() for char in word):
             found.setdefault(word, token)
     return found

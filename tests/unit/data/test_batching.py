@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.data.batching import PairBatches, TextBatches, evenly, spread_out
+from heedful.data.batching import PairBatches, TextBatches, evenly_spaced, evenly_spaced_batches
 from heedful.data.token_store import Sequences
 from heedful.text.special_tokens import END, PAD, START
 from heedful.text.subword_regularization import SplitTable
@@ -19,7 +19,7 @@ from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
 
 def _sequences(lengths: list[int], first: int = 6) -> Sequences:
-    return Sequences.of([[first + (i + j) % 50 for j in range(length)] for i, length in enumerate(lengths)])
+    return Sequences.from_lists([[first + (i + j) % 50 for j in range(length)] for i, length in enumerate(lengths)])
 
 
 lengths = st.lists(st.integers(1, 40), min_size=1, max_size=200)
@@ -29,7 +29,7 @@ lengths = st.lists(st.integers(1, 40), min_size=1, max_size=200)
 @given(lengths, st.integers(0, 5), st.integers(0, 3))
 def test_every_pair_is_read_once_an_epoch_within_the_budget(sizes: list[int], seed: int, epoch: int) -> None:
     sides = _sequences(sizes), _sequences(sizes[::-1])
-    batches = PairBatches(*sides, tokens=128, seed=seed)
+    batches = PairBatches(*sides, max_tokens=128, seed=seed)
     plan = batches.plan(epoch)
     assert sorted(np.concatenate(plan).tolist()) == list(range(len(sizes)))
     for indices in plan:
@@ -39,15 +39,15 @@ def test_every_pair_is_read_once_an_epoch_within_the_budget(sizes: list[int], se
 
 def test_a_sample_of_batches_comes_from_all_over_and_is_as_large_as_asked() -> None:
     batches = TextBatches(_sequences([1000]), context=10, rows=2, seed=0, shuffle=False)
-    chosen = [int(indices[0]) for indices in spread_out(batches, 200)]
+    chosen = [int(indices[0]) for indices in evenly_spaced_batches(batches, 200)]
     assert chosen == [40, 140, 240, 340, 440, 540, 640, 740, 840, 940]
-    assert len(spread_out(batches)) == len(spread_out(batches, 10_000)) == len(batches.plan(0))
-    assert len(spread_out(batches, 1)) == 1
+    assert len(evenly_spaced_batches(batches)) == len(evenly_spaced_batches(batches, 10_000)) == len(batches.plan(0))
+    assert len(evenly_spaced_batches(batches, 1)) == 1
 
 
 @given(st.integers(0, 50), st.integers(1, 60))
 def test_what_is_taken_evenly_is_taken_once_and_in_order(number: int, most: int) -> None:
-    places = evenly(number, most)
+    places = evenly_spaced(number, most)
     assert len(places) == min(number, most)
     assert places == sorted(set(places))
     assert set(places) <= set(range(number))
@@ -58,7 +58,7 @@ def test_order_depends_on_seed_and_epoch_alone() -> None:
     sides = _sequences([3, 5, 7, 9] * 20), _sequences([4, 6, 8, 2] * 20)
 
     def order(seed: int, epoch: int) -> list[list[int]]:
-        return [indices.tolist() for indices in PairBatches(*sides, tokens=64, seed=seed).plan(epoch)]
+        return [indices.tolist() for indices in PairBatches(*sides, max_tokens=64, seed=seed).plan(epoch)]
 
     assert order(1, 0) == order(1, 0)
     assert order(1, 0) != order(1, 1)
@@ -68,11 +68,11 @@ def test_order_depends_on_seed_and_epoch_alone() -> None:
 def test_split_subwords_spell_the_same_text_and_hang_on_seed_and_epoch_alone() -> None:
     lines = [f"the {number} cats sat on mats together, counting {number}" for number in range(60)]
     tokenizer = Tokenizer.train(lines, TokenizerConfig(vocabulary=400))
-    side = Sequences.of(tokenizer.encode(lines))
+    side = Sequences.from_lists(tokenizer.encode(lines))
     table = SplitTable(tokenizer)
 
     def read(seed: int, epoch: int) -> dict[int, list[list[int]]]:
-        batches = PairBatches(side, side, tokens=500, seed=seed, splits=(table, table), subword_dropout=0.3)
+        batches = PairBatches(side, side, max_tokens=500, seed=seed, splits=(table, table), subword_dropout=0.3)
         found: dict[int, list[list[int]]] = {}
         for indices in reversed(batches.plan(epoch)):
             batch = batches.batch(epoch, indices)
@@ -94,7 +94,7 @@ def test_split_subwords_spell_the_same_text_and_hang_on_seed_and_epoch_alone() -
 
 
 def test_targets_are_shifted_and_both_sides_end() -> None:
-    batches = PairBatches(Sequences.of([[7, 8], [9]]), Sequences.of([[10], [11, 12]]), tokens=99, seed=0, shuffle=False)
+    batches = PairBatches(Sequences.from_lists([[7, 8], [9]]), Sequences.from_lists([[10], [11, 12]]), max_tokens=99, seed=0, shuffle=False)
     batch = batches.batch(0, np.array([0, 1]))
     assert batch.source.tolist() == [[7, 8, END], [9, END, PAD]]
     assert batch.source_lengths.tolist() == [3, 2]
@@ -105,7 +105,7 @@ def test_targets_are_shifted_and_both_sides_end() -> None:
 @settings(max_examples=25, deadline=None)
 @given(st.integers(2, 300), st.integers(1, 40), st.integers(1, 5))
 def test_windows_cover_running_text_without_overlap(total: int, context: int, rows: int) -> None:
-    text = Sequences.of([list(range(100, 100 + total))])
+    text = Sequences.from_lists([list(range(100, 100 + total))])
     batches = TextBatches(text, context=context, rows=rows, seed=0, shuffle=False)
     labels = [
         int(label) for plan in batches.plan(0) for label in batches.batch(0, plan).labels.flatten() if label != PAD
@@ -114,7 +114,7 @@ def test_windows_cover_running_text_without_overlap(total: int, context: int, ro
 
 
 def test_shuffled_windows_start_elsewhere_each_epoch_and_never_overlap() -> None:
-    text = Sequences.of([list(range(100, 1100))])
+    text = Sequences.from_lists([list(range(100, 1100))])
     batches = TextBatches(text, context=32, rows=4, seed=0)
     firsts = []
     for epoch in range(4):
@@ -125,7 +125,7 @@ def test_shuffled_windows_start_elsewhere_each_epoch_and_never_overlap() -> None
 
 
 def test_documents_in_a_window_are_told_apart() -> None:
-    text = Sequences.of([[7, 8, END], [9, 10, 11, END], [12, END]])
+    text = Sequences.from_lists([[7, 8, END], [9, 10, 11, END], [12, END]])
     batches = TextBatches(text, context=8, rows=1, seed=0, shuffle=False)
     batch = batches.batch(0, batches.plan(0)[0])
     assert batch.document_ids is not None
@@ -135,12 +135,12 @@ def test_documents_in_a_window_are_told_apart() -> None:
 def test_padding_is_under_eight_percent_on_captions(corpora: Path) -> None:
     """Multi30k, lengths in words: close enough to tokens for the share of padding."""
     sides = [
-        Sequences.of(
+        Sequences.from_lists(
             [[6] * len(line.split()) for line in (corpora / f"multi30k/train.{language}").read_text().splitlines()]
         )
         for language in ("en", "de")
     ]
-    batches = PairBatches(sides[0], sides[1], tokens=8192, seed=1)
+    batches = PairBatches(sides[0], sides[1], max_tokens=8192, seed=1)
     padding, total = 0, 0
     for indices in batches.plan(0):
         wasted, size = batches.batch(0, indices).padding

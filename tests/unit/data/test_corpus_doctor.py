@@ -63,13 +63,13 @@ def test_finds_what_was_planted_and_nothing_else(planted: list[Path]) -> None:
     assert {finding.kind: report.lines(finding.kind) for finding in report.findings} == EXPECTED
     assert {finding.kind: finding.count for finding in report.findings} == {k: len(v) for k, v in EXPECTED.items()}
     assert (report.kind, report.rows, report.usable) == ("pairs", 3000, 2997)
-    assert report.findings[1].places[0].file == str(planted[1])
+    assert report.findings[1].locations[0].file == str(planted[1])
 
 
 def test_counts_and_histogram_add_up(planted: list[Path]) -> None:
     report = examine(planted)
     pairs = list(read_pairs(planted, on_bad_line="skip"))
-    for side, texts in zip(report.sides, zip(*((p.source, p.target) for p in pairs), strict=True), strict=True):
+    for side, texts in zip(report.columns, zip(*((p.source, p.target) for p in pairs), strict=True), strict=True):
         lengths = sorted(map(len, texts))
         assert side.characters == sum(lengths)
         assert side.words == sum(len(text.split()) for text in texts)
@@ -105,7 +105,7 @@ def test_leaks_are_found_and_left_out(planted: list[Path], tmp_path: Path) -> No
     held_out[2].write_bytes(lines[0][200] + b"\tein anderes Ziel\n")
     report = clean(planted, tmp_path / "out", against=held_out)
     assert report.lines("leak") == (101, 201)
-    assert "2 of the 3" in next(finding.what for finding in report.findings if finding.kind == "leak")
+    assert "2 of the 3" in next(finding.description for finding in report.findings if finding.kind == "leak")
     assert report.cleaned is not None
     assert report.cleaned.dropped["leak"] == 2
     assert examine([tmp_path / "out/train.en", tmp_path / "out/train.de"], against=held_out).count("leak") == 0
@@ -118,8 +118,8 @@ def test_different_line_counts_are_a_finding_but_cannot_be_cleaned(tmp_path: Pat
     report = examine(files)
     finding = report.findings[0]
     assert (finding.kind, finding.count, report.usable) == ("misaligned", 1, 2)
-    assert "4 lines" in finding.what
-    assert "has 2" in finding.what
+    assert "4 lines" in finding.description
+    assert "has 2" in finding.description
     with pytest.raises(DataError, match=r"4 lines but .* has 2"):
         clean(files, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -132,7 +132,7 @@ def test_plain_text_is_counted_by_line_and_document(tmp_path: Path) -> None:
     report = examine([tmp_path])
     assert (report.kind, report.documents, report.rows, report.usable) == ("text", 2, 8, 6)
     assert report.count("blank") == 1
-    found = {f.kind: [(Path(p.file).name, p.line) for p in f.places] for f in report.findings if f.count}
+    found = {f.kind: [(Path(p.file).name, p.line) for p in f.locations] for f in report.findings if f.count}
     assert found == {"blank": [("a.txt", 2)], "utf-8": [("b.txt", 3)], "duplicate": [("a.txt", 5), ("b.txt", 1)]}
 
 
@@ -218,7 +218,7 @@ def test_scripts_by_most_letters() -> None:
 
 def test_a_mixed_column_has_no_strangers(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("one house\tОдин дом\ntwo houses\tein Haus\n" * 1)
-    assert examine([tmp_path / "a.tsv"]).sides[1].script == "mixed"
+    assert examine([tmp_path / "a.tsv"]).columns[1].script == "mixed"
     assert examine([tmp_path / "a.tsv"]).count("script") == 0
 
 
@@ -259,7 +259,7 @@ def test_every_pass_tells_how_far_it_is(planted: list[Path], tmp_path: Path) -> 
     held_out = [tmp_path / "test.en", tmp_path / "test.de"]
     for file in held_out:
         file.write_text("something else\n")
-    clean(planted, tmp_path / "out", against=held_out, stages=Events(told.append).stage)
+    clean(planted, tmp_path / "out", against=held_out, start_progress=Events(told.append).stage)
     ends = [(event["what"], event["done"]) for event in told if event["ended"]]
     size = sum(file.stat().st_size for file in planted)
     assert ends == [("reading what is held out", 30), ("reading", size), ("writing", size)]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from heedful.data.corpus_readers import is_held_out
-from heedful.data.dataset_preparation import Prepared, prepare_pairs, prepare_text, sampled
+from heedful.data.dataset_preparation import PreparedData, prepare_pairs, prepare_text, sample_by_hash
 from heedful.errors import DataError
 from heedful.text.special_tokens import END
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
@@ -31,11 +31,11 @@ def pair_files(folder: Path, *, end: str = "\n", mark: str = "") -> list[Path]:
     return files
 
 
-def pairs(files: list[Path], **changes: float) -> Prepared:
+def pairs(files: list[Path], **changes: float) -> PreparedData:
     return prepare_pairs(files, [], (BYTES,), **{"held_out": 0.1, "max_length": 100, **changes})  # type: ignore[arg-type]
 
 
-def ids(prepared: Prepared) -> list[list[int]]:
+def ids(prepared: PreparedData) -> list[list[int]]:
     return [[*side.ids.tolist(), *side.starts.tolist()] for side in (*prepared.train.sides, *prepared.valid.sides)]
 
 
@@ -118,7 +118,7 @@ def test_each_file_is_a_document(tmp_path: Path) -> None:
 
 def test_a_sample_hears_every_part_of_a_sorted_file() -> None:
     texts = [f"line {number:05d}" for number in range(10_000)]
-    chosen = [int(text.split()[1]) for text in sampled(texts, 0.1)]
+    chosen = [int(text.split()[1]) for text in sample_by_hash(texts, 0.1)]
     assert 900 < len(chosen) < 1100
     assert np.histogram(chosen, bins=10, range=(0, 10_000))[0].min() > 60
 

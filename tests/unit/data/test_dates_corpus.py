@@ -10,7 +10,7 @@ from time import process_time
 import pytest
 
 from heedful.data.corpus_readers import read_pairs
-from heedful.data.dates_corpus import LANGUAGES, TARGET, DatePair, Links, Style, dates_corpus, styles, write_dates
+from heedful.data.dates_corpus import LANGUAGES, TARGET_SPANS, DatePair, DateSpans, DateStyle, dates_corpus, styles, write_dates
 from heedful.errors import UsageError
 
 ALL = [style for language in LANGUAGES for style in styles(language)]
@@ -36,7 +36,7 @@ def test_no_source_means_two_days_in_all_that_can_be_written() -> None:
         has_weekday = "E" in re.sub("'[^']*'", "", style.pattern)
         days = every if has_weekday else [date(2000, 1, 1) + timedelta(days=number) for number in range(366)]
         for pair in style.write_all(days):
-            start, end = pair.links.year
+            start, end = pair.spans.year
             rest = f"{pair.source[:start]}YYYY{pair.source[end:]}"
             assert end - start == 4
             assert meaning.setdefault(rest, pair.target[5:]) == pair.target[5:], (pair, style)
@@ -47,7 +47,7 @@ def test_links_name_the_letters_each_part_came_from() -> None:
     day = date(2015, 7, 3)
     for style in ALL:
         pair = style.write(day)
-        year, month, number = (pair.source[start:end] for start, end in pair.links)
+        year, month, number = (pair.source[start:end] for start, end in pair.spans)
         assert year.translate(NUMBERS) == "2015"
         assert int(number.translate(NUMBERS)) == 3
         assert month.strip() == month
@@ -55,9 +55,9 @@ def test_links_name_the_letters_each_part_came_from() -> None:
             assert int(month.translate(NUMBERS)) == 7
         else:
             other = style.write(date(2015, 8, 3))
-            start, end = other.links.month
+            start, end = other.spans.month
             assert month not in (other.source[start:end], "")
-    assert [pair.target[start:end] for start, end in TARGET] == ["2015", "07", "03"]
+    assert [pair.target[start:end] for start, end in TARGET_SPANS] == ["2015", "07", "03"]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_dates_are_written_as_people_write_them(language: str, source: str) -> N
 
 
 def test_english_ordinals() -> None:
-    style = Style("en", "en", "d° MMMM y")
+    style = DateStyle("en", "en", "d° MMMM y")
     written = [style.write(date(2001, 5, day)).source.split()[0] for day in (1, 2, 3, 4, 11, 12, 13, 21, 22, 23, 31)]
     assert " ".join(written) == "1st 2nd 3rd 4th 11th 12th 13th 21st 22nd 23rd 31st"
 
@@ -103,7 +103,7 @@ def test_the_seed_decides_everything() -> None:
     assert one == dates_corpus(1, train=50, valid=5, test=5)
     assert one.train != dates_corpus(2, train=50, valid=5, test=5).train
     assert one.train == dates_corpus(1, train=500, valid=0, test=0).train[:50]
-    first = DatePair("1904년 7월 3일", "1904-07-03", Links(year=(0, 4), month=(6, 7), day=(9, 10)), "ko")
+    first = DatePair("1904년 7월 3일", "1904-07-03", DateSpans(year=(0, 4), month=(6, 7), day=(9, 10)), "ko")
     assert dates_corpus(0, train=1, valid=0, test=0).train == (first,)  # in every version, unless CLDR changes
 
 

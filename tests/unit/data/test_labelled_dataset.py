@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from heedful.data.dataset_preparation import Prepared
-from heedful.data.labelled_dataset import ClassBatches, learn_from_labelled, prepare_labelled
+from heedful.data.dataset_preparation import PreparedData
+from heedful.data.labelled_dataset import ClassBatches, train_labelled_tokenizer, prepare_labelled
 from heedful.errors import DataError
-from heedful.text.special_token_template import Frame, LastFrame, shortened
+from heedful.text.special_token_template import SpecialTokenTemplate, DecoderTemplate, truncated_lengths
 from heedful.text.special_tokens import END, SEPARATOR, START
 from heedful.text.tokenizer import TokenizerConfig
 
@@ -29,25 +29,25 @@ def written(folder: Path, rows: list[tuple[str, int]] = ROWS, name: str = "a.tsv
     return file
 
 
-def prepared(file: Path, max_length: int = 64) -> Prepared:
+def prepared(file: Path, max_length: int = 64) -> PreparedData:
     config = TokenizerConfig(kind="byte_bpe", vocabulary=400)
-    tokenizer = learn_from_labelled([file], config, share=1.0, held_out=0.1)
+    tokenizer = train_labelled_tokenizer([file], config, sample_share=1.0, held_out=0.1)
     return prepare_labelled([file], [], tokenizer, held_out=0.1, max_length=max_length)
 
 
-def batches(data: Prepared, **changes: object) -> ClassBatches:
+def batches(data: PreparedData, **changes: object) -> ClassBatches:
     settings = {"several": False, "tokens": 512, "seed": 1} | changes
-    return ClassBatches(data.train, Frame(), 3, **settings)  # type: ignore[arg-type]
+    return ClassBatches(data.train, SpecialTokenTemplate(), 3, **settings)  # type: ignore[arg-type]
 
 
 def test_what_is_stored_is_the_text_and_its_label(tmp_path: Path) -> None:
     data = prepared(written(tmp_path))
-    assert data.facts["names"] == ["class 0", "class 1", "class 2"]
-    assert sum(data.facts["counts"]) == data.train.examples == 300 - data.valid.examples
+    assert data.metadata["names"] == ["class 0", "class 1", "class 2"]
+    assert sum(data.metadata["counts"]) == data.train.examples == 300 - data.valid.examples
     assert data.valid.labels is not None
     for place, (text, label) in enumerate(data.valid.texts):
         assert data.tokenizers[0].decode([data.valid.sides[0][place].tolist()]) == [text]
-        assert data.facts["names"][int(data.valid.labels[place][0])] == label
+        assert data.metadata["names"][int(data.valid.labels[place][0])] == label
         assert (text, int(label[-1])) in ROWS
 
 
@@ -64,28 +64,28 @@ def test_an_epoch_has_every_text_once_and_little_padding(tmp_path: Path) -> None
 
 
 def test_rows_start_end_and_say_which_text_is_which() -> None:
-    assert Frame().around([7, 8], [9]) == [START, 7, 8, SEPARATOR, 9, SEPARATOR]
-    assert Frame().segments([7, 8], [9]) == [0, 0, 0, 0, 1, 1]
-    assert LastFrame().around([7, 8], [9]) == [7, 8, SEPARATOR, 9, END]
-    assert LastFrame().segments([7, 8], [9]) == [0, 0, 0, 1, 1]
+    assert SpecialTokenTemplate().wrap([7, 8], [9]) == [START, 7, 8, SEPARATOR, 9, SEPARATOR]
+    assert SpecialTokenTemplate().segment_ids([7, 8], [9]) == [0, 0, 0, 0, 1, 1]
+    assert DecoderTemplate().around([7, 8], [9]) == [7, 8, SEPARATOR, 9, END]
+    assert DecoderTemplate().segments([7, 8], [9]) == [0, 0, 0, 1, 1]
 
 
 def test_the_longer_text_gives_way_first() -> None:
-    assert shortened([5, 3], 9) == [5, 3]
-    assert shortened([9, 3], 8) == [5, 3]
-    assert shortened([9, 7], 8) == [4, 4]
-    assert shortened([50], 8) == [8]
+    assert truncated_lengths([5, 3], 9) == [5, 3]
+    assert truncated_lengths([9, 3], 8) == [5, 3]
+    assert truncated_lengths([9, 7], 8) == [4, 4]
+    assert truncated_lengths([50], 8) == [8]
 
 
 def test_long_texts_are_cut_and_counted(tmp_path: Path) -> None:
     data = prepared(written(tmp_path), max_length=16)
     assert max(int(side.lengths.max()) for side in data.train.sides) == 14
-    (why,) = data.cut
+    (why,) = data.truncated
     assert why == "longer than 16 tokens"
     whole = prepared(written(tmp_path), max_length=64)
     too_long = sum(int((part.sides[0].lengths > 14).sum()) for part in (whole.train, whole.valid))
-    assert data.cut[why] == too_long > 0
-    assert whole.cut == {}
+    assert data.truncated[why] == too_long > 0
+    assert whole.truncated == {}
 
 
 def test_one_class_alone_and_unknown_labels_are_refused(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_one_class_alone_and_unknown_labels_are_refused(tmp_path: Path) -> None:
 def test_numbers_are_in_the_order_of_numbers(tmp_path: Path) -> None:
     file = tmp_path / "a.tsv"
     file.write_text("text\tlabel\n" + "".join(f"text {n}\t{n % 12}\n" for n in range(300)))
-    assert prepared(file).facts["names"] == [str(number) for number in range(12)]
+    assert prepared(file).metadata["names"] == [str(number) for number in range(12)]
 
 
 def test_several_labels_are_ones_among_zeros(tmp_path: Path) -> None:
@@ -108,10 +108,10 @@ def test_several_labels_are_ones_among_zeros(tmp_path: Path) -> None:
     rows = [f"text {n}\t{'red|' * (n % 2)}{'blue' * (n % 3 == 0)}\n" for n in range(60)]
     file.write_text("text\tlabels\n" + "".join(rows))
     data = prepared(file)
-    assert data.facts["names"] == ["blue", "red"]
+    assert data.metadata["names"] == ["blue", "red"]
     how = {"several": True, "tokens": 4096, "seed": 1, "shuffle": False}
-    train = ClassBatches(data.train, Frame(), 2, weights=[3.0, 5.0], **how)  # type: ignore[arg-type]
-    batch = train.batch(0, np.arange(train.labels))
+    train = ClassBatches(data.train, SpecialTokenTemplate(), 2, weights=[3.0, 5.0], **how)  # type: ignore[arg-type]
+    batch = train.batch(0, np.arange(train.labels_per_epoch))
     for row, (text, _) in zip(batch.labels, data.train.texts, strict=True):
         number = int(text.split()[1])
         assert row.tolist() == [int(number % 3 == 0), number % 2]

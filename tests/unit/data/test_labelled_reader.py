@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from heedful.data.corpus_doctor import clean, examine, kind_of_corpus
-from heedful.data.labelled_reader import Labelled, find_columns, read_labelled
+from heedful.data.corpus_doctor import clean, examine, detect_corpus_kind
+from heedful.data.labelled_reader import LabelledText, find_columns, read_labelled
 from heedful.errors import DataError
 
 
@@ -67,7 +67,7 @@ def test_an_empty_label_stops_with_its_line_or_is_skipped_and_counted(tmp_path: 
     with pytest.raises(DataError, match=r"a\.csv:3: the label is empty"):
         list(read_labelled([file]))
     kept = list(read_labelled([file], on_bad_line="skip"))
-    assert kept == [Labelled(("good",), ("1",), file, 2), Labelled(("bad",), ("0",), file, 5)]
+    assert kept == [LabelledText(("good",), ("1",), file, 2), LabelledText(("bad",), ("0",), file, 5)]
     report = examine([file])
     assert report.kind == "labelled"
     assert (report.count("malformed"), report.count("blank")) == (1, 1)
@@ -82,7 +82,7 @@ def test_the_doctor_counts_labels_and_finds_texts_that_are_called_two_things(tmp
     assert (report.count("duplicate"), report.lines("duplicate")) == (1, (3,))
     assert (report.count("source"), report.lines("source")) == (1, (5,))
     assert (report.count("leak"), report.lines("leak")) == (1, (6,))
-    assert [side.name for side in report.sides] == ["text"]
+    assert [side.name for side in report.columns] == ["text"]
     cleaned = clean([file], tmp_path / "clean", against=[held_out]).cleaned
     assert cleaned is not None
     assert cleaned.dropped == {"duplicate": 1, "leak": 1}
@@ -90,9 +90,9 @@ def test_the_doctor_counts_labels_and_finds_texts_that_are_called_two_things(tmp
 
 
 def test_a_table_is_labelled_only_if_it_has_texts_and_labels(tmp_path: Path) -> None:
-    assert kind_of_corpus([table(tmp_path, "a.csv", "text,label\na,b\n")]) == "labelled"
-    assert kind_of_corpus([table(tmp_path, "b.csv", "text,date\na,b\n")]) == "text"
-    assert kind_of_corpus([table(tmp_path, "c.csv", "source,target\na,b\n")]) == "pairs"
+    assert detect_corpus_kind([table(tmp_path, "a.csv", "text,label\na,b\n")]) == "labelled"
+    assert detect_corpus_kind([table(tmp_path, "b.csv", "text,date\na,b\n")]) == "text"
+    assert detect_corpus_kind([table(tmp_path, "c.csv", "source,target\na,b\n")]) == "pairs"
 
 
 def test_files_of_different_kinds_do_not_mix(tmp_path: Path) -> None:

@@ -9,20 +9,20 @@ import pytest
 import torch
 
 from heedful.data.batching import Batches
-from heedful.data.masked_lm_batches import SHORT, MaskedBatches
+from heedful.data.masked_lm_batches import SHORT_BATCHES, MaskedBatches
 from heedful.data.masking import Masking
 from heedful.data.token_store import Sequences
-from heedful.text.special_token_template import Frame
+from heedful.text.special_token_template import SpecialTokenTemplate
 from heedful.text.special_tokens import PAD, SEPARATOR, START
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
 TOKENIZER = Tokenizer.train(["abcdefghijklmnop"], TokenizerConfig(kind="characters", vocabulary=40))
-TEXT = Sequences.of([[6 + (i * j) % 16 for j in range(50 + i)] + [SEPARATOR] for i in range(12)])
+TEXT = Sequences.from_lists([[6 + (i * j) % 16 for j in range(50 + i)] + [SEPARATOR] for i in range(12)])
 
 
 def batches(text: Sequences = TEXT, context: int = 20, rows: int = 4, **settings: bool | int) -> MaskedBatches:
     given = {"context": context, "rows": rows, "seed": 1, **settings}
-    return MaskedBatches(text, Masking(TOKENIZER), Frame(), **given)  # type: ignore[arg-type]
+    return MaskedBatches(text, Masking(TOKENIZER), SpecialTokenTemplate(), **given)  # type: ignore[arg-type]
 
 
 def restored(tokens: torch.Tensor, places: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -36,7 +36,7 @@ def test_unshuffled_windows_are_the_text_from_end_to_end() -> None:
     assert isinstance(given, Batches)
     for indices in given.plan(0):
         batch = given.batch(0, indices)
-        rows = restored(batch.tokens, batch.places, batch.labels).tolist()
+        rows = restored(batch.tokens, batch.positions, batch.labels).tolist()
         lengths = [len(row) for row in rows] if batch.lengths is None else batch.lengths.tolist()
         for row, length in zip(rows, lengths, strict=True):
             assert (row[0], row[length - 1]) == (START, SEPARATOR)
@@ -49,7 +49,7 @@ def test_training_windows_have_few_shapes_no_padding_and_overlap_nowhere() -> No
     given = batches(rows=1)
     starts = [int(start) for indices in given.plan(0) for start in indices]
     assert (np.diff(sorted(starts)) == 18).all()
-    assert given.labels == pytest.approx(3 * len(starts), rel=0.05)
+    assert given.labels_per_epoch == pytest.approx(3 * len(starts), rel=0.05)
     shapes: Counter[tuple[int, ...]] = Counter()
     for epoch in range(20):
         for indices in given.plan(epoch):
@@ -60,7 +60,7 @@ def test_training_windows_have_few_shapes_no_padding_and_overlap_nowhere() -> No
             assert (batch.tokens[:, -1] == SEPARATOR).all()
             shapes[(*batch.tokens.shape, batch.labels.shape[1])] += 1
     assert shapes.keys() == {(1, 20, 3), (2, 10, 2)}, "windows, and some in halves"
-    assert shapes[2, 10, 2] / shapes.total() == pytest.approx(SHORT, abs=0.05)
+    assert shapes[2, 10, 2] / shapes.total() == pytest.approx(SHORT_BATCHES, abs=0.05)
 
 
 def test_windows_and_masks_are_drawn_anew_each_epoch_and_again_from_the_same_numbers() -> None:
@@ -76,7 +76,7 @@ def test_windows_and_masks_are_drawn_anew_each_epoch_and_again_from_the_same_num
 
 
 def test_a_text_shorter_than_a_window_is_one_window() -> None:
-    given = batches(Sequences.of([[7, 8, 9, 10, SEPARATOR]]))
+    given = batches(Sequences.from_lists([[7, 8, 9, 10, SEPARATOR]]))
     (indices,) = given.plan(0)
     batch = given.batch(0, indices)
     assert batch.tokens.shape == (1, 7)

@@ -29,7 +29,7 @@ def rows_of(tokenizer: Tokenizer, width: int) -> NDArray[np.int64]:
 
 def test_every_row_hides_as_many_and_only_words(tokenizer: Tokenizer) -> None:
     rows, masking = rows_of(tokenizer, 64), Masking(tokenizer)
-    places, labels, hidden = masking.hide(rows, np.random.default_rng(0))
+    places, labels, hidden = masking.mask_tokens(rows, np.random.default_rng(0))
     assert places.shape == labels.shape == (len(rows), round(0.15 * 64))
     assert (labels != PAD).all()
     assert np.array_equal(np.take_along_axis(rows, places, 1), labels)
@@ -43,7 +43,7 @@ def test_every_row_hides_as_many_and_only_words(tokenizer: Tokenizer) -> None:
 
 def test_eight_in_ten_are_masked_one_is_another_word_and_one_stays(tokenizer: Tokenizer) -> None:
     rows = np.tile(rows_of(tokenizer, 64), (60, 1))
-    places, labels, hidden = Masking(tokenizer).hide(rows, np.random.default_rng(1))
+    places, labels, hidden = Masking(tokenizer).mask_tokens(rows, np.random.default_rng(1))
     put = np.take_along_axis(hidden, places, 1)
     assert (put == MASK).mean() == pytest.approx(0.8, abs=0.02)
     assert (put == labels).mean() == pytest.approx(0.1, abs=0.02)
@@ -55,7 +55,7 @@ def test_eight_in_ten_are_masked_one_is_another_word_and_one_stays(tokenizer: To
 
 def test_what_is_hidden_hangs_on_the_generator_alone(tokenizer: Tokenizer) -> None:
     rows, masking = rows_of(tokenizer, 64), Masking(tokenizer)
-    first, same, other = (masking.hide(rows, np.random.default_rng(seed)) for seed in (3, 3, 4))
+    first, same, other = (masking.mask_tokens(rows, np.random.default_rng(seed)) for seed in (3, 3, 4))
     assert all(np.array_equal(a, b) for a, b in zip(first, same, strict=True))
     assert not np.array_equal(first[0], other[0])
 
@@ -64,7 +64,7 @@ def test_a_short_row_hides_its_own_share_and_none_of_its_padding(tokenizer: Toke
     rows = rows_of(tokenizer, 64)[:2].copy()
     rows[1, 20:] = PAD
     for seed in range(20):
-        places, labels, _ = Masking(tokenizer).hide(rows, np.random.default_rng(seed))
+        places, labels, _ = Masking(tokenizer).mask_tokens(rows, np.random.default_rng(seed))
         assert (labels[1] != PAD).sum() == round(0.15 * 20)
         assert places[1][labels[1] != PAD].max() < 20
 
@@ -73,7 +73,7 @@ def test_a_short_row_hides_its_own_share_and_none_of_its_padding(tokenizer: Toke
 def test_whole_words_are_hidden_whole(kind: str) -> None:
     tokenizer = Tokenizer.train(TEXT, TokenizerConfig(kind=kind, vocabulary=280 if kind == "byte_bpe" else 40))
     rows = rows_of(tokenizer, 64)
-    places, labels, _ = Masking(tokenizer, share=0.3, whole_words=True).hide(rows, np.random.default_rng(0))
+    places, labels, _ = Masking(tokenizer, share=0.3, whole_words=True).mask_tokens(rows, np.random.default_rng(0))
     several = 0
     for row, at, label in zip(rows.tolist(), places.tolist(), labels.tolist(), strict=True):
         gone = {place for place, token in zip(at, label, strict=True) if token != PAD}

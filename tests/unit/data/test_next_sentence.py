@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from heedful.data.next_sentence import FollowingBatches, masked_batches
+from heedful.data.next_sentence import NextSentenceBatches, masked_batches
 from heedful.data.token_store import Sequences
 from heedful.errors import DataError
 from heedful.text.special_tokens import PAD, SEPARATOR, START
@@ -23,13 +23,13 @@ def corpus() -> Sequences:
         lengths = draw.integers(3, 9, size=10)
         sentences += [[6 + number] * length for length in lengths]
         sentences[-1] += [SEPARATOR]
-    return Sequences.of(sentences)
+    return Sequences.from_lists(sentences)
 
 
-def batches(text: Sequences | None = None, **settings: int) -> FollowingBatches:
+def batches(text: Sequences | None = None, **settings: int) -> NextSentenceBatches:
     given = {"context": 24, "tokens": 24 * 8, "seed": 1, "share": 0.1, **settings}
     found = masked_batches(text or corpus(), TOKENIZER, next_sentence=True, **given)  # type: ignore[arg-type]
-    assert isinstance(found, FollowingBatches)
+    assert isinstance(found, NextSentenceBatches)
     return found
 
 
@@ -48,11 +48,11 @@ def test_rows_are_full_and_half_of_the_second_texts_come_from_another_document()
             assert batch.tokens.shape[1] in (24, 12), "whole windows, or halves"
             assert batch.lengths is None
             assert batch.segments is not None
-            assert batch.follows is not None
-            stood = torch.where(batch.labels == PAD, batch.tokens.gather(1, batch.places), batch.labels)
-            whole = batch.tokens.scatter(1, batch.places, stood)
+            assert batch.next_sentence_labels is not None
+            stood = torch.where(batch.labels == PAD, batch.tokens.gather(1, batch.positions), batch.labels)
+            whole = batch.tokens.scatter(1, batch.positions, stood)
             for row, segments, follows in zip(
-                whole.tolist(), batch.segments.tolist(), batch.follows.tolist(), strict=True
+                whole.tolist(), batch.segments.tolist(), batch.next_sentence_labels.tolist(), strict=True
             ):
                 first, second = parts(row, segments)
                 same = [token for token in first if token != SEPARATOR][-1] == second[0]
@@ -85,4 +85,4 @@ def test_batches_come_again_from_the_same_numbers() -> None:
 
 def test_one_document_is_not_enough() -> None:
     with pytest.raises(DataError, match=r"1 document\(s\) of 41 tokens.*blank line"):
-        batches(Sequences.of([[7] * 20, [8] * 20 + [SEPARATOR]]))
+        batches(Sequences.from_lists([[7] * 20, [8] * 20 + [SEPARATOR]]))

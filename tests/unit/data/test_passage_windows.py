@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.data.passage_windows import AROUND, Passage, Window, Windows
+from heedful.data.passage_windows import SPECIAL_TOKENS_AROUND, Passage, PassageWindow, PassageWindows
 from heedful.errors import DataError
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
@@ -22,10 +22,10 @@ def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
 
 
 def test_the_span_of_any_words_is_cut_out_of_the_passage_as_it_was_given(tokenizer: Tokenizer) -> None:
-    passage = Passage.read(TEXT, tokenizer)
+    passage = Passage.encode(TEXT, tokenizer)
     for answer in ("Café  Zoë", "1990", "Köln", "Great", "the owner", "\U0001f642", "愛", TEXT):
         start = TEXT.index(answer)
-        found = passage.characters_of(*passage.tokens_of(start, start + len(answer)))
+        found = passage.character_span(*passage.token_span(start, start + len(answer)))
         cut = TEXT[slice(*found)]
         assert answer in cut
         assert len(cut) <= len(answer) + 2, f"{cut!r}: a token may be longer than the answer, by punctuation"
@@ -33,8 +33,8 @@ def test_the_span_of_any_words_is_cut_out_of_the_passage_as_it_was_given(tokeniz
 
 def test_a_tokenizer_that_changes_letters_gives_back_the_passages_own() -> None:
     lower = Tokenizer.train(["zoë café opened"] * 3, TokenizerConfig(kind="words", vocabulary=40, lowercase=True))
-    passage = Passage.read("ZOË Café OPENED", lower)
-    assert passage.text[slice(*passage.characters_of(0, 1))] == "ZOË Café"
+    passage = Passage.encode("ZOË Café OPENED", lower)
+    assert passage.text[slice(*passage.character_span(0, 1))] == "ZOË Café"
 
 
 @given(
@@ -46,30 +46,30 @@ def test_a_tokenizer_that_changes_letters_gives_back_the_passages_own() -> None:
 def test_windows_cover_the_passage_fit_and_overlap_by_half(
     question: int, passage: int, longest: int, stride: int
 ) -> None:
-    windows, room = Windows(longest=longest, stride=stride), longest - question - AROUND
+    windows, room = PassageWindows(max_tokens=longest, stride=stride), longest - question - SPECIAL_TOKENS_AROUND
     if room < 1:
         with pytest.raises(DataError, match="leaves no room"):
-            windows.cut(question, passage)
+            windows.split(question, passage)
         return
-    cut = windows.cut(question, passage)
-    assert cut[0].first == 0
-    assert cut[-1].last == passage
-    assert all(0 < window.last - window.first <= room for window in cut)
+    cut = windows.split(question, passage)
+    assert cut[0].start == 0
+    assert cut[-1].end == passage
+    assert all(0 < window.end - window.start <= room for window in cut)
     for one, other in pairwise(cut):
-        assert one.first < other.first
-        assert one.last - other.first >= room // 2, "an answer of half a window is whole in one of them"
+        assert one.start < other.start
+        assert one.end - other.start >= room // 2, "an answer of half a window is whole in one of them"
 
 
 def test_windows_off_refuse_a_passage_that_does_not_fit() -> None:
-    windows = Windows(longest=32, stride=0)
-    assert windows.cut(5, 24) == [Window(0, 24)]
+    windows = PassageWindows(max_tokens=32, stride=0)
+    assert windows.split(5, 24) == [PassageWindow(0, 24)]
     with pytest.raises(DataError, match="33 tokens are longer than the 32"):
-        windows.cut(5, 25)
+        windows.split(5, 25)
 
 
 def test_an_answer_that_is_not_whole_in_a_window_is_labelled_as_not_there() -> None:
-    window = Window(10, 20)
-    assert window.label((10, 19), begins=7) == (7, 16)
-    assert window.label((9, 12), begins=7) == (0, 0)
-    assert window.label((18, 20), begins=7) == (0, 0)
-    assert window.label(None, begins=7) == (0, 0)
+    window = PassageWindow(10, 20)
+    assert window.answer_positions((10, 19), begins=7) == (7, 16)
+    assert window.answer_positions((9, 12), begins=7) == (0, 0)
+    assert window.answer_positions((18, 20), begins=7) == (0, 0)
+    assert window.answer_positions(None, begins=7) == (0, 0)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from heedful.data.corpus_doctor import examine
-from heedful.data.passage_windows import Passage, Windows
-from heedful.data.qa_dataset import learn_from_questions, prepare_questions, read_questions
+from heedful.data.passage_windows import Passage, PassageWindows
+from heedful.data.qa_dataset import train_question_tokenizer, prepare_questions, read_questions
 from heedful.errors import DataError
-from heedful.text.special_token_template import Frame
+from heedful.text.special_token_template import SpecialTokenTemplate
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
 
@@ -35,14 +35,14 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def tokenizer(file: Path) -> Tokenizer:
-    return learn_from_questions([file], TokenizerConfig(vocabulary=400), share=1.0, held_out=0.2)
+    return train_question_tokenizer([file], TokenizerConfig(vocabulary=400), sample_share=1.0, held_out=0.2)
 
 
 def test_every_window_points_at_the_answers_tokens_or_says_that_it_is_not_there(
     file: Path, tokenizer: Tokenizer
 ) -> None:
-    data = prepare_questions([file], [], tokenizer, held_out=0.2, windows=Windows(longest=60, stride=20))
-    frame, pointed = Frame.of(tokenizer), 0
+    data = prepare_questions([file], [], tokenizer, held_out=0.2, windows=PassageWindows(max_tokens=60, stride=20))
+    frame, pointed = SpecialTokenTemplate.from_tokenizer(tokenizer), 0
     for split in (data.train, data.valid):
         windows, places = split.sides
         assert len(windows) == len(places) > split.examples, "these passages take several windows"
@@ -59,23 +59,23 @@ def test_every_window_points_at_the_answers_tokens_or_says_that_it_is_not_there(
 
 
 def test_a_passage_stands_on_one_side_only(file: Path, tokenizer: Tokenizer) -> None:
-    data = prepare_questions([file], [], tokenizer, held_out=0.3, windows=Windows(longest=80, stride=20))
+    data = prepare_questions([file], [], tokenizer, held_out=0.3, windows=PassageWindows(max_tokens=80, stride=20))
     train, valid = ({text[1] for text in split.texts} for split in (data.train, data.valid))
     assert not train & valid
     assert len(train) + len(valid) == 40
 
 
 def test_what_does_not_fit_stops_the_work_or_is_left_out_and_counted(file: Path, tokenizer: Tokenizer) -> None:
-    whole = {"held_out": 0.2, "windows": Windows(longest=100, stride=0)}
+    whole = {"held_out": 0.2, "windows": PassageWindows(max_tokens=100, stride=0)}
     with pytest.raises(DataError, match=r"asked.jsonl:1: question '0': question and passage of \d+ tokens are longer"):
         prepare_questions([file], [], tokenizer, **whole)
     long = json.loads(file.read_text().splitlines()[0]) | {"question": "Who? " * 60}
     file.write_text(json.dumps(long) + "\n" + file.read_text())
     data = prepare_questions(
-        [file], [], tokenizer, held_out=0.2, windows=Windows(longest=60, stride=20), on_bad_line="skip"
+        [file], [], tokenizer, held_out=0.2, windows=PassageWindows(max_tokens=60, stride=20), on_bad_line="skip"
     )
     assert data.dropped == {"questions that cannot be read in windows of 60 tokens": 1}
-    assert set(data.first_dropped.values()) == {1}
+    assert set(data.first_dropped_lines.values()) == {1}
 
 
 def test_the_doctor_finds_passages_that_are_held_out_and_questions_asked_twice(file: Path, tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_the_doctor_finds_passages_that_are_held_out_and_questions_asked_twice(f
     assert report.kind == "questions"
     assert (report.count("leak"), report.count("duplicate"), report.lines("duplicate")) == (3, 1, (41,))
     assert report.labels == {"without an answer": 34 + 1, "with an answer": 6}
-    assert [side.name for side in report.sides] == ["passage", "question"]
+    assert [side.name for side in report.columns] == ["passage", "question"]
 
 
 def test_every_answer_of_squad_is_cut_out_to_the_character(corpora: Path) -> None:
@@ -96,9 +96,9 @@ def test_every_answer_of_squad_is_cut_out_to_the_character(corpora: Path) -> Non
     passage = Passage("", [], [], [])
     exact = 0
     for row in rows:
-        passage = passage if passage.text == row.passage else Passage.read(row.passage, tokenizer)
+        passage = passage if passage.text == row.passage else Passage.encode(row.passage, tokenizer)
         text, start = row.answers[0]
-        cut = row.passage[slice(*passage.characters_of(*passage.tokens_of(start, start + len(text))))]
+        cut = row.passage[slice(*passage.character_span(*passage.token_span(start, start + len(text))))]
         assert text.strip() in cut
         exact += cut == text
     assert exact >= 0.98 * len(rows), "a few answers are parts of words: 1990 of 1990s"

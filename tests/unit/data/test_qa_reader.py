@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from heedful.data.line_reader import Fault, read_whole
+from heedful.data.line_reader import BadLine, read_text_file
 from heedful.data.qa_dataset import read_questions
-from heedful.data.qa_reader import Question, Reference, scan_questions
+from heedful.data.qa_reader import Question, ReferenceAnswer, scan_questions
 from heedful.errors import DataError
 
 PASSAGE = "Ada wrote the first program in 1843. Ada lived in London."
@@ -29,7 +29,7 @@ def asked(answer: str | None = "1843", start: Any = 31, **more: Any) -> dict[str
     return {"id": "q1", "question": "When?", "answers": answers, **more}
 
 
-def only(path: Path) -> Question | Fault:
+def only(path: Path) -> Question | BadLine:
     (row,) = scan_questions([path])
     return row
 
@@ -39,7 +39,7 @@ def test_squad_files_of_both_editions_are_read(tmp_path: Path) -> None:
     impossible = asked(None, id="q2", is_impossible=True, plausible_answers=[{"text": "x", "answer_start": 0}])
     file.write_text(squad(asked(), impossible))
     one, other = scan_questions([file])
-    assert one == Question(PASSAGE, "When?", (Reference("1843", 31),), "q1", file, 1)
+    assert one == Question(PASSAGE, "When?", (ReferenceAnswer("1843", 31),), "q1", file, 1)
     assert isinstance(other, Question)
     assert (other.id, other.answers) == ("q2", ())
     packed = tmp_path / "squad.json.gz"
@@ -62,13 +62,13 @@ def test_records_say_the_same_in_many_forms(tmp_path: Path, record: dict[str, An
     file.write_text(json.dumps(record) + "\n")
     row = only(file)
     assert isinstance(row, Question)
-    assert row.answers == (Reference("1843", 31),)
+    assert row.answers == (ReferenceAnswer("1843", 31),)
 
 
 def test_tables_name_their_columns_and_a_blank_answer_is_none(tmp_path: Path) -> None:
     file = tmp_path / "asked.csv"
     file.write_text(f'passage,question,answer\n"{PASSAGE}",When?,1843\n"{PASSAGE}",Why?,\n')
-    assert [row.answers for row in read_questions([file])] == [(Reference("1843", 31),), ()]
+    assert [row.answers for row in read_questions([file])] == [(ReferenceAnswer("1843", 31),), ()]
     other = tmp_path / "other.tsv"
     other.write_text("text\tanswer\nx\ty\n")
     with pytest.raises(DataError, match="no column 'passage' and no column 'question'"):
@@ -98,11 +98,11 @@ def test_what_is_wrong_is_named_with_its_question(tmp_path: Path, record: Any, k
     file = tmp_path / "squad.json"
     file.write_text(squad(record))
     row = only(file)
-    assert isinstance(row, Fault)
+    assert isinstance(row, BadLine)
     assert row.kind == kind
-    assert told in row.what
-    assert "data[0].paragraphs[0].qas[0]" in row.what
-    assert "'q1'" in row.what or record == "no object"
+    assert told in row.message
+    assert "data[0].paragraphs[0].qas[0]" in row.message
+    assert "'q1'" in row.message or record == "no object"
 
 
 def test_one_wrong_span_stops_the_work_or_is_left_out_and_counted(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_packed_file_is_never_held_beyond_the_limit(tmp_path: Path) -> None:
     bomb = tmp_path / "squad.json.gz"
     bomb.write_bytes(gzip.compress(b" " * 3_000_000))
     with pytest.raises(DataError, match="longer than 1,000,000 bytes, unpacked"):
-        read_whole(bomb, limit=1_000_000)
+        read_text_file(bomb, limit=1_000_000)
 
 
 def test_bytes_that_are_no_text_are_told_by_offset(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from heedful.data import quick_check as checkup
-from heedful.data.quick_check import check, command_for_more, remarks
+from heedful.data.quick_check import check_corpus, doctor_command, data_issues
 from heedful.errors import DataError
 
 
@@ -31,9 +31,9 @@ def pair(tmp_path: Path) -> list[Path]:
 
 def test_each_trouble_is_a_line_with_its_count_and_first_place(pair: list[Path], tmp_path: Path) -> None:
     test = [write(tmp_path, "t.en", ["this is sentence number 7 of them all"]), write(tmp_path, "t.de", ["egal"])]
-    report = check(pair, "pairs", held_out=test)
+    report = check_corpus(pair, "pairs", held_out=test)
     said = [
-        str(remark) for remark in remarks(report, {"blank": 1, "longer than 9 tokens": 3}, {"longer than 9 tokens": 8})
+        str(remark) for remark in data_issues(report, {"blank": 1, "longer than 9 tokens": 3}, {"longer than 9 tokens": 8})
     ]
     assert said == [
         "dropped 1 blank lines, first at a.de:40",
@@ -45,14 +45,14 @@ def test_each_trouble_is_a_line_with_its_count_and_first_place(pair: list[Path],
         "kept, but worth a look: 1 pairs with a side in another script than the rest, first at a.en:50",
     ]
     assert report.usable == 199
-    more = command_for_more(report, pair, test)
+    more = doctor_command(report, pair, test)
     assert more == f"heedful doctor {pair[0]} {pair[1]} --against {test[0]} --against {test[1]}"
 
 
 def test_sound_text_gets_no_remark(tmp_path: Path) -> None:
     text = write(tmp_path, "a.txt", ["A line of text.", "", "Another line of it."])
-    report = check([text], "text")
-    assert remarks(report, {}, {}) == ()
+    report = check_corpus([text], "text")
+    assert data_issues(report, {}, {}) == ()
     assert (report.documents, report.characters) == (1, len(text.read_text()))
 
 
@@ -62,26 +62,26 @@ def test_a_large_corpus_is_counted_whole_and_measured_in_part(
     lines = [file.read_text() for file in pair]
     for file, text in zip(pair, lines, strict=True):
         file.write_text(text * 20)
-    whole = check(pair, "pairs")
+    whole = check_corpus(pair, "pairs")
     monkeypatch.setattr(checkup, "MEASURED", 1500)
-    part = check(pair, "pairs")
+    part = check_corpus(pair, "pairs")
     assert (part.usable, part.characters) == (whole.usable, whole.characters) == (199 * 20, whole.characters)
     assert part.measured < part.usable
     beyond = part.usable - part.measured
-    assert str(remarks(part, {}, {})[-1]) == f"not examined {beyond:,} rows beyond the first {part.measured:,}"
+    assert str(data_issues(part, {}, {})[-1]) == f"not examined {beyond:,} rows beyond the first {part.measured:,}"
     assert part.count("duplicate") < whole.count("duplicate")
 
 
 def test_the_command_for_more_reads_as_training_did(tmp_path: Path) -> None:
     books = [write(tmp_path, name, ["the same long line of text, which comes in both"]) for name in ("a.txt", "b.txt")]
-    assert command_for_more(check(books, "text"), books, ()).endswith("--as text")
+    assert doctor_command(check_corpus(books, "text"), books, ()).endswith("--as text")
 
 
 def test_what_training_could_not_use_stops_it(pair: list[Path], tmp_path: Path) -> None:
     short = write(tmp_path, "short.de", ["one"])
     with pytest.raises(DataError, match=r"200 lines but .* has 1"):
-        check([pair[0], short], "pairs", on_bad_line="skip")
+        check_corpus([pair[0], short], "pairs", on_bad_line="skip")
     with pytest.raises(DataError, match="as source and as target"):
-        check([pair[0], pair[0]], "pairs")
+        check_corpus([pair[0], pair[0]], "pairs")
     with pytest.raises(DataError, match=r"200 lines but .* has 1"):
-        check(pair, "pairs", held_out=[pair[0], short])
+        check_corpus(pair, "pairs", held_out=[pair[0], short])

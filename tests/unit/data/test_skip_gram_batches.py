@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from heedful.data.skip_gram_batches import WindowBatches, count_words, drawing_table, kept_shares
+from heedful.data.skip_gram_batches import SkipGramBatches, count_words, negative_sampling_table, keep_probabilities
 from heedful.data.token_store import Sequences
 from heedful.errors import DataError
 from heedful.objectives.skip_gram_loss import window_weights
@@ -15,20 +15,20 @@ from heedful.text.special_tokens import END, SPECIAL_TOKENS, UNKNOWN
 FIRST = len(SPECIAL_TOKENS)
 
 
-def batches(documents: list[list[int]], *, subsample: float = 0.0, window: int = 3, words: int = 1000) -> WindowBatches:
-    text = Sequences.of([[*document, END] for document in documents])
+def batches(documents: list[list[int]], *, subsample: float = 0.0, window: int = 3, words: int = 1000) -> SkipGramBatches:
+    text = Sequences.from_lists([[*document, END] for document in documents])
     counts = count_words(text, 200)
-    return WindowBatches(text, counts, words=words, window=window, subsample=subsample, seed=5)
+    return SkipGramBatches(text, counts, words=words, window=window, subsample=subsample, seed=5)
 
 
-def pairs(made: WindowBatches, epoch: int = 0) -> dict[tuple[int, int], float]:
+def pairs(made: SkipGramBatches, epoch: int = 0) -> dict[tuple[int, int], float]:
     """Every (word, neighbour) of an epoch, and for how much it counts in all."""
     found: dict[tuple[int, int], float] = {}
     for indices in made.plan(epoch):
         batch = made.batch(epoch, indices)
         near = window_weights(batch)
         for row, other, place in near.nonzero().tolist():
-            pair = int(batch.words[row, place]), int(batch.around[row, other])
+            pair = int(batch.words[row, place]), int(batch.context[row, other])
             found[pair] = found.get(pair, 0.0) + float(near[row, other, place])
     return found
 
@@ -62,7 +62,7 @@ def test_a_batch_is_a_pure_function_of_seed_epoch_and_index() -> None:
     assert [int(start[0]) for start in plan] == [int(start[0]) for start in other.plan(3)]
     assert [int(start[0]) for start in plan] != [int(start[0]) for start in one.plan(4)]
     last, first = one.batch(3, plan[-1]), one.batch(3, plan[0])
-    assert not torch.equal(first.drawn, last.drawn)
+    assert not torch.equal(first.negatives, last.negatives)
     again = other.batch(3, plan[-1])  # without having made the others
     for name in ("words", "around", "documents", "drawn"):
         assert torch.equal(getattr(last, name), getattr(again, name))
@@ -71,12 +71,12 @@ def test_a_batch_is_a_pure_function_of_seed_epoch_and_index() -> None:
 def test_frequent_words_are_kept_as_often_as_the_formula_says_and_rare_ones_always() -> None:
     counts = np.zeros(100, np.int64)
     counts[[10, 11]] = [9000, 1000]
-    kept = kept_shares(counts, 0.01)
+    kept = keep_probabilities(counts, 0.01)
     assert kept[10] == pytest.approx((0.01 / 0.9) ** 0.5 + 0.01 / 0.9)
     assert kept[11] == pytest.approx((0.01 / 0.1) ** 0.5 + 0.01 / 0.1)
-    assert kept_shares(counts, 0.2)[11] == 1
+    assert keep_probabilities(counts, 0.2)[11] == 1
     assert kept[UNKNOWN] == kept[50] == 0
-    assert kept_shares(counts, 0.0)[10] == 1
+    assert keep_probabilities(counts, 0.0)[10] == 1
 
     text = np.random.default_rng(1).permutation([10] * 9000 + [11] * 1000).tolist()
     made = batches([text], subsample=0.01, words=20_000)
@@ -87,7 +87,7 @@ def test_frequent_words_are_kept_as_often_as_the_formula_says_and_rare_ones_alwa
 def test_words_are_drawn_by_their_frequency_to_the_three_quarters() -> None:
     counts = np.zeros(50, np.int64)
     counts[[10, 20]] = [16, 1]
-    table = drawing_table(counts)
+    table = negative_sampling_table(counts)
     assert set(table.tolist()) == {10, 20}
     assert (table == 10).mean() == pytest.approx(8 / 9, abs=1e-4)
 

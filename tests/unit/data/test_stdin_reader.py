@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from heedful.data.line_reader import Fault
-from heedful.data.stdin_reader import scan_pipe
+from heedful.data.line_reader import BadLine
+from heedful.data.line_reader import scan_stdin
 
 
-def _piped(*writes: bytes, limit: int = 100) -> list[str | Fault | None]:
+def _piped(*writes: bytes, limit: int = 100) -> list[str | BadLine | None]:
     """What comes out when these bytes come in, one write after another, each read before the next."""
     reading, writing = os.pipe()
-    lines = scan_pipe(reading, limit=limit)
-    found: list[str | Fault | None] = []
+    lines = scan_stdin(reading, limit=limit)
+    found: list[str | BadLine | None] = []
     for block in writes:
         os.write(writing, block)
         found += list(_until_pause(lines))
@@ -23,7 +23,7 @@ def _piped(*writes: bytes, limit: int = 100) -> list[str | Fault | None]:
     return found
 
 
-def _until_pause(lines: Iterator[str | Fault | None]) -> Iterator[str | Fault | None]:
+def _until_pause(lines: Iterator[str | BadLine | None]) -> Iterator[str | BadLine | None]:
     for line in lines:
         yield line
         if line is None:

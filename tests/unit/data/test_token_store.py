@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from heedful.data.token_store import Sequences, SequencesWriter, is_whole, new_store
+from heedful.data.token_store import Sequences, SequencesWriter, is_intact, create_store
 
 
 def test_a_store_that_fails_leaves_nothing(tmp_path: Path) -> None:
     def half() -> None:
-        with new_store(tmp_path / "stores" / "one") as aside:
+        with create_store(tmp_path / "stores" / "one") as aside:
             (aside / "ids").write_text("half")
             raise KeyboardInterrupt
 
@@ -33,14 +33,14 @@ def test_what_a_killed_run_left_goes_and_what_is_being_written_stays(tmp_path: P
     )
     for left in (killed, running, elsewhere):
         left.mkdir()
-    with new_store(tmp_path / "one") as aside:
+    with create_store(tmp_path / "one") as aside:
         (aside / "ids").write_text("whole")
     assert (tmp_path / "one" / "ids").read_text() == "whole"
     assert sorted(tmp_path.iterdir()) == sorted([tmp_path / "one", running, elsewhere])
 
 
 def written(folder: Path) -> None:
-    with new_store(folder) as aside:
+    with create_store(folder) as aside:
         writer = SequencesWriter(aside, "text", vocabulary=300)
         writer.write([7, 8, 9])
         writer.close()
@@ -50,9 +50,9 @@ def written(folder: Path) -> None:
 @pytest.mark.parametrize("harm", ["flipped", "empty", "gone", "a folder"])
 def test_a_damaged_store_is_not_trained_on_but_written_again(tmp_path: Path, name: str, harm: str) -> None:
     folder = tmp_path / "abc"
-    assert not is_whole(folder)
+    assert not is_intact(folder)
     written(folder)
-    assert is_whole(folder)
+    assert is_intact(folder)
     data = bytearray((folder / name).read_bytes())
     data[-1] ^= 1
     (folder / name).unlink()
@@ -60,9 +60,9 @@ def test_a_damaged_store_is_not_trained_on_but_written_again(tmp_path: Path, nam
         (folder / name).mkdir()
     elif harm != "gone":
         (folder / name).write_bytes(data if harm == "flipped" else b"")
-    assert not is_whole(folder)
+    assert not is_intact(folder)
     written(folder)
-    assert is_whole(folder)
-    assert Sequences.stored(folder, "text")[0].tolist() == [7, 8, 9]
+    assert is_intact(folder)
+    assert Sequences.open(folder, "text")[0].tolist() == [7, 8, 9]
     assert [path.name for path in tmp_path.iterdir()] == ["abc"]
     assert not (folder / "damaged").exists()

@@ -10,7 +10,7 @@ import torch
 import heedful
 from heedful.data.next_sentence import masked_batches
 from heedful.data.sentence_documents import read_sentences
-from heedful.evaluation.masked_lm_metrics import as_sequences, find_hidden, judge_hidden
+from heedful.evaluation.masked_lm_metrics import encode_documents, score_masked_tokens, evaluate_masked_lm
 from heedful.inference.trained import TrainedModel
 from heedful.objectives.masked_lm_loss import MaskedLMLoss
 from heedful.text.special_tokens import SEPARATOR
@@ -28,10 +28,10 @@ def trained() -> TrainedModel:
 
 
 def test_the_loss_is_the_objectives_and_a_model_that_knows_is_right(trained: TrainedModel) -> None:
-    text = as_sequences(trained, [(line, False) for line in LINES])
+    text = encode_documents(trained, [(line, False) for line in LINES])
     given = {"context": 24, "tokens": 240, "seed": 0, "shuffle": False}
     batches = masked_batches(text, trained.tokenizers[0], next_sentence=False, **given)  # type: ignore[arg-type]
-    found = find_hidden(trained.model, batches, torch.device("cpu"))
+    found = score_masked_tokens(trained.model, batches, torch.device("cpu"))
     made = [batches.batch(0, indices) for indices in batches.plan(0)]
     with torch.no_grad():
         nats = sum(float(MaskedLMLoss().loss(trained.model, batch)) for batch in made)
@@ -40,15 +40,15 @@ def test_the_loss_is_the_objectives_and_a_model_that_knows_is_right(trained: Tra
     assert found.accuracy < 0.3
     assert found.next_sentence_accuracy is None
     assert "pairs" not in found.to_json()
-    some = find_hidden(trained.model, batches, torch.device("cpu"), limit=20)
+    some = score_masked_tokens(trained.model, batches, torch.device("cpu"), limit=20)
     assert 20 <= some.tokens < found.tokens
 
 
 def test_a_file_is_judged_the_same_each_time_and_pairs_are_judged_too(trained: TrainedModel, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("".join(LINES))
-    text = as_sequences(trained, read_sentences([tmp_path / "a.txt"]))
+    text = encode_documents(trained, read_sentences([tmp_path / "a.txt"]))
     assert (text.ids == SEPARATOR).sum() == 60, "a document after each blank line"
-    first, again = judge_hidden(trained, text), judge_hidden(trained, text)
+    first, again = evaluate_masked_lm(trained, text), evaluate_masked_lm(trained, text)
     assert first == again
     assert first["pairs"] > 50
     assert 0 <= first["next_sentence_accuracy"] <= 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from heedful.evaluation.squad import Judged, answer_scores, best_threshold, marks, normal_form
+from heedful.evaluation.squad import AnswerPrediction, answer_scores, best_threshold, score_answer, normalize_answer
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from heedful.evaluation.squad import Judged, answer_scores, best_threshold, mark
     ],
 )
 def test_the_normal_form_has_no_case_punctuation_articles_or_spare_blanks(text: str, normal: str) -> None:
-    assert normal_form(text) == normal
+    assert normalize_answer(text) == normal
 
 
 @pytest.mark.parametrize(
@@ -49,22 +49,22 @@ def test_the_normal_form_has_no_case_punctuation_articles_or_spare_blanks(text: 
 def test_marks_are_the_published_scripts(
     answer: str, references: list[str], first: tuple[float, float], second: tuple[float, float]
 ) -> None:
-    assert marks(answer, references) == pytest.approx(first)
-    assert marks(answer, references, squad2=True) == pytest.approx(second)
+    assert score_answer(answer, references) == pytest.approx(first)
+    assert score_answer(answer, references, squad2=True) == pytest.approx(second)
 
 
 def test_a_question_without_an_answer_is_right_only_if_left_without_one() -> None:
-    assert marks("", [], squad2=True) == (1, 1)
-    assert marks("Denver", [], squad2=True) == (0, 0)
+    assert score_answer("", [], squad2=True) == (1, 1)
+    assert score_answer("Denver", [], squad2=True) == (0, 0)
 
 
 SOME = [
-    Judged("Denver", 5.0, ("Denver",)),
-    Judged("a red car", 3.0, ("red",)),
-    Judged("nowhere", 2.0, ()),
-    Judged("Carolina", 1.0, ("Carolina Panthers", "Panthers")),
-    Judged("someone", -1.0, ()),
-    Judged("never", -2.0, ("always",)),
+    AnswerPrediction("Denver", 5.0, ("Denver",)),
+    AnswerPrediction("a red car", 3.0, ("red",)),
+    AnswerPrediction("nowhere", 2.0, ()),
+    AnswerPrediction("Carolina", 1.0, ("Carolina Panthers", "Panthers")),
+    AnswerPrediction("someone", -1.0, ()),
+    AnswerPrediction("never", -2.0, ("always",)),
 ]
 
 
@@ -75,7 +75,7 @@ def test_scores_with_unanswerable_questions_are_the_second_editions() -> None:
     assert (scores.questions, scores.unanswerable) == (6, 2)
     assert scores.exact_match_answerable == pytest.approx(1 / 4)
     assert scores.f1_answerable == pytest.approx((1 + 2 / 3 + 2 / 3) / 4)
-    assert scores.right_unanswerable == pytest.approx(1 / 2)
+    assert scores.correct_unanswerable == pytest.approx(1 / 2)
     assert scores.best_exact_match == pytest.approx(3 / 6), "nothing but the first answer, and both unanswerable ones"
     assert scores.best_f1 == pytest.approx((2 + 1 + 2 / 3) / 6)
     assert 2.0 < scores.best_threshold < 3.0
@@ -90,14 +90,14 @@ def test_the_best_threshold_is_the_best_of_all_thresholds() -> None:
 
 
 def test_answers_with_one_score_are_given_together_or_not_at_all() -> None:
-    alike = [Judged("right", 1.0, ("right",)), Judged("wrong", 1.0, ())]
+    alike = [AnswerPrediction("right", 1.0, ("right",)), AnswerPrediction("wrong", 1.0, ())]
     best, threshold = best_threshold(alike)
     assert best == pytest.approx(0.5)
     assert answer_scores(alike, threshold).f1 == pytest.approx(best)
 
 
 def test_without_unanswerable_questions_every_answer_is_given_and_the_first_edition_counts() -> None:
-    scores = answer_scores([Judged("the", -5.0, ("a",)), Judged("red", -9.0, ("red car",))])
+    scores = answer_scores([AnswerPrediction("the", -5.0, ("a",)), AnswerPrediction("red", -9.0, ("red car",))])
     assert scores.exact_match == pytest.approx(0.5)
     assert scores.f1 == pytest.approx((0 + 2 / 3) / 2)
     assert "best_f1" not in scores.to_json()

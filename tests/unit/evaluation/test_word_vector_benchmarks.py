@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 
 from heedful.errors import DataError
-from heedful.evaluation.word_vector_benchmarks import judge_words, read_word_set, spearman
-from heedful.vectors.nearest_neighbors import Words
+from heedful.evaluation.word_vector_benchmarks import evaluate_word_vectors, read_benchmark, spearman
+from heedful.vectors.nearest_neighbors import WordTable
 
 country, capital, *places = np.eye(8, dtype=np.float32)
 NAMES = ["france", "italy", "japan", "paris", "rome", "tokyo"]
-WORDS = Words(NAMES, np.stack([place + kind for kind in (country, capital) for place in places[:3]]))
+WORDS = WordTable(NAMES, np.stack([place + kind for kind in (country, capital) for place in places[:3]]))
 
 
 def test_analogies_are_scored_by_section_and_in_all_with_their_coverage(tmp_path: Path) -> None:
     file = tmp_path / "questions-words.txt"
     file.write_text(": capitals\nParis France Rome Italy\nparis france tokyo japan\nparis france oslo norway\n"
                     ": wrong\nparis france rome japan\n")  # fmt: skip
-    scores = judge_words(WORDS, [file])
+    scores = evaluate_word_vectors(WORDS, [file])
     assert scores["questions_words_accuracy"] == pytest.approx(2 / 3)
     assert (scores["questions_words_asked"], scores["questions_words_coverage"]) == (3, 0.75)
     assert scores["questions_words_sections"] == {
@@ -34,7 +34,7 @@ def test_similarity_is_the_correlation_of_ranks(tmp_path: Path) -> None:
     file.write_text(
         "# people say\nword1\tword2\tmean\nparis\trome\t9\nparis\tfrance\t8\nparis\titaly\t1\nparis\tx\t5\n"
     )
-    scores = judge_words(WORDS, [file])
+    scores = evaluate_word_vectors(WORDS, [file])
     assert scores["alike_spearman"] == pytest.approx(np.sqrt(3) / 2)  # two cosines are equal and share a rank
     assert (scores["alike_asked"], scores["alike_coverage"]) == (3, 0.75)
 
@@ -62,12 +62,12 @@ def test_a_set_that_cannot_be_used_is_refused_in_one_line(tmp_path: Path, text: 
     file = tmp_path / "set.txt"
     file.write_text(text)
     with pytest.raises(DataError, match=words):
-        judge_words(WORDS, [file])
+        evaluate_word_vectors(WORDS, [file])
 
 
 def test_the_published_sets_are_read_whole(corpora: Path) -> None:
     folder = corpora / "word_similarity"
-    questions = read_word_set(folder / "questions-words.txt")
+    questions = read_benchmark(folder / "questions-words.txt")
     assert (len(questions.analogies), sum(map(len, questions.analogies.values()))) == (14, 19_544)
-    assert len(read_word_set(folder / "wordsim353.tsv").pairs) == 353
-    assert len(read_word_set(folder / "simlex999.txt").pairs) == 999
+    assert len(read_benchmark(folder / "wordsim353.tsv").pairs) == 353
+    assert len(read_benchmark(folder / "simlex999.txt").pairs) == 999

@@ -27,9 +27,9 @@ def filler(kind: str = "byte_bpe", top: int = 5, **settings: Any) -> MaskFiller:
 def test_a_gap_stands_for_a_word_and_the_space_before_it(kind: str) -> None:
     found = filler(kind)
     whole = found.tokenizer.encode(["The grass was green, and"])[0]
-    (gone,) = found.tokenizer.encode([" green"], opening=False)[0][:1]
+    (gone,) = found.tokenizer.encode([" green"], at_start=False)[0][:1]
     at = whole.index(gone)
-    if found.tokenizer.encode([" green"], opening=False)[0] == [gone]:
+    if found.tokenizer.encode([" green"], at_start=False)[0] == [gone]:
         expected = [START, *whole[:at], MASK, *whole[at + 1 :], SEPARATOR]
         assert found.ids("The grass was [MASK], and") == expected
         assert found.ids("The grass was <mask>, and") == expected

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from heedful import Encoder, TransformerConfig
-from heedful.data.passage_windows import Passage, Window
+from heedful.data.passage_windows import Passage, PassageWindow
 from heedful.errors import DataError, UsageError
 from heedful.inference.question_answerer import QuestionAnswerer, AnsweringSettings, usual_answering
 from heedful.inference.span_scores import SpanTable
 from heedful.objectives.answer_span_loss import span_logits
-from heedful.text.special_token_template import Frame
+from heedful.text.special_token_template import SpecialTokenTemplate
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
 TEXT = "Ada Lovelace wrote the first program in 1843, for a machine that was never built. She lived in London."
@@ -38,18 +38,18 @@ def how(**changes: Any) -> AnsweringSettings:
 
 def spelt_out(model: Encoder, tokenizer: Tokenizer, asked: AnsweringSettings) -> dict[tuple[int, int], float]:
     """Every span of every window, one by one."""
-    passage, question = Passage.read(TEXT, tokenizer), tokenizer.encode([QUESTION])[0]
+    passage, question = Passage.encode(TEXT, tokenizer), tokenizer.encode([QUESTION])[0]
     begins, found = len(question) + 2, {}
-    for window in asked.cut(len(question), len(passage)):
-        row = Frame().around(question, passage.tokens[window.first : window.last])
+    for window in asked.split(len(question), len(passage)):
+        row = SpecialTokenTemplate().wrap(question, passage.tokens[window.start : window.end])
         with torch.inference_mode():
             start, end = span_logits(model, torch.tensor([row]), torch.tensor([len(row)]), torch.tensor([begins]))
         nothing = float(start[0, 0] + end[0, 0])
-        for first in range(window.first, window.last):
-            for last in range(first, min(first + asked.max_answer_tokens, window.last)):
-                place = begins - window.first
+        for first in range(window.start, window.end):
+            for last in range(first, min(first + asked.max_answer_tokens, window.end)):
+                place = begins - window.start
                 score = float(start[0, first + place] + end[0, last + place]) - nothing
-                if passage.covers(first) and passage.covers(last):
+                if passage.has_text(first) and passage.has_text(last):
                     found[first, last] = max(found.get((first, last), -math.inf), score)
     return found
 
@@ -61,8 +61,8 @@ def test_the_answer_is_the_best_span_of_all_windows(tokenizer: Tokenizer, longes
     total = 1 + sum(map(math.exp, every.values()))
     best = sorted(every, key=lambda span: -every[span])[:5]
     (answer,) = QuestionAnswerer(model, tokenizer, asked, top=5).answer([(QUESTION, TEXT)])
-    passage = Passage.read(TEXT, tokenizer)
-    assert [(span.start, span.end) for span in answer.spans] == [passage.characters_of(*span) for span in best]
+    passage = Passage.encode(TEXT, tokenizer)
+    assert [(span.start, span.end) for span in answer.spans] == [passage.character_span(*span) for span in best]
     assert [span.score for span in answer.spans] == pytest.approx([every[span] for span in best], abs=1e-4)
     assert [span.probability for span in answer.spans] == pytest.approx(
         [math.exp(every[span]) / total for span in best], rel=1e-3
@@ -104,11 +104,11 @@ def test_below_the_threshold_there_is_no_answer_and_without_one_always(tokenizer
 
 
 def test_a_span_that_two_windows_hold_has_the_better_of_its_scores(tokenizer: Tokenizer) -> None:
-    passage = Passage.read("one two three four", tokenizer)
+    passage = Passage.encode("one two three four", tokenizer)
     size = len(passage)
     table = SpanTable(passage, 1)
-    table.add(Window(0, size), np.zeros(size), np.zeros(size), nothing=1.0)
-    table.add(Window(1, size), np.full(size - 1, 2.0), np.zeros(size - 1), nothing=0.5)
+    table.add(PassageWindow(0, size), np.zeros(size), np.zeros(size), nothing=1.0)
+    table.add(PassageWindow(1, size), np.full(size - 1, 2.0), np.zeros(size - 1), nothing=0.5)
     assert table.scores[:, 0].tolist() == [-1.0] + [1.5] * (size - 1)
 
 
@@ -124,4 +124,4 @@ def test_what_cannot_be_read_is_said(tokenizer: Tokenizer) -> None:
     learned = reader(tokenizer, positions="learned", max_length=64)
     with pytest.raises(UsageError, match="windows of 200 tokens are more than the 64"):
         QuestionAnswerer(learned, tokenizer, how())
-    assert usual_answering(learned.config).longest == 64
+    assert usual_answering(learned.config).max_tokens == 64

@@ -11,23 +11,23 @@ import torch
 import heedful
 from heedful.errors import CheckpointError, UsageError
 from heedful.inspection.attention_alignment import (
-    FILE,
+    ALIGNMENT_FILE,
     Alignment,
     align,
-    cross_weights,
-    linked,
-    usual_alignment,
+    cross_attention_weights,
+    extract_links,
+    default_alignment,
     word_weights,
 )
-from heedful.inspection.head_selection import choose_head, choose_unit, error_rates
-from heedful.text.word_tokens import Cut
+from heedful.inspection.head_selection import select_head, choose_unit, alignment_error_rates
+from heedful.text.word_tokens import TokenizedWords
 
 TAP = "decoder.1.cross.weights"
 
 
-def words(*ids: int) -> Cut:
+def words(*ids: int) -> TokenizedWords:
     """A text whose every token is a word."""
-    return Cut(tuple(map(str, ids)), ids, tuple(range(place, place + 1) for place in range(len(ids))))
+    return TokenizedWords(tuple(map(str, ids)), ids, tuple(range(place, place + 1) for place in range(len(ids))))
 
 
 def translator(name: str = "laptop-translator", **settings: object) -> object:
@@ -39,10 +39,10 @@ def translator(name: str = "laptop-translator", **settings: object) -> object:
 def test_rows_are_target_tokens_columns_source_tokens_each_a_distribution_whatever_the_batch(name: str) -> None:
     model = translator(name)
     pairs = [(words(7, 8, 9), words(10, 11)), (words(7), words(10, 11, 12, 13)), (words(), words())]
-    together = dict(cross_weights(model, pairs))
+    together = dict(cross_attention_weights(model, pairs))
     assert sorted(together) == [0, 1, 2]
     for index, pair in enumerate(pairs):
-        ((_, alone),) = cross_weights(model, [pair])
+        ((_, alone),) = cross_attention_weights(model, [pair])
         for tap, weights in together[index].items():
             assert weights.shape[1:] == (len(pair[1].tokens) + 1, len(pair[0].tokens) + 1)  # and where each ends
             np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
@@ -50,8 +50,8 @@ def test_rows_are_target_tokens_columns_source_tokens_each_a_distribution_whatev
 
 
 def test_a_word_has_the_weight_of_its_tokens_and_reads_as_they_do_on_average() -> None:
-    source = Cut(("unhappy", "dogs"), (7, 8, 9), (range(1), range(1), range(1, 2)))
-    target = Cut(("traurige", "Hunde"), (10, 11, 12), (range(1), range(1, 2), range(1, 2)))
+    source = TokenizedWords(("unhappy", "dogs"), (7, 8, 9), (range(1), range(1), range(1, 2)))
+    target = TokenizedWords(("traurige", "Hunde"), (10, 11, 12), (range(1), range(1, 2), range(1, 2)))
     weights = np.array(
         [[0.3, 0.4, 0.2, 0.1], [0.0, 0.0, 0.9, 0.1], [0.1, 0.0, 0.5, 0.4], [0.0, 0.0, 0.0, 1.0]], np.float32
     )
@@ -85,8 +85,8 @@ def test_links_are_where_a_head_looks_and_looking_at_the_end_is_none() -> None:
 def test_a_source_word_that_every_word_glances_at_is_the_origin_of_none_that_has_another() -> None:
     weights = np.array([[0.4, 0.1, 0.5, 0.0], [0.1, 0.4, 0.5, 0.0], [0.0, 0.0, 0.9, 0.1]], np.float32)
     assert weights.argmax(-1).tolist() == [2, 2, 2]
-    assert linked(weights) == ((0, 0), (1, 1), (2, 2))
-    assert linked(np.array([[0.2, 0.5, 0.3]], np.float32)) == ((1, 0),), "one word alone takes what it reads most"
+    assert extract_links(weights) == ((0, 0), (1, 1), (2, 2))
+    assert extract_links(np.array([[0.2, 0.5, 0.3]], np.float32)) == ((1, 0),), "one word alone takes what it reads most"
 
 
 @pytest.mark.parametrize(("late", "row"), [(0, "writes"), (1, "reads")])
@@ -95,8 +95,8 @@ def test_the_head_that_gives_the_true_links_is_chosen_and_so_is_its_row(late: in
     pairs = [(words(7, 8, 9), words(10, 11, 12))] * 6
     links = [frozenset({(2, 0), (0, 1), (1, 2)})] * 6
     with heedful.replace(model, {TAP: looking([2, 0, 1], head=1, late=late)}):
-        found = choose_head(model, pairs, links, units=("words", "words"), aligner="the truth")
-        rates, _ = error_rates(model, pairs, links)
+        found = select_head(model, pairs, links, units=("words", "words"), aligner="the truth")
+        rates, _ = alignment_error_rates(model, pairs, links)
     assert (found.tap, found.head, found.row) == (TAP, 1, row)
     assert found.error_rate == 0
     assert found.pairs == 3
@@ -112,30 +112,30 @@ def test_the_error_of_the_choice_is_measured_on_pairs_that_had_no_say_in_it() ->
     straight, turned = frozenset({(0, 0), (1, 1), (2, 2)}), frozenset({(2, 0), (0, 1), (1, 2)})
     links = [straight if half == 0 else turned for half in np.random.default_rng(0).permutation(6) % 2]
     with heedful.replace(model, {TAP: looking([0, 1, 2], head=0)}):
-        assert choose_head(model, pairs, links, units=("words", "words"), aligner="the truth").error_rate == 1
+        assert select_head(model, pairs, links, units=("words", "words"), aligner="the truth").error_rate == 1
 
 
 def test_a_model_that_does_not_attend_has_nothing_to_align_by() -> None:
     with pytest.raises(UsageError, match="nothing to align by"):
-        list(cross_weights(translator("recurrent-translator", attention="none"), [(words(7), words(8))]))
+        list(cross_attention_weights(translator("recurrent-translator", attention="none"), [(words(7), words(8))]))
 
 
 def test_a_model_nobody_measured_is_read_by_its_last_layer_but_one() -> None:
-    usual = usual_alignment(translator())
+    usual = default_alignment(translator())
     assert (usual.tap, usual.head, usual.error_rate) == ("decoder.0.cross.weights", None, None)
     (reading,) = align(translator(), usual, [(words(7, 8), words(9))])
     assert len(reading.weights) == 1
-    assert usual_alignment(translator("recurrent-translator")).tap == "cross.weights"
+    assert default_alignment(translator("recurrent-translator")).tap == "cross.weights"
 
 
 def test_what_was_found_comes_back_from_the_folder_and_damage_is_named(tmp_path: Path) -> None:
-    assert Alignment.read_json(tmp_path / FILE) is None
+    assert Alignment.read_json(tmp_path / ALIGNMENT_FILE) is None
     found = Alignment(tap=TAP, head=1, row="reads", error_rate=0.25, pairs=10, aligner="an aligner")
-    (tmp_path / FILE).write_text(found.model_dump_json())
-    assert Alignment.read_json(tmp_path / FILE) == found
-    (tmp_path / FILE).write_text('{"tap": 1}')
+    (tmp_path / ALIGNMENT_FILE).write_text(found.model_dump_json())
+    assert Alignment.read_json(tmp_path / ALIGNMENT_FILE) == found
+    (tmp_path / ALIGNMENT_FILE).write_text('{"tap": 1}')
     with pytest.raises(CheckpointError, match=r"alignment\.json is damaged"):
-        Alignment.read_json(tmp_path / FILE)
+        Alignment.read_json(tmp_path / ALIGNMENT_FILE)
 
 
 @pytest.mark.parametrize(

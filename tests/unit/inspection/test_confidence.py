@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from heedful.errors import CheckpointError
-from heedful.evaluation.calibration import reliability
-from heedful.inspection.confidence import FILE, Confidence, fit_confidence, logit, sigmoid
+from heedful.evaluation.calibration import reliability_curve
+from heedful.inspection.confidence import CONFIDENCE_FILE, Confidence, fit_confidence, logit, sigmoid
 
 
 def modest(size: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -30,8 +30,8 @@ def test_a_fit_undoes_what_squeezed_the_probabilities() -> None:
 def test_on_other_words_the_corrected_error_is_a_fraction_of_the_raw_one() -> None:
     found = fit_confidence(*(values.tolist() for values in modest(2000, seed=1)))
     said, right = modest(20_000, seed=2)
-    raw = reliability(said.tolist(), right.tolist()).error
-    corrected = reliability([found(p) for p in said.tolist()], right.tolist()).error
+    raw = reliability_curve(said.tolist(), right.tolist()).error
+    corrected = reliability_curve([found(p) for p in said.tolist()], right.tolist()).error
     assert raw > 0.1
     assert corrected < 0.03
 
@@ -78,10 +78,10 @@ def test_where_probability_says_nothing_all_words_get_the_same() -> None:
 
 
 def test_what_was_fitted_comes_back_from_the_folder_and_damage_is_named(tmp_path: Path) -> None:
-    assert Confidence.read_json(tmp_path / FILE) is None
+    assert Confidence.read_json(tmp_path / CONFIDENCE_FILE) is None
     found = Confidence(slope=1.5, shift=-0.5, words=10, texts=2)
-    (tmp_path / FILE).write_text(found.model_dump_json())
-    assert Confidence.read_json(tmp_path / FILE) == found
-    (tmp_path / FILE).write_text("no")
+    (tmp_path / CONFIDENCE_FILE).write_text(found.model_dump_json())
+    assert Confidence.read_json(tmp_path / CONFIDENCE_FILE) == found
+    (tmp_path / CONFIDENCE_FILE).write_text("no")
     with pytest.raises(CheckpointError, match=r"confidence\.json is damaged"):
-        Confidence.read_json(tmp_path / FILE)
+        Confidence.read_json(tmp_path / CONFIDENCE_FILE)

@@ -6,19 +6,19 @@ from random import Random
 
 import pytest
 
-from heedful.data.dates_corpus import TARGET, DatePair, dates_corpus
-from heedful.inspection.hmm_aligner import Links, align_words
-from heedful.text.word_tokens import words_of
+from heedful.data.dates_corpus import TARGET_SPANS, DatePair, dates_corpus
+from heedful.inspection.hmm_aligner import WordLinks, align_words
+from heedful.text.word_tokens import split_words
 
 WORDS = [f"w{number}" for number in range(60)]
 
 
-def error_rate(found: list[Links], true: list[Links]) -> float:
+def error_rate(found: list[WordLinks], true: list[WordLinks]) -> float:
     right = sum(len(a & b) for a, b in zip(found, true, strict=True))
     return 1 - 2 * right / sum(len(a) + len(b) for a, b in zip(found, true, strict=True))
 
 
-def shuffled_corpus(size: int, seed: int = 0) -> tuple[list[tuple[list[str], list[str]]], list[Links]]:
+def shuffled_corpus(size: int, seed: int = 0) -> tuple[list[tuple[list[str], list[str]]], list[WordLinks]]:
     """Every word has one translation, and each sentence an order of its own."""
     random = Random(seed)
     pairs, links = [], []
@@ -79,15 +79,15 @@ def spelt_out(pair: DatePair) -> bool:
     """Year, month and day are words of their own."""
     return all(
         pair.source[start - 1 : start].strip() == "" and pair.source[end : end + 1].strip(" ,.") == ""
-        for start, end in pair.links
+        for start, end in pair.spans
     )
 
 
-def true_links(pair: DatePair) -> Links:
+def true_links(pair: DatePair) -> WordLinks:
     """From the letters that gave a part to the word they stand in."""
     return frozenset(
-        (len(words_of(pair.source[: source[0]])), digit)
-        for source, target in zip(pair.links, TARGET, strict=True)
+        (len(split_words(pair.source[: source[0]])), digit)
+        for source, target in zip(pair.spans, TARGET_SPANS, strict=True)
         for digit in range(*target)
     )
 
@@ -96,6 +96,6 @@ def true_links(pair: DatePair) -> Links:
 def test_on_dates_digits_find_the_word_they_came_from(languages: tuple[str, ...]) -> None:
     corpus = dates_corpus(train=3000, valid=300, test=1, languages=languages)
     known = [pair for pair in corpus.valid if spelt_out(pair)]
-    pairs = [(words_of(pair.source), words_of(pair.target, "characters")) for pair in (*known, *corpus.train)]
-    found = align_words(pairs, agree=False)[: len(known)]
+    pairs = [(split_words(pair.source), split_words(pair.target, "characters")) for pair in (*known, *corpus.train)]
+    found = align_words(pairs, symmetric=False)[: len(known)]
     assert error_rate(found, [true_links(pair) for pair in known]) < 0.25

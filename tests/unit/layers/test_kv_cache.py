@@ -23,8 +23,8 @@ few_examples = settings(examples, max_examples=5)
 chunks = st.lists(st.integers(1, 4), min_size=1, max_size=5)
 
 
-def empty(batch: int, *, layers: int = 1, room: int = 0) -> KVCache:
-    return KVCache(batch, layers, device=CPU, capacity=room)
+def empty(batch: int, *, layers: int = 1, capacity: int = 0) -> KVCache:
+    return KVCache(batch, layers, device=CPU, capacity=capacity)
 
 
 def append(state: KVCache, tokens: int, lengths: Tensor | None = None) -> tuple[Tensor, ...]:
@@ -173,7 +173,7 @@ def test_reading_in_pieces_equals_reading_at_once(kind: str, sizes: list[int], s
     x, state = torch.randn(2, sum(sizes), 8, dtype=torch.float64), empty(2, layers=2)
     pieces = []
     for piece in x.split(sizes, dim=1):
-        pieces.append(stack(piece, mask, state=state))
+        pieces.append(stack(piece, mask, cache=state))
         state.advance(piece.shape[1])
     torch.testing.assert_close(torch.cat(pieces, 1), stack(x, mask), atol=1e-5, rtol=1e-5)
 
@@ -196,11 +196,11 @@ def test_texts_of_different_lengths_read_together_as_each_alone(
     batch, state = len(prompts), empty(len(prompts), layers=2)
     prompt = torch.randn(batch, max(prompts) + extra, 8, dtype=torch.float64)
     news = torch.randn(batch, steps, 8, dtype=torch.float64)
-    stack(prompt, mask, state=state)
+    stack(prompt, mask, cache=state)
     state.advance(prompt.shape[1], torch.tensor(prompts))
     outputs = []
     for step in news.split(1, dim=1):
-        outputs.append(stack(step, mask, state=state))
+        outputs.append(stack(step, mask, cache=state))
         state.advance(1)
     for row, length in enumerate(prompts):
         text = torch.cat([prompt[row, :length], news[row]])[None]
@@ -219,7 +219,7 @@ def test_a_source_projected_once_reads_the_same_at_every_step_and_after_reorderi
         assert isinstance(layer, LayerKVCache)
         layer.memory = block.cross.project(memory)
     whole = stack(x, mask, memory=memory, memory_mask=real)
-    torch.testing.assert_close(stack(x[:, :2], mask, state=state), whole[:, :2])
+    torch.testing.assert_close(stack(x[:, :2], mask, cache=state), whole[:, :2])
     state.advance(2)
     state.reorder(torch.tensor([1, 0, 1]))
-    torch.testing.assert_close(stack(x[[1, 0, 1], 2:], mask, state=state), whole[[1, 0, 1], 2:])
+    torch.testing.assert_close(stack(x[[1, 0, 1], 2:], mask, cache=state), whole[[1, 0, 1], 2:])

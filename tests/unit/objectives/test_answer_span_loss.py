@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from heedful import Encoder, TransformerConfig
-from heedful.data.qa_batches import SpanBatch, SpanBatches
+from heedful.data.qa_dataset import SpanBatch, SpanBatches
 from heedful.data.token_store import Sequences
 from heedful.objectives.answer_span_loss import AnswerSpanLoss, span_logits
 from heedful.text.special_tokens import END, START
@@ -15,10 +15,10 @@ from heedful.training.distributed.process_group import shard_rows
 
 
 def batches(**settings: object) -> SpanBatches:
-    windows = Sequences.of(
+    windows = Sequences.from_lists(
         [[START, 7, 8, END, 9, 10, 11, 12, END], [START, 7, END, 13, 14, END], [START, 8, END, 9, END]]
     )
-    places = Sequences.of([[4, 5, 6], [3, 3, 4], [3, 0, 0]])
+    places = Sequences.from_lists([[4, 5, 6], [3, 3, 4], [3, 0, 0]])
     return SpanBatches(windows, places, **{"tokens": 1000, "seed": 0, "shuffle": False, **settings})
 
 
@@ -38,7 +38,7 @@ def test_the_loss_is_minus_the_log_probability_of_start_and_end_among_start_and_
     reader, batch = model(), whole()
     start, end = reader.apply_head("answer_span", reader(batch.tokens, batch.lengths, segments=segments(batch)))
     expected = 0.0
-    for row, (begins, length) in enumerate(zip(batch.begins.tolist(), batch.lengths.tolist(), strict=True)):
+    for row, (begins, length) in enumerate(zip(batch.passage_starts.tolist(), batch.lengths.tolist(), strict=True)):
         places = [0, *range(begins, length - 1)]
         for scores, label in zip((start, end), batch.labels[row].tolist(), strict=True):
             expected -= float(torch.log_softmax(scores[row, places], -1)[places.index(label)])
@@ -47,7 +47,7 @@ def test_the_loss_is_minus_the_log_probability_of_start_and_end_among_start_and_
 
 def segments(batch: SpanBatch) -> torch.Tensor:
     rows = torch.zeros_like(batch.tokens)
-    for row, (begins, length) in enumerate(zip(batch.begins.tolist(), batch.lengths.tolist(), strict=True)):
+    for row, (begins, length) in enumerate(zip(batch.passage_starts.tolist(), batch.lengths.tolist(), strict=True)):
         rows[row, begins:length] = 1
     return rows
 
@@ -73,25 +73,25 @@ def test_several_devices_lose_together_what_one_does() -> None:
 
 def test_no_answer_is_ever_placed_in_question_end_or_padding() -> None:
     batch = whole()
-    for scores in span_logits(model(), batch.tokens, batch.lengths, batch.begins):
+    for scores in span_logits(model(), batch.tokens, batch.lengths, batch.passage_starts):
         likely = scores.softmax(-1)
-        for row, (begins, length) in enumerate(zip(batch.begins.tolist(), batch.lengths.tolist(), strict=True)):
+        for row, (begins, length) in enumerate(zip(batch.passage_starts.tolist(), batch.lengths.tolist(), strict=True)):
             assert likely[row, 1:begins].sum() == likely[row, length - 1 :].sum() == 0
             assert likely[row].sum() > 0.999
 
 
 def test_a_row_with_nothing_to_learn_costs_nothing() -> None:
     batch = whole()
-    blank = replace(batch, labels=torch.full_like(batch.labels, batch.nothing))
+    blank = replace(batch, labels=torch.full_like(batch.labels, batch.ignore_index))
     assert AnswerSpanLoss().token_count(blank) == 0
     assert AnswerSpanLoss().loss(model(), blank) == 0
 
 
 def test_windows_are_read_once_an_epoch_in_an_order_of_seed_and_epoch_alone() -> None:
     def order(seed: int, epoch: int) -> list[list[int]]:
-        many = Sequences.of([[START, 7, END, *[9] * (n % 7 + 1), END] for n in range(60)])
-        places = Sequences.of([[3, 3, 3]] * 60)
-        found = [each.tolist() for each in SpanBatches(many, places, tokens=40, seed=seed).plan(epoch)]
+        many = Sequences.from_lists([[START, 7, END, *[9] * (n % 7 + 1), END] for n in range(60)])
+        places = Sequences.from_lists([[3, 3, 3]] * 60)
+        found = [each.tolist() for each in SpanBatches(many, places, max_tokens=40, seed=seed).plan(epoch)]
         assert sorted(number for each in found for number in each) == list(range(60))
         return found
 

@@ -10,9 +10,9 @@ import torch
 from torch.nn import functional as F
 
 import heedful
-from heedful.data.labelled_dataset import ClassBatch, framed, padded
+from heedful.data.labelled_dataset import ClassBatch, encode_example, collate_texts
 from heedful.objectives.classification_loss import ClassificationLoss, balanced_class_weights, class_logits, rare_label_weights
-from heedful.text.special_token_template import Frame, LastFrame
+from heedful.text.special_token_template import SpecialTokenTemplate, DecoderTemplate
 from heedful.training.distributed.process_group import shard_rows
 
 
@@ -24,8 +24,8 @@ def model(family: str, **changes: Any) -> Any:
 
 
 def batch(family: str, *texts: tuple[list[int], ...], labels: list[int]) -> ClassBatch:
-    frame = Frame() if family == "encoder" else LastFrame()
-    rows = padded([framed(frame, parts) for parts in texts])
+    frame = SpecialTokenTemplate() if family == "encoder" else DecoderTemplate()
+    rows = collate_texts([encode_example(frame, parts) for parts in texts])
     return ClassBatch(rows.tokens, rows.lengths, rows.segments, torch.tensor(labels), torch.ones(len(texts)))
 
 

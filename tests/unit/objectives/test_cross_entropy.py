@@ -21,9 +21,9 @@ from heedful.text.special_tokens import PAD
 
 
 def _pairs() -> PairBatches:
-    source = Sequences.of([[7, 8, 9], [10], [11, 12]])
-    target = Sequences.of([[13, 14], [15, 16, 17, 18], [19]])
-    return PairBatches(source, target, tokens=10_000, seed=0, shuffle=False)
+    source = Sequences.from_lists([[7, 8, 9], [10], [11, 12]])
+    target = Sequences.from_lists([[13, 14], [15, 16, 17, 18], [19]])
+    return PairBatches(source, target, max_tokens=10_000, seed=0, shuffle=False)
 
 
 def test_the_loss_is_minus_the_log_probability_of_the_labels() -> None:
@@ -177,7 +177,7 @@ def test_a_batch_loses_what_its_pairs_lose_one_by_one(name: str) -> None:
     together = objective.loss(model, batches.batch(0, everything))
     alone = sum(objective.loss(model, batches.batch(0, everything[i : i + 1])) for i in range(3))
     torch.testing.assert_close(together, alone)
-    assert objective.token_count(batches.batch(0, everything)) == batches.labels == 2 + 4 + 1 + 3
+    assert objective.token_count(batches.batch(0, everything)) == batches.labels_per_epoch == 2 + 4 + 1 + 3
 
 
 def test_smoothing_and_r_drop_count_only_while_training() -> None:
@@ -191,10 +191,10 @@ def test_smoothing_and_r_drop_count_only_while_training() -> None:
 
 def test_running_text_is_judged_once_a_token() -> None:
     model = heedful.build("laptop-writer", vocabulary=30, width=16, heads=2, layers=1).eval()
-    text = Sequences.of([list(range(6, 29))])
+    text = Sequences.from_lists([list(range(6, 29))])
     batches = TextBatches(text, context=8, rows=2, seed=0, shuffle=False)
     labels = [int(label) for plan in batches.plan(0) for label in batches.batch(0, plan).labels.flatten() if label]
     assert labels == list(range(7, 29))
     judged = sum(CausalLMLoss().token_count(batches.batch(0, plan)) for plan in batches.plan(0))
-    assert judged == batches.labels == 22
+    assert judged == batches.labels_per_epoch == 22
     assert all(CausalLMLoss().loss(model, batches.batch(0, plan)) > 0 for plan in batches.plan(0))

@@ -32,7 +32,7 @@ def batch() -> MaskedBatch:
 def test_the_loss_is_that_of_the_hidden_places_of_all_logits(model: Any) -> None:
     given = batch()
     logits = model.apply_head("masked_token", model(given.tokens))
-    wanted = torch.full_like(given.tokens, PAD).scatter(1, given.places, given.labels)
+    wanted = torch.full_like(given.tokens, PAD).scatter(1, given.positions, given.labels)
     expected = F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=PAD, reduction="sum")
     objective = MaskedLMLoss()
     assert isinstance(objective, Objective)
@@ -46,7 +46,7 @@ def test_gradients_reach_every_weight_as_they_do_through_all_logits(model: Any) 
     ours = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
     model.zero_grad()
     logits = model.apply_head("masked_token", model(given.tokens))
-    wanted = torch.full_like(given.tokens, PAD).scatter(1, given.places, given.labels)
+    wanted = torch.full_like(given.tokens, PAD).scatter(1, given.positions, given.labels)
     F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=PAD, reduction="sum").backward()
     theirs = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
     assert ours.keys() == theirs.keys()

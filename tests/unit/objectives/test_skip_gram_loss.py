@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import logsigmoid
 
 import heedful
-from heedful.data.skip_gram_batches import WindowBatch, WindowBatches, count_words
+from heedful.data.skip_gram_batches import SkipGramBatch, SkipGramBatches, count_words
 from heedful.data.token_store import Sequences
 from heedful.models.model_config import WordVectorsConfig
 from heedful.objectives.objective import Objective
@@ -18,9 +18,9 @@ from heedful.training.optim.row_adagrad import RowAdaGrad
 TEXT = np.random.default_rng(0).integers(6, 40, 150).tolist()
 
 
-def made() -> tuple[torch.nn.Module, WindowBatch]:
-    text = Sequences.of([TEXT])
-    batches = WindowBatches(text, count_words(text, 60), words=1000, window=4, subsample=0.0, seed=1)
+def made() -> tuple[torch.nn.Module, SkipGramBatch]:
+    text = Sequences.from_lists([TEXT])
+    batches = SkipGramBatches(text, count_words(text, 60), words=1000, window=4, subsample=0.0, seed=1)
     model = heedful.build(WordVectorsConfig(family="word_vectors", vocabulary=60, width=8))
     torch.nn.init.normal_(model.table.weight)
     torch.nn.init.normal_(model.company.weight)
@@ -33,11 +33,11 @@ def test_the_loss_is_the_sum_over_all_pairs_and_over_what_is_drawn_against_each(
     v, u, s = model.table.weight, model.company.weight, model.side.weight
     expected = torch.zeros(())
     near = window_weights(batch)
-    share = 5 / batch.drawn.shape[1]  # five words against each pair, spread over all that the row has drawn
+    share = 5 / batch.negatives.shape[1]  # five words against each pair, spread over all that the row has drawn
     for row, other, place in near.nonzero().tolist():
         w = v[batch.words[row, place]]
-        told, refused = u[batch.around[row, other]] @ w, u[batch.drawn[row]] @ w
-        side = s[batch.around[row, other]] @ w * (1 if other < place + 4 else -1)  # the window, 4, stands before
+        told, refused = u[batch.context[row, other]] @ w, u[batch.negatives[row]] @ w
+        side = s[batch.context[row, other]] @ w * (1 if other < place + 4 else -1)  # the window, 4, stands before
         expected -= near[row, other, place] * (logsigmoid(told) + share * logsigmoid(-refused).sum() + logsigmoid(side))
     torch.testing.assert_close(SkipGramLoss(5).loss(model, batch), expected, rtol=1e-4, atol=1e-3)
 
@@ -52,8 +52,8 @@ def test_only_the_rows_of_words_in_the_batch_get_a_gradient() -> None:
 
 def test_it_learns_which_of_two_words_stands_before_the_other() -> None:
     first, second = 10, 11
-    text = Sequences.of([[first, second, END]] * 40)
-    batches = WindowBatches(text, count_words(text, 20), words=200, window=1, subsample=0.0, seed=1)
+    text = Sequences.from_lists([[first, second, END]] * 40)
+    batches = SkipGramBatches(text, count_words(text, 20), words=200, window=1, subsample=0.0, seed=1)
     model = heedful.build(WordVectorsConfig(family="word_vectors", vocabulary=20, width=8))
     optimizer = RowAdaGrad(model.parameters(), lr=0.3)
     for step in range(20):
@@ -72,7 +72,7 @@ def test_it_is_an_objective_like_any_other_and_counts_words_read() -> None:
 
 
 def test_a_stretch_without_a_word_costs_nothing_and_is_finite() -> None:
-    text = Sequences.of([[1] * 50, TEXT])
-    batches = WindowBatches(text, count_words(text, 60), words=50, window=4, subsample=0.0, seed=1, shuffle=False)
+    text = Sequences.from_lists([[1] * 50, TEXT])
+    batches = SkipGramBatches(text, count_words(text, 60), words=50, window=4, subsample=0.0, seed=1, shuffle=False)
     model, _ = made()
     assert SkipGramLoss().loss(model, batches.batch(0, batches.plan(0)[0])).item() == 0

@@ -152,7 +152,7 @@ def test_the_same_seed_gives_the_same_pieces_and_another_others(split_tables: Ta
 def test_each_token_is_split_with_the_probability_given(split_tables: Tables) -> None:
     tokenizer, table = split_tables["byte_bpe"]
     ids = np.tile(ids_of(tokenizer), 100)
-    _, counts = table.split_counted(ids, 0.1, generator())
+    _, counts = table.split_with_counts(ids, 0.1, generator())
     can = table.pairs[ids, 0] >= 0
     assert (counts[can] > 1).mean() == pytest.approx(0.1, abs=0.005)
     assert (counts[~can] == 1).all()
@@ -163,7 +163,7 @@ def test_parts_are_split_again_with_the_same_probability(split_tables: Tables) -
     deep = next(
         i for i, (left, right) in enumerate(table.pairs) if left >= 0 and table.pairs[[left, right], 0].min() >= 0
     )
-    _, counts = table.split_counted(np.full(20_000, deep), 0.5, generator())
+    _, counts = table.split_with_counts(np.full(20_000, deep), 0.5, generator())
     assert (counts == 2).mean() == pytest.approx(0.5 * 0.5 * 0.5, abs=0.01)
     assert (counts > 2).mean() == pytest.approx(0.5 * (1 - 0.5 * 0.5), abs=0.01)
 
@@ -172,7 +172,7 @@ def test_counts_tell_where_each_text_begins(split_tables: Tables) -> None:
     tokenizer, table = split_tables["byte_bpe"]
     encoded = tokenizer.encode(CORPUS)
     starts = np.cumsum([0, *map(len, encoded)])[:-1]
-    pieces, counts = table.split_counted(np.concatenate(encoded), 0.5, generator())
+    pieces, counts = table.split_with_counts(np.concatenate(encoded), 0.5, generator())
     lengths = np.add.reduceat(counts, starts)
     texts = np.split(pieces, np.cumsum(lengths)[:-1])
     assert tokenizer.decode([text.tolist() for text in texts]) == CORPUS
@@ -190,7 +190,7 @@ def test_a_memory_map_is_read_and_its_type_kept(split_tables: Tables, tmp_path: 
 
 def test_nothing_gives_nothing(split_tables: Tables) -> None:
     _, table = split_tables["byte_bpe"]
-    pieces, counts = table.split_counted(np.array([], dtype=np.int32), 0.5, generator())
+    pieces, counts = table.split_with_counts(np.array([], dtype=np.int32), 0.5, generator())
     assert len(pieces) == len(counts) == 0
     assert pieces.dtype == np.int32
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from heedful.errors import CheckpointError, DataError, UsageError
 from heedful.text.special_tokens import END, MASK, PAD, SEPARATOR, SPECIAL_TOKENS, START, UNKNOWN
-from heedful.text.tokenizer import Span, Tokenizer, TokenizerConfig
+from heedful.text.tokenizer import TokenSpan, Tokenizer, TokenizerConfig
 
 from .conftest import CORPUS, KINDS, make
 
@@ -249,8 +249,8 @@ def test_byte_level_spans_map_back_exactly(tokenizers: dict[str, Tokenizer], tex
     tokenizer = tokenizers["byte_bpe"]
     spans = tokenizer.spans(text)
     assert [[span.token for span in spans]] == tokenizer.encode([text])
-    at, group = 0, list[Span]()
-    for span, following in pairwise([*spans, Span(0, len(text), len(text))]):
+    at, group = 0, list[TokenSpan]()
+    for span, following in pairwise([*spans, TokenSpan(0, len(text), len(text))]):
         group.append(span)
         if following.start >= span.end:
             start, at, before = group[0].start, span.end, at
@@ -412,8 +412,8 @@ def test_a_text_cut_in_two_has_the_tokens_of_the_whole(kind: str) -> None:
     tokenizer = make(kind)
     text, cut = "The quick brown fox jumps, well-known.", len("The quick")
     (first,) = tokenizer.encode([text[:cut]])
-    (rest,) = tokenizer.encode([text[cut:]], opening=False)
+    (rest,) = tokenizer.encode([text[cut:]], at_start=False)
     assert [first + rest] == tokenizer.encode([text])
     comma = text.index(",")
-    (before,), (after,) = tokenizer.encode([text[:comma]]), tokenizer.encode([text[comma:]], opening=False)
+    (before,), (after,) = tokenizer.encode([text[:comma]]), tokenizer.encode([text[comma:]], at_start=False)
     assert [before + after] == tokenizer.encode([text]), "no space is put before what had none"

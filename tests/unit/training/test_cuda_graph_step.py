@@ -25,7 +25,7 @@ needs_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a 
 def run(*, record: bool, optimizer: str = "adamw", accumulate: int = 1, r_drop: float = 0.0) -> tuple[list[float], Any]:
     draw = torch.Generator().manual_seed(1)
     texts = [torch.randint(6, 60, (3 + n % 5,), generator=draw).tolist() for n in range(64)]
-    batches = PairBatches(Sequences.of(texts), Sequences.of(texts[::-1]), tokens=120, seed=1)
+    batches = PairBatches(Sequences.from_lists(texts), Sequences.from_lists(texts[::-1]), max_tokens=120, seed=1)
     torch.manual_seed(1)
     model = build(
         make_config(

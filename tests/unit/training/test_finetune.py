@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import heedful
-from heedful.data.dataset_writer import Prepared, Split
+from heedful.data.dataset_writer import PreparedData, Split
 from heedful.errors import UsageError
 from heedful.inference.classifier import ClassifierSettings
 from heedful.training.finetune import pretrained_model_settings, load_pretrained, match_weights, describe_pretrained
@@ -22,9 +22,9 @@ def classifier(names: tuple[str, ...]) -> heedful.TrainedModel:
     return heedful.TrainedModel(model, notes=ClassifierSettings(names=names, max_length=9))
 
 
-def data(*names: str) -> Prepared:
+def data(*names: str) -> PreparedData:
     nothing = Split((), 0, 0, 0)
-    return Prepared((), nothing, nothing, {}, {}, facts={"names": list(names)})
+    return PreparedData((), nothing, nothing, {}, {}, metadata={"names": list(names)})
 
 
 def begun(start: heedful.TrainedModel, *names: str, **changes: Any) -> Any:

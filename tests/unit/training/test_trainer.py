@@ -27,7 +27,7 @@ def trainer(listeners: tuple[Any, ...] = (), dropout: float = 0.1, device: str =
     model = heedful.build("laptop-translator", vocabulary=30, width=16, heads=2, layers=1, dropout=dropout)
     settings = {"steps": 12, "batch_tokens": 96, "learning_rate": 0.01, "warmup": 2, "evaluate_every": 4}
     recipe = TrainingRecipe(**{**settings, **changes})
-    batches = PairBatches(Sequences.of(TEXTS), Sequences.of(TEXTS), tokens=recipe.batch_tokens, seed=3)
+    batches = PairBatches(Sequences.from_lists(TEXTS), Sequences.from_lists(TEXTS), max_tokens=recipe.batch_tokens, seed=3)
     objective = Seq2SeqLoss(recipe.label_smoothing, recipe.r_drop)
     return Trainer(model, objective, batches, recipe, seed=3, device=torch.device(device), events=Events(*listeners))
 

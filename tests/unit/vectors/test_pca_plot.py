@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from heedful.errors import HeedfulError, UsageError
-from heedful.vectors.pca_plot import draw_map, flatten
+from heedful.vectors.pca_plot import draw_word_map, project_to_2d
 
 
 def test_the_map_keeps_what_differs_most_and_says_how_much_that_is() -> None:
     flat = np.random.default_rng(0).normal(size=(30, 2)) * [5, 2]
     turned = np.linalg.qr(np.random.default_rng(1).normal(size=(10, 10)))[0][:2]
-    places, shown = flatten((flat @ turned).astype(np.float32))
+    places, shown = project_to_2d((flat @ turned).astype(np.float32))
     assert sum(shown) == pytest.approx(1, abs=1e-4)
     assert shown[0] > shown[1]
     apart = np.linalg.norm(flat[:, None] - flat[None], axis=-1)
@@ -24,22 +24,22 @@ def test_the_map_keeps_what_differs_most_and_says_how_much_that_is() -> None:
 
 def test_the_same_words_give_the_same_map() -> None:
     vectors = np.random.default_rng(2).normal(size=(8, 6)).astype(np.float32)
-    np.testing.assert_allclose(flatten(vectors)[0], flatten(vectors[::-1])[0][::-1], atol=1e-4)
+    np.testing.assert_allclose(project_to_2d(vectors)[0], project_to_2d(vectors[::-1])[0][::-1], atol=1e-4)
 
 
 def test_a_picture_is_drawn_even_where_many_words_share_a_place(tmp_path: Path) -> None:
     vectors = np.random.default_rng(3).normal(size=(20, 5)).astype(np.float32)
     vectors[5:15] = vectors[4]
-    file = draw_map([f"word{i}" for i in range(20)], vectors, tmp_path / "map.png")
+    file = draw_word_map([f"word{i}" for i in range(20)], vectors, tmp_path / "map.png")
     assert file.read_bytes().startswith(b"\x89PNG")
 
 
 def test_what_cannot_be_drawn_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = np.eye(3, dtype=np.float32)
     with pytest.raises(UsageError, match="three words at least, got 2"):
-        draw_map(["a", "b"], vectors[:2], tmp_path / "map.png")
+        draw_word_map(["a", "b"], vectors[:2], tmp_path / "map.png")
     with pytest.raises(HeedfulError, match=r"map\.xyz cannot be drawn"):
-        draw_map(["a", "b", "c"], vectors, tmp_path / "map.xyz")
+        draw_word_map(["a", "b", "c"], vectors, tmp_path / "map.xyz")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(UsageError, match="drawing needs matplotlib: pip install matplotlib"):
-        draw_map(["a", "b", "c"], vectors, tmp_path / "map.png")
+        draw_word_map(["a", "b", "c"], vectors, tmp_path / "map.png")

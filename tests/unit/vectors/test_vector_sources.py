@@ -11,7 +11,7 @@ import heedful
 from heedful.errors import UsageError
 from heedful.inference.trained import TrainedModel
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
-from heedful.vectors.vector_sources import words_of_model
+from heedful.vectors.vector_sources import word_table_from_model
 
 TEXT = ["the king and the queen walked, the king talked; walking and talking."] * 9
 
@@ -25,7 +25,7 @@ def test_every_kind_of_vocabulary_gives_its_words_with_their_own_rows(kind: str)
     assert not {"<unk>", "<s>", ",", "", " "} & set(words)
     (ids,) = tokenizer.encode(["and king"])
     row = model.table.weight[ids[-1]].detach().numpy()
-    np.testing.assert_array_equal(words.table[words.place("king")], row)
+    np.testing.assert_array_equal(words.table[words.index("king")], row)
 
 
 def test_pieces_that_do_not_begin_a_word_are_left_out() -> None:
@@ -33,11 +33,11 @@ def test_pieces_that_do_not_begin_a_word_are_left_out() -> None:
     rust.decoder = decoders.WordPiece()
     rust.add_special_tokens(["[UNK]"])
     model = heedful.build("laptop-reader", vocabulary=4, width=16, heads=2, layers=1)
-    assert list(words_of_model(model, Tokenizer(rust), "it")) == ["king"]
+    assert list(word_table_from_model(model, Tokenizer(rust), "it")) == ["king"]
 
 
 def test_a_vocabulary_without_words_is_refused() -> None:
     rust = Rust(models.WordLevel({"!": 0, "?": 1}, unk_token="?"))
     model = heedful.build("laptop-reader", vocabulary=2, width=16, heads=2, layers=1)
     with pytest.raises(UsageError, match="none of its tokens is a word"):
-        words_of_model(model, Tokenizer(rust), "it")
+        word_table_from_model(model, Tokenizer(rust), "it")

@@ -21,7 +21,7 @@ from heedful.generation.search.hypotheses import Hypothesis
 from heedful.generation.search.logits_rules import NO_RULES, LogitsRules
 from heedful.generation.search.sampling import SamplingConfig
 from heedful.generation.sequence_to_sequence import length_limit
-from heedful.interop.ctranslate2_export import Quantisation, library, named, obstacle, position_rows
+from heedful.interop.ctranslate2_export import Quantisation, import_ctranslate2, pad_vocabulary, unsupported_setting, max_positions
 from heedful.layers.taps import has_listeners
 from heedful.models.model_config import TransformerConfig
 from heedful.text.special_tokens import END
@@ -35,11 +35,11 @@ def unfit(
 ) -> str | None:
     """Why CTranslate2 cannot serve this model or request, whose longest text has so many tokens; None: it can."""
     try:
-        library()
+        import_ctranslate2()
     except HeedfulError as error:
         return str(error)
     config, device = model.config, model.table.weight.device
-    if problem := obstacle(config):
+    if problem := unsupported_setting(config):
         return f"ctranslate2 cannot express {problem}"
     if device.type != "cpu":
         return f"ctranslate2 serves the CPU here, and the model is on {device}"
@@ -59,7 +59,7 @@ def unfit(
 
 def too_long(config: TransformerConfig, longest: int) -> str | None:
     """Why a text of so many tokens cannot be served; None: it can."""
-    reach = config.max_length if config.family == "decoder" else position_rows(config)
+    reach = config.max_length if config.family == "decoder" else max_positions(config)
     if reach is None or longest <= reach:
         return None
     return f"ctranslate2 has {reach} positions, and a text of {longest} tokens needs more"
@@ -95,8 +95,8 @@ class CTranslate2:
         quantisation: Quantisation = "float32",
     ) -> None:
         self.folder, self.config, self.quantisation = folder, config, quantisation
-        self.source = named(names[0], config.vocabulary)
-        self.target = named(names[-1], config.target_vocabulary or config.vocabulary)
+        self.source = pad_vocabulary(names[0], config.vocabulary)
+        self.target = pad_vocabulary(names[-1], config.target_vocabulary or config.vocabulary)
         self.ids = {name: token for token, name in enumerate(self.target)}
         self.end = self.target[END]
         self._running: dict[tuple[str, int, int], Any] = {}
@@ -122,7 +122,7 @@ class CTranslate2:
         if not sources:
             return []
         lengths = [len(source) for source in sources]
-        reach = position_rows(self.config) or math.inf
+        reach = max_positions(self.config) or math.inf
         limits = [int(min(limit, reach)) for limit in at_most or length_limit(torch.tensor(lengths) + 1).tolist()]
         buckets = length_buckets([length + 1 for length in lengths], tokens // beam, longest_first=True)
         chunks = split_batches([bucket.tolist() for bucket in buckets])
@@ -201,7 +201,7 @@ class CTranslate2:
         each = threads_per_text(self.config, threads // workers, self.quantisation)
         key = (kind, workers, each)
         if key not in self._running:
-            make = getattr(library(), kind)
+            make = getattr(import_ctranslate2(), kind)
             self._running[key] = make(str(self.folder), inter_threads=workers, intra_threads=each)
         torch.set_num_threads(workers * each)
         try:

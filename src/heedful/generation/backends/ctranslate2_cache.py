@@ -20,8 +20,8 @@ from heedful.errors import HeedfulError
 from heedful.files import new_folder
 from heedful.generation.backends.ctranslate2_backend import CTranslate2, unfit
 from heedful.generation.search.decode_loop import masked_log_softmax
-from heedful.interop.ctranslate2_export import Quantisation, export_ctranslate2, library
-from heedful.text.special_tokens import END, NEVER_WRITTEN, SPECIAL_TOKENS, START
+from heedful.interop.ctranslate2_export import Quantisation, export_ctranslate2, import_ctranslate2
+from heedful.text.special_tokens import END, NEVER_GENERATED, SPECIAL_TOKENS, START
 
 RECORD = "checked.json"
 TEXTS, LENGTH = 8, 12
@@ -73,7 +73,7 @@ def _record(place: Path, digest: str) -> dict[str, Any] | None:
     """What is known of the conversion at this place, if it is of these weights and for this version."""
     try:
         record = json.loads((place / RECORD).read_text(encoding="utf-8"))
-        same = (record["weights"], record["ctranslate2"]) == (digest, library().__version__)
+        same = (record["weights"], record["ctranslate2"]) == (digest, import_ctranslate2().__version__)
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return record if same else None
@@ -83,9 +83,9 @@ def _convert(
     model: Any, vocabularies: Sequence[Sequence[str]], place: Path, quantisation: Quantisation, digest: str
 ) -> dict[str, Any]:
     with new_folder(place) as aside:
-        export_ctranslate2(model, aside, vocabularies, quantisation=quantisation, never=NEVER_WRITTEN)
+        export_ctranslate2(model, aside, vocabularies, quantisation=quantisation, suppressed=NEVER_GENERATED)
         problem = difference(model, CTranslate2(aside, vocabularies, model.config, quantisation), quantisation)
-        record = {"weights": digest, "ctranslate2": library().__version__, "sample": TEXTS, "problem": problem}
+        record = {"weights": digest, "ctranslate2": import_ctranslate2().__version__, "sample": TEXTS, "problem": problem}
         (aside / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     return record
 

@@ -151,7 +151,7 @@ class StaticKVCache:
         tokens, state, output = self.tokens[:rows], self._pinned(rows, places, moved), self.output
 
         def logits() -> Tensor:
-            return output(self.model.states(tokens, state=state))
+            return output(self.model.states(tokens, cache=state))
 
         def likeliest() -> tuple[Tensor, Tensor]:
             return argmax_log_probability(logits())

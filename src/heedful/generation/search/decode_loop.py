@@ -13,7 +13,7 @@ from heedful.generation.search.logits_rules import NO_RULES, LogitsRules
 from heedful.generation.search.stop_strings import START_STATE
 from heedful.layers.kv_cache import DecoderState
 from heedful.shapes import Bool, Float, Int
-from heedful.text.special_tokens import END, NEVER_WRITTEN, START
+from heedful.text.special_tokens import END, NEVER_GENERATED, START
 
 SMALL_STEP = 512
 """Tokens × width below which a step is small."""
@@ -172,7 +172,7 @@ def small_step_threads(model: Any, tokens: int) -> Iterator[None]:
 
 def masked_log_softmax(logits: Float[Tensor, "*axes vocabulary"]) -> Float[Tensor, "*axes vocabulary"]:
     """In float32 whatever the model's type, and never a token that cannot be text."""
-    logits[..., : len(NEVER_WRITTEN)] = -torch.inf  # they have the first ids
+    logits[..., : len(NEVER_GENERATED)] = -torch.inf  # they have the first ids
     return torch.log_softmax(logits, dim=-1, dtype=torch.float32)
 
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from heedful.text.protected_spans import PATTERN, find_kept
+from heedful.text.protected_spans import PATTERN, find_protected_spans
 
 SIGNS = re.compile(r"[<>{}%$#&@:/]|(?i:www\.)")
 """What a placeholder, tag or address can begin with, and more."""
@@ -28,10 +28,10 @@ class TextPart(NamedTuple):
 def assemble(parts: Sequence[TextPart]) -> str:
     """The parts as one text in which the exact ones, and nothing but these, are found to be kept."""
     parts = [part if part.exact else TextPart(PATTERN.sub("", part.text), False) for part in parts]
-    wanted = Counter(found.text for part in parts if part.exact for found in find_kept(part.text))
+    wanted = Counter(found.text for part in parts if part.exact for found in find_protected_spans(part.text))
     harmless = [part if part.exact else TextPart(SIGNS.sub("", part.text), False) for part in parts]
     for text in ("".join(part.text for part in parts), _apart(parts), _apart(harmless)):
-        if Counter(found.text for found in find_kept(text)) == wanted:
+        if Counter(found.text for found in find_protected_spans(text)) == wanted:
             return text
     return " ".join(part.text for part in parts if part.exact)
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from heedful.data.line_reader import read_lines
 from heedful.errors import DataError
-from heedful.text.protected_spans import find_kept
-from heedful.text.sentence_splitter import split
-from heedful.text.word_boundaries import inside_word, words
+from heedful.text.protected_spans import find_protected_spans
+from heedful.text.sentence_splitter import split_sentences
+from heedful.text.word_boundaries import inside_word, find_words
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Glossary:
         """
         openings = set(sentence_starts(text))
         reached = 0
-        for start, _ in words(text):
+        for start, _ in find_words(text):
             if start < reached:
                 continue
             for length in self._lengths:
@@ -74,12 +74,12 @@ class Glossary:
 
 def sentence_starts(text: str) -> Iterator[int]:
     """Where the first word of each sentence begins; tags, quotes and brackets before it are no words."""
-    for kept in find_kept(text):
+    for kept in find_protected_spans(text):
         if kept.kind == "tag":
             text = text[: kept.start] + " " * len(kept.text) + text[kept.end :]
     place = 0
-    for piece, gap in split(text):
-        yield from [place + start for start, _ in words(piece) if piece[start].isalnum()][:1]
+    for piece, gap in split_sentences(text):
+        yield from [place + start for start, _ in find_words(piece) if piece[start].isalnum()][:1]
         place += len(piece) + len(gap)
 
 

@@ -19,7 +19,7 @@ from heedful.generation.terminology.glossary import sentence_starts
 from heedful.generation.terminology.occlusion import TextWords, AlignmentShares
 from heedful.generation.terminology.requirements import Requirement, ModelInput
 from heedful.generation.terminology.tag_placement import WordAlignment, place_tags
-from heedful.text.word_boundaries import inside_word, words
+from heedful.text.word_boundaries import inside_word, find_words
 
 Span = tuple[int, int]
 MIN_REPLACE_SCORE = -0.4
@@ -44,7 +44,7 @@ class TargetWord:
 
 def target_words(view: ModelInput, text: str) -> TextWords:
     """The words of a translation; each wanted term that it holds by itself is one."""
-    return TextWords(text, words(text, sorted(locate_terms(text, view.required).values())))
+    return TextWords(text, find_words(text, sorted(locate_terms(text, view.required).values())))
 
 
 def insert_requirements(view: ModelInput, text: str, shares: AlignmentShares, beginning: str = "") -> str:

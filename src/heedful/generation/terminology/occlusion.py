@@ -20,7 +20,7 @@ from heedful.data.batching import length_buckets
 from heedful.data.collate import pad_sequences
 from heedful.generation.input_splitting import max_input_tokens
 from heedful.text.special_tokens import END, START
-from heedful.text.tokenizer import Span, Tokenizer
+from heedful.text.tokenizer import TokenSpan, Tokenizer
 
 OcclusionScores = NDArray[np.float64]
 """Source words × target words, in nats."""
@@ -105,5 +105,5 @@ def score_targets(
     return [results[i] for i in range(len(pairs))]
 
 
-def _overlap(span: Span, stretch: tuple[int, int]) -> bool:
+def _overlap(span: TokenSpan, stretch: tuple[int, int]) -> bool:
     return span.start < stretch[1] and span.end > stretch[0]

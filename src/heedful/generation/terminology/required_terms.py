@@ -18,8 +18,8 @@ from heedful.generation.sequence_to_sequence import translate_ids
 from heedful.generation.terminology.insertion import locate_terms, target_words, insert_requirements
 from heedful.generation.terminology.occlusion import occlusion_scores, normalise_scores
 from heedful.generation.terminology.requirements import Requirement, ModelInput, find_requirements
-from heedful.text.markup_tags import shape
-from heedful.text.protected_spans import find_kept
+from heedful.text.markup_tags import tag_structure
+from heedful.text.protected_spans import find_protected_spans
 from heedful.text.tokenizer import Tokenizer
 
 __all__ = ["Candidate", "Requirement", "find_requirements", "translate_with_requirements"]
@@ -77,8 +77,8 @@ def _could_be_copied(required: Sequence[Requirement]) -> bool:
 
 def _faithful(text: str, source: str, required: Sequence[Requirement]) -> bool:
     """Whether a translation holds what it must, and nothing like it besides."""
-    ours, theirs = find_kept(text), find_kept(source)
+    ours, theirs = find_protected_spans(text), find_protected_spans(source)
     same = Counter(found.text for found in ours) == Counter(found.text for found in theirs)
-    shapes = [shape([found.text for found in kept if found.kind == "tag"]) for kept in (ours, theirs)]
+    shapes = [tag_structure([found.text for found in kept if found.kind == "tag"]) for kept in (ours, theirs)]
     terms = [found for found in required if found.kind == "term"]
     return same and shapes[0] == shapes[1] and len(locate_terms(text, terms)) == len(terms)

@@ -10,9 +10,9 @@ from typing import Literal, NamedTuple
 from heedful.generation.terminology.glossary import Glossary
 from heedful.generation.terminology.occlusion import TextWords
 from heedful.generation.terminology.tag_placement import Tag
-from heedful.text.markup_tags import role
-from heedful.text.protected_spans import find_kept
-from heedful.text.word_boundaries import words
+from heedful.text.markup_tags import tag_role
+from heedful.text.protected_spans import find_protected_spans
+from heedful.text.word_boundaries import find_words
 
 STAND_IN = "X"
 """Read in place of a placeholder. Hardly any text has placeholders in it, and every language has an X."""
@@ -29,7 +29,7 @@ class Requirement(NamedTuple):
 
 def find_requirements(text: str, glossary: Glossary | None = None, *, keep: bool = True) -> list[Requirement]:
     """What a translation of this text must hold, from left to right. No term is sought inside what is kept."""
-    kept = [Requirement(*found) for found in find_kept(text)] if keep else []
+    kept = [Requirement(*found) for found in find_protected_spans(text)] if keep else []
     if glossary is None:
         return kept
     covered = {place for found in kept for place in range(found.start, found.end)}
@@ -58,7 +58,7 @@ class ModelInput:
             shown = source[found.start : found.end] if found.kind == "term" else stand_in(found)
             if not shown.strip():
                 tags.append(Tag(len(text), found.text))
-                apart = role(found.text) == "alone" and text[-1:].strip() and source[reached : reached + 1].strip()
+                apart = tag_role(found.text) == "alone" and text[-1:].strip() and source[reached : reached + 1].strip()
                 text += " " if apart else ""  # "one<br>two" is two words
             else:
                 wanted.append(Requirement(len(text), len(text) + len(shown), found.text, found.kind))
@@ -68,7 +68,7 @@ class ModelInput:
     @property
     def in_words(self) -> TextWords:
         """Its words, each of the wanted being one."""
-        return TextWords(self.text, words(self.text, [(found.start, found.end) for found in self.required]))
+        return TextWords(self.text, find_words(self.text, [(found.start, found.end) for found in self.required]))
 
 
 def stand_in(found: Requirement) -> str:

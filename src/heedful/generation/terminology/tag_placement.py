@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from heedful.generation.terminology.occlusion import AlignmentShares
-from heedful.text.markup_tags import Element, role, tree
+from heedful.text.markup_tags import Element, tag_role, parse_tags
 
 SMOOTHING = 0.1
 """A share that says little."""
@@ -68,15 +68,15 @@ class TagPosition(NamedTuple):
 
 def place_tags(tags: Sequence[Tag], placing: WordAlignment, length: int) -> list[Tag]:
     """The same tags with their places in a target of this length, in the order they have there."""
-    found = tree([tag.text for tag in tags])
+    found = parse_tags([tag.text for tag in tags])
     source, everywhere = range(len(placing.source)), TagPosition(range(len(placing.target)), 0, length)
-    if found.whole:
+    if found.balanced:
         return list(_nested(found.elements, tags, placing, source, everywhere))
     # A tag without its partner is broken markup, or half of a longer text's: only the order in the source is sure.
     places: dict[int, int] = {}
-    for element in (element for top in found.elements for element in top.all()):
+    for element in (element for top in found.elements for element in top.walk()):
         place = _place(_words(element, tags, placing), placing, source, everywhere, [])
-        closes = role(tags[element.opening].text) == "closes"
+        closes = tag_role(tags[element.opening].text) == "closes"
         places |= {element.closing: place.end, element.opening: place.end if closes else place.start}
     order = accumulate((places[i] for i in range(len(tags))), max)
     return [Tag(place, tag.text) for place, tag in zip(order, tags, strict=True)]
@@ -92,7 +92,7 @@ def _nested(
         places[i] = _place(own[i], placing, source, room, [place.words for place in places.values() if place.words])
     for i in sorted(places, key=lambda i: (places[i].words.start, places[i].words.stop, i)):
         yield Tag(places[i].start, tags[elements[i].opening].text)
-        yield from _nested(elements[i].inside, tags, placing, own[i], places[i])
+        yield from _nested(elements[i].children, tags, placing, own[i], places[i])
         if elements[i].closing > elements[i].opening:
             yield Tag(places[i].end, tags[elements[i].closing].text)
 
@@ -123,7 +123,7 @@ def _words(element: Element, tags: Sequence[Tag], placing: WordAlignment) -> ran
     last = sum(start < closing.position for start, _ in placing.source)
     if element.opening == element.closing:
         alone = {"opens": (first, len(placing.source)), "closes": (0, last), "alone": (first, first)}
-        first, last = alone[role(opening.text)]
+        first, last = alone[tag_role(opening.text)]
     return range(first, max(first, last))
 
 

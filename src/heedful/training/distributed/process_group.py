@@ -105,7 +105,7 @@ def shard_rows(batch: Any, rank: int, size: int) -> Any:
     if rank < len(batch.labels):
         return replace(batch, **{name: tensor[rank::size] for name, tensor in tensors.items()})
     first = replace(batch, **{name: tensor[:1] for name, tensor in tensors.items()})
-    return replace(first, labels=torch.full_like(first.labels, batch.nothing))
+    return replace(first, labels=torch.full_like(first.labels, batch.ignore_index))
 
 
 class DistributedProcessGroup(ProcessGroup):

@@ -120,7 +120,7 @@ class _Counted:
     def loss(self, model: Any, batch: Any) -> Tensor:
         return self.objective.loss(model, batch)
 
-    def tokens(self, batch: Any) -> int:
+    def token_count(self, batch: Any) -> int:
         return 1
 
 

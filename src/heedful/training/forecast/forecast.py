@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from heedful.data.dataset_preparation import Prepared
+from heedful.data.dataset_preparation import PreparedData
 from heedful.device import (
     available_memory,
     release_freed_memory,
@@ -148,7 +148,7 @@ class Forecast:
         return json.dumps(asdict(self) | derived, indent=2)
 
 
-def forecast(recipe: Recipe, data: Prepared, config: ModelConfig, device: torch.device) -> Forecast:
+def forecast(recipe: Recipe, data: PreparedData, config: ModelConfig, device: torch.device) -> Forecast:
     """Before the model is built: rehearse a step without memory, then, if there is room and time, try a few.
 
     Nothing is kept, and no random number is used up.
@@ -164,7 +164,7 @@ def forecast(recipe: Recipe, data: Prepared, config: ModelConfig, device: torch.
     if sum(parts.values()) < available_memory(device) and guess < LONGEST_TRIAL:
         pace = measure_timing(recipe.training, lesson, config, device, epoch)
     else:
-        judged = min(recipe.training.eval_labels, lesson.valid.labels)
+        judged = min(recipe.training.eval_labels, lesson.valid.labels_per_epoch)
         pace = StepTiming(guess, guess / 3 * judged / labels, None)
     release_freed_memory()
     memory = {"process": memory_in_use(device), **parts}

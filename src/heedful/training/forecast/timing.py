@@ -112,7 +112,7 @@ def time_evaluation(model: Any, lesson: TrainingComponents, device: torch.device
     per_label = _clock(predict, some) / sum(lesson.objective.token_count(batch) for batch in some)
     few = min(64, lesson.generated_texts)
     writing = _clock(lesson.generate, model, few, None) * lesson.generated_texts / few if few else 0.0
-    seconds = per_label * min(judged, lesson.valid.labels) + writing
+    seconds = per_label * min(judged, lesson.valid.labels_per_epoch) + writing
     return _clock(lesson.evaluate, model) if seconds < LONGEST_EVALUATION else seconds
 
 

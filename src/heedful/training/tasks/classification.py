@@ -9,30 +9,30 @@ from typing import Any
 import torch
 from torch import nn
 
-from heedful.data.dataset_preparation import Prepared, Split
-from heedful.data.doctor_report import Report
-from heedful.data.labelled_dataset import ClassBatches, encode_labelled, framed, learn_from_labelled, prepare_labelled
-from heedful.data.labelled_reader import columns_of, read_labelled
-from heedful.data.stage_progress import Stages, unseen
+from heedful.data.dataset_preparation import PreparedData, Split
+from heedful.data.doctor_report import CorpusReport
+from heedful.data.labelled_dataset import ClassBatches, encode_labelled, encode_example, train_labelled_tokenizer, prepare_labelled
+from heedful.data.labelled_reader import find_all_columns, read_labelled
+from heedful.data.progress import StartProgress, no_progress
 from heedful.errors import DataError, UsageError
 from heedful.evaluation.calibration import Reliability, draw_reliability
 from heedful.evaluation.classification_metrics import (
-    batch_scores,
+    score_batches,
     draw_confusion,
     fit_temperature,
-    judge_classes,
-    labels_of,
+    evaluate_classifier,
+    label_indices,
 )
 from heedful.files import write_atomic
 from heedful.inference.classifier import ClassifierSettings, classifier_logits
 from heedful.inference.trained import TASK_FILE, TrainedModel
 from heedful.models.model_config import ModelConfig
 from heedful.objectives.classification_loss import ClassificationLoss, balanced_class_weights, rare_label_weights
-from heedful.text.special_token_template import frame_for
+from heedful.text.special_token_template import template_for
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size, vocabulary_for
 from heedful.training.recipe import Recipe
-from heedful.training.tasks.task import (
+from heedful.training.tasks.task import (EvaluationOptions,
     Task,
     TrainingComponents,
     held_out_fraction,
@@ -66,21 +66,21 @@ class ClassificationTask(Task):
     pretrained_families = ("encoder", "decoder")
     head_prefixes = ("heads.pooled", "heads.sequence_class")
 
-    def corpus_size(self, report: Report) -> str:
+    def corpus_size(self, report: CorpusReport) -> str:
         return f"{report.usable:,} texts with {len(report.labels):,} labels"
 
-    def train_tokenizers(self, recipe: Recipe, report: Report, stages: Stages) -> tuple[Tokenizer, ...]:
-        arguments = tokenizer_arguments(recipe, report.characters, stages)
-        return (learn_from_labelled(columns=recipe.data.columns, held_out=held_out_fraction(recipe), **arguments),)
+    def train_tokenizers(self, recipe: Recipe, report: CorpusReport, start_progress: StartProgress) -> tuple[Tokenizer, ...]:
+        arguments = tokenizer_arguments(recipe, report.characters, start_progress)
+        return (train_labelled_tokenizer(columns=recipe.data.columns, held_out=held_out_fraction(recipe), **arguments),)
 
     def prepare_data(
-        self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, stages: Stages
-    ) -> Prepared:
+        self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, start_progress: StartProgress
+    ) -> PreparedData:
         return prepare_labelled(
             tokenizer=tokenizers[0],
             max_length=recipe.data.max_length,
             columns=recipe.data.columns,
-            **preparation_arguments(recipe, stages),
+            **preparation_arguments(recipe, start_progress),
         )
 
     def validation_fraction(self, characters: int) -> float:
@@ -109,15 +109,15 @@ class ClassificationTask(Task):
         scratch = {"learning_rate": rate, "label_smoothing": 0.1}
         return {**shared, **scratch, "batch_tokens": 4096 if situation.gpu else 2048}
 
-    def derived_model_settings(self, settings: dict[str, Any], data: Prepared) -> dict[str, Any]:
-        return {"max_length": data.facts["max_length"]}
+    def derived_model_settings(self, settings: dict[str, Any], data: PreparedData) -> dict[str, Any]:
+        return {"max_length": data.metadata["max_length"]}
 
     def max_epochs(self, situation: TrainingConditions) -> int:
         """Four when fine-tuning (Devlin 2019, A.3: two to four), more from scratch."""
         return 4 if situation.pretrained else self.appetite.max_epochs
 
-    def head_settings(self, data: Prepared) -> dict[str, Any]:
-        return {"tasks": ("sequence_class",), "classes": len(data.facts["names"])}
+    def head_settings(self, data: PreparedData) -> dict[str, Any]:
+        return {"tasks": ("sequence_class",), "classes": len(data.metadata["names"])}
 
     def finetune_settings(self, body: ModelConfig) -> dict[str, Any]:
         """Pool the last token of a decoder, [CLS] if next-sentence prediction trained it, else the mean; add dropout."""
@@ -126,18 +126,18 @@ class ClassificationTask(Task):
             return {"pooling": "last", **dropout}
         return {**dropout, "pooling": "first" if "next_sentence" in getattr(body, "tasks", ()) else "mean"}
 
-    def reinitialized_prefixes(self, start: TrainedModel, data: Prepared) -> tuple[str, ...]:
+    def reinitialized_prefixes(self, start: TrainedModel, data: PreparedData) -> tuple[str, ...]:
         """The classifier head, unless the class names are the same."""
         known = start.settings.names if start.settings is not None else ()
-        return () if tuple(data.facts["names"]) == known else ("heads.sequence_class",)
+        return () if tuple(data.metadata["names"]) == known else ("heads.sequence_class",)
 
-    def task_settings(self, recipe: Recipe, data: Prepared) -> ClassifierSettings:
-        facts = data.facts
+    def task_settings(self, recipe: Recipe, data: PreparedData) -> ClassifierSettings:
+        facts = data.metadata
         names, texts = tuple(facts["names"]), len(data.train.sides)
         return ClassifierSettings(names=names, multi_label=facts["several"], texts_per_example=texts, max_length=recipe.data.max_length)
 
-    def setup_summary(self, recipe: Recipe, data: Prepared) -> list[str]:
-        facts = data.facts
+    def setup_summary(self, recipe: Recipe, data: PreparedData) -> list[str]:
+        facts = data.metadata
         classes = sorted(zip(facts["counts"], facts["names"], strict=True), reverse=True)
         names = ", ".join(f"{name} ({count:,})" for count, name in classes[:8]) + (" …" if len(classes) > 8 else "")
         lines = [f"columns    {facts['columns']}", f"classes    {len(classes):,}: {names}"]
@@ -151,9 +151,9 @@ class ClassificationTask(Task):
         tokens = sum(int(side.lengths.sum()) for side in split.sides)
         return f"{split.examples:,} examples, {tokens:,} tokens"
 
-    def training_components(self, recipe: Recipe, data: Prepared, device: torch.device) -> TrainingComponents:
-        names, several = data.facts["names"], data.facts["several"]
-        frame, weights = frame_for(recipe.model["family"], data.tokenizers[0]), class_weights(recipe, data)
+    def training_components(self, recipe: Recipe, data: PreparedData, device: torch.device) -> TrainingComponents:
+        names, several = data.metadata["names"], data.metadata["several"]
+        frame, weights = template_for(recipe.model["family"], data.tokenizers[0]), class_weights(recipe, data)
         batching: dict[str, Any] = {"several": several, "tokens": recipe.training.batch_tokens, "seed": recipe.seed}
         train = ClassBatches(data.train, frame, len(names), weights=weights, **batching)
         valid = ClassBatches(data.valid, frame, len(names), shuffle=False, **batching)
@@ -161,7 +161,7 @@ class ClassificationTask(Task):
         text, label = data.valid.texts[0]
 
         def evaluate(model: nn.Module) -> Evaluation:
-            scores = batch_scores(model, valid, names, device, limit=recipe.training.eval_labels)
+            scores = score_batches(model, valid, names, device, limit=recipe.training.eval_labels)
             reported = {"valid_loss": scores["loss"], "accuracy": scores["accuracy"], "macro_f1": scores["macro_f1"]}
             selected_by = "macro_f1" if weights or several else "accuracy"
             sample = (f"text       {text}", f"model      {scores['first']}", f"label      {label}")
@@ -169,37 +169,37 @@ class ClassificationTask(Task):
 
         return TrainingComponents(objective, train, valid, evaluate)
 
-    def evaluate_files(self, trained: TrainedModel, files: Sequence[Path], **options: Any) -> dict[str, Any]:
+    def evaluate_files(self, trained: TrainedModel, files: Sequence[Path], options: EvaluationOptions) -> dict[str, Any]:
         classes, columns = trained.settings, options.get("columns", ())
-        for path, found in zip(files, columns_of(files, columns), strict=True):
-            if (len(found.texts), found.several) != (classes.texts, classes.several):
+        for path, found in zip(files, find_all_columns(files, columns), strict=True):
+            if (len(found.texts), found.multi_label) != (classes.texts, classes.several):
                 many = "any number of labels" if classes.several else "one label"
                 raise DataError(f"{path} has {found}; this model knows {classes.texts} text(s) with {many} each")
-        rows = list(read_labelled(files, columns=columns, on_bad_line=options.get("on_bad_line", "fail")))
+        rows = list(read_labelled(files, columns=columns, on_bad_line=options.on_bad_line))
         split, cut = encode_labelled(rows, trained.tokenizers[0], classes.names, classes.max_length)
-        scores = judge_classes(trained, split, options.stages)
+        scores = evaluate_classifier(trained, split, options.start_progress)
         return scores | ({"texts_cut_off": cut} if cut else {})
 
-    def evaluate_split(self, trained: TrainedModel, split: Split, stages: Stages) -> dict[str, Any]:
-        return judge_classes(trained, split, stages, fitted=trained.settings.fitted)
+    def evaluate_split(self, trained: TrainedModel, split: Split, start_progress: StartProgress) -> dict[str, Any]:
+        return evaluate_classifier(trained, split, start_progress, calibration_size=trained.settings.fitted)
 
-    def calibrate(self, best: TrainedModel, data: Prepared, stages: Stages) -> None:
+    def calibrate(self, best: TrainedModel, data: PreparedData, start_progress: StartProgress) -> None:
         """Fit the softmax temperature on the first half of the validation texts and store it in task.json."""
         half = data.valid.examples // 2
         if half < MIN_CALIBRATION_TEXTS:
             return
         texts = [[side[index].tolist() for side in data.valid.sides] for index in range(half)]
-        frame = frame_for(best.model.config.family, best.tokenizers[0])
-        with stages("checking probabilities", half) as watch:
-            logits = classifier_logits(best.model, [framed(frame, text) for text in texts], watch)
-        found = fit_temperature(logits, labels_of(data.valid)[:half], data.facts["several"])
-        best.settings = best.settings.with_changes(temperature=found, fitted=half)
+        frame = template_for(best.model.config.family, best.tokenizers[0])
+        with start_progress("checking probabilities", half) as watch:
+            logits = classifier_logits(best.model, [encode_example(frame, text) for text in texts], watch)
+        temperature = fit_temperature(logits, labels_of(data.valid)[:half], data.metadata["several"])
+        best.settings = best.settings.with_changes(temperature=temperature, fitted=half)
         assert best.folder is not None, "a trained model has a folder"
         write_atomic(best.folder / TASK_FILE, best.settings.model_dump_json(indent=2) + "\n")
 
     def plots(self, scores: dict[str, Any], folder: Path) -> dict[str, Path]:
         curves = {name: Reliability.from_json(parts) for name, parts in scores["reliability"].items()}
-        plots = {"reliability": draw_reliability(curves, folder / "reliability.png", of="class")}
+        plots = {"reliability": draw_reliability(curves, folder / "reliability.png", unit="class")}
         if "confusion" in scores:
             plots = {"confusion matrix": draw_confusion(**scores["confusion"], file=folder / "confusion.png")} | plots
         return plots
@@ -220,12 +220,12 @@ class ClassificationTask(Task):
         ]
 
 
-def class_weights(recipe: Recipe, data: Prepared) -> list[float] | None:
+def class_weights(recipe: Recipe, data: PreparedData) -> list[float] | None:
     """How much the texts of each class count: by themselves where classes are skewed, or as the recipe says."""
-    counts, how = data.facts["counts"], recipe.training.class_weights
+    counts, how = data.metadata["counts"], recipe.training.class_weights
     if how == "none" or (how == "auto" and max(counts) < SKEWED * max(1, min(counts))):
         return None
-    return (rare_label_weights if data.facts["several"] else balanced_class_weights)(counts, MOST_WEIGHT)
+    return (rare_label_weights if data.metadata["several"] else balanced_class_weights)(counts, MAX_CLASS_WEIGHT)
 
 
 TASK = ClassificationTask()

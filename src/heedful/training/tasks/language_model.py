@@ -1,4 +1,4 @@
-"""Generate: running text, a decoder, bits per byte."""
+"""The `generate` task: running text, a decoder, bits per byte."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ import torch
 
 from heedful.data.batching import TextBatches
 from heedful.data.corpus_readers import read_documents
-from heedful.data.dataset_preparation import Prepared, Split
-from heedful.data.stage_progress import Stages
-from heedful.evaluation.evaluator import judge_text, surprise_of_text
-from heedful.evaluation.perplexity import predict
+from heedful.data.dataset_preparation import PreparedData, Split
+from heedful.data.progress import StartProgress
+from heedful.evaluation.evaluator import evaluate_split, evaluate_text
+from heedful.evaluation.perplexity import evaluate_perplexity
 from heedful.generation.continuation import generate_ids
 from heedful.generation.search.sampling import SamplingConfig
 from heedful.inference.trained import TrainedModel
 from heedful.objectives.causal_lm_loss import CausalLMLoss
 from heedful.training.defaults import ScalingRule, TrainingConditions, vocabulary_for, largest_size
 from heedful.training.recipe import Recipe
-from heedful.training.tasks.task import TextTask, TrainingComponents
+from heedful.training.tasks.task import EvaluationOptions, TextTask, TrainingComponents
 from heedful.training.trainer import Evaluation
 
 SAMPLE_TOKENS = 64
-"""Length of the text a language model shows of itself at each evaluation."""
+"""Tokens sampled at each evaluation."""
 
 
 class LanguageModelTask(TextTask):
-    """A text that goes on."""
+    """Causal language modelling."""
 
     name = "generate"
-    description = "writes"
+    description = "generates text"
     selection_metric = "bits per byte"
-    score_note = "Bits per byte compare across tokenizers; perplexity per token does not."
-    sample_columns = ("the model, left to itself",)
+    score_note = "Bits per byte are comparable across tokenizers; perplexity per token is not."
+    sample_columns = ("unprompted text",)
     appetite = ScalingRule(parameters_per_layer=12, stacks=1, min_epochs=3, max_epochs=30)
 
     def vocabulary_size(self, characters: int) -> int:
-        """Fewer than a translator's: the output layer is paid for at every token of a long text."""
+        """Smaller than for translation: the output layer runs at every token of a long text."""
         return vocabulary_for(6, characters)
 
     def model_defaults(self, situation: TrainingConditions) -> dict[str, Any]:
         size, scarce = largest_size(situation, self.appetite), situation.low_resource
         if situation.recurrent:
-            wide = {"width": 2 * size["width"], "layers": 2}
-            return {"family": "recurrent_decoder", **wide, "cell": "lstm", "dropout": 0.3 if scarce else 0.2}
+            shape = {"width": 2 * size["width"], "layers": 2}
+            return {"family": "recurrent_decoder", **shape, "cell": "lstm", "dropout": 0.3 if scarce else 0.2}
         return {"family": "decoder", **size, "norm_order": "pre", "positions": "rotary", "norm": "rms", "bias": False,
                 "activation": "silu", "gated": True, "feed_forward": 64 * round(size["width"] * 8 / 3 / 64),
                 "embedding_scale": False, "dropout": 0.1 if situation.gpu and scarce else 0.0}  # fmt: skip
@@ -62,11 +62,11 @@ class LanguageModelTask(TextTask):
             "weight_decay": 0.1,
         }
 
-    def derived_model_settings(self, settings: dict[str, Any], data: Prepared) -> dict[str, Any]:
+    def derived_model_settings(self, settings: dict[str, Any], data: PreparedData) -> dict[str, Any]:
         is_decoder = settings["model"]["family"] == "decoder"
         return {"max_length": settings["training"]["context"]} if is_decoder else {}
 
-    def training_components(self, recipe: Recipe, data: Prepared, device: torch.device) -> TrainingComponents:
+    def training_components(self, recipe: Recipe, data: PreparedData, device: torch.device) -> TrainingComponents:
         training = recipe.training
         rows = max(1, training.batch_tokens // training.context)
         train = TextBatches(data.train.sides[0], context=training.context, rows=rows, seed=recipe.seed)
@@ -74,26 +74,26 @@ class LanguageModelTask(TextTask):
         objective = CausalLMLoss(training.label_smoothing)
         prompt = data.valid.sides[0].ids[:8].tolist()
 
-        def write(model: Any, texts: int, at_most: int | None) -> list[int]:
-            ((found,),) = generate_ids(model, [prompt], limit=at_most or SAMPLE_TOKENS, draw=SamplingConfig())
-            return found.tokens
+        def generate(model: Any, texts: int, at_most: int | None) -> list[int]:
+            ((sample,),) = generate_ids(model, [prompt], limit=at_most or SAMPLE_TOKENS, draw=SamplingConfig())
+            return sample.tokens
 
         def evaluate(model: Any) -> Evaluation:
             scores = predict(model, objective, valid, data.valid, device, limit=training.eval_labels)
-            text = data.tokenizers[0].decode([[*prompt, *write(model, 1, None)]])[0]
+            text = data.tokenizers[0].decode([[*prompt, *generate(model, 1, None)]])[0]
             return Evaluation(
                 -scores.bits_per_byte,
                 {"valid_loss": scores.loss, "perplexity": scores.perplexity, "bits_per_byte": scores.bits_per_byte},
                 tuple(text.splitlines()),
             )
 
-        return TrainingComponents(objective, train, valid, evaluate, 1, write)
+        return TrainingComponents(objective, train, valid, evaluate, 1, generate)
 
-    def evaluate_files(self, trained: TrainedModel, files: Sequence[Path], **options: Any) -> dict[str, Any]:
-        return surprise_of_text(trained, read_documents(files, on_bad_line=options.get("on_bad_line", "fail")))
+    def evaluate_files(self, trained: TrainedModel, files: Sequence[Path], options: EvaluationOptions) -> dict[str, Any]:
+        return surprise_of_text(trained, read_documents(files, on_bad_line=options.on_bad_line))
 
-    def evaluate_split(self, trained: TrainedModel, split: Split, stages: Stages) -> dict[str, Any]:
-        return judge_text(trained, split)
+    def evaluate_split(self, trained: TrainedModel, split: Split, start_progress: StartProgress) -> dict[str, Any]:
+        return evaluate_split(trained, split)
 
     def headline(self, scores: dict[str, Any]) -> str:
         return f"{scores['bits_per_byte']:.3f} bits per byte, perplexity {scores['perplexity']:.2f} per token"

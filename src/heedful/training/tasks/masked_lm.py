@@ -10,21 +10,21 @@ from typing import Any
 import torch
 
 from heedful.data.corpus_readers import read_documents
-from heedful.data.dataset_preparation import Prepared, Split, prepare_text
+from heedful.data.dataset_preparation import PreparedData, Split, prepare_text
 from heedful.data.next_sentence import masked_batches
 from heedful.data.sentence_documents import read_sentences
-from heedful.data.stage_progress import Stages
+from heedful.data.progress import StartProgress
 from heedful.errors import UsageError
-from heedful.evaluation.masked_lm_metrics import as_sequences, find_hidden, judge_hidden, tells_next
+from heedful.evaluation.masked_lm_metrics import encode_documents, score_masked_tokens, evaluate_masked_lm, predicts_next_sentence
 from heedful.inference.mask_filler import MASK_TEXT, MaskFiller
 from heedful.inference.trained import TrainedModel
 from heedful.objectives.masked_lm_loss import MaskedLMLoss
-from heedful.text.sentence_splitter import split as split_sentences
-from heedful.text.special_token_template import Frame
+from heedful.text.sentence_splitter import split_sentences as split_sentences
+from heedful.text.special_token_template import SpecialTokenTemplate
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.defaults import ScalingRule, TrainingConditions, vocabulary_for, largest_size
 from heedful.training.recipe import Recipe
-from heedful.training.tasks.task import TextTask, TrainingComponents, preparation_arguments
+from heedful.training.tasks.task import EvaluationOptions, TextTask, TrainingComponents, preparation_arguments
 from heedful.training.trainer import Evaluation
 
 SHOWN = 5
@@ -46,11 +46,11 @@ class MaskedLMTask(TextTask):
     head_prefixes = ("heads.masked_token", "heads.next_sentence", "heads.pooled")
 
     def prepare_data(
-        self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, stages: Stages
-    ) -> Prepared:
-        end, sentences = Frame.of(tokenizers[0]).end, recipe.data.next_sentence
+        self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, start_progress: StartProgress
+    ) -> PreparedData:
+        end, sentences = SpecialTokenTemplate.from_tokenizer(tokenizers[0]).end, recipe.data.next_sentence
         kind: dict[str, Any] = {"characters": characters, "sentences": sentences, "end": end}
-        return prepare_text(tokenizer=tokenizers[0], **kind, **preparation_arguments(recipe, stages))
+        return prepare_text(tokenizer=tokenizers[0], **kind, **preparation_arguments(recipe, start_progress))
 
     def vocabulary_size(self, characters: int) -> int:
         """More than a writer's: the output layer sees few tokens, and a gap is one token, best a whole word."""
@@ -75,7 +75,7 @@ class MaskedLMTask(TextTask):
             "weight_decay": 0.01,
         }
 
-    def derived_model_settings(self, settings: dict[str, Any], data: Prepared) -> dict[str, Any]:
+    def derived_model_settings(self, settings: dict[str, Any], data: PreparedData) -> dict[str, Any]:
         context = {"max_length": settings["training"]["context"]}
         if settings["data"].get("next_sentence"):
             has, tasks = settings["model"].get("segments", 2), settings["model"].get("tasks", ("next_sentence",))
@@ -87,7 +87,7 @@ class MaskedLMTask(TextTask):
     def split_size(self, split: Split) -> str:
         return f"{int(split.sides[0].lengths.sum()):,} tokens, {split.bytes:,} bytes"
 
-    def training_components(self, recipe: Recipe, data: Prepared, device: torch.device) -> TrainingComponents:
+    def training_components(self, recipe: Recipe, data: PreparedData, device: torch.device) -> TrainingComponents:
         training, tokenizer = recipe.training, data.tokenizers[0]
         batches = partial(
             masked_batches,
@@ -103,7 +103,7 @@ class MaskedLMTask(TextTask):
         shown = gaps_in(data.valid, tokenizer, 1, training.context)
 
         def evaluate(model: Any) -> Evaluation:
-            found = find_hidden(model, valid, device, limit=training.eval_labels)
+            found = score_masked_tokens(model, valid, device, limit=training.eval_labels)
             scores = {"valid_loss": found.loss, "perplexity": found.perplexity, "accuracy": found.accuracy}
             if found.next_sentence_accuracy is not None:
                 scores["next_sentence_accuracy"] = found.next_sentence_accuracy
@@ -115,13 +115,13 @@ class MaskedLMTask(TextTask):
 
         return TrainingComponents(MaskedLMLoss(training.label_smoothing), train, valid, evaluate)
 
-    def evaluate_files(self, trained: TrainedModel, files: Sequence[Path], **options: Any) -> dict[str, Any]:
+    def evaluate_files(self, trained: TrainedModel, files: Sequence[Path], options: EvaluationOptions) -> dict[str, Any]:
         read = read_sentences if tells_next(trained) else read_documents
-        pieces = read(files, on_bad_line=options.get("on_bad_line", "fail"))
+        pieces = read(files, on_bad_line=options.on_bad_line)
         return judge_hidden(trained, as_sequences(trained, pieces))
 
-    def evaluate_split(self, trained: TrainedModel, split: Split, stages: Stages) -> dict[str, Any]:
-        return judge_hidden(trained, split.sides[0])
+    def evaluate_split(self, trained: TrainedModel, split: Split, start_progress: StartProgress) -> dict[str, Any]:
+        return evaluate_masked_lm(trained, split.sides[0])
 
     def headline(self, scores: dict[str, Any]) -> str:
         found, follows = f"{scores['accuracy']:.1%} of {scores['tokens']:,}", scores.get("next_sentence_accuracy")
@@ -141,7 +141,7 @@ def tried(filler: MaskFiller, text: str, stood: str) -> tuple[str, ...]:
 
 def gaps_in(split: Split, tokenizer: Tokenizer, number: int, longest: int) -> list[tuple[str, str]]:
     """Sentences from all over the text, with one word gone from the middle, and that word: one that is one token."""
-    around = len(Frame().around([]))
+    around = len(SpecialTokenTemplate().wrap([]))
     ids = split.sides[0].ids
     found: list[tuple[str, str]] = []
     for place in range(4 * number):
@@ -150,7 +150,7 @@ def gaps_in(split: Split, tokenizer: Tokenizer, number: int, longest: int) -> li
         for sentence in [piece.text for piece in split_sentences(text)][1:-1]:  # whole ones
             words = sentence.split()
             usual = [at for at, word in enumerate(words) if at and word.isalpha() and len(word) > 2]
-            whole = [at for at in usual if len(tokenizer.encode([" " + words[at]], opening=False)[0]) == 1]
+            whole = [at for at in usual if len(tokenizer.encode([" " + words[at]], at_start=False)[0]) == 1]
             fits = len(tokenizer.encode([sentence])[0]) + around <= longest
             if fits and 4 <= len(words) <= 25 and whole and len(found) < number:
                 gone = whole[len(whole) // 2]

@@ -11,17 +11,17 @@ import numpy as np
 import torch
 from torch import nn
 
-from heedful.data.batching import evenly
-from heedful.data.dataset_preparation import Prepared, Split
-from heedful.data.doctor_report import Report
-from heedful.data.passage_windows import Windows
-from heedful.data.qa_batches import SpanBatches
-from heedful.data.qa_dataset import learn_from_questions, prepare_questions, read_questions
-from heedful.data.stage_progress import Stages, unseen
+from heedful.data.batching import evenly_spaced
+from heedful.data.dataset_preparation import PreparedData, Split
+from heedful.data.doctor_report import CorpusReport
+from heedful.data.passage_windows import PassageWindows
+from heedful.data.qa_dataset import SpanBatches
+from heedful.data.qa_dataset import train_question_tokenizer, prepare_questions, read_questions
+from heedful.data.progress import StartProgress, no_progress
 from heedful.errors import UsageError
-from heedful.evaluation.perplexity import predict
-from heedful.evaluation.qa_evaluation import best_spans, judge_answers
-from heedful.evaluation.squad import Judged, answer_scores, best_threshold
+from heedful.evaluation.perplexity import evaluate_perplexity
+from heedful.evaluation.qa_evaluation import predict_spans, evaluate_answers
+from heedful.evaluation.squad import AnswerPrediction, answer_scores, best_threshold
 from heedful.files import write_atomic
 from heedful.inference.question_answerer import QuestionAnswerer, AnsweringSettings, EncodedQuestion, encode_question
 from heedful.inference.trained import TASK_FILE, TrainedModel
@@ -30,7 +30,7 @@ from heedful.objectives.answer_span_loss import AnswerSpanLoss
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.defaults import ScalingRule, TrainingConditions, vocabulary_for, largest_size
 from heedful.training.recipe import DataRecipe, Recipe
-from heedful.training.tasks.task import (
+from heedful.training.tasks.task import (EvaluationOptions,
     Task,
     TrainingComponents,
     held_out_fraction,
@@ -59,18 +59,18 @@ class QuestionAnsweringTask(Task):
     pretrained_families = ("encoder",)
     head_prefixes = ("heads.answer_span",)
 
-    def corpus_size(self, report: Report) -> str:
+    def corpus_size(self, report: CorpusReport) -> str:
         return f"{report.usable:,} questions"
 
-    def train_tokenizers(self, recipe: Recipe, report: Report, stages: Stages) -> tuple[Tokenizer, ...]:
-        arguments = tokenizer_arguments(recipe, report.characters, stages)
-        return (learn_from_questions(held_out=held_out_fraction(recipe), **arguments),)
+    def train_tokenizers(self, recipe: Recipe, report: CorpusReport, start_progress: StartProgress) -> tuple[Tokenizer, ...]:
+        arguments = tokenizer_arguments(recipe, report.characters, start_progress)
+        return (train_question_tokenizer(held_out=held_out_fraction(recipe), **arguments),)
 
     def prepare_data(
-        self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, stages: Stages
-    ) -> Prepared:
+        self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, start_progress: StartProgress
+    ) -> PreparedData:
         return prepare_questions(
-            tokenizer=tokenizers[0], windows=windows_of(recipe), **preparation_arguments(recipe, stages)
+            tokenizer=tokenizers[0], windows=windows_of(recipe), **preparation_arguments(recipe, start_progress)
         )
 
     def validation_fraction(self, characters: int) -> float:
@@ -101,39 +101,39 @@ class QuestionAnsweringTask(Task):
         """Few from a model (Devlin 2019, A.3: two to four)."""
         return 4 if situation.pretrained else self.appetite.max_epochs
 
-    def head_settings(self, data: Prepared) -> dict[str, Any]:
+    def head_settings(self, data: PreparedData) -> dict[str, Any]:
         return {"tasks": ("answer_span",)}
 
     def finetune_settings(self, body: ModelConfig) -> dict[str, Any]:
         """Questions are few: some dropout is needed."""
         return {"dropout": max(0.1, getattr(body, "dropout", 0.0))}
 
-    def derived_model_settings(self, settings: dict[str, Any], data: Prepared) -> dict[str, Any]:
+    def derived_model_settings(self, settings: dict[str, Any], data: PreparedData) -> dict[str, Any]:
         return {"max_length": settings["data"].get("max_length", USUAL_WINDOW)}
 
-    def task_settings(self, recipe: Recipe, data: Prepared) -> AnsweringSettings:
+    def task_settings(self, recipe: Recipe, data: PreparedData) -> AnsweringSettings:
         return answering(windows_of(recipe), data)
 
     def split_size(self, split: Split) -> str:
         windows, tokens = len(split.sides[0]), int(split.sides[0].lengths.sum())
         return f"{split.examples:,} questions, in {windows:,} windows of {tokens:,} tokens together"
 
-    def calibrate(self, best: TrainedModel, data: Prepared, stages: Stages) -> None:
+    def calibrate(self, best: TrainedModel, data: PreparedData, start_progress: StartProgress) -> None:
         """The threshold below which there is no answer, where some questions have none: the best one for the first half
         of the validation questions."""
         assert best.folder is not None, "a trained model has a folder"
         if any(len(texts) == 2 for texts in (*data.train.texts, *data.valid.texts)):
-            judged = best_spans(best, data.valid.texts[: len(data.valid.texts) // 2], stages=stages)
+            judged = predict_spans(best, data.valid.texts[: len(data.valid.texts) // 2], start_progress=start_progress)
             both = len({bool(each.references) for each in judged}) == 2
             best.settings = best.settings.with_changes(threshold=best_threshold(judged)[1] if both else 0.0)
             write_atomic(best.folder / TASK_FILE, best.settings.model_dump_json(indent=2) + "\n")
 
-    def training_components(self, recipe: Recipe, data: Prepared, device: torch.device) -> TrainingComponents:
+    def training_components(self, recipe: Recipe, data: PreparedData, device: torch.device) -> TrainingComponents:
         batching: dict[str, Any] = {"tokens": recipe.training.batch_tokens, "seed": recipe.seed}
         train = SpanBatches(*data.train.sides, **batching)
         valid = SpanBatches(*data.valid.sides, shuffle=False, **batching)
         objective, how = AnswerSpanLoss(), answering(windows_of(recipe), data)
-        shown = [data.valid.texts[place] for place in evenly(len(data.valid.texts), recipe.training.eval_texts)]
+        shown = [data.valid.texts[place] for place in evenly_spaced(len(data.valid.texts), recipe.training.eval_texts)]
         references = [texts[2:] for texts in shown]
         has_unanswerable = any(not each for each in references)
 
@@ -142,9 +142,9 @@ class QuestionAnsweringTask(Task):
             return [encode_question(question, passage, data.tokenizers[0], how) for question, passage, *_ in shown]
 
         def evaluate(model: nn.Module) -> Evaluation:
-            loss = predict(model, objective, valid, data.valid, device, limit=recipe.training.eval_labels).loss
+            loss = evaluate_perplexity(model, objective, valid, data.valid, device, limit=recipe.training.eval_labels).loss
             best = [answer.spans[0] for answer in QuestionAnswerer(model, data.tokenizers[0], how).find(asked())]
-            judged = [Judged(span.text, span.score, texts) for span, texts in zip(best, references, strict=True)]
+            judged = [AnswerPrediction(span.text, span.score, texts) for span, texts in zip(best, references, strict=True)]
             scores = answer_scores(judged, best_threshold(judged)[1] if has_unanswerable else None)
             lines = (f"question   {shown[0][0]}", f"model      {judged[0].text}", f"reference  {first(references[0])}")
             return Evaluation(
@@ -156,13 +156,13 @@ class QuestionAnsweringTask(Task):
 
         return TrainingComponents(objective, train, valid, evaluate, len(shown), write)
 
-    def evaluate_files(self, trained: TrainedModel, files: Sequence[Path], **options: Any) -> dict[str, Any]:
-        asked = read_questions(files, on_bad_line=options.get("on_bad_line", "fail"))
+    def evaluate_files(self, trained: TrainedModel, files: Sequence[Path], options: EvaluationOptions) -> dict[str, Any]:
+        asked = read_questions(files, on_bad_line=options.on_bad_line)
         texts = [(each.question, each.passage, *(answer.text for answer in each.answers)) for each in asked]
-        return judge_answers(trained, texts, stages=options.get("stages", unseen))
+        return evaluate_answers(trained, texts, start_progress=options.get("start_progress", no_progress))
 
-    def evaluate_split(self, trained: TrainedModel, split: Split, stages: Stages) -> dict[str, Any]:
-        return judge_answers(trained, split.texts[fitted(trained.settings, split) :], stages=stages)
+    def evaluate_split(self, trained: TrainedModel, split: Split, start_progress: StartProgress) -> dict[str, Any]:
+        return evaluate_answers(trained, split.texts[fitted(trained.settings, split) :], start_progress=start_progress)
 
     def headline(self, scores: dict[str, Any]) -> str:
         return (
@@ -186,11 +186,11 @@ def first(references: Sequence[str]) -> str:
     return references[0] if references else NOTHING
 
 
-def windows_of(recipe: Recipe) -> Windows:
-    return Windows(longest=recipe.data.max_length, stride=recipe.data.stride)
+def windows_of(recipe: Recipe) -> PassageWindows:
+    return PassageWindows(max_tokens=recipe.data.max_length, stride=recipe.data.stride)
 
 
-def answering(windows: Windows, data: Prepared) -> AnsweringSettings:
+def answering(windows: PassageWindows, data: PreparedData) -> AnsweringSettings:
     """How to read, and how long answers are, from what was trained on."""
     places = data.train.sides[1].ids.reshape(-1, 3)
     lengths = (places[:, 2].astype(np.int64) - places[:, 1] + 1)[places[:, 1] > 0]

@@ -17,10 +17,10 @@ from torch import nn
 
 from heedful.config import Config
 from heedful.data.batching import Batches
-from heedful.data.dataset_preparation import Prepared, Split, learn_from_text, prepare_text
-from heedful.data.doctor_report import CorpusKind, Report
+from heedful.data.dataset_preparation import PreparedData, Split, train_text_tokenizer, prepare_text
+from heedful.data.doctor_report import CorpusKind, CorpusReport
 from heedful.data.line_reader import OnBadLine
-from heedful.data.stage_progress import Stages, unseen
+from heedful.data.progress import StartProgress, no_progress
 from heedful.inference.trained import TrainedModel
 from heedful.models.model_config import ModelConfig
 from heedful.objectives.objective import Objective
@@ -53,7 +53,7 @@ class EvaluationOptions:
     on_bad_line: OnBadLine = "fail"
     beam: int = 4
     length_penalty: float = 1.0
-    stages: Stages = unseen
+    start_progress: StartProgress = no_progress
 
 
 class Task(ABC):
@@ -85,17 +85,17 @@ class Task(ABC):
     """Prefixes of the weights that may be missing from the pretrained model: they are initialised randomly."""
 
     @abstractmethod
-    def corpus_size(self, report: Report) -> str:
+    def corpus_size(self, report: CorpusReport) -> str:
         """The size of the training text, for the log."""
 
     @abstractmethod
-    def train_tokenizers(self, recipe: Recipe, report: Report, stages: Stages) -> tuple[Tokenizer, ...]:
+    def train_tokenizers(self, recipe: Recipe, report: CorpusReport, start_progress: StartProgress) -> tuple[Tokenizer, ...]:
         """Train one tokenizer, or one for each side, on the training text."""
 
     @abstractmethod
     def prepare_data(
-        self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, stages: Stages
-    ) -> Prepared:
+        self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, start_progress: StartProgress
+    ) -> PreparedData:
         """Encode the text into token stores, or open those already written; new ones need the number of characters."""
 
     @abstractmethod
@@ -122,7 +122,7 @@ class Task(ABC):
         """The most epochs chosen by default."""
         return self.appetite.max_epochs
 
-    def head_settings(self, data: Prepared) -> dict[str, Any]:
+    def head_settings(self, data: PreparedData) -> dict[str, Any]:
         """Settings of [model] dictated by the data, which override the recipe."""
         return {}
 
@@ -130,15 +130,15 @@ class Task(ABC):
         """Settings of [model] that change when fine-tuning from a pretrained `body`."""
         return {}
 
-    def reinitialized_prefixes(self, start: TrainedModel, data: Prepared) -> tuple[str, ...]:
+    def reinitialized_prefixes(self, start: TrainedModel, data: PreparedData) -> tuple[str, ...]:
         """Prefixes of weights of `start` to initialise again although their shapes fit."""
         return ()
 
-    def task_settings(self, recipe: Recipe, data: Prepared) -> Config | None:
+    def task_settings(self, recipe: Recipe, data: PreparedData) -> Config | None:
         """Settings stored with the model in task.json."""
         return None
 
-    def setup_summary(self, recipe: Recipe, data: Prepared) -> list[str]:
+    def setup_summary(self, recipe: Recipe, data: PreparedData) -> list[str]:
         """Extra lines printed before the first step."""
         return []
 
@@ -147,12 +147,12 @@ class Task(ABC):
         tokens = sum(int(side.lengths.sum()) for side in split.sides)
         return f"{split.examples:,} examples, {tokens:,} tokens, {split.bytes:,} bytes predicted"
 
-    def derived_model_settings(self, settings: dict[str, Any], data: Prepared) -> dict[str, Any]:
+    def derived_model_settings(self, settings: dict[str, Any], data: PreparedData) -> dict[str, Any]:
         """Defaults of [model] that follow from other settings or from the data."""
         return {}
 
     @abstractmethod
-    def training_components(self, recipe: Recipe, data: Prepared, device: torch.device) -> TrainingComponents:
+    def training_components(self, recipe: Recipe, data: PreparedData, device: torch.device) -> TrainingComponents:
         """Build the objective, the batches and the validation function."""
 
     @abstractmethod
@@ -162,10 +162,10 @@ class Task(ABC):
         """Compute every score of a model on held-out files."""
 
     @abstractmethod
-    def evaluate_split(self, trained: TrainedModel, split: Split, stages: Stages) -> dict[str, Any]:
+    def evaluate_split(self, trained: TrainedModel, split: Split, start_progress: StartProgress) -> dict[str, Any]:
         """Compute the same scores on a prepared split: the validation set, if there are no test files."""
 
-    def calibrate(self, best: TrainedModel, data: Prepared, stages: Stages) -> None:
+    def calibrate(self, best: TrainedModel, data: PreparedData, start_progress: StartProgress) -> None:
         """Fit what depends on the finished model (temperature, thresholds), set it on `best` and store it."""
         return
 
@@ -191,23 +191,23 @@ class TextTask(Task):
 
     corpus_kind = "text"
 
-    def corpus_size(self, report: Report) -> str:
+    def corpus_size(self, report: CorpusReport) -> str:
         return f"{report.documents:,} document(s)"
 
-    def train_tokenizers(self, recipe: Recipe, report: Report, stages: Stages) -> tuple[Tokenizer, ...]:
+    def train_tokenizers(self, recipe: Recipe, report: CorpusReport, start_progress: StartProgress) -> tuple[Tokenizer, ...]:
         kept = report.characters * (1 - held_out_fraction(recipe))
-        return (learn_from_text(characters=kept, **tokenizer_arguments(recipe, report.characters, stages)),)
+        return (train_text_tokenizer(characters=kept, **tokenizer_arguments(recipe, report.characters, start_progress)),)
 
     def prepare_data(
-        self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, stages: Stages
-    ) -> Prepared:
-        return prepare_text(tokenizer=tokenizers[0], characters=characters, **preparation_arguments(recipe, stages))
+        self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, start_progress: StartProgress
+    ) -> PreparedData:
+        return prepare_text(tokenizer=tokenizers[0], characters=characters, **preparation_arguments(recipe, start_progress))
 
     def validation_fraction(self, characters: int) -> float:
         return min(0.1 if characters < 10_000_000 else 0.02, 5_000_000 / characters)
 
 
-def tokenizer_arguments(recipe: Recipe, characters: int, stages: Stages) -> dict[str, Any]:
+def tokenizer_arguments(recipe: Recipe, characters: int, start_progress: StartProgress) -> dict[str, Any]:
     """Keyword arguments shared by the functions that train tokenizers, on a sample of the text."""
     settings = recipe.tokenizer
     return {
@@ -215,11 +215,11 @@ def tokenizer_arguments(recipe: Recipe, characters: int, stages: Stages) -> dict
         "config": TokenizerConfig(**{name: getattr(settings, name) for name in TokenizerConfig.model_fields}),
         "share": settings.sample / max(1, characters),
         "on_bad_line": recipe.data.on_bad_line,
-        "stages": stages,
+        "start_progress": start_progress,
     }
 
 
-def preparation_arguments(recipe: Recipe, stages: Stages) -> dict[str, Any]:
+def preparation_arguments(recipe: Recipe, start_progress: StartProgress) -> dict[str, Any]:
     """Keyword arguments shared by the functions that encode the text."""
     data = recipe.data
     train, valid = ([Path(file) for file in files] for files in (data.train, data.valid))
@@ -228,7 +228,7 @@ def preparation_arguments(recipe: Recipe, stages: Stages) -> dict[str, Any]:
         "valid": valid,
         "held_out": data.held_out,
         "on_bad_line": data.on_bad_line,
-        "stages": stages,
+        "start_progress": start_progress,
     }
 
 

@@ -1,4 +1,4 @@
-"""Translate: pairs of texts, an encoder-decoder, BLEU."""
+"""The `translate` task: pairs of texts, an encoder-decoder, BLEU."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from heedful.data.batching import PairBatches, evenly
+from heedful.data.batching import PairBatches, evenly_spaced
 from heedful.data.corpus_readers import read_pairs
-from heedful.data.dataset_preparation import Prepared, Split, learn_from_pairs, prepare_pairs
-from heedful.data.doctor_report import Report
-from heedful.data.stage_progress import Stages
+from heedful.data.dataset_preparation import PreparedData, Split, train_pair_tokenizers, prepare_pairs
+from heedful.data.doctor_report import CorpusReport
+from heedful.data.progress import StartProgress
 from heedful.evaluation.calibration import Reliability, draw_reliability
-from heedful.evaluation.evaluator import judge_pairs
-from heedful.evaluation.perplexity import predict
+from heedful.evaluation.evaluator import evaluate_translation
+from heedful.evaluation.perplexity import evaluate_perplexity
 from heedful.evaluation.text_metrics import sample_bleu
 from heedful.generation.sequence_to_sequence import translate_ids, translate_texts
 from heedful.inference.trained import TrainedModel
@@ -26,7 +26,7 @@ from heedful.text.tokenizer import Tokenizer
 from heedful.training.defaults import ScalingRule, TrainingConditions, vocabulary_for, largest_size
 from heedful.training.recipe import Recipe
 from heedful.training.reporting.diagnostics import calibrate_translator, evaluation_length_limits
-from heedful.training.tasks.task import (
+from heedful.training.tasks.task import (EvaluationOptions,
     Task,
     TrainingComponents,
     held_out_fraction,
@@ -37,28 +37,28 @@ from heedful.training.trainer import Evaluation
 
 
 class TranslationTask(Task):
-    """A text for a text."""
+    """Sequence-to-sequence translation."""
 
     name = "translate"
     corpus_kind = "pairs"
     description = "translates"
-    selection_metric = "BLEU, written greedily"
-    score_note = "BLEU is cased and detokenised, with a 95% bootstrap interval; the signature says how to compare it."
+    selection_metric = "BLEU with greedy search"
+    score_note = "BLEU is cased and detokenised, with a 95% bootstrap interval; compare it only under the same signature."
     sample_columns = ("source", "model", "reference")
     appetite = ScalingRule(parameters_per_layer=28, stacks=2, min_epochs=12, max_epochs=60)
 
-    def corpus_size(self, report: Report) -> str:
+    def corpus_size(self, report: CorpusReport) -> str:
         return f"{report.usable:,} pairs"
 
-    def train_tokenizers(self, recipe: Recipe, report: Report, stages: Stages) -> tuple[Tokenizer, ...]:
-        arguments = tokenizer_arguments(recipe, report.characters, stages)
-        return learn_from_pairs(joint=recipe.tokenizer.joint, held_out=held_out_fraction(recipe), **arguments)
+    def train_tokenizers(self, recipe: Recipe, report: CorpusReport, start_progress: StartProgress) -> tuple[Tokenizer, ...]:
+        arguments = tokenizer_arguments(recipe, report.characters, start_progress)
+        return train_pair_tokenizers(joint=recipe.tokenizer.joint, held_out=held_out_fraction(recipe), **arguments)
 
     def prepare_data(
-        self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, stages: Stages
-    ) -> Prepared:
+        self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, start_progress: StartProgress
+    ) -> PreparedData:
         return prepare_pairs(
-            tokenizers=tokenizers, max_length=recipe.data.max_length, **preparation_arguments(recipe, stages)
+            tokenizers=tokenizers, max_length=recipe.data.max_length, **preparation_arguments(recipe, start_progress)
         )
 
     def validation_fraction(self, characters: int) -> float:
@@ -70,8 +70,8 @@ class TranslationTask(Task):
     def model_defaults(self, situation: TrainingConditions) -> dict[str, Any]:
         size, scarce = largest_size(situation, self.appetite), situation.low_resource
         if situation.recurrent:
-            wide = {"width": 2 * size["width"], "layers": 1}
-            return {"family": "recurrent_encoder_decoder", **wide, "cell": "lstm", "dropout": 0.3 if scarce else 0.2}
+            shape = {"width": 2 * size["width"], "layers": 1}
+            return {"family": "recurrent_encoder_decoder", **shape, "cell": "lstm", "dropout": 0.3 if scarce else 0.2}
         shape = {**size, "norm_order": "pre"}
         return {"family": "encoder_decoder", **shape, "positions": "rotary", "dropout": 0.3 if scarce else 0.1}
 
@@ -86,59 +86,57 @@ class TranslationTask(Task):
             "r_drop": 1.0 if situation.gpu and situation.low_resource else 0.0,
         }
 
-    def training_components(self, recipe: Recipe, data: Prepared, device: torch.device) -> TrainingComponents:
+    def training_components(self, recipe: Recipe, data: PreparedData, device: torch.device) -> TrainingComponents:
         training, dropout = recipe.training, recipe.tokenizer.subword_dropout
         tables = tuple(SplitTable(tokenizer) for tokenizer in data.tokenizers) if dropout else ()
         train = PairBatches(
             *data.train.sides,
-            tokens=training.batch_tokens,
+            max_tokens=training.batch_tokens,
             seed=recipe.seed,
             splits=(tables[0], tables[-1]) if tables else None,
             subword_dropout=dropout,
         )
-        valid = PairBatches(*data.valid.sides, tokens=training.batch_tokens, seed=recipe.seed, shuffle=False)
+        valid = PairBatches(*data.valid.sides, max_tokens=training.batch_tokens, seed=recipe.seed, shuffle=False)
         objective = Seq2SeqLoss(training.label_smoothing, training.r_drop)
-        places = evenly(len(data.valid.texts), training.eval_texts)
+        places = evenly_spaced(len(data.valid.texts), training.eval_texts)
         shown, limits = [data.valid.texts[place] for place in places], evaluation_length_limits(data, places)
 
         def evaluate(model: nn.Module) -> Evaluation:
             scores = predict(model, objective, valid, data.valid, device, limit=training.eval_labels)
-            outputs = translate_texts(model, data.tokenizers, [source for source, _ in shown], beam=1, at_most=limits)
-            bleu = sample_bleu(outputs, [target for _, target in shown])
-            sample_lines = (f"source     {shown[0][0]}", f"model      {outputs[0]}", f"reference  {shown[0][1]}")
+            outputs = translate_texts(model, data.tokenizers, [source for source, _ in examples], beam=1, at_most=limits)
+            bleu = sample_bleu(outputs, [target for _, target in examples])
+            sample_lines = (f"source     {examples[0][0]}", f"model      {outputs[0]}", f"reference  {examples[0][1]}")
             return Evaluation(
                 bleu, {"valid_loss": scores.loss, "perplexity": scores.perplexity, "bleu": bleu}, sample_lines
             )
 
-        def write(model: Any, texts: int, at_most: int | None) -> None:
+        def generate(model: Any, texts: int, at_most: int | None) -> None:
             lengths = limits[:texts] if at_most is None else [at_most] * texts
-            sources = [data.valid.sides[0][place].tolist() for place in places[:texts]]
+            sources = [data.valid.sides[0][index].tolist() for index in indices[:texts]]
             translate_ids(model, sources, beam=1, at_most=lengths)
 
-        return TrainingComponents(objective, train, valid, evaluate, len(shown), write)
+        return TrainingComponents(objective, train, valid, evaluate, len(examples), generate)
 
-    def evaluate_files(self, trained: TrainedModel, files: Sequence[Path], **options: Any) -> dict[str, Any]:
-        on_bad_line = options.pop("on_bad_line", "fail")
-        pairs = [(pair.source, pair.target) for pair in read_pairs(files, on_bad_line=on_bad_line)]
+    def evaluate_files(self, trained: TrainedModel, files: Sequence[Path], options: EvaluationOptions) -> dict[str, Any]:
+        pairs = [(pair.source, pair.target) for pair in read_pairs(files, on_bad_line=options.on_bad_line)]
         return judge_pairs(trained, pairs, **options)
 
-    def evaluate_split(self, trained: TrainedModel, split: Split, stages: Stages) -> dict[str, Any]:
+    def evaluate_split(self, trained: TrainedModel, split: Split, start_progress: StartProgress) -> dict[str, Any]:
         fitted = trained.confidence.texts if trained.confidence else 0
-        return judge_pairs(trained, split.texts, stages=stages, fitted=fitted)
+        return evaluate_translation(trained, split.texts, start_progress=start_progress, calibration_size=fitted)
 
-    def calibrate(self, best: TrainedModel, data: Prepared, stages: Stages) -> None:
-        calibrate_translator(best, data, stages)
+    def calibrate(self, best: TrainedModel, data: PreparedData, start_progress: StartProgress) -> None:
+        calibrate_translator(best, data, start_progress)
 
     def card_section(self, best: TrainedModel, scores: dict[str, Any]) -> str:
-        found = "none: this model does not attend to its source" if best.alignment is None else str(best.alignment)
+        alignment = "nothing: this model has no cross-attention" if best.alignment is None else str(best.alignment)
         return f"""
 ## Alignment and confidence
 
-Words are aligned by {found}.
+Words are aligned by {alignment}.
 
-A word's probability is off by {scores["word_calibration_error"]:.3f} on average
-({scores["word_calibration_error_raw"]:.3f} before correction) from the share of such words that are right: that the
-reference has, too, in the same order.
+Expected calibration error of word probabilities: {scores["word_calibration_error"]:.3f}
+({scores["word_calibration_error_raw"]:.3f} uncalibrated). A word counts as correct if the reference has it in the same order.
 """
 
     def plots(self, scores: dict[str, Any], folder: Path) -> dict[str, Path]:
@@ -152,9 +150,9 @@ reference has, too, in the same order.
         )
 
     def samples(self, best: TrainedModel, split: Split) -> list[tuple[str, ...]]:
-        shown = split.texts[:5]
-        outputs = best.translate([source for source, _ in shown], engine="torch")
-        return [(source, output, target) for (source, target), output in zip(shown, outputs, strict=True)]
+        examples = split.texts[:5]
+        outputs = best.translate([source for source, _ in examples], engine="torch")
+        return [(source, output, target) for (source, target), output in zip(examples, outputs, strict=True)]
 
 
 TASK = TranslationTask()

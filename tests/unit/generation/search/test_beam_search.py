@@ -13,7 +13,7 @@ from heedful.generation.search.beam_search import beam_search, greedy
 from heedful.generation.search.decode_loop import SMALL_STEP, small_step_threads, masked_log_softmax
 from heedful.generation.search.hypotheses import Hypothesis, FinishedHypotheses
 from heedful.generation.sequence_to_sequence import translate_ids
-from heedful.text.special_tokens import END, NEVER_WRITTEN, START
+from heedful.text.special_tokens import END, NEVER_GENERATED, START
 
 FAMILIES = ["laptop-translator", "recurrent-translator", "recurrent-bottleneck"]
 Make = Callable[..., Any]
@@ -95,7 +95,7 @@ def test_log_probabilities_are_those_of_teacher_forcing(name: str, make_model: M
 def test_a_wide_beam_finds_the_best_of_all_texts_in_order(make_model: Make) -> None:
     """Against every text there is, ended or cut off at 4 tokens, over a small vocabulary."""
     model, limit = make_model("laptop-translator", vocabulary=9), 4
-    words = [token for token in range(9) if token not in (*NEVER_WRITTEN, END)]
+    words = [token for token in range(9) if token not in (*NEVER_GENERATED, END)]
     texts = [text for size in range(limit + 1) for text in itertools.product(words, repeat=size)]
     state, _ = _start(model, rows=1)
     state.reorder(torch.zeros(len(texts), dtype=torch.long))
@@ -174,7 +174,7 @@ def test_no_special_token_is_ever_written(make_model: Make) -> None:
     model = make_model("laptop-translator")
     state, limits = _start(model)
     for texts in beam_search(model, state, limits, beam=4):
-        assert not {token for text in texts for token in text.tokens} & {*NEVER_WRITTEN, END}
+        assert not {token for text in texts for token in text.tokens} & {*NEVER_GENERATED, END}
 
 
 def test_limits_hold_row_by_row(make_model: Make) -> None:

@@ -17,9 +17,9 @@ from heedful.generation.input_splitting import InputSplitting
 from heedful.generation.terminology.glossary import Glossary
 from heedful.generation.terminology.insertion import locate_terms
 from heedful.generation.terminology.required_terms import find_requirements, translate_with_requirements
-from heedful.text.markup_tags import shape
-from heedful.text.protected_spans import find_kept
-from heedful.text.sentence_splitter import rejoin
+from heedful.text.markup_tags import tag_structure
+from heedful.text.protected_spans import find_protected_spans
+from heedful.text.sentence_splitter import join_segments
 from heedful.text.special_tokens import END, START
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
@@ -61,8 +61,8 @@ def translate(name: str, kind: str, texts: list[str], glossary: Glossary | None 
 
 
 def of_kept(text: str) -> tuple[Counter[str], Any]:
-    kept = find_kept(text)
-    return Counter(found.text for found in kept), shape([found.text for found in kept if found.kind == "tag"])
+    kept = find_protected_spans(text)
+    return Counter(found.text for found in kept), tag_structure([found.text for found in kept if found.kind == "tag"])
 
 
 leaves = st.one_of(
@@ -189,4 +189,4 @@ def test_in_a_trained_model_tags_and_terms_follow_their_words(
 def test_tags_around_several_sentences_lie_inside_one_another_as_before(name: str, kind: str, text: str) -> None:
     pieces = InputSplitting(max_tokens=100, multi_sentence_share=0.0).split(text, translator(name, kind)[1][0])
     assert len(pieces) > 2
-    assert of_kept(rejoin(pieces, translate(name, kind, [piece.text for piece in pieces]))) == of_kept(text)
+    assert of_kept(join_segments(pieces, translate(name, kind, [piece.text for piece in pieces]))) == of_kept(text)

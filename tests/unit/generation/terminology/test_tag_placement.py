@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from heedful.generation.terminology.requirements import ModelInput, find_requirements
 from heedful.generation.terminology.tag_placement import WordAlignment, place_tags
-from heedful.text.markup_tags import shape
-from heedful.text.protected_spans import find_kept
-from heedful.text.word_boundaries import words
+from heedful.text.markup_tags import tag_structure
+from heedful.text.protected_spans import find_protected_spans
+from heedful.text.word_boundaries import find_words
 
 examples = settings(deadline=None, max_examples=80, derandomize=True)
 
@@ -19,11 +19,11 @@ examples = settings(deadline=None, max_examples=80, derandomize=True)
 def marked(source: str, target: str, origins: list[int | None]) -> str:
     """The target with the source's tags; `origins` says which source word each target word came from."""
     view = ModelInput.of(source, find_requirements(source))
-    shares = np.zeros((len(view.in_words.words), len(words(target))))
+    shares = np.zeros((len(view.in_words.words), len(find_words(target))))
     for column, row in enumerate(origins):
         if row is not None:
             shares[row, column] = 1.0
-    placed = place_tags(view.tags, WordAlignment(view.in_words.words, words(target), shares), len(target))
+    placed = place_tags(view.tags, WordAlignment(view.in_words.words, find_words(target), shares), len(target))
     for place, tag in reversed(placed):
         target = target[:place] + tag + target[place:]
     return target
@@ -72,5 +72,5 @@ def test_tags_lie_inside_one_another_as_in_the_source(source: str, length: int, 
         data.draw(st.lists(st.integers(0, plain - 1), min_size=length, max_size=length)) if plain else [None] * length
     )
     result = marked(source, " ".join("t" * length), origins)
-    before, after = ([kept.text for kept in find_kept(text)] for text in (source, result))
-    assert shape(after) == shape(before)
+    before, after = ([kept.text for kept in find_protected_spans(text)] for text in (source, result))
+    assert tag_structure(after) == tag_structure(before)

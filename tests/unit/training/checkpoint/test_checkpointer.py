@@ -36,7 +36,7 @@ def keeper(folder: Path, every: int = 0, device: str = "cpu") -> Checkpointer:
         "training": training.model_dump(),
     }
     begun = write_run_manifest(folder, make_recipe(settings), model.config, (), torch.device(device), {})
-    batches = TextBatches(Sequences.of([[7, 8, 9, 10]]), context=2, rows=1, seed=0)
+    batches = TextBatches(Sequences.from_lists([[7, 8, 9, 10]]), context=2, rows=1, seed=0)
     trainer = Trainer(model, CausalLMLoss(), batches, training, seed=0, device=torch.device(device), events=Events())
     return Checkpointer(folder, begun, trainer)
 

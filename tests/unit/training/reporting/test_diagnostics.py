@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from heedful.data.dataset_preparation import Prepared, Split
+from heedful.data.dataset_preparation import PreparedData, Split
 from heedful.data.token_store import Sequences
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 from heedful.training.reporting import diagnostics as findings
@@ -25,9 +25,9 @@ def test_many_characters_find_their_one_word_on_either_side() -> None:
 def test_training_pairs_come_from_all_over_and_no_more_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [f"a{number} b" for number in range(100)]
     tokenizer = Tokenizer.train(texts, TokenizerConfig(kind="characters", vocabulary=50))
-    side = Sequences.of(tokenizer.encode(texts))
+    side = Sequences.from_lists(tokenizer.encode(texts))
     split = Split((side, side), 100, 200, 500)
-    data = Prepared((tokenizer,), split, split, {}, {})
+    data = PreparedData((tokenizer,), split, split, {}, {})
     assert sample_training_pairs(data, ("words", "characters"), cells=6.0)[7] == (["a7", "b"], ["a", "7", "b"])
     monkeypatch.setattr(findings, "CELLS", 60)
     chosen = [source[0] for source, _ in sample_training_pairs(data, ("words", "words"), cells=6.0)]

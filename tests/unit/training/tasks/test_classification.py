@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from heedful.data.dataset_writer import Prepared, Split
+from heedful.data.dataset_writer import PreparedData, Split
 from heedful.training.defaults import TrainingConditions
 from heedful.training.recipe import Recipe, make_recipe
 from heedful.training.tasks.classification import TASK, class_weights
@@ -16,10 +16,10 @@ def situation(**changes: Any) -> TrainingConditions:
     return TrainingConditions(**{"recurrent": False, "tokens": 10**5, "seconds": 60.0, "flops": 1e11, "gpu": False} | changes)
 
 
-def data(*counts: int, several: bool = False) -> Prepared:
+def data(*counts: int, several: bool = False) -> PreparedData:
     names, nothing = [f"class {place}" for place, _ in enumerate(counts)], Split((), 0, 0, 0)
     facts = {"names": names, "counts": list(counts), "several": several, "columns": "text"}
-    return Prepared((), nothing, nothing, {}, {}, facts=facts)
+    return PreparedData((), nothing, nothing, {}, {}, metadata=facts)
 
 
 def recipe(**settings: Any) -> Recipe:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import heedful
-from heedful.data.dataset_writer import Prepared, Split
+from heedful.data.dataset_writer import PreparedData, Split
 from heedful.data.token_store import Sequences
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 from heedful.training.recipe import make_recipe
@@ -20,14 +20,14 @@ TEXTS = [f"{chr(97 + number // 26)}{chr(97 + number % 26)} " * (4 + number % 7) 
 CPU = torch.device("cpu")
 
 
-def prepared() -> Prepared:
+def prepared() -> PreparedData:
     tokenizer = Tokenizer.train(TEXTS, TokenizerConfig(kind="characters", vocabulary=60))
-    side = Sequences.of(tokenizer.encode(TEXTS))
+    side = Sequences.from_lists(tokenizer.encode(TEXTS))
     split = Split((side, side), 60, 180, 500, tuple((text, text.upper()) for text in TEXTS))
-    return Prepared((tokenizer,), split, split, {}, {})
+    return PreparedData((tokenizer,), split, split, {}, {})
 
 
-def lesson(data: Prepared, **training: Any) -> TrainingComponents:
+def lesson(data: PreparedData, **training: Any) -> TrainingComponents:
     text = {"data": {"train": ["a", "b"]}, "tokenizer": {"kind": "characters", "vocabulary": 60}}
     model = {"family": "encoder_decoder", "width": 16, "heads": 2, "layers": 1}
     recipe = make_recipe(
@@ -71,8 +71,8 @@ def test_the_loss_on_the_way_is_of_short_and_long_texts_alike() -> None:
             return int((batch.labels != 0).sum())
 
     taught, data = lesson(prepared()), prepared()
-    some = translate.predict(None, Longest(), taught.valid, data.valid, CPU, limit=taught.valid.labels // 4)
-    everything = translate.predict(None, Longest(), taught.valid, data.valid, CPU)
+    some = translate.evaluate_perplexity(None, Longest(), taught.valid, data.valid, CPU, limit=taught.valid.labels_per_epoch // 4)
+    everything = translate.evaluate_perplexity(None, Longest(), taught.valid, data.valid, CPU)
     assert some.tokens < everything.tokens / 2
     assert some.loss == pytest.approx(everything.loss, rel=0.1)
     assert some.bytes == pytest.approx(data.valid.bytes * some.tokens / everything.tokens, abs=1)
