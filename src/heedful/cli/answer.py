@@ -16,7 +16,7 @@ from heedful.cli.training_options import AsJson, Device
 from heedful.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from heedful.data.line_reader import ProgressCallback
+    from heedful.data.progress import ProgressCallback
     from heedful.data.qa_reader import Question
     from heedful.inference.question_answerer import ExtractedAnswer
 

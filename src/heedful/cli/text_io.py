@@ -15,7 +15,8 @@ from heedful.errors import DataError, HeedfulError, UsageError
 from heedful.files import atomic_file
 
 if TYPE_CHECKING:
-    from heedful.data.line_reader import BadLine, ProgressCallback
+    from heedful.data.line_reader import BadLine
+    from heedful.data.progress import ProgressCallback
 
 OnBadLine = Literal["fail", "skip"]
 SHOWN = 20

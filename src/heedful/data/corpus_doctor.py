@@ -20,9 +20,9 @@ from heedful.data.corpus_readers import Files, as_paths, scan_documents, scan_pa
 from heedful.data.corpus_scan import CorpusScan
 from heedful.data.doctor_report import CleanCopy, CorpusKind, CorpusReport
 from heedful.data.labelled_reader import find_columns, has_labels, scan_labelled
-from heedful.data.line_reader import MAX_LINE, BadLine, OnBadLine, ProgressCallback
+from heedful.data.line_reader import MAX_LINE, BadLine, OnBadLine
 from heedful.data.qa_reader import has_questions, scan_questions, format_questions
-from heedful.data.progress import StartProgress, no_progress
+from heedful.data.progress import ProgressCallback, StartProgress, no_progress
 from heedful.data.table_reader import LIST_SEPARATOR, TABLES, file_format, table_columns
 from heedful.errors import DataError, UsageError
 from heedful.files import new_folder, require_empty

@@ -16,7 +16,8 @@ from os import PathLike
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from heedful.data.line_reader import MAX_LINE, BadLine, OnBadLine, ProgressCallback, handle_bad_line, read_lines, scan_lines
+from heedful.data.line_reader import MAX_LINE, BadLine, OnBadLine, handle_bad_line, read_lines, scan_lines
+from heedful.data.progress import ProgressCallback
 from heedful.data.table_reader import COMPRESSED, TABLES, Row, file_format, scan_table
 from heedful.errors import DataError
 

@@ -16,7 +16,8 @@ from heedful.data.corpus_readers import scan_documents, scan_pairs
 from heedful.data.corpus_statistics import ColumnStatistics, Mask, CorpusStatistics, chunks
 from heedful.data.doctor_report import HistogramBin, CorpusKind, Finding, Location, CorpusReport, ColumnSummary
 from heedful.data.labelled_reader import LabelledText, scan_labelled
-from heedful.data.line_reader import MAX_LINE, BadLine, OnBadLine, ProgressCallback, handle_bad_line
+from heedful.data.line_reader import MAX_LINE, BadLine, OnBadLine, handle_bad_line
+from heedful.data.progress import ProgressCallback
 from heedful.data.qa_reader import Question, scan_questions
 from heedful.data.table_reader import LIST_SEPARATOR, file_format
 

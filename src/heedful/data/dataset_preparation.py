@@ -22,9 +22,9 @@ from heedful.data.dataset_writer import (
     split_writers,
     open_dataset,
 )
-from heedful.data.line_reader import OnBadLine, ProgressCallback
+from heedful.data.line_reader import OnBadLine
 from heedful.data.sentence_documents import encode_sentences, read_sentences
-from heedful.data.progress import StartProgress, no_progress
+from heedful.data.progress import ProgressCallback, StartProgress, no_progress
 from heedful.data.token_store import is_intact, create_store
 from heedful.text.special_tokens import END
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig

@@ -28,8 +28,8 @@ from heedful.data.dataset_writer import (
     open_dataset,
 )
 from heedful.data.labelled_reader import LabelledText, find_all_columns, read_labelled
-from heedful.data.line_reader import OnBadLine, ProgressCallback
-from heedful.data.progress import StartProgress, no_progress
+from heedful.data.line_reader import OnBadLine
+from heedful.data.progress import ProgressCallback, StartProgress, no_progress
 from heedful.data.table_reader import LIST_SEPARATOR
 from heedful.data.token_store import Sequences, is_intact, create_store
 from heedful.errors import DataError

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from heedful.data.corpus_readers import Files, as_paths
-from heedful.data.line_reader import MAX_LINE, BadLine, OnBadLine, ProgressCallback, handle_bad_line
+from heedful.data.line_reader import MAX_LINE, BadLine, OnBadLine, handle_bad_line
+from heedful.data.progress import ProgressCallback
 from heedful.data.table_reader import TABLES, file_format, scan_table, table_columns
 from heedful.errors import DataError
 

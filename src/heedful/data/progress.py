@@ -1,17 +1,18 @@
-"""How far long work has got: whoever does it tells, stage by stage, and whoever called decides whether to show it."""
+"""Progress callbacks for long work: the caller decides whether and how to show them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from heedful.data.line_reader import ProgressCallback
+ProgressCallback = Callable[[int], object]
+"""Called with the number of bytes or texts finished since the last call."""
 
 StartProgress = Callable[[str, int], AbstractContextManager[ProgressCallback]]
-"""Opens a stage: what is done, and how many bytes or texts there are; it is told of them as they are done."""
+"""Opens a stage with its description and total number of bytes or texts, and yields its callback."""
 
 
 @contextmanager
-def no_progress(what: str, size: int) -> Iterator[ProgressCallback]:
-    """A stage that nobody watches."""
+def no_progress(description: str, total: int) -> Iterator[ProgressCallback]:
+    """A stage that shows nothing."""
     yield lambda count: None

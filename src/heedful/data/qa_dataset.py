@@ -9,10 +9,10 @@ from pathlib import Path
 from heedful.data.corpus_readers import Files, is_held_out, size_on_disk, usable_rows
 from heedful.data.dataset_preparation import train_tokenizer
 from heedful.data.dataset_writer import MAX_SAMPLE_TEXTS, SplitWriter, PreparedData, write_metadata, dataset_folder, split_writers, open_dataset
-from heedful.data.line_reader import BadLine, OnBadLine, ProgressCallback, handle_bad_line
+from heedful.data.line_reader import BadLine, OnBadLine, handle_bad_line
 from heedful.data.passage_windows import Passage, PassageWindows
 from heedful.data.qa_reader import Question, scan_questions
-from heedful.data.progress import StartProgress, no_progress
+from heedful.data.progress import ProgressCallback, StartProgress, no_progress
 from heedful.data.token_store import is_intact, create_store
 from heedful.errors import DataError
 from heedful.text.special_token_template import SpecialTokenTemplate

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from heedful.data.corpus_readers import Files, expand_folders
-from heedful.data.line_reader import MAX_LINE, BadLine, ProgressCallback, read_text_file, scan_lines
+from heedful.data.line_reader import MAX_LINE, BadLine, read_text_file, scan_lines
+from heedful.data.progress import ProgressCallback
 from heedful.data.table_reader import TABLES, check_string, file_format, scan_table, table_columns
 from heedful.errors import DataError
 

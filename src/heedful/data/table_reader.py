@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from heedful.data.line_reader import MAX_LINE, BadLine, ProgressCallback, scan_lines
+from heedful.data.line_reader import MAX_LINE, BadLine, scan_lines
+from heedful.data.progress import ProgressCallback
 from heedful.errors import DataError
 
 COMPRESSED = (".gz", ".xz")

@@ -67,7 +67,7 @@ class Alignment(Config):
         )
 
 
-class WordAlignment(NamedTuple):
+class AlignmentResult(NamedTuple):
     """A target's words, each with its weights on the source's words and, last, on none of them; and its links."""
 
     weights: Weights
@@ -78,17 +78,17 @@ class WordAlignment(NamedTuple):
         return " ".join(f"{source}-{target}" for source, target in self.links)
 
 
-def align(model: Any, alignment: Alignment, pairs: Sequence[tuple[TokenizedWords, TokenizedWords]]) -> list[WordAlignment]:
+def align(model: Any, alignment: Alignment, pairs: Sequence[tuple[TokenizedWords, TokenizedWords]]) -> list[AlignmentResult]:
     """Where the words of each target came from, by one teacher-forced pass over each batch of pairs.
 
     Every target word is linked to the source word it takes (see `taken`), or to none.
     """
-    readings: dict[int, WordAlignment] = {}
+    readings: dict[int, AlignmentResult] = {}
     for index, seen in cross_attention_weights(model, pairs, alignment.tap):
         heads = seen[alignment.tap]
         rows = heads.mean(0) if alignment.head is None else heads[alignment.head]
         weights = word_weights(rows, *pairs[index], alignment.row)
-        readings[index] = WordAlignment(weights, extract_links(weights))
+        readings[index] = AlignmentResult(weights, extract_links(weights))
     return [readings[index] for index in range(len(pairs))]
 
 

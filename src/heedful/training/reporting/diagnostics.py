@@ -30,7 +30,7 @@ MAX_ALIGNER_CELLS = 4_000_000
 """Words against words that the statistical aligner learns from: this bounds its seconds and its memory."""
 
 
-def calibrate_translator(best: TrainedModel, data: Prepared, start_progress: Stages) -> None:
+def calibrate_translator(best: TrainedModel, data: PreparedData, start_progress: StartProgress) -> None:
     """Measure, tell `best`, and write alignment.json, confidence.json and input_splitting.json into its folder."""
     assert best.folder is not None, "a trained model has a folder"
     best.alignment, best.confidence = (

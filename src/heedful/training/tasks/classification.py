@@ -192,7 +192,7 @@ class ClassificationTask(Task):
         frame = template_for(best.model.config.family, best.tokenizers[0])
         with start_progress("checking probabilities", half) as watch:
             logits = classifier_logits(best.model, [encode_example(frame, text) for text in texts], watch)
-        temperature = fit_temperature(logits, labels_of(data.valid)[:half], data.metadata["several"])
+        temperature = fit_temperature(logits, label_indices(data.valid)[:half], data.metadata["several"])
         best.settings = best.settings.with_changes(temperature=temperature, fitted=half)
         assert best.folder is not None, "a trained model has a folder"
         write_atomic(best.folder / TASK_FILE, best.settings.model_dump_json(indent=2) + "\n")

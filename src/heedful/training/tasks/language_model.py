@@ -90,7 +90,7 @@ class LanguageModelTask(TextTask):
         return TrainingComponents(objective, train, valid, evaluate, 1, generate)
 
     def evaluate_files(self, trained: TrainedModel, files: Sequence[Path], options: EvaluationOptions) -> dict[str, Any]:
-        return surprise_of_text(trained, read_documents(files, on_bad_line=options.on_bad_line))
+        return evaluate_text(trained, read_documents(files, on_bad_line=options.on_bad_line))
 
     def evaluate_split(self, trained: TrainedModel, split: Split, start_progress: StartProgress) -> dict[str, Any]:
         return evaluate_split(trained, split)

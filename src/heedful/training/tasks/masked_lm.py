@@ -116,9 +116,9 @@ class MaskedLMTask(TextTask):
         return TrainingComponents(MaskedLMLoss(training.label_smoothing), train, valid, evaluate)
 
     def evaluate_files(self, trained: TrainedModel, files: Sequence[Path], options: EvaluationOptions) -> dict[str, Any]:
-        read = read_sentences if tells_next(trained) else read_documents
+        read = read_sentences if predicts_next_sentence(trained) else read_documents
         pieces = read(files, on_bad_line=options.on_bad_line)
-        return judge_hidden(trained, as_sequences(trained, pieces))
+        return evaluate_masked_lm(trained, encode_documents(trained, pieces))
 
     def evaluate_split(self, trained: TrainedModel, split: Split, start_progress: StartProgress) -> dict[str, Any]:
         return evaluate_masked_lm(trained, split.sides[0])

@@ -81,7 +81,7 @@ class TranslationTask(Task):
             "learning_rate": min(3e-3, 2e-3 * (256 / model["width"]) ** 0.5),
             "label_smoothing": 0.1,
             "schedule": "cosine",
-            "average": "exponential",
+            "average": "safe_exp",
             "weight_decay": 0.01,
             "r_drop": 1.0 if situation.gpu and situation.low_resource else 0.0,
         }
@@ -119,7 +119,7 @@ class TranslationTask(Task):
 
     def evaluate_files(self, trained: TrainedModel, files: Sequence[Path], options: EvaluationOptions) -> dict[str, Any]:
         pairs = [(pair.source, pair.target) for pair in read_pairs(files, on_bad_line=options.on_bad_line)]
-        return judge_pairs(trained, pairs, **options)
+        return evaluate_similarity(trained, pairs, **options)
 
     def evaluate_split(self, trained: TrainedModel, split: Split, start_progress: StartProgress) -> dict[str, Any]:
         fitted = trained.confidence.texts if trained.confidence else 0

@@ -94,7 +94,7 @@ class WordEmbeddingTask(TextTask):
         return TrainingComponents(objective, train, valid, evaluate)
 
     def evaluate_files(self, trained: TrainedModel, files: Sequence[Path], options: EvaluationOptions) -> dict[str, Any]:
-        return judge_words(trained.words, files, options.on_bad_line)
+        return evaluate_word_vectors(trained.words, files, options.on_bad_line)
 
     def evaluate_split(self, trained: TrainedModel, split: Split, start_progress: StartProgress) -> dict[str, Any]:
         return {"words": len(trained.words), "width": trained.model.config.width}
@@ -113,7 +113,7 @@ class WordEmbeddingTask(TextTask):
 
 def neighbourhoods(model: Any, tokenizer: Tokenizer, top: int = 6) -> list[tuple[str, str]]:
     """The nearest neighbours of a few words, common and rare."""
-    words = words_of_model(model, tokenizer, "the table")
+    words = word_table_from_model(model, tokenizer, "the table")
     probes = [words.words[rank] for rank in PROBES if rank < len(words)] or words.words[:3]
     return [(word, ", ".join(near.word for near in words.similar(word, top))) for word in probes]
 
