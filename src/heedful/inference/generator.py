@@ -38,8 +38,8 @@ class Writer:
         ]
 
     def _best(self, prompt: str, ids: list[int], found: list[Hypothesis]) -> Continuation:
-        best, *rivals = (self._alone(prompt, hypothesis) for hypothesis in found)
-        return replace(best, rivals=tuple(rivals), warnings=tuple(prompt_warnings(ids, self.reach)))
+        best, *alternatives = (self._alone(prompt, hypothesis) for hypothesis in found)
+        return replace(best, alternatives=tuple(alternatives), warnings=tuple(prompt_warnings(ids, self.reach)))
 
     def _alone(self, prompt: str, found: Hypothesis) -> Continuation:
         text = "".join(until_stop_string(detokenize_stream(found.tokens, self.tokenizer, context=prompt), self.decoding.stop))

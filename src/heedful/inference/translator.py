@@ -134,8 +134,8 @@ class Translator:
     def _translation(self, found: Found) -> Translation:
         warnings = tuple(self._warnings(found))
         if len(found.answers) == 1:
-            best, *rivals = (self._alone(found.source, answer) for answer in found.answers[0])
-            return replace(best, text=found.text, rivals=tuple(rivals), warnings=warnings)
+            best, *alternatives = (self._alone(found.source, answer) for answer in found.answers[0])
+            return replace(best, text=found.text, alternatives=tuple(alternatives), warnings=warnings)
         parts = [self._alone(found.source, best) for best, *_ in found.answers]
         return Translation(
             found.source,

@@ -68,7 +68,7 @@ def test_a_forbidden_text_is_never_written(name: str, how: str, make_model: Make
     free = tokenizer.decode([text.tokens for found in translate_ids(model, sources, **longer) for text in found])
     assert any(len(text) > 3 for text in free)
     forbidden = [text[1:3] for text in free if len(text) > 3] + [free[0][0]]
-    rules = LogitsRules(min_length=8, automaton=StringAutomaton(tokenizer.spellings(range(len(tokenizer))), forbidden=forbidden))
+    rules = LogitsRules(min_length=8, automaton=StringAutomaton(tokenizer.token_bytes(range(len(tokenizer))), forbidden=forbidden))
     found = translate_ids(model, sources, rules=rules, **HOW[how])
     for text in tokenizer.decode([text.tokens for texts in found for text in texts]):
         assert not [each for each in forbidden if each in text]
@@ -85,7 +85,7 @@ def test_a_stop_text_ends_the_writing_as_soon_as_it_is_there(
     longer = {**HOW[how], "rules": LogitsRules(min_length=8)}
     free = tokenizer.decode([text.tokens for found in translate_ids(model, sources, **longer) for text in found])
     stop = next(text[2:5] for text in free if len(text) > 6)
-    rules = LogitsRules(min_length=8, automaton=StringAutomaton(tokenizer.spellings(range(len(tokenizer))), stop=[stop]))
+    rules = LogitsRules(min_length=8, automaton=StringAutomaton(tokenizer.token_bytes(range(len(tokenizer))), stop=[stop]))
     found = [text.tokens for texts in translate_ids(model, sources, rules=rules, **HOW[how]) for text in texts]
     before, whole = tokenizer.decode([text[:-1] for text in found]), tokenizer.decode(found)
     assert any(stop in text for text in whole)
