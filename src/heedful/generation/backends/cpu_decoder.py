@@ -87,8 +87,8 @@ class CpuDecoder:
         """Whether this is still the model's step: its weights lie where they lay, and are the same where copied."""
         return model is self.model and self.weights == _addresses(model) and not self.copies.is_outdated()
 
-    def start(self, *given: Any, room: int = 0) -> KVCache:
-        state: KVCache = self.model.start(*given, capacity=room)
+    def start(self, *given: Any, capacity: int = 0) -> KVCache:
+        state: KVCache = self.model.start(*given, capacity=capacity)
         return state
 
     def modules(self) -> Iterator[nn.Module]:

@@ -46,14 +46,14 @@ class CudaGraphDecoder:
         self.sources: dict[tuple[int, int], StaticEncoder] = {}
 
     @torch.inference_mode()
-    def start(self, *given: Any, room: int = 0) -> GraphDecodingState:
+    def start(self, *given: Any, capacity: int = 0) -> GraphDecodingState:
         """The state of texts whose first tokens are read as they come; what follows is replayed."""
         if not isinstance(self.model, EncoderDecoder):
-            return GraphDecodingState(self.model.start(*given, capacity=room), padded_length(room))
+            return GraphDecodingState(self.model.start(*given, capacity=capacity), padded_length(capacity))
         source, lengths = given
         size = next_power_of_two(len(source)), padded_source_length(source.shape[1])
         read = cached(self.sources, size, lambda: StaticEncoder(self.model, *size, self.recorder))
-        return GraphDecodingState(read.read(source, lengths, room), padded_length(room))
+        return GraphDecodingState(read.read(source, lengths, capacity), padded_length(capacity))
 
     def extend(
         self, tokens: Int[Tensor, "rows new"], state: GraphDecodingState, lengths: None = None, *, last: bool = False
