@@ -33,7 +33,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "recurrent": {"training.average": "last", "training.average_last": 3, "tokenizer.subword_dropout": 0.0},
 }
 CLOCK = {"seconds", "tokens_per_second", "seconds_per_step", "memory_gib", "folder", "card", "compared"}
-TAKEN = re.compile(r"^## Forecast against fact$.*?(?=^## )", re.MULTILINE | re.DOTALL)
+TAKEN = re.compile(r"^## Forecast and measurement$.*?(?=^## )", re.MULTILINE | re.DOTALL)
 
 
 def command(dates: Path, family: str, **changes: Any) -> list[str | Path]:

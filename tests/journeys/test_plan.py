@@ -58,7 +58,7 @@ def test_memory_is_what_was_forecast(
     )
     assert found.returncode == 0, found.stderr
     assert abs(memory_ratio(tmp_path / "run") - 1) < CPU_MEMORY
-    assert "Forecast against fact" in (tmp_path / "run" / "card.md").read_text()
+    assert "Forecast and measurement" in (tmp_path / "run" / "card.md").read_text()
 
 
 @pytest.mark.slow

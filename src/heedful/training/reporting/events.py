@@ -1,4 +1,4 @@
-"""What a run tells: one stream of events, any number of listeners (terminal, metrics.jsonl, TensorBoard)."""
+"""Events of a run and their listeners: terminal, metrics.jsonl, TensorBoard."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Listener = Callable[[dict[str, Any]], None]
 
 
 class Events:
-    """`emit` hands each event to every listener. Times come from a clock that never runs backwards."""
+    """Sends each event, with the seconds since the start of the run, to every listener."""
 
     def __init__(self, *listeners: Listener, elapsed_before: float = 0.0) -> None:
         self.listeners = listeners
-        self.start = time.monotonic() - elapsed_before  # seconds spent before an interruption count, too
+        self.start = time.monotonic() - elapsed_before  # includes the time before an interruption
 
     @property
     def seconds(self) -> float:
@@ -35,30 +35,30 @@ class Events:
             listener(event)
 
     @contextmanager
-    def stage(self, what: str, size: int) -> Iterator[Callable[[int], object]]:
-        """Tell how far long work on `size` bytes or texts has got; it is told of them as they are done."""
-        done = 0
+    def stage(self, name: str, total: int) -> Iterator[Callable[[int], object]]:
+        """Report the progress of `total` bytes or texts; yields a function to call with the count just completed."""
+        completed = 0
 
-        def watch(count: int) -> None:
-            nonlocal done
-            done += count
-            self.emit("stage", what=what, done=done, size=size, ended=False)
+        def advance(count: int) -> None:
+            nonlocal completed
+            completed += count
+            self.emit("stage", name=name, completed=completed, total=total, ended=False)
 
-        watch(0)
+        advance(0)
         try:
-            yield watch
+            yield advance
         finally:
-            self.emit("stage", what=what, done=done, size=size, ended=True)
+            self.emit("stage", name=name, completed=completed, total=total, ended=True)
 
 
 class MetricsFile:
-    """Every event as a line of JSON, but for those that are only for a display."""
+    """Appends events to metrics.jsonl, one JSON object a line, without those only for a display."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
 
     def truncate_after(self, step: int) -> None:
-        """Forget the steps after this one, which are about to be taken again; and a line cut off half-way."""
+        """Remove the lines of later steps, which a resumed run will repeat, and incomplete lines."""
         if not self.file.exists():
             return
         with (
@@ -76,7 +76,7 @@ class MetricsFile:
 
 
 def _step_of(line: str) -> int:
-    """The step a line belongs to; 0 for what belongs to the run as a whole, -1 for what is no event."""
+    """The step of a line; 0 for events of the whole run, -1 for lines that are not events."""
     try:
         return int(json.loads(line).get("step", 0)) if line.endswith("\n") else -1
     except (ValueError, AttributeError, TypeError):
@@ -84,7 +84,7 @@ def _step_of(line: str) -> int:
 
 
 class TensorBoard:
-    """Numbers as TensorBoard curves, from after `step` on: what an interrupted run showed later is taken back."""
+    """Writes numbers as TensorBoard scalars; those of an interrupted run after `step` are purged."""
 
     def __init__(self, folder: Path, step: int = 0) -> None:
         self.writer = summary_writer()(str(folder), purge_step=step + 1 if step else None)
@@ -99,11 +99,11 @@ class TensorBoard:
 
 
 def summary_writer() -> Any:
-    """TensorBoard's writer, if it is installed: it is no part of a plain install."""
+    """Import TensorBoard's writer, or say how to install it."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise UsageError("--tensorboard needs one more package: pip install 'heedful[tensorboard]'") from None
+        raise UsageError("--tensorboard needs TensorBoard: pip install 'heedful[tensorboard]'") from None
     return SummaryWriter
 
 
@@ -114,15 +114,15 @@ def terminal_listener(stream: Any = None) -> Listener:
 
 
 class PlainLines:
-    """One line an event: for logs and pipes."""
+    """Prints one line an event, for logs and pipes."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
-        self.waiting = DelayedDisplay(self._print, every=10.0)
+        self.delayed = DelayedDisplay(self._print, every=10.0)
 
     def __call__(self, event: dict[str, Any]) -> None:
         if event["kind"] == "stage":
-            self.waiting(event)
+            self.delayed(event)
         else:
             self._print(event)
 
@@ -133,19 +133,19 @@ class PlainLines:
 
 
 def format_event(event: dict[str, Any]) -> str:
-    """An event as a person would say it."""
+    """An event as one line of text; empty for events that are not printed."""
     steps = event.get("steps", 0)
     match event["kind"]:
         case "note":
             return str(event["text"])
         case "stage":
-            return f"{event['what']}: {event['done'] / max(1, event['size']):.0%}"
+            return f"{event['name']}: {event['completed'] / max(1, event['total']):.0%}"
         case "step":
-            left = (steps - event["step"]) * event["seconds_per_step"]
+            remaining = (steps - event["step"]) * event["seconds_per_step"]
             return (
                 f"step {event['step']:>6}/{steps}  loss {event['loss']:.4f}  "
                 f"{event['tokens_per_second']:,.0f} {event.get('unit', 'tokens')}/s  {event['memory_gib']:.2f} GiB  "
-                f"{format_duration(left)} left"
+                f"{format_duration(remaining)} left"
             )
         case "evaluation":
             scores = "  ".join(f"{name} {value:.4g}" for name, value in event["scores"].items())
@@ -162,7 +162,7 @@ def format_duration(seconds: float) -> str:
 
 
 class LiveTable:
-    """A table that redraws itself: where the run stands, its scores so far, and a sample of its work."""
+    """A live terminal display: progress bar, latest step, recent evaluations and a sample output."""
 
     def __init__(self, stream: Any) -> None:
         from rich.console import Console
@@ -171,7 +171,7 @@ class LiveTable:
         self.console = Console(file=stream)
         self.live = Live(console=self.console, refresh_per_second=4, transient=False)
         self.bar = StageProgressBar(self.console)
-        self.now: dict[str, Any] = {}
+        self.latest_step: dict[str, Any] = {}
         self.evaluations: list[dict[str, Any]] = []
 
     def __call__(self, event: dict[str, Any]) -> None:
@@ -183,7 +183,7 @@ class LiveTable:
             case "begin":
                 self.live.start()
             case "step":
-                self.now = event
+                self.latest_step = event
                 self.live.update(self._table())
             case "evaluation":
                 self.evaluations = [*self.evaluations[-7:], event]
@@ -197,8 +197,9 @@ class LiveTable:
         from rich.table import Table
 
         parts: list[Any] = []
-        if self.now:
-            parts += [ProgressBar(total=self.now["steps"], completed=self.now["step"]), format_event(self.now)]
+        if self.latest_step:
+            bar = ProgressBar(total=self.latest_step["steps"], completed=self.latest_step["step"])
+            parts += [bar, format_event(self.latest_step)]
         if self.evaluations:
             table = Table(box=None, header_style="bold")
             table.add_column("step", justify="right")

@@ -1,4 +1,4 @@
-"""The report of a run: card.md and the loss curve beside it."""
+"""The model card of a run (card.md) and its loss curve."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import Any
 
 from heedful.training.tasks.task import Task
 
-CURVE = "loss.png"
+CARD_FILE = "card.md"
+LOSS_CURVE_FILE = "loss.png"
 
 
 @dataclass(frozen=True)
 class ModelCard:
-    """Everything the card tells."""
+    """The contents of card.md."""
 
     task: Task
     parameters: int
@@ -24,19 +25,22 @@ class ModelCard:
     scores: dict[str, Any]
     evaluated_on: str
     task_section: str
-    """What else was found out about the model, in the words of its task."""
+    """Markdown from `Task.card_section`."""
     plots: Mapping[str, Path]
-    """By what they show."""
+    """Caption -> image file."""
     samples: Sequence[tuple[str, ...]]
     history: Sequence[dict[str, int | float]]
     machine: str
     best_step: int
     forecast: Sequence[tuple[str, str, str]]
+    """Rows of quantity, forecast and measured value."""
 
 
 def write_model_card(card: ModelCard, folder: Path) -> Path:
-    """card.md for people, with the curve as a picture."""
-    draw_curve(card.history, folder / CURVE, card.best_step, card.task.loss_unit)
+    """Write card.md and the loss curve into `folder`."""
+    draw_loss_curve(card.history, folder / LOSS_CURVE_FILE, card.best_step, card.task.loss_unit)
+    plots = "".join(f"\n![{caption}]({file.name})\n" for caption, file in card.plots.items())
+    samples = [tuple(_escape(part) for part in sample) for sample in card.samples]
     text = f"""# {folder.name}: a model that {card.task.description}
 
 {card.parameters:,} parameters · trained {date.today().isoformat()} with heedful on {card.machine}.
@@ -49,70 +53,67 @@ heedful.load("{folder.name}").{card.task.name}({card.task.example_arguments})
 
 On {card.evaluated_on}. {card.task.score_note}
 
-{table(("score", "value"), plain(card.scores))}
+{table(("score", "value"), scalar_scores(card.scores))}
 
-{choice(card)}
+{checkpoint_selection(card)}
 
-![loss]({CURVE})
-{card.task_section}{pictures(card)}
-## Forecast against fact
+![loss]({LOSS_CURVE_FILE})
+{card.task_section}{plots}
+## Forecast and measurement
 
-{table(("what", "forecast", "fact"), card.forecast)}
+{table(("quantity", "forecast", "measured"), card.forecast)}
 
 ## Data
 
-{table(("what", "how much"), list(card.data.items()))}
+{table(("item", "value"), list(card.data.items()))}
 
 ## Samples
 
-{table(card.task.sample_columns, [tuple(_cell(part) for part in sample) for sample in card.samples])}
+{table(card.task.sample_columns, samples)}
 
 ## Recipe
 
-`heedful train {card.task.name} --recipe recipe.toml --out NEW` makes this model again.
+`heedful train {card.task.name} --recipe recipe.toml --out NEW` trains this model again.
 
 ```toml
 {card.recipe.strip()}
 ```
 """
-    file = folder / "card.md"
+    file = folder / CARD_FILE
     file.write_text(text, encoding="utf-8")
     return file
 
 
-def choice(report: ModelCard) -> str:
-    """Which model of the run this is, and why."""
-    times = sum("loss" not in row for row in report.history)  # the others tell of training
+def checkpoint_selection(card: ModelCard) -> str:
+    """One sentence: which checkpoint of the run this is and how it was selected."""
+    evaluations = sum("loss" not in row for row in card.history)  # rows with a loss are training steps
     return (
-        f"Kept is the model of step {report.best_step:,}, the best of {times} by {report.task.selection_metric}, on the same "
-        "sample of validation text each time; the scores above were worked out anew."
+        f"This is the checkpoint of step {card.best_step:,}, the best of {evaluations} by {card.task.selection_metric} "
+        "on a fixed sample of the validation set. The scores above were computed separately, after training."
     )
 
 
-def plain(scores: dict[str, Any]) -> list[tuple[str, str]]:
-    """The scores that are one number or word each; what else there is, is drawn."""
-    return [(name, _cell(_number(value))) for name, value in scores.items() if not isinstance(value, dict | list)]
+def scalar_scores(scores: dict[str, Any]) -> list[tuple[str, str]]:
+    """The scores that fit a table cell; curves and matrices are plotted."""
+    return [
+        (name, f"{value:.4g}" if isinstance(value, float) else _escape(str(value)))
+        for name, value in scores.items()
+        if not isinstance(value, dict | list)
+    ]
 
 
-def pictures(report: ModelCard) -> str:
-    return "".join(f"\n![{what}]({file.name})\n" for what, file in report.plots.items())
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [f"| {' | '.join(header)} |", f"|{' --- |' * len(header)}"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
-def _number(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _cell(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", "<br>")
 
 
-def draw_curve(history: Sequence[dict[str, int | float]], file: Path, best_step: int, each: str = "token") -> None:
-    """Training and validation loss, and where the best model was found."""
+def draw_loss_curve(history: Sequence[dict[str, int | float]], file: Path, best_step: int, unit: str = "token") -> None:
+    """Plot training and validation loss and mark the selected checkpoint."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -125,7 +126,7 @@ def draw_curve(history: Sequence[dict[str, int | float]], file: Path, best_step:
             axes.plot(*zip(*points, strict=True), style, label=label, markersize=4, linewidth=1.5)
     axes.axvline(best_step, color="0.7", linewidth=1, linestyle=":", label=f"best, step {best_step}")
     axes.set_xlabel("step")
-    axes.set_ylabel(f"loss, nats per {each}")
+    axes.set_ylabel(f"loss, nats per {unit}")
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(file)

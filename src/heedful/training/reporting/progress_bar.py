@@ -1,4 +1,4 @@
-"""Stages before the first step and after the last, shown only while they keep a person waiting."""
+"""Progress of long stages before and after training, shown only once a stage has taken a while."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from threading import Event, Thread
 from typing import Any
 
 DELAY_SECONDS = 2.0
-"""Seconds a stage may take without a word."""
+"""Seconds before a stage's progress is first shown."""
 
 
 class DelayedDisplay:
-    """Shows the latest news of a stage once it has taken long, then again and again until it ends.
+    """Shows the latest event of a stage after `DELAY_SECONDS`, then every `every` seconds until the stage ends.
 
-    A thread of its own does so, because the longest waits, such as learning merges, bring no news at all.
+    It runs in a thread, because some long stages, such as learning merges, send no events meanwhile.
     """
 
     def __init__(self, show: Callable[[dict[str, Any]], object], *, every: float) -> None:
@@ -39,26 +39,26 @@ class DelayedDisplay:
 
 
 class StageProgressBar:
-    """A progress bar on a terminal, gone when its stage ends."""
+    """A progress bar on a terminal, removed when its stage ends."""
 
     def __init__(self, console: Any) -> None:
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeElapsedColumn, TimeRemainingColumn
 
         columns = ("{task.description}", BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
         self.progress = Progress(*columns, console=console, transient=True)
-        self.waiting = DelayedDisplay(self._show, every=0.2)
+        self.delayed = DelayedDisplay(self._show, every=0.2)
 
     def __call__(self, event: dict[str, Any]) -> None:
-        self.waiting(event)
+        self.delayed(event)
         if event["ended"] and self.progress.task_ids:
             self.progress.stop()
             self.progress.remove_task(self.progress.task_ids[0])
 
     def _show(self, event: dict[str, Any]) -> None:
-        # All is read, but the stage goes on: nobody knows how long, so the bar only shows that it lives.
-        size = event["size"] if event["done"] < event["size"] else None
+        # All input is read but the stage goes on for an unknown time: show an indeterminate bar.
+        total = event["total"] if event["completed"] < event["total"] else None
         if self.progress.task_ids:
-            self.progress.update(self.progress.task_ids[0], completed=event["done"], total=size)
+            self.progress.update(self.progress.task_ids[0], completed=event["completed"], total=total)
         else:
-            self.progress.add_task(event["what"], completed=event["done"], total=size)
+            self.progress.add_task(event["name"], completed=event["completed"], total=total)
             self.progress.start()

@@ -7,10 +7,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from heedful.data.progress import StartProgress, no_progress
 from heedful.errors import UsageError
 
 if TYPE_CHECKING:
-    from heedful.inference.trained import TrainedModel
+    from heedful.data.line_reader import OnBadLine
+    from heedful.inference.trained_model import TrainedModel
     from heedful.training.tasks.task import Task
 
 
@@ -40,9 +42,21 @@ def get_task(name: str) -> Task:
     return task
 
 
-def evaluate_model(trained: TrainedModel, files: Sequence[str | Path], **options: Any) -> dict[str, Any]:
+def evaluate_model(
+    trained: TrainedModel,
+    files: Sequence[str | Path],
+    *,
+    columns: Sequence[str] = (),
+    on_bad_line: OnBadLine = "fail",
+    beam: int = 4,
+    length_penalty: float = 1.0,
+    start_progress: StartProgress = no_progress,
+) -> dict[str, Any]:
     """Score a trained model on held-out files with its task's metrics."""
+    from heedful.training.tasks.task import EvaluationOptions
+
     if trained.task not in TASKS:
         raise UsageError(f"{trained.folder} holds an {trained.model.config.family} without a task: there is no score")
     trained.check(trained.task)
-    return get_task(trained.task).evaluate_files(trained, [Path(file) for file in files], **options)
+    options = EvaluationOptions(tuple(columns), on_bad_line, beam, length_penalty, start_progress)
+    return get_task(trained.task).evaluate_files(trained, [Path(file) for file in files], options)

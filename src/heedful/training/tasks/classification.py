@@ -11,28 +11,35 @@ from torch import nn
 
 from heedful.data.dataset_preparation import PreparedData, Split
 from heedful.data.doctor_report import CorpusReport
-from heedful.data.labelled_dataset import ClassBatches, encode_labelled, encode_example, train_labelled_tokenizer, prepare_labelled
+from heedful.data.labelled_dataset import (
+    ClassBatches,
+    encode_example,
+    encode_labelled,
+    prepare_labelled,
+    train_labelled_tokenizer,
+)
 from heedful.data.labelled_reader import find_all_columns, read_labelled
-from heedful.data.progress import StartProgress, no_progress
+from heedful.data.progress import StartProgress
 from heedful.errors import DataError, UsageError
 from heedful.evaluation.calibration import Reliability, draw_reliability
 from heedful.evaluation.classification_metrics import (
-    score_batches,
     draw_confusion,
-    fit_temperature,
     evaluate_classifier,
+    fit_temperature,
     label_indices,
+    score_batches,
 )
 from heedful.files import write_atomic
 from heedful.inference.classifier import ClassifierSettings, classifier_logits
-from heedful.inference.trained import TASK_FILE, TrainedModel
+from heedful.inference.trained_model import TASK_FILE, TrainedModel
 from heedful.models.model_config import ModelConfig
 from heedful.objectives.classification_loss import ClassificationLoss, balanced_class_weights, rare_label_weights
 from heedful.text.special_token_template import template_for
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size, vocabulary_for
 from heedful.training.recipe import Recipe
-from heedful.training.tasks.task import (EvaluationOptions,
+from heedful.training.tasks.task import (
+    EvaluationOptions,
     Task,
     TrainingComponents,
     held_out_fraction,
@@ -62,14 +69,16 @@ class ClassificationTask(Task):
     )
     sample_columns = ("text", "model", "label")
     loss_unit = "example"
-    appetite = ScalingRule(parameters_per_layer=12, stacks=1, min_epochs=8, max_epochs=20)
+    scaling_rule = ScalingRule(parameters_per_layer=12, stacks=1, min_epochs=8, max_epochs=20)
     pretrained_families = ("encoder", "decoder")
     head_prefixes = ("heads.pooled", "heads.sequence_class")
 
     def corpus_size(self, report: CorpusReport) -> str:
         return f"{report.usable:,} texts with {len(report.labels):,} labels"
 
-    def train_tokenizers(self, recipe: Recipe, report: CorpusReport, start_progress: StartProgress) -> tuple[Tokenizer, ...]:
+    def train_tokenizers(
+        self, recipe: Recipe, report: CorpusReport, start_progress: StartProgress
+    ) -> tuple[Tokenizer, ...]:
         arguments = tokenizer_arguments(recipe, report.characters, start_progress)
         return (train_labelled_tokenizer(columns=recipe.data.columns, held_out=held_out_fraction(recipe), **arguments),)
 
@@ -90,37 +99,37 @@ class ClassificationTask(Task):
     def vocabulary_size(self, characters: int) -> int:
         return vocabulary_for(12, characters)
 
-    def model_defaults(self, situation: TrainingConditions) -> dict[str, Any]:
-        if situation.recurrent:
+    def model_defaults(self, conditions: TrainingConditions) -> dict[str, Any]:
+        if conditions.recurrent:
             raise UsageError("classify has no recurrent model: leave out --model recurrent")
-        size = largest_size(situation, self.appetite)
+        size = largest_size(conditions, self.scaling_rule)
         shape = {**size, "norm_order": "pre", "positions": "rotary", "activation": "gelu", "embedding_scale": False}
-        return {"family": "encoder", **shape, "pooling": "mean", "dropout": 0.3 if situation.low_resource else 0.1}
+        return {"family": "encoder", **shape, "pooling": "mean", "dropout": 0.3 if conditions.low_resource else 0.1}
 
-    def training_defaults(self, situation: TrainingConditions, model: dict[str, Any]) -> dict[str, Any]:
+    def training_defaults(self, conditions: TrainingConditions, model: dict[str, Any]) -> dict[str, Any]:
         """Fine-tuning uses a low learning rate: 5e-5 at width 768, more for narrower models."""
-        sampled = 20_000 if situation.gpu else 2000
+        sampled = 20_000 if conditions.gpu else 2000
         shared = {"schedule": "linear", "weight_decay": 0.01, "patience": 5, "eval_labels": sampled}
-        if situation.pretrained:
+        if conditions.pretrained:
             rate = min(5e-4, 5e-5 * 768 / model["width"])
             finetune = {"learning_rate": rate, "label_smoothing": 0.0, "average": "none"}
-            return {**shared, **finetune, "batch_tokens": 2048 if situation.gpu else 1024}
+            return {**shared, **finetune, "batch_tokens": 2048 if conditions.gpu else 1024}
         rate = min(1e-3, 5e-4 * (256 / model["width"]) ** 0.5)
         scratch = {"learning_rate": rate, "label_smoothing": 0.1}
-        return {**shared, **scratch, "batch_tokens": 4096 if situation.gpu else 2048}
+        return {**shared, **scratch, "batch_tokens": 4096 if conditions.gpu else 2048}
 
     def derived_model_settings(self, settings: dict[str, Any], data: PreparedData) -> dict[str, Any]:
         return {"max_length": data.metadata["max_length"]}
 
-    def max_epochs(self, situation: TrainingConditions) -> int:
+    def max_epochs(self, conditions: TrainingConditions) -> int:
         """Four when fine-tuning (Devlin 2019, A.3: two to four), more from scratch."""
-        return 4 if situation.pretrained else self.appetite.max_epochs
+        return 4 if conditions.pretrained else self.scaling_rule.max_epochs
 
     def head_settings(self, data: PreparedData) -> dict[str, Any]:
         return {"tasks": ("sequence_class",), "classes": len(data.metadata["names"])}
 
     def finetune_settings(self, body: ModelConfig) -> dict[str, Any]:
-        """Pool the last token of a decoder, [CLS] if next-sentence prediction trained it, else the mean; add dropout."""
+        """Pool a decoder's last token, [CLS] if next-sentence prediction trained it, else the mean; add dropout."""
         dropout = {"dropout": max(0.1, getattr(body, "dropout", 0.0))}
         if body.family == "decoder":
             return {"pooling": "last", **dropout}
@@ -134,7 +143,9 @@ class ClassificationTask(Task):
     def task_settings(self, recipe: Recipe, data: PreparedData) -> ClassifierSettings:
         facts = data.metadata
         names, texts = tuple(facts["names"]), len(data.train.sides)
-        return ClassifierSettings(names=names, multi_label=facts["several"], texts_per_example=texts, max_length=recipe.data.max_length)
+        return ClassifierSettings(
+            names=names, multi_label=facts["several"], texts_per_example=texts, max_length=recipe.data.max_length
+        )
 
     def setup_summary(self, recipe: Recipe, data: PreparedData) -> list[str]:
         facts = data.metadata
@@ -169,13 +180,15 @@ class ClassificationTask(Task):
 
         return TrainingComponents(objective, train, valid, evaluate)
 
-    def evaluate_files(self, trained: TrainedModel, files: Sequence[Path], options: EvaluationOptions) -> dict[str, Any]:
-        classes, columns = trained.settings, options.get("columns", ())
-        for path, found in zip(files, find_all_columns(files, columns), strict=True):
-            if (len(found.texts), found.multi_label) != (classes.texts, classes.several):
-                many = "any number of labels" if classes.several else "one label"
-                raise DataError(f"{path} has {found}; this model knows {classes.texts} text(s) with {many} each")
-        rows = list(read_labelled(files, columns=columns, on_bad_line=options.on_bad_line))
+    def evaluate_files(
+        self, trained: TrainedModel, files: Sequence[Path], options: EvaluationOptions
+    ) -> dict[str, Any]:
+        classes = trained.settings
+        for path, columns in zip(files, find_all_columns(files, options.columns), strict=True):
+            if (len(columns.texts), columns.multi_label) != (classes.texts, classes.several):
+                labels = "any number of labels" if classes.several else "one label"
+                raise DataError(f"{path} has {columns}; this model expects {classes.texts} text(s) with {labels} each")
+        rows = list(read_labelled(files, columns=options.columns, on_bad_line=options.on_bad_line))
         split, cut = encode_labelled(rows, trained.tokenizers[0], classes.names, classes.max_length)
         scores = evaluate_classifier(trained, split, options.start_progress)
         return scores | ({"texts_cut_off": cut} if cut else {})
@@ -221,9 +234,9 @@ class ClassificationTask(Task):
 
 
 def class_weights(recipe: Recipe, data: PreparedData) -> list[float] | None:
-    """How much the texts of each class count: by themselves where classes are skewed, or as the recipe says."""
-    counts, how = data.metadata["counts"], recipe.training.class_weights
-    if how == "none" or (how == "auto" and max(counts) < SKEWED * max(1, min(counts))):
+    """Loss weights of the classes as the recipe sets them; None: unweighted."""
+    counts, mode = data.metadata["counts"], recipe.training.class_weights
+    if mode == "none" or (mode == "auto" and max(counts) < IMBALANCE_RATIO * max(1, min(counts))):
         return None
     return (rare_label_weights if data.metadata["several"] else balanced_class_weights)(counts, MAX_CLASS_WEIGHT)
 

@@ -16,9 +16,9 @@ from heedful.evaluation.evaluator import evaluate_split, evaluate_text
 from heedful.evaluation.perplexity import evaluate_perplexity
 from heedful.generation.continuation import generate_ids
 from heedful.generation.search.sampling import SamplingConfig
-from heedful.inference.trained import TrainedModel
+from heedful.inference.trained_model import TrainedModel
 from heedful.objectives.causal_lm_loss import CausalLMLoss
-from heedful.training.defaults import ScalingRule, TrainingConditions, vocabulary_for, largest_size
+from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size, vocabulary_for
 from heedful.training.recipe import Recipe
 from heedful.training.tasks.task import EvaluationOptions, TextTask, TrainingComponents
 from heedful.training.trainer import Evaluation
@@ -35,25 +35,25 @@ class LanguageModelTask(TextTask):
     selection_metric = "bits per byte"
     score_note = "Bits per byte are comparable across tokenizers; perplexity per token is not."
     sample_columns = ("unprompted text",)
-    appetite = ScalingRule(parameters_per_layer=12, stacks=1, min_epochs=3, max_epochs=30)
+    scaling_rule = ScalingRule(parameters_per_layer=12, stacks=1, min_epochs=3, max_epochs=30)
 
     def vocabulary_size(self, characters: int) -> int:
         """Smaller than for translation: the output layer runs at every token of a long text."""
         return vocabulary_for(6, characters)
 
-    def model_defaults(self, situation: TrainingConditions) -> dict[str, Any]:
-        size, scarce = largest_size(situation, self.appetite), situation.low_resource
-        if situation.recurrent:
+    def model_defaults(self, conditions: TrainingConditions) -> dict[str, Any]:
+        size, scarce = largest_size(conditions, self.scaling_rule), conditions.low_resource
+        if conditions.recurrent:
             shape = {"width": 2 * size["width"], "layers": 2}
             return {"family": "recurrent_decoder", **shape, "cell": "lstm", "dropout": 0.3 if scarce else 0.2}
         return {"family": "decoder", **size, "norm_order": "pre", "positions": "rotary", "norm": "rms", "bias": False,
                 "activation": "silu", "gated": True, "feed_forward": 64 * round(size["width"] * 8 / 3 / 64),
-                "embedding_scale": False, "dropout": 0.1 if situation.gpu and scarce else 0.0}  # fmt: skip
+                "embedding_scale": False, "dropout": 0.1 if conditions.gpu and scarce else 0.0}  # fmt: skip
 
-    def training_defaults(self, situation: TrainingConditions, model: dict[str, Any]) -> dict[str, Any]:
+    def training_defaults(self, conditions: TrainingConditions, model: dict[str, Any]) -> dict[str, Any]:
         return {
-            "batch_tokens": 16_384 if situation.gpu else 2048,
-            "context": 256 if situation.gpu else 128,
+            "batch_tokens": 16_384 if conditions.gpu else 2048,
+            "context": 256 if conditions.gpu else 128,
             "learning_rate": min(3e-3, 2e-3 * (256 / model["width"]) ** 0.5),
             "betas": (0.9, 0.95),
             "label_smoothing": 0.0,
@@ -79,7 +79,7 @@ class LanguageModelTask(TextTask):
             return sample.tokens
 
         def evaluate(model: Any) -> Evaluation:
-            scores = predict(model, objective, valid, data.valid, device, limit=training.eval_labels)
+            scores = evaluate_perplexity(model, objective, valid, data.valid, device, limit=training.eval_labels)
             text = data.tokenizers[0].decode([[*prompt, *generate(model, 1, None)]])[0]
             return Evaluation(
                 -scores.bits_per_byte,
@@ -89,7 +89,9 @@ class LanguageModelTask(TextTask):
 
         return TrainingComponents(objective, train, valid, evaluate, 1, generate)
 
-    def evaluate_files(self, trained: TrainedModel, files: Sequence[Path], options: EvaluationOptions) -> dict[str, Any]:
+    def evaluate_files(
+        self, trained: TrainedModel, files: Sequence[Path], options: EvaluationOptions
+    ) -> dict[str, Any]:
         return evaluate_text(trained, read_documents(files, on_bad_line=options.on_bad_line))
 
     def evaluate_split(self, trained: TrainedModel, split: Split, start_progress: StartProgress) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Fill: running text with words hidden, an encoder, how many it finds again."""
+"""The `fill` task: running text, a masked language model (encoder), accuracy on masked tokens."""
 
 from __future__ import annotations
 
@@ -12,36 +12,40 @@ import torch
 from heedful.data.corpus_readers import read_documents
 from heedful.data.dataset_preparation import PreparedData, Split, prepare_text
 from heedful.data.next_sentence import masked_batches
-from heedful.data.sentence_documents import read_sentences
 from heedful.data.progress import StartProgress
+from heedful.data.sentence_documents import read_sentences
 from heedful.errors import UsageError
-from heedful.evaluation.masked_lm_metrics import encode_documents, score_masked_tokens, evaluate_masked_lm, predicts_next_sentence
+from heedful.evaluation.masked_lm_metrics import (
+    encode_documents,
+    evaluate_masked_lm,
+    predicts_next_sentence,
+    score_masked_tokens,
+)
 from heedful.inference.mask_filler import MASK_TEXT, MaskFiller
-from heedful.inference.trained import TrainedModel
+from heedful.inference.trained_model import TrainedModel
 from heedful.objectives.masked_lm_loss import MaskedLMLoss
-from heedful.text.sentence_splitter import split_sentences as split_sentences
+from heedful.text.sentence_splitter import split_sentences
 from heedful.text.special_token_template import SpecialTokenTemplate
 from heedful.text.tokenizer import Tokenizer
-from heedful.training.defaults import ScalingRule, TrainingConditions, vocabulary_for, largest_size
+from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size, vocabulary_for
 from heedful.training.recipe import Recipe
 from heedful.training.tasks.task import EvaluationOptions, TextTask, TrainingComponents, preparation_arguments
 from heedful.training.trainer import Evaluation
 
-SHOWN = 5
-"""Sentences the card shows."""
+CARD_SAMPLES = 5
 
 
 class MaskedLMTask(TextTask):
-    """A word that was hidden."""
+    """Masked language modelling, optionally with next-sentence prediction."""
 
     name = "fill"
-    description = "fills gaps"
+    description = "fills in masked words"
     score_note = (
-        "Loss and perplexity are of hidden tokens, given all others: they compare under one tokenizer and one share of "
-        "hidden tokens, and not with a language model's, which sees one side only."
+        "Loss and perplexity are those of masked tokens: comparable only under the same tokenizer and masking "
+        "probability, and not with a causal language model's."
     )
-    sample_columns = ("text", "model", "what stood there")
-    appetite = ScalingRule(parameters_per_layer=12, stacks=1, min_epochs=1, max_epochs=100)
+    sample_columns = ("text", "model", "masked word")
+    scaling_rule = ScalingRule(parameters_per_layer=12, stacks=1, min_epochs=1, max_epochs=100)
     pretrained_families = ("encoder",)
     head_prefixes = ("heads.masked_token", "heads.next_sentence", "heads.pooled")
 
@@ -49,23 +53,23 @@ class MaskedLMTask(TextTask):
         self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, start_progress: StartProgress
     ) -> PreparedData:
         end, sentences = SpecialTokenTemplate.from_tokenizer(tokenizers[0]).end, recipe.data.next_sentence
-        kind: dict[str, Any] = {"characters": characters, "sentences": sentences, "end": end}
-        return prepare_text(tokenizer=tokenizers[0], **kind, **preparation_arguments(recipe, start_progress))
+        arguments = preparation_arguments(recipe, start_progress)
+        return prepare_text(tokenizer=tokenizers[0], characters=characters, sentences=sentences, end=end, **arguments)
 
     def vocabulary_size(self, characters: int) -> int:
-        """More than a writer's: the output layer sees few tokens, and a gap is one token, best a whole word."""
+        """Larger than for `generate`: the output layer runs on few tokens, and a masked token is best a whole word."""
         return vocabulary_for(12, characters)
 
-    def model_defaults(self, situation: TrainingConditions) -> dict[str, Any]:
-        if situation.recurrent:
-            raise UsageError("fill reads a text from both sides at once: leave out --model recurrent")
-        size, scarce = largest_size(situation, self.appetite), situation.low_resource
+    def model_defaults(self, conditions: TrainingConditions) -> dict[str, Any]:
+        if conditions.recurrent:
+            raise UsageError("fill has no recurrent model: leave out --model recurrent")
+        size, scarce = largest_size(conditions, self.scaling_rule), conditions.low_resource
         return {"family": "encoder", **size, "norm_order": "pre", "positions": "rotary", "activation": "gelu",
-                "embedding_scale": False, "dropout": 0.1 if situation.gpu and scarce else 0.0}  # fmt: skip
+                "embedding_scale": False, "dropout": 0.1 if conditions.gpu and scarce else 0.0}  # fmt: skip
 
-    def training_defaults(self, situation: TrainingConditions, model: dict[str, Any]) -> dict[str, Any]:
+    def training_defaults(self, conditions: TrainingConditions, model: dict[str, Any]) -> dict[str, Any]:
         return {
-            "batch_tokens": 16_384 if situation.gpu else 2048,
+            "batch_tokens": 16_384 if conditions.gpu else 2048,
             "context": 128,
             "learning_rate": min(2e-3, 1e-3 * (256 / model["width"]) ** 0.5),
             "betas": (0.9, 0.98),
@@ -78,9 +82,9 @@ class MaskedLMTask(TextTask):
     def derived_model_settings(self, settings: dict[str, Any], data: PreparedData) -> dict[str, Any]:
         context = {"max_length": settings["training"]["context"]}
         if settings["data"].get("next_sentence"):
-            has, tasks = settings["model"].get("segments", 2), settings["model"].get("tasks", ("next_sentence",))
-            if has < 2 or "next_sentence" not in tasks:
-                raise UsageError("the model to start from was not made for two texts: leave out --next-sentence")
+            segments, tasks = settings["model"].get("segments", 2), settings["model"].get("tasks", ("next_sentence",))
+            if segments < 2 or "next_sentence" not in tasks:
+                raise UsageError("the model to start from has no next-sentence head: leave out --next-sentence")
             return {"tasks": ("masked_token", "next_sentence"), "segments": 2, **context}
         return {"tasks": ("masked_token",), **context}
 
@@ -100,22 +104,24 @@ class MaskedLMTask(TextTask):
             whole_words=training.whole_word_masking,
         )
         train, valid = batches(data.train.sides[0]), batches(data.valid.sides[0], shuffle=False)
-        shown = gaps_in(data.valid, tokenizer, 1, training.context)
+        examples = masked_examples(data.valid, tokenizer, 1, training.context)
 
         def evaluate(model: Any) -> Evaluation:
-            found = score_masked_tokens(model, valid, device, limit=training.eval_labels)
-            scores = {"valid_loss": found.loss, "perplexity": found.perplexity, "accuracy": found.accuracy}
-            if found.next_sentence_accuracy is not None:
-                scores["next_sentence_accuracy"] = found.next_sentence_accuracy
-            rows = [tried(MaskFiller(model, tokenizer, top=3), text, stood) for text, stood in shown]
+            metrics = score_masked_tokens(model, valid, device, limit=training.eval_labels)
+            scores = {"valid_loss": metrics.loss, "perplexity": metrics.perplexity, "accuracy": metrics.accuracy}
+            if metrics.next_sentence_accuracy is not None:
+                scores["next_sentence_accuracy"] = metrics.next_sentence_accuracy
+            rows = [sample_row(MaskFiller(model, tokenizer, top=3), text, word) for text, word in examples]
             lines = tuple(
                 f"{name:<17}{part}" for row in rows for name, part in zip(self.sample_columns, row, strict=True)
             )
-            return Evaluation(-found.loss, scores, lines)
+            return Evaluation(-metrics.loss, scores, lines)
 
         return TrainingComponents(MaskedLMLoss(training.label_smoothing), train, valid, evaluate)
 
-    def evaluate_files(self, trained: TrainedModel, files: Sequence[Path], options: EvaluationOptions) -> dict[str, Any]:
+    def evaluate_files(
+        self, trained: TrainedModel, files: Sequence[Path], options: EvaluationOptions
+    ) -> dict[str, Any]:
         read = read_sentences if predicts_next_sentence(trained) else read_documents
         pieces = read(files, on_bad_line=options.on_bad_line)
         return evaluate_masked_lm(trained, encode_documents(trained, pieces))
@@ -124,39 +130,45 @@ class MaskedLMTask(TextTask):
         return evaluate_masked_lm(trained, split.sides[0])
 
     def headline(self, scores: dict[str, Any]) -> str:
-        found, follows = f"{scores['accuracy']:.1%} of {scores['tokens']:,}", scores.get("next_sentence_accuracy")
-        words = f"{found} hidden tokens found, perplexity {scores['perplexity']:.2f}"
-        return words if follows is None else f"{words}; next sentences told {follows:.1%} of {scores['pairs']:,} times"
+        line = (
+            f"accuracy {scores['accuracy']:.1%} on {scores['tokens']:,} masked tokens, "
+            f"perplexity {scores['perplexity']:.2f}"
+        )
+        if (accuracy := scores.get("next_sentence_accuracy")) is None:
+            return line
+        return f"{line}, next-sentence accuracy {accuracy:.1%} on {scores['pairs']:,} pairs"
 
     def samples(self, best: TrainedModel, split: Split) -> list[tuple[str, ...]]:
-        gaps = gaps_in(split, best.tokenizers[0], SHOWN, best.model.config.max_length)
-        return [tried(best.filler(top=3), text, stood) for text, stood in gaps]
+        examples = masked_examples(split, best.tokenizers[0], CARD_SAMPLES, best.model.config.max_length)
+        return [sample_row(best.filler(top=3), text, word) for text, word in examples]
 
 
-def tried(filler: MaskFiller, text: str, stood: str) -> tuple[str, ...]:
-    """A text with a gap, the model's first words for it, and what stood there."""
-    (found,) = filler.fill([text])
-    return text, ", ".join(f"{word} {probability:.0%}" for word, probability in found.guesses[0]), stood
+def sample_row(filler: MaskFiller, text: str, masked_word: str) -> tuple[str, ...]:
+    """A masked text, the model's most probable words, and the word that was masked."""
+    (result,) = filler.fill([text])
+    return text, ", ".join(f"{word} {probability:.0%}" for word, probability in result.guesses[0]), masked_word
 
 
-def gaps_in(split: Split, tokenizer: Tokenizer, number: int, longest: int) -> list[tuple[str, str]]:
-    """Sentences from all over the text, with one word gone from the middle, and that word: one that is one token."""
-    around = len(SpecialTokenTemplate().wrap([]))
+def masked_examples(split: Split, tokenizer: Tokenizer, count: int, max_length: int) -> list[tuple[str, str]]:
+    """Sentences from all over the text with one single-token word masked, and that word."""
+    special_tokens = len(SpecialTokenTemplate().wrap([]))
     ids = split.sides[0].ids
-    found: list[tuple[str, str]] = []
-    for place in range(4 * number):
-        start = place * len(ids) // (4 * number)
+    examples: list[tuple[str, str]] = []
+    for attempt in range(4 * count):
+        start = attempt * len(ids) // (4 * count)
         (text,) = tokenizer.decode([ids[start : start + 100].tolist()])
-        for sentence in [piece.text for piece in split_sentences(text)][1:-1]:  # whole ones
+        for sentence in [piece.text for piece in split_sentences(text)][1:-1]:  # the first and last are cut off
             words = sentence.split()
-            usual = [at for at, word in enumerate(words) if at and word.isalpha() and len(word) > 2]
-            whole = [at for at in usual if len(tokenizer.encode([" " + words[at]], at_start=False)[0]) == 1]
-            fits = len(tokenizer.encode([sentence])[0]) + around <= longest
-            if fits and 4 <= len(words) <= 25 and whole and len(found) < number:
-                gone = whole[len(whole) // 2]
-                found.append((" ".join([*words[:gone], MASK_TEXT, *words[gone + 1 :]]), words[gone]))
+            candidates = [index for index, word in enumerate(words) if index and word.isalpha() and len(word) > 2]
+            single = [
+                index for index in candidates if len(tokenizer.encode([" " + words[index]], at_start=False)[0]) == 1
+            ]
+            fits = len(tokenizer.encode([sentence])[0]) + special_tokens <= max_length
+            if fits and 4 <= len(words) <= 25 and single and len(examples) < count:
+                masked = single[len(single) // 2]
+                examples.append((" ".join([*words[:masked], MASK_TEXT, *words[masked + 1 :]]), words[masked]))
                 break
-    return found
+    return examples
 
 
 TASK = MaskedLMTask()

@@ -1,4 +1,4 @@
-"""Answer: questions about passages, an encoder that finds where the answer stands, exact match and F1."""
+"""The `answer` task: questions about passages, an encoder that predicts answer spans, exact match and F1."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from heedful.data.batching import evenly_spaced
 from heedful.data.dataset_preparation import PreparedData, Split
 from heedful.data.doctor_report import CorpusReport
 from heedful.data.passage_windows import PassageWindows
-from heedful.data.qa_dataset import SpanBatches
-from heedful.data.qa_dataset import train_question_tokenizer, prepare_questions, read_questions
-from heedful.data.progress import StartProgress, no_progress
+from heedful.data.progress import StartProgress
+from heedful.data.qa_dataset import SpanBatches, prepare_questions, read_questions, train_question_tokenizer
 from heedful.errors import UsageError
 from heedful.evaluation.perplexity import evaluate_perplexity
-from heedful.evaluation.qa_evaluation import predict_spans, evaluate_answers
+from heedful.evaluation.qa_evaluation import evaluate_answers, predict_spans
 from heedful.evaluation.squad import AnswerPrediction, answer_scores, best_threshold
 from heedful.files import write_atomic
-from heedful.inference.question_answerer import QuestionAnswerer, AnsweringSettings, EncodedQuestion, encode_question
-from heedful.inference.trained import TASK_FILE, TrainedModel
+from heedful.inference.question_answerer import AnsweringSettings, EncodedQuestion, QuestionAnswerer, encode_question
+from heedful.inference.trained_model import TASK_FILE, TrainedModel
 from heedful.models.model_config import ModelConfig
 from heedful.objectives.answer_span_loss import AnswerSpanLoss
 from heedful.text.tokenizer import Tokenizer
-from heedful.training.defaults import ScalingRule, TrainingConditions, vocabulary_for, largest_size
+from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size, vocabulary_for
 from heedful.training.recipe import DataRecipe, Recipe
-from heedful.training.tasks.task import (EvaluationOptions,
+from heedful.training.tasks.task import (
+    EvaluationOptions,
     Task,
     TrainingComponents,
     held_out_fraction,
@@ -39,30 +39,35 @@ from heedful.training.tasks.task import (EvaluationOptions,
 )
 from heedful.training.trainer import Evaluation
 
-USUAL_WINDOW: int = DataRecipe.model_fields["max_length"].default
-LONG_ANSWER = 0.999
-"""The share of training answers that are no longer than the longest looked for."""
+DEFAULT_WINDOW: int = DataRecipe.model_fields["max_length"].default
+ANSWER_LENGTH_QUANTILE = 0.999
+"""Quantile of the training answers' lengths that limits predicted spans."""
+NO_ANSWER = "(no answer)"
 
 
 class QuestionAnsweringTask(Task):
-    """A question's answer, in the words of a passage."""
+    """Extractive question answering, with or without unanswerable questions."""
 
     name = "answer"
     corpus_kind = "questions"
     description = "answers questions about a passage"
     selection_metric = "F1"
-    score_note = "Exact match and F1 by SQuAD's published rule, the best over all references, with a 95% bootstrap interval."
-    loss_unit = "place"
+    score_note = (
+        "Exact match and F1 as in the SQuAD evaluation (best over the references), with a 95% bootstrap interval."
+    )
+    loss_unit = "span position"
     example_arguments = '"question", "passage"'
     sample_columns = ("question", "model", "reference")
-    appetite = ScalingRule(parameters_per_layer=12, stacks=1, min_epochs=3, max_epochs=20)
+    scaling_rule = ScalingRule(parameters_per_layer=12, stacks=1, min_epochs=3, max_epochs=20)
     pretrained_families = ("encoder",)
     head_prefixes = ("heads.answer_span",)
 
     def corpus_size(self, report: CorpusReport) -> str:
         return f"{report.usable:,} questions"
 
-    def train_tokenizers(self, recipe: Recipe, report: CorpusReport, start_progress: StartProgress) -> tuple[Tokenizer, ...]:
+    def train_tokenizers(
+        self, recipe: Recipe, report: CorpusReport, start_progress: StartProgress
+    ) -> tuple[Tokenizer, ...]:
         arguments = tokenizer_arguments(recipe, report.characters, start_progress)
         return (train_question_tokenizer(held_out=held_out_fraction(recipe), **arguments),)
 
@@ -70,7 +75,7 @@ class QuestionAnsweringTask(Task):
         self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, start_progress: StartProgress
     ) -> PreparedData:
         return prepare_questions(
-            tokenizer=tokenizers[0], windows=windows_of(recipe), **preparation_arguments(recipe, start_progress)
+            tokenizer=tokenizers[0], windows=passage_windows(recipe), **preparation_arguments(recipe, start_progress)
         )
 
     def validation_fraction(self, characters: int) -> float:
@@ -79,90 +84,104 @@ class QuestionAnsweringTask(Task):
     def vocabulary_size(self, characters: int) -> int:
         return vocabulary_for(23, characters)
 
-    def model_defaults(self, situation: TrainingConditions) -> dict[str, Any]:
-        if situation.recurrent:
-            raise UsageError("answer reads a passage from both sides at once: leave out --model recurrent")
-        size, scarce = largest_size(situation, self.appetite), situation.low_resource
+    def model_defaults(self, conditions: TrainingConditions) -> dict[str, Any]:
+        if conditions.recurrent:
+            raise UsageError("answer has no recurrent model: leave out --model recurrent")
+        size, scarce = largest_size(conditions, self.scaling_rule), conditions.low_resource
         return {"family": "encoder", **size, "norm_order": "pre", "positions": "rotary", "activation": "gelu",
                 "embedding_scale": False, "segments": 2, "dropout": 0.2 if scarce else 0.1}  # fmt: skip
 
-    def training_defaults(self, situation: TrainingConditions, model: dict[str, Any]) -> dict[str, Any]:
-        """From a model, small steps that do not wash away what it knows: 5e-5 at 768 wide, more for narrower ones."""
-        judged = 2000 if situation.gpu else 200  # each is a page to read, and a window has two labels
+    def training_defaults(self, conditions: TrainingConditions, model: dict[str, Any]) -> dict[str, Any]:
+        """Fine-tuning uses a low learning rate: 5e-5 at width 768, more for narrower models."""
+        questions = 2000 if conditions.gpu else 200  # evaluated; a window has two labels
         shared = {"schedule": "linear", "label_smoothing": 0.0, "weight_decay": 0.01, "average": "none",
-                  "eval_texts": judged, "eval_labels": 2 * judged}  # fmt: skip
-        if situation.pretrained:
+                  "eval_texts": questions, "eval_labels": 2 * questions}  # fmt: skip
+        if conditions.pretrained:
             rate = min(3e-4, 5e-5 * 768 / model["width"])
-            return {**shared, "batch_tokens": 6144 if situation.gpu else 3072, "learning_rate": rate}
+            return {**shared, "batch_tokens": 6144 if conditions.gpu else 3072, "learning_rate": rate}
         rate = min(1e-3, 7e-4 * (256 / model["width"]) ** 0.5)
-        return {**shared, "batch_tokens": 12_288 if situation.gpu else 4096, "learning_rate": rate}
+        return {**shared, "batch_tokens": 12_288 if conditions.gpu else 4096, "learning_rate": rate}
 
-    def max_epochs(self, situation: TrainingConditions) -> int:
-        """Few from a model (Devlin 2019, A.3: two to four)."""
-        return 4 if situation.pretrained else self.appetite.max_epochs
+    def max_epochs(self, conditions: TrainingConditions) -> int:
+        """Four when fine-tuning (Devlin 2019, A.3: two to four), more from scratch."""
+        return 4 if conditions.pretrained else self.scaling_rule.max_epochs
 
     def head_settings(self, data: PreparedData) -> dict[str, Any]:
         return {"tasks": ("answer_span",)}
 
     def finetune_settings(self, body: ModelConfig) -> dict[str, Any]:
-        """Questions are few: some dropout is needed."""
+
         return {"dropout": max(0.1, getattr(body, "dropout", 0.0))}
 
     def derived_model_settings(self, settings: dict[str, Any], data: PreparedData) -> dict[str, Any]:
-        return {"max_length": settings["data"].get("max_length", USUAL_WINDOW)}
+        return {"max_length": settings["data"].get("max_length", DEFAULT_WINDOW)}
 
     def task_settings(self, recipe: Recipe, data: PreparedData) -> AnsweringSettings:
-        return answering(windows_of(recipe), data)
+        return answering_settings(recipe, data)
 
     def split_size(self, split: Split) -> str:
         windows, tokens = len(split.sides[0]), int(split.sides[0].lengths.sum())
-        return f"{split.examples:,} questions, in {windows:,} windows of {tokens:,} tokens together"
+        return f"{split.examples:,} questions in {windows:,} windows, {tokens:,} tokens"
 
     def calibrate(self, best: TrainedModel, data: PreparedData, start_progress: StartProgress) -> None:
-        """The threshold below which there is no answer, where some questions have none: the best one for the first half
-        of the validation questions."""
+        """Fit the no-answer threshold on the first half of the validation questions, if some are unanswerable."""
         assert best.folder is not None, "a trained model has a folder"
         if any(len(texts) == 2 for texts in (*data.train.texts, *data.valid.texts)):
-            judged = predict_spans(best, data.valid.texts[: len(data.valid.texts) // 2], start_progress=start_progress)
-            both = len({bool(each.references) for each in judged}) == 2
-            best.settings = best.settings.with_changes(threshold=best_threshold(judged)[1] if both else 0.0)
+            predictions = predict_spans(
+                best, data.valid.texts[: len(data.valid.texts) // 2], start_progress=start_progress
+            )
+            both = len({bool(prediction.references) for prediction in predictions}) == 2
+            best.settings = best.settings.with_changes(threshold=best_threshold(predictions)[1] if both else 0.0)
             write_atomic(best.folder / TASK_FILE, best.settings.model_dump_json(indent=2) + "\n")
 
     def training_components(self, recipe: Recipe, data: PreparedData, device: torch.device) -> TrainingComponents:
         batching: dict[str, Any] = {"tokens": recipe.training.batch_tokens, "seed": recipe.seed}
         train = SpanBatches(*data.train.sides, **batching)
         valid = SpanBatches(*data.valid.sides, shuffle=False, **batching)
-        objective, how = AnswerSpanLoss(), answering(windows_of(recipe), data)
-        shown = [data.valid.texts[place] for place in evenly_spaced(len(data.valid.texts), recipe.training.eval_texts)]
-        references = [texts[2:] for texts in shown]
-        has_unanswerable = any(not each for each in references)
+        objective, settings = AnswerSpanLoss(), answering_settings(recipe, data)
+        indices = evenly_spaced(len(data.valid.texts), recipe.training.eval_texts)
+        examples = [data.valid.texts[index] for index in indices]
+        references = [texts[2:] for texts in examples]
+        has_unanswerable = not all(references)
 
         @cache
-        def asked() -> list[EncodedQuestion]:
-            return [encode_question(question, passage, data.tokenizers[0], how) for question, passage, *_ in shown]
+        def encoded() -> list[EncodedQuestion]:
+            return [encode_question(example[0], example[1], data.tokenizers[0], settings) for example in examples]
 
         def evaluate(model: nn.Module) -> Evaluation:
-            loss = evaluate_perplexity(model, objective, valid, data.valid, device, limit=recipe.training.eval_labels).loss
-            best = [answer.spans[0] for answer in QuestionAnswerer(model, data.tokenizers[0], how).find(asked())]
-            judged = [AnswerPrediction(span.text, span.score, texts) for span, texts in zip(best, references, strict=True)]
-            scores = answer_scores(judged, best_threshold(judged)[1] if has_unanswerable else None)
-            lines = (f"question   {shown[0][0]}", f"model      {judged[0].text}", f"reference  {first(references[0])}")
+            loss = evaluate_perplexity(
+                model, objective, valid, data.valid, device, limit=recipe.training.eval_labels
+            ).loss
+            best = [answer.spans[0] for answer in QuestionAnswerer(model, data.tokenizers[0], settings).find(encoded())]
+            predictions = [
+                AnswerPrediction(span.text, span.score, texts) for span, texts in zip(best, references, strict=True)
+            ]
+            scores = answer_scores(predictions, best_threshold(predictions)[1] if has_unanswerable else None)
+            lines = (
+                f"question   {examples[0][0]}",
+                f"model      {predictions[0].text}",
+                f"reference  {first_reference(references[0])}",
+            )
             return Evaluation(
                 scores.f1, {"valid_loss": loss, "exact_match": scores.exact_match, "f1": scores.f1}, lines
             )
 
-        def write(model: Any, texts: int, at_most: int | None) -> None:
-            QuestionAnswerer(model, data.tokenizers[0], how).find(asked()[:texts])
+        def generate(model: Any, texts: int, at_most: int | None) -> None:
+            QuestionAnswerer(model, data.tokenizers[0], settings).find(encoded()[:texts])
 
-        return TrainingComponents(objective, train, valid, evaluate, len(shown), write)
+        return TrainingComponents(objective, train, valid, evaluate, len(examples), generate)
 
-    def evaluate_files(self, trained: TrainedModel, files: Sequence[Path], options: EvaluationOptions) -> dict[str, Any]:
-        asked = read_questions(files, on_bad_line=options.on_bad_line)
-        texts = [(each.question, each.passage, *(answer.text for answer in each.answers)) for each in asked]
-        return evaluate_answers(trained, texts, start_progress=options.get("start_progress", no_progress))
+    def evaluate_files(
+        self, trained: TrainedModel, files: Sequence[Path], options: EvaluationOptions
+    ) -> dict[str, Any]:
+        rows = read_questions(files, on_bad_line=options.on_bad_line)
+        texts = [(row.question, row.passage, *(answer.text for answer in row.answers)) for row in rows]
+        return evaluate_answers(trained, texts, start_progress=options.start_progress)
 
     def evaluate_split(self, trained: TrainedModel, split: Split, start_progress: StartProgress) -> dict[str, Any]:
-        return evaluate_answers(trained, split.texts[fitted(trained.settings, split) :], start_progress=start_progress)
+        return evaluate_answers(
+            trained, split.texts[calibration_questions(trained.settings, split) :], start_progress=start_progress
+        )
 
     def headline(self, scores: dict[str, Any]) -> str:
         return (
@@ -171,36 +190,33 @@ class QuestionAnsweringTask(Task):
         )
 
     def samples(self, best: TrainedModel, split: Split) -> list[tuple[str, ...]]:
-        shown = split.texts[:: max(1, len(split.texts) // 5)][:5]
-        found = best.answers([(question, passage) for question, passage, *_ in shown])
+        examples = split.texts[:: max(1, len(split.texts) // 5)][:5]
+        answers = best.answers([(question, passage) for question, passage, *_ in examples])
         return [
-            (question, answer.text or NOTHING, first(references))
-            for (question, _, *references), answer in zip(shown, found, strict=True)
+            (question, answer.text or NO_ANSWER, first_reference(references))
+            for (question, _, *references), answer in zip(examples, answers, strict=True)
         ]
 
 
-NOTHING = "(no answer)"
+def first_reference(references: Sequence[str]) -> str:
+    return references[0] if references else NO_ANSWER
 
 
-def first(references: Sequence[str]) -> str:
-    return references[0] if references else NOTHING
-
-
-def windows_of(recipe: Recipe) -> PassageWindows:
+def passage_windows(recipe: Recipe) -> PassageWindows:
     return PassageWindows(max_tokens=recipe.data.max_length, stride=recipe.data.stride)
 
 
-def answering(windows: PassageWindows, data: PreparedData) -> AnsweringSettings:
-    """How to read, and how long answers are, from what was trained on."""
-    places = data.train.sides[1].ids.reshape(-1, 3)
-    lengths = (places[:, 2].astype(np.int64) - places[:, 1] + 1)[places[:, 1] > 0]
-    longest = int(np.quantile(lengths, LONG_ANSWER, method="higher")) if len(lengths) else 1
-    return AnsweringSettings(**windows.model_dump(), max_answer_tokens=longest)
+def answering_settings(recipe: Recipe, data: PreparedData) -> AnsweringSettings:
+    """Window sizes from the recipe, the longest answer from the training answers."""
+    spans = data.train.sides[1].ids.reshape(-1, 3)
+    lengths = (spans[:, 2].astype(np.int64) - spans[:, 1] + 1)[spans[:, 1] > 0]
+    longest = int(np.quantile(lengths, ANSWER_LENGTH_QUANTILE, method="higher")) if len(lengths) else 1
+    return AnsweringSettings(**passage_windows(recipe).model_dump(), max_answer_tokens=longest)
 
 
-def fitted(how: AnsweringSettings | None, split: Split) -> int:
-    """Questions of the split that the threshold was chosen by, which cannot judge it."""
-    return len(split.texts) // 2 if how is not None and how.threshold is not None else 0
+def calibration_questions(settings: AnsweringSettings | None, split: Split) -> int:
+    """Leading questions of the split that the threshold was fitted on: excluded from its evaluation."""
+    return len(split.texts) // 2 if settings is not None and settings.threshold is not None else 0
 
 
 TASK = QuestionAnsweringTask()

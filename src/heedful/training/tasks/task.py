@@ -17,11 +17,11 @@ from torch import nn
 
 from heedful.config import Config
 from heedful.data.batching import Batches
-from heedful.data.dataset_preparation import PreparedData, Split, train_text_tokenizer, prepare_text
+from heedful.data.dataset_preparation import PreparedData, Split, prepare_text, train_text_tokenizer
 from heedful.data.doctor_report import CorpusKind, CorpusReport
 from heedful.data.line_reader import OnBadLine
 from heedful.data.progress import StartProgress, no_progress
-from heedful.inference.trained import TrainedModel
+from heedful.inference.trained_model import TrainedModel
 from heedful.models.model_config import ModelConfig
 from heedful.objectives.objective import Objective
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
@@ -76,7 +76,7 @@ class Task(ABC):
     """The validation metric that selects the best checkpoint."""
     loss_unit: ClassVar[str] = "token"
     """The unit the loss is averaged over."""
-    appetite: ClassVar[ScalingRule]
+    scaling_rule: ClassVar[ScalingRule]
     supports_distributed: ClassVar[bool] = True
     """Whether several processes can train one model (data parallel)."""
     pretrained_families: ClassVar[tuple[str, ...]] = ()
@@ -89,7 +89,9 @@ class Task(ABC):
         """The size of the training text, for the log."""
 
     @abstractmethod
-    def train_tokenizers(self, recipe: Recipe, report: CorpusReport, start_progress: StartProgress) -> tuple[Tokenizer, ...]:
+    def train_tokenizers(
+        self, recipe: Recipe, report: CorpusReport, start_progress: StartProgress
+    ) -> tuple[Tokenizer, ...]:
         """Train one tokenizer, or one for each side, on the training text."""
 
     @abstractmethod
@@ -111,16 +113,16 @@ class Task(ABC):
         return {}
 
     @abstractmethod
-    def model_defaults(self, situation: TrainingConditions) -> dict[str, Any]:
+    def model_defaults(self, conditions: TrainingConditions) -> dict[str, Any]:
         """Defaults of [model], without the vocabulary."""
 
     @abstractmethod
-    def training_defaults(self, situation: TrainingConditions, model: dict[str, Any]) -> dict[str, Any]:
+    def training_defaults(self, conditions: TrainingConditions, model: dict[str, Any]) -> dict[str, Any]:
         """Defaults of [training]; `steps` is chosen later, from the time of one step."""
 
-    def max_epochs(self, situation: TrainingConditions) -> int:
+    def max_epochs(self, conditions: TrainingConditions) -> int:
         """The most epochs chosen by default."""
-        return self.appetite.max_epochs
+        return self.scaling_rule.max_epochs
 
     def head_settings(self, data: PreparedData) -> dict[str, Any]:
         """Settings of [model] dictated by the data, which override the recipe."""
@@ -194,14 +196,20 @@ class TextTask(Task):
     def corpus_size(self, report: CorpusReport) -> str:
         return f"{report.documents:,} document(s)"
 
-    def train_tokenizers(self, recipe: Recipe, report: CorpusReport, start_progress: StartProgress) -> tuple[Tokenizer, ...]:
+    def train_tokenizers(
+        self, recipe: Recipe, report: CorpusReport, start_progress: StartProgress
+    ) -> tuple[Tokenizer, ...]:
         kept = report.characters * (1 - held_out_fraction(recipe))
-        return (train_text_tokenizer(characters=kept, **tokenizer_arguments(recipe, report.characters, start_progress)),)
+        return (
+            train_text_tokenizer(characters=kept, **tokenizer_arguments(recipe, report.characters, start_progress)),
+        )
 
     def prepare_data(
         self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, start_progress: StartProgress
     ) -> PreparedData:
-        return prepare_text(tokenizer=tokenizers[0], characters=characters, **preparation_arguments(recipe, start_progress))
+        return prepare_text(
+            tokenizer=tokenizers[0], characters=characters, **preparation_arguments(recipe, start_progress)
+        )
 
     def validation_fraction(self, characters: int) -> float:
         return min(0.1 if characters < 10_000_000 else 0.02, 5_000_000 / characters)

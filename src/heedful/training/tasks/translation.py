@@ -11,7 +11,7 @@ from torch import nn
 
 from heedful.data.batching import PairBatches, evenly_spaced
 from heedful.data.corpus_readers import read_pairs
-from heedful.data.dataset_preparation import PreparedData, Split, train_pair_tokenizers, prepare_pairs
+from heedful.data.dataset_preparation import PreparedData, Split, prepare_pairs, train_pair_tokenizers
 from heedful.data.doctor_report import CorpusReport
 from heedful.data.progress import StartProgress
 from heedful.evaluation.calibration import Reliability, draw_reliability
@@ -19,14 +19,15 @@ from heedful.evaluation.evaluator import evaluate_translation
 from heedful.evaluation.perplexity import evaluate_perplexity
 from heedful.evaluation.text_metrics import sample_bleu
 from heedful.generation.sequence_to_sequence import translate_ids, translate_texts
-from heedful.inference.trained import TrainedModel
+from heedful.inference.trained_model import TrainedModel
 from heedful.objectives.seq2seq_loss import Seq2SeqLoss
 from heedful.text.subword_regularization import SplitTable
 from heedful.text.tokenizer import Tokenizer
-from heedful.training.defaults import ScalingRule, TrainingConditions, vocabulary_for, largest_size
+from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size, vocabulary_for
 from heedful.training.recipe import Recipe
 from heedful.training.reporting.diagnostics import calibrate_translator, evaluation_length_limits
-from heedful.training.tasks.task import (EvaluationOptions,
+from heedful.training.tasks.task import (
+    EvaluationOptions,
     Task,
     TrainingComponents,
     held_out_fraction,
@@ -43,14 +44,18 @@ class TranslationTask(Task):
     corpus_kind = "pairs"
     description = "translates"
     selection_metric = "BLEU with greedy search"
-    score_note = "BLEU is cased and detokenised, with a 95% bootstrap interval; compare it only under the same signature."
+    score_note = (
+        "BLEU is cased and detokenised, with a 95% bootstrap interval; compare it only under the same signature."
+    )
     sample_columns = ("source", "model", "reference")
-    appetite = ScalingRule(parameters_per_layer=28, stacks=2, min_epochs=12, max_epochs=60)
+    scaling_rule = ScalingRule(parameters_per_layer=28, stacks=2, min_epochs=12, max_epochs=60)
 
     def corpus_size(self, report: CorpusReport) -> str:
         return f"{report.usable:,} pairs"
 
-    def train_tokenizers(self, recipe: Recipe, report: CorpusReport, start_progress: StartProgress) -> tuple[Tokenizer, ...]:
+    def train_tokenizers(
+        self, recipe: Recipe, report: CorpusReport, start_progress: StartProgress
+    ) -> tuple[Tokenizer, ...]:
         arguments = tokenizer_arguments(recipe, report.characters, start_progress)
         return train_pair_tokenizers(joint=recipe.tokenizer.joint, held_out=held_out_fraction(recipe), **arguments)
 
@@ -67,23 +72,23 @@ class TranslationTask(Task):
     def vocabulary_size(self, characters: int) -> int:
         return vocabulary_for(23, characters)
 
-    def model_defaults(self, situation: TrainingConditions) -> dict[str, Any]:
-        size, scarce = largest_size(situation, self.appetite), situation.low_resource
-        if situation.recurrent:
+    def model_defaults(self, conditions: TrainingConditions) -> dict[str, Any]:
+        size, scarce = largest_size(conditions, self.scaling_rule), conditions.low_resource
+        if conditions.recurrent:
             shape = {"width": 2 * size["width"], "layers": 1}
             return {"family": "recurrent_encoder_decoder", **shape, "cell": "lstm", "dropout": 0.3 if scarce else 0.2}
         shape = {**size, "norm_order": "pre"}
         return {"family": "encoder_decoder", **shape, "positions": "rotary", "dropout": 0.3 if scarce else 0.1}
 
-    def training_defaults(self, situation: TrainingConditions, model: dict[str, Any]) -> dict[str, Any]:
+    def training_defaults(self, conditions: TrainingConditions, model: dict[str, Any]) -> dict[str, Any]:
         return {
-            "batch_tokens": 8192 if situation.gpu else 3072,
+            "batch_tokens": 8192 if conditions.gpu else 3072,
             "learning_rate": min(3e-3, 2e-3 * (256 / model["width"]) ** 0.5),
             "label_smoothing": 0.1,
             "schedule": "cosine",
             "average": "safe_exp",
             "weight_decay": 0.01,
-            "r_drop": 1.0 if situation.gpu and situation.low_resource else 0.0,
+            "r_drop": 1.0 if conditions.gpu and conditions.low_resource else 0.0,
         }
 
     def training_components(self, recipe: Recipe, data: PreparedData, device: torch.device) -> TrainingComponents:
@@ -98,12 +103,14 @@ class TranslationTask(Task):
         )
         valid = PairBatches(*data.valid.sides, max_tokens=training.batch_tokens, seed=recipe.seed, shuffle=False)
         objective = Seq2SeqLoss(training.label_smoothing, training.r_drop)
-        places = evenly_spaced(len(data.valid.texts), training.eval_texts)
-        shown, limits = [data.valid.texts[place] for place in places], evaluation_length_limits(data, places)
+        indices = evenly_spaced(len(data.valid.texts), training.eval_texts)
+        examples, limits = [data.valid.texts[index] for index in indices], evaluation_length_limits(data, indices)
 
         def evaluate(model: nn.Module) -> Evaluation:
-            scores = predict(model, objective, valid, data.valid, device, limit=training.eval_labels)
-            outputs = translate_texts(model, data.tokenizers, [source for source, _ in examples], beam=1, at_most=limits)
+            scores = evaluate_perplexity(model, objective, valid, data.valid, device, limit=training.eval_labels)
+            outputs = translate_texts(
+                model, data.tokenizers, [source for source, _ in examples], beam=1, at_most=limits
+            )
             bleu = sample_bleu(outputs, [target for _, target in examples])
             sample_lines = (f"source     {examples[0][0]}", f"model      {outputs[0]}", f"reference  {examples[0][1]}")
             return Evaluation(
@@ -117,9 +124,17 @@ class TranslationTask(Task):
 
         return TrainingComponents(objective, train, valid, evaluate, len(examples), generate)
 
-    def evaluate_files(self, trained: TrainedModel, files: Sequence[Path], options: EvaluationOptions) -> dict[str, Any]:
+    def evaluate_files(
+        self, trained: TrainedModel, files: Sequence[Path], options: EvaluationOptions
+    ) -> dict[str, Any]:
         pairs = [(pair.source, pair.target) for pair in read_pairs(files, on_bad_line=options.on_bad_line)]
-        return evaluate_similarity(trained, pairs, **options)
+        return evaluate_translation(
+            trained,
+            pairs,
+            beam=options.beam,
+            length_penalty=options.length_penalty,
+            start_progress=options.start_progress,
+        )
 
     def evaluate_split(self, trained: TrainedModel, split: Split, start_progress: StartProgress) -> dict[str, Any]:
         fitted = trained.confidence.texts if trained.confidence else 0
@@ -136,7 +151,7 @@ class TranslationTask(Task):
 Words are aligned by {alignment}.
 
 Expected calibration error of word probabilities: {scores["word_calibration_error"]:.3f}
-({scores["word_calibration_error_raw"]:.3f} uncalibrated). A word counts as correct if the reference has it in the same order.
+({scores["word_calibration_error_raw"]:.3f} uncalibrated). A word is correct if the reference has it in the same order.
 """
 
     def plots(self, scores: dict[str, Any], folder: Path) -> dict[str, Path]:

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 
 from heedful.data.dataset_preparation import PreparedData, Split
-from heedful.data.skip_gram_batches import SkipGramBatches, count_words
 from heedful.data.progress import StartProgress
+from heedful.data.skip_gram_batches import SkipGramBatches, count_words
 from heedful.errors import UsageError
 from heedful.evaluation.perplexity import evaluate_perplexity
 from heedful.evaluation.word_vector_benchmarks import evaluate_word_vectors
-from heedful.inference.trained import TrainedModel
+from heedful.inference.trained_model import TrainedModel
 from heedful.objectives.skip_gram_loss import SkipGramLoss
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.defaults import ScalingRule, TrainingConditions
@@ -40,7 +40,7 @@ class WordEmbeddingTask(TextTask):
         "`heedful evaluate` with analogy and similarity sets."
     )
     sample_columns = ("word", "nearest words")
-    appetite = ScalingRule(parameters_per_layer=0, stacks=1, min_epochs=5, max_epochs=15)
+    scaling_rule = ScalingRule(parameters_per_layer=0, stacks=1, min_epochs=5, max_epochs=15)
 
     def validation_fraction(self, characters: int) -> float:
         return min(0.05, 500_000 / characters)
@@ -53,12 +53,12 @@ class WordEmbeddingTask(TextTask):
         min_count = 5 if characters > 2_000_000 else 2
         return {"kind": "bare_words", "lowercase": True, "min_count": min_count, "sample": max(1, characters)}
 
-    def model_defaults(self, situation: TrainingConditions) -> dict[str, Any]:
-        if situation.recurrent:
+    def model_defaults(self, conditions: TrainingConditions) -> dict[str, Any]:
+        if conditions.recurrent:
             raise UsageError("embed has no recurrent model: leave out --model recurrent")
         return {"family": "word_vectors", "width": 100}
 
-    def training_defaults(self, situation: TrainingConditions, model: dict[str, Any]) -> dict[str, Any]:
+    def training_defaults(self, conditions: TrainingConditions, model: dict[str, Any]) -> dict[str, Any]:
         return {
             "batch_tokens": 1024,
             "optimizer": "rows",
@@ -93,7 +93,9 @@ class WordEmbeddingTask(TextTask):
 
         return TrainingComponents(objective, train, valid, evaluate)
 
-    def evaluate_files(self, trained: TrainedModel, files: Sequence[Path], options: EvaluationOptions) -> dict[str, Any]:
+    def evaluate_files(
+        self, trained: TrainedModel, files: Sequence[Path], options: EvaluationOptions
+    ) -> dict[str, Any]:
         return evaluate_word_vectors(trained.words, files, options.on_bad_line)
 
     def evaluate_split(self, trained: TrainedModel, split: Split, start_progress: StartProgress) -> dict[str, Any]:

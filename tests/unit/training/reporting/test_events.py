@@ -1,4 +1,4 @@
-"""What a run tells: plain lines in a pipe, a live table on a terminal, JSON always."""
+"""Event listeners: plain lines in a pipe, a live table on a terminal, metrics.jsonl, TensorBoard."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 
 from heedful.training.reporting.events import (
     Events,
-    MetricsFile,
     LiveTable,
+    MetricsFile,
     PlainLines,
     TensorBoard,
-    terminal_listener,
     format_duration,
+    terminal_listener,
 )
 
 STEP = {"step": 10, "steps": 50, "loss": 1.25, "tokens_per_second": 1234.5, "seconds_per_step": 3.0, "memory_gib": 0.5}
@@ -26,7 +26,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_pipe_gets_plain_lines() -> None:
+def test_pipe_gets_plain_lines() -> None:
     out = io.StringIO()
     listener = terminal_listener(out)
     assert isinstance(listener, PlainLines)
@@ -43,7 +43,7 @@ def test_a_pipe_gets_plain_lines() -> None:
     assert lines[2] == "read 3 pairs"
 
 
-def test_a_terminal_gets_a_table_that_shows_scores_and_a_sample() -> None:
+def test_terminal_gets_a_live_table_with_scores_and_a_sample() -> None:
     out = Terminal()
     listener = terminal_listener(out)
     assert isinstance(listener, LiveTable)
@@ -58,7 +58,7 @@ def test_a_terminal_gets_a_table_that_shows_scores_and_a_sample() -> None:
     assert "model   b" in shown
 
 
-def test_every_event_is_a_line_of_json_with_its_time(tmp_path: Path) -> None:
+def test_metrics_file_has_one_json_line_an_event_with_its_time(tmp_path: Path) -> None:
     events = Events(MetricsFile(tmp_path / "metrics.jsonl"))
     events.emit("step", **STEP)
     events.emit("evaluation", step=10, scores={"bleu": 31.5})
@@ -85,7 +85,7 @@ def test_tensorboard_gets_losses_and_scores(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"), [(0.0, "0s"), (59.4, "59s"), (90.0, "1m30s"), (3700.0, "1h01m"), (-5.0, "0s")]
+    ("seconds", "text"), [(0.0, "0s"), (59.4, "59s"), (90.0, "1m30s"), (3700.0, "1h01m"), (-5.0, "0s")]
 )
-def test_durations_are_said_as_people_say_them(seconds: float, said: str) -> None:
-    assert format_duration(seconds) == said
+def test_format_duration(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text

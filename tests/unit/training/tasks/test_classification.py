@@ -1,4 +1,4 @@
-"""What the task chooses for itself."""
+"""The classification task: class weights and fine-tuning defaults."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from heedful.training.recipe import Recipe, make_recipe
 from heedful.training.tasks.classification import TASK, class_weights
 
 
-def situation(**changes: Any) -> TrainingConditions:
-    return TrainingConditions(**{"recurrent": False, "tokens": 10**5, "seconds": 60.0, "flops": 1e11, "gpu": False} | changes)
+def conditions(**changes: Any) -> TrainingConditions:
+    return TrainingConditions(
+        **{"recurrent": False, "tokens": 10**5, "seconds": 60.0, "flops": 1e11, "gpu": False} | changes
+    )
 
 
 def data(*counts: int, several: bool = False) -> PreparedData:
-    names, nothing = [f"class {place}" for place, _ in enumerate(counts)], Split((), 0, 0, 0)
+    names, nothing = [f"class {index}" for index, _ in enumerate(counts)], Split((), 0, 0, 0)
     facts = {"names": names, "counts": list(counts), "several": several, "columns": "text"}
     return PreparedData((), nothing, nothing, {}, {}, metadata=facts)
 
@@ -27,29 +29,27 @@ def recipe(**settings: Any) -> Recipe:
     return make_recipe({"task": "classify", **text, "training": {"steps": 1, **settings}})
 
 
-def test_skewed_classes_are_weighted_and_said_unless_told_otherwise() -> None:
+def test_imbalanced_classes_are_weighted_and_reported() -> None:
     skewed, even = data(90, 10), data(60, 40)
     assert class_weights(recipe(), skewed) == pytest.approx([100 / 180, 100 / 20])
     assert class_weights(recipe(), even) is None
     assert class_weights(recipe(class_weights="none"), skewed) is None
     assert class_weights(recipe(class_weights="balanced"), even) == pytest.approx([100 / 120, 100 / 80])
-    assert (
-        "a text of the rarest class counts 9.0 times one of the commonest" in TASK.setup_summary(recipe(), skewed)[-1]
-    )
+    assert "the rarest class is weighted 9.0 times the most frequent" in TASK.setup_summary(recipe(), skewed)[-1]
     assert TASK.setup_summary(recipe(), even)[-1] == "classes    2: class 0 (60), class 1 (40)"
 
 
-def test_rare_labels_are_lifted_where_a_text_may_have_several() -> None:
+def test_rare_labels_are_weighted_in_multi_label_classification() -> None:
     skewed = data(90, 45, 10, 1, several=True)
     assert class_weights(recipe(), skewed) == pytest.approx([1.0, 2.0, 9.0, 20.0])
     assert class_weights(recipe(), data(60, 40, several=True)) is None
     assert class_weights(recipe(class_weights="none"), skewed) is None
-    assert "a text of the rarest label counts 20.0 times" in TASK.setup_summary(recipe(), skewed)[-1]
+    assert "the rarest label is weighted 20.0 times" in TASK.setup_summary(recipe(), skewed)[-1]
 
 
-def test_a_trained_body_is_taught_gently_and_briefly() -> None:
-    fresh, trained = situation(), situation(pretrained=True)
-    assert TASK.training_defaults(trained, {"width": 768})["learning_rate"] == pytest.approx(5e-5)
-    assert TASK.training_defaults(trained, {"width": 384})["learning_rate"] == pytest.approx(1e-4)
-    assert TASK.training_defaults(fresh, {"width": 384})["learning_rate"] > 3e-4
-    assert TASK.max_epochs(trained) < TASK.max_epochs(fresh)
+def test_fine_tuning_uses_a_lower_learning_rate_and_fewer_epochs() -> None:
+    scratch, finetune = conditions(), conditions(pretrained=True)
+    assert TASK.training_defaults(finetune, {"width": 768})["learning_rate"] == pytest.approx(5e-5)
+    assert TASK.training_defaults(finetune, {"width": 384})["learning_rate"] == pytest.approx(1e-4)
+    assert TASK.training_defaults(scratch, {"width": 384})["learning_rate"] > 3e-4
+    assert TASK.max_epochs(finetune) < TASK.max_epochs(scratch)
