@@ -1,4 +1,4 @@
-"""More devices: what is divided, what is moved, and the table in docs/scale.md."""
+"""More devices: what is divided, what is moved, and the table in docs/scaling.md."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ AT_ONCE = 16_384
 
 
 def table() -> list[str]:
-    """The rows of docs/scale.md."""
+    """The rows of docs/scaling.md."""
     rows = []
     for name, parameters, tokens, steps in (BIG, SEVEN):
         for gpus in (8, 64, 1024):
