@@ -54,11 +54,11 @@ class DecoderTemplate(SpecialTokenTemplate):
     It has read all of it only at the end: the last token stands for the whole, and nothing need stand before.
     """
 
-    def around(self, *texts: Sequence[int]) -> list[int]:
+    def wrap(self, *texts: Sequence[int]) -> list[int]:
         row = [token for text in texts for token in (*text, SEPARATOR)]
         return [*row[:-1], END]
 
-    def segments(self, *texts: Sequence[int]) -> list[int]:
+    def segment_ids(self, *texts: Sequence[int]) -> list[int]:
         return super().segment_ids(*texts)[1:]
 
 

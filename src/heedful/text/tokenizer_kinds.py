@@ -16,7 +16,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from heedful.config import Config
 from heedful.errors import UsageError
 from heedful.text.special_tokens import SPECIAL_TOKENS, UNKNOWN
-from heedful.text.unigram_trainer import learn_pieces
+from heedful.text.unigram_trainer import train_unigram
 
 # For byte_bpe and unigram: a word (with the marks that Thai and Indic vowels are, and with inner apostrophes), up to
 # three digits, other signs, or blanks; a space goes with what follows it. It is GPT-2's pattern without its list of
@@ -135,7 +135,7 @@ def _learn_unigram(rust: Tokenizer, texts: Iterable[str], config: TokenizerConfi
     if len(set("".join(words))) > room:
         raise _too_small(config)
     special = [(token, 0.0) for token in SPECIAL_TOKENS]
-    rust.model = models.Unigram([*special, *learn_pieces(words, room)], unk_id=UNKNOWN, byte_fallback=False)
+    rust.model = models.Unigram([*special, *train_unigram(words, room)], unk_id=UNKNOWN, byte_fallback=False)
     rust.add_special_tokens(list(SPECIAL_TOKENS))
 
 
