@@ -184,7 +184,7 @@ def killable(pid: int, launcher: int) -> bool:
 @pytest.mark.parametrize("silent", [1, pytest.param(0, marks=pytest.mark.slow)])
 def test_a_rank_that_no_longer_answers_is_named(ranks: Any, dates: Path, tmp_path: Path, silent: int) -> None:
     words = command(dates, "--out", "run", **{"training.steps": 100_000, "training.evaluate_every": 50_000})
-    run = ranks.start(2, *words, folder=tmp_path, HEEDFUL_TIMEOUT="2", HEEDFUL_CACHE=str(tmp_path / "cache"))
+    run = ranks.start(2, *words, folder=tmp_path, HEEDFUL_TIMEOUT="3", HEEDFUL_CACHE=str(tmp_path / "cache"))
     until_step(tmp_path / "run", 5)
     run[silent].send(signal.SIGSTOP)
     start = time.monotonic()
@@ -197,11 +197,11 @@ def test_a_rank_that_no_longer_answers_is_named(ranks: Any, dates: Path, tmp_pat
         ended = [process.wait() for process in run]
     code, said = ended[1 - silent].code, ended[1 - silent].output
     assert code == 1
-    assert took < 15
+    assert took < 20
     assert "heedful: rank" in said
     if silent:
         assert "heedful: rank 1 on " in said
-        assert "has not answered for 2 s (HEEDFUL_TIMEOUT)" in said
+        assert "has not answered for 3 s (HEEDFUL_TIMEOUT)" in said
         assert "--resume" in said
     else:
         assert "rank 0" in said
@@ -216,7 +216,7 @@ def test_a_rank_that_is_gone_ends_the_others_with_a_line(ranks: Any, dates: Path
     (first, said), (second, _) = ranks.finish(run, 30)
     assert (first, second) == (1, -signal.SIGKILL)
     last = said.strip().splitlines()[-1]
-    assert "heedful: another process of this run is gone" in last
+    assert "heedful: rank 1 on " in last
     assert "--resume" in last
 
 
@@ -237,7 +237,7 @@ def test_what_only_one_process_can_train_is_said_by_the_first(ranks: Any, dates:
     (first, said), (other, heard) = ranks.finish(ranks.start(2, *words, folder=tmp_path), 60)
     assert (first, other) == (2, 1)
     assert said.strip() == "heedful: embed is trained by one process: leave torchrun out"
-    assert heard.strip() == "heedful: the first process could not begin the run: see what it says"
+    assert heard.strip() == "heedful: rank 0 could not start the run: see its error message"
     assert not list(tmp_path.iterdir())
 
 

@@ -34,7 +34,7 @@ from heedful.text.special_token_template import SpecialTokenTemplate
 from heedful.text.special_tokens import SEPARATOR
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 from heedful.training.checkpoint.format import Checkpoint, newest_checkpoint, write_checkpoint
-from heedful.training.distributed import gradient_all_reduce as summing
+from heedful.training.distributed import data_parallel
 from heedful.training.distributed.fsdp import local_slices
 from heedful.training.distributed.process_group import SINGLE_PROCESS, ProcessGroup, join_process_group
 from heedful.training.recipe import TrainingRecipe
@@ -221,7 +221,7 @@ def walk(name: str, folder: Path, world: ProcessGroup = SINGLE_PROCESS, resume: 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    summing.BUCKET = 1000  # so that these small models have several
+    data_parallel.BUCKET_MEGABYTES = 0.004  # so that these small models have several buckets
     folder = Path(sys.argv[1])
     with join_process_group("cpu") as world:
         for name in sys.argv[2:]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import fields
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -12,6 +13,8 @@ from torch import Tensor, nn
 
 from heedful.cuda_graphs import CudaGraphPool
 from heedful.objectives.objective import CompiledObjective, Objective, to_device
+from heedful.training.distributed.data_parallel import LossModule
+from heedful.training.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from heedful.training.step import ForwardBackward
 
 MAX_GRAPHS = 512
@@ -28,16 +31,26 @@ class CudaGraphForwardBackward(ForwardBackward):
     memory, since only one runs at a time. Weights and gradients must stay where they are from then on.
     """
 
-    one_by_one = False
-
-    def __init__(self, model: nn.Module, objective: Objective, device: torch.device, precision: torch.dtype) -> None:
-        super().__init__(model, objective, device, precision)
+    def __init__(
+        self,
+        model: nn.Module,
+        objective: Objective,
+        device: torch.device,
+        precision: torch.dtype,
+        process_group: ProcessGroup = SINGLE_PROCESS,
+    ) -> None:
+        super().__init__(model, objective, device, precision, process_group)
         self.seen: Counter[tuple[Any, ...]] = Counter()
         self.captured: dict[tuple[Any, ...], CapturedStep] = {}
         self.graphs: CudaGraphPool | None = None
         self.eager_captures = 0 if isinstance(objective, CompiledObjective) else EAGER_CAPTURES  # it is compiled before
 
-    def spread(self, loss: Tensor) -> None:
+    @cached_property
+    def loss_module(self) -> nn.Module:
+        """Without DDP, whose hooks cannot be captured: gradients are summed after the replay."""
+        return LossModule(self.model, self.objective)
+
+    def backward(self, loss: Tensor) -> None:
         """To all weights at once, where they have gradients already: backward would add to each by itself."""
         weights = [weight for weight in self.model.parameters() if weight.requires_grad]
         gradients = [weight.grad for weight in weights if weight.grad is not None]
@@ -46,7 +59,13 @@ class CudaGraphForwardBackward(ForwardBackward):
         else:
             torch._foreach_add_(gradients, list(torch.autograd.grad(loss, weights)))
 
-    def add(self, batch: Any, tokens: int | Tensor) -> Tensor:
+    def accumulate(self, batch: Any, tokens: int | Tensor, *, sync: bool = True) -> Tensor:
+        loss = self._replay(batch, tokens)
+        if sync:
+            self.process_group.all_reduce_gradients(self.model)
+        return loss
+
+    def _replay(self, batch: Any, tokens: int | Tensor) -> Tensor:
         shape = tuple(None if tensor is None else tensor.shape for tensor in tensors_of(batch).values())
         self.seen[shape] += 1
         if shape not in self.captured:

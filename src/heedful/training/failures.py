@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from heedful.errors import HeedfulError, OutOfMemoryError, StoppedError
 from heedful.training.recipe import RECIPE
@@ -65,11 +63,6 @@ def _plain(error: Exception, training: dict[str, Any], folder: Path | None) -> H
         )
     if isinstance(error, OSError) and error.errno is not None:
         return HeedfulError(f"{error.filename or folder or 'a file'}: {error.strerror}")
-    if isinstance(error, dist.DistError) or "gloo" in words:
-        first = re.sub(r"^\[\S+\] ", "", words.splitlines()[0]).split(". ")[0].rstrip(".")  # less where in gloo it was
-        return HeedfulError(
-            f"another process of this run is gone: {first}. Go on with: heedful train --resume {folder}"
-        )
     return None
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from heedful.objectives.objective import Objective, to_device
+from heedful.training.distributed.data_parallel import LossModule, no_sync
 from heedful.training.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from heedful.training.optim.optimizer import Optimizer
 
@@ -33,14 +36,22 @@ class ForwardBackward:
     objective: Objective
     device: torch.device
     precision: torch.dtype
-    overlaps_all_reduce = True
-    """Whether each weight gets its gradient by itself, on the way back."""
+    process_group: ProcessGroup = SINGLE_PROCESS
 
-    def accumulate(self, batch: Any, tokens: int | Tensor) -> Tensor:
-        """Add the gradient of the batch's share of the loss over `tokens` labels. Gives its summed loss."""
-        with torch.autocast(self.device.type, dtype=self.precision, enabled=self.precision != torch.float32):
-            loss = self.objective.loss(self.model, to_device(batch, self.device))
-        self.backward(loss / tokens)
+    @cached_property
+    def loss_module(self) -> nn.Module:
+        """Built at the first step: by then the optimizer has frozen the parameters that do not learn."""
+        return self.process_group.data_parallel(LossModule(self.model, self.objective))
+
+    def accumulate(self, batch: Any, tokens: int | Tensor, *, sync: bool = True) -> Tensor:
+        """Add the gradient of the batch's summed loss divided by `tokens`; return the summed loss.
+
+        `sync` sums the gradients of all ranks: wanted for the last batch of a step only.
+        """
+        with nullcontext() if sync else no_sync(self.loss_module):
+            with torch.autocast(self.device.type, dtype=self.precision, enabled=self.precision != torch.float32):
+                loss: Tensor = self.loss_module(to_device(batch, self.device))
+            self.backward(loss / tokens)
         return loss.detach()
 
     def backward(self, loss: Tensor) -> None:
@@ -63,7 +74,6 @@ def train_step(
     lr_factor: float,
     max_grad_norm: float,
     seed: tuple[int, int],
-    world: ProcessGroup = SINGLE_PROCESS,
 ) -> StepResult:
     """Gradients of all `batches` added up, divided by *all* their labels, clipped, applied (T1, T2).
 
@@ -71,18 +81,17 @@ def train_step(
     resumed run drops the same values. A loss or gradient that is not finite changes nothing: that is decided on
     the device, so that the host need not wait.
     """
-    model = forward_backward.model
+    model, process_group = forward_backward.model, forward_backward.process_group
     if not model.training:
         model.train()
-    seed_dropout(world.rank_seed((seed[0] << 32) + seed[1]), forward_backward.device)
+    seed_dropout(process_group.rank_seed((seed[0] << 32) + seed[1]), forward_backward.device)
     tokens = sum(forward_backward.objective.token_count(batch) for batch in batches)
     total = torch.zeros((), device=forward_backward.device)
-    *before, last = world.local_batches(batches)
-    for batch in before:
-        total += forward_backward.accumulate(batch, max(1, tokens))
-    with world.summing(model, early=forward_backward.overlaps_all_reduce):
-        total += forward_backward.accumulate(last, max(1, tokens))
-    world.all_reduce(total)
+    *accumulated, last = process_group.local_batches(batches)
+    for batch in accumulated:
+        total += forward_backward.accumulate(batch, max(1, tokens), sync=False)
+    total += forward_backward.accumulate(last, max(1, tokens))
+    process_group.all_reduce(total)
     length = optimizer.gradient_norm()
     finite = torch.isfinite(total) & torch.isfinite(length)
     shrink = (length.float() / max_grad_norm).clamp(min=1.0) if max_grad_norm else None

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from heedful.data.batching import Batches
-from heedful.device import disable_onednn_cache, retain_freed_memory, memory_in_use
+from heedful.device import memory_in_use
 from heedful.errors import UsageError
 from heedful.layers.attention import cudnn_attention
 from heedful.models.transformer import Transformer
@@ -73,12 +73,8 @@ class Trainer:
         events: Events,
         process_group: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
-        if recipe.optimizer == "rows" and process_group.size > 1:
-            raise UsageError("what learns by rows (training.optimizer) is trained by one process: leave torchrun out")
-        if device.type == "cpu":
-            retain_freed_memory()
-            if not batches.fixed_shape and recipe.precision == "float32":
-                disable_onednn_cache()
+        if recipe.optimizer == "row_adagrad" and process_group.size > 1:
+            raise UsageError("training.optimizer = 'row_adagrad' needs a single process: run without torchrun")
         if recipe.shard and process_group.size > 1:
             shard_model(model, process_group, device)
         self.model, self.batches, self.recipe, self.process_group = model.to(device), batches, recipe, process_group
@@ -87,7 +83,7 @@ class Trainer:
         recordable = device.type == "cuda" and isinstance(model, Transformer)
         way = CudaGraphForwardBackward if recipe.cuda_graphs and recordable else ForwardBackward
         learned = CompiledObjective(objective) if recipe.compile else objective
-        self.gradients = way(model, learned, device, getattr(torch, recipe.precision))
+        self.gradients = way(model, learned, device, getattr(torch, recipe.precision), process_group)
         self.seed, self.device, self.events = seed, device, events
         self.optimizer = Optimizer(model, recipe)
         self.average: ExponentialMovingAverage | CheckpointAverage | None = None
@@ -133,7 +129,6 @@ class Trainer:
                 lr_factor=learning_rate_factor(recipe.schedule, progress.step, steps=recipe.steps, warmup=recipe.warmup),
                 max_grad_norm=recipe.clip,
                 seed=(self.seed, progress.step),
-                world=self.process_group,
             )
         progress.step += 1
         progress.tokens += result.tokens

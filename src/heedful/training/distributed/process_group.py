@@ -1,10 +1,10 @@
-"""Several processes that train one model, each on its device: who they are, and all that they do together.
+"""Process group: the ranks that train one model together, each on its own device.
 
-The same command is started many times, by torchrun or by SLURM's srun, and each process finds its place in the
-environment. A process by itself is a world of one, where doing something together is doing it: the loop has one form.
+The same command is started once per device, by torchrun or by SLURM's srun; each process reads its rank from the
+environment. A single process is a group of size 1 in which every collective is a no-op, so training has one code path.
 
-Every process makes the whole of each batch and learns from its share, so that order and number of labels are those of
-one device and need not be talked about; what is added up over processes is the loss and its gradients.
+Every rank builds each batch in full and trains on its share of the rows: the order of the data and the number of
+target tokens are those of a single device and need no communication. The loss and its gradients are summed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -20,87 +20,91 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
+from torch._C._distributed_c10d import PrefixStore
 
 from heedful.device import select_device
 from heedful.errors import HeedfulError, UsageError
-from heedful.training.distributed.gradient_all_reduce import Summing
-from heedful.training.distributed.heartbeat import Pulse
+from heedful.training.checkpoint.sharded_tensors import is_sharded
+from heedful.training.distributed.data_parallel import LossModule, all_reduce_gradients, data_parallel
 from heedful.training.distributed.rank import RankInfo, rank_from_environment
+from heedful.training.distributed.rank_store import LostRankError, RankStore, connect
 
-JOIN_TIMEOUT = 300.0
-"""For all processes to come together: machines of a cluster do not start at once."""
-FOR_EVER = timedelta(days=30)
-"""Waiting for another's work is no fault, however long it takes; whether the other is alive its pulse tells."""
 STOP_CHECK_EVERY = 10
-"""Steps after which processes ask each other whether to stop: asking makes each wait for all."""
+"""Steps between checks whether any rank received a stop signal: each check synchronizes all ranks."""
 
 T = TypeVar("T")
 
 
 class ProcessGroup:
-    """A process alone: whatever is to be done together it has done already."""
+    """A single process: every collective is a no-op."""
 
     rank, size = 0, 1
 
     @property
     def is_rank_zero(self) -> bool:
-        """Whether it reads, decides, writes and reports for all."""
+        """Whether this process reads the data, evaluates, writes and reports for all ranks."""
         return self.rank == 0
 
     def device_for(self, requested: str) -> str:
         return requested
 
     def local_batches(self, batches: Sequence[Any]) -> Sequence[Any]:
-        """This process's part of the batches of a step: whole ones if they can be dealt out evenly, else rows."""
+        """This rank's share of the batches of a step: whole batches if their number divides evenly, else rows."""
         if len(batches) % self.size == 0:
             return batches[self.rank :: self.size]
         return [shard_rows(batch, self.rank, self.size) for batch in batches]
 
     def rank_seed(self, seed: int) -> int:
-        """For what is drawn at random: another in each process, since each has other rows."""
+        """A seed for dropout that differs between ranks, since their rows do."""
         return (seed + self.rank * 0x9E3779B97F4A7C15) % (1 << 64)
 
-    def summing(self, model: nn.Module, *, early: bool) -> AbstractContextManager[None]:
-        """When this ends, gradients are those of all shares. Early: they come by one way back, within this."""
-        return nullcontext()
+    def data_parallel(self, module: LossModule) -> nn.Module:
+        """The loss, with gradients summed over all ranks during its backward pass."""
+        return module
+
+    def all_reduce_gradients(self, model: nn.Module) -> None:
+        """Sum gradients over all ranks, after the backward pass."""
 
     def all_reduce(self, tensor: Tensor) -> None:
-        """Put the sum over all processes in a number's place."""
+        """Replace a tensor by its sum over all ranks."""
 
-    def broadcast_from_rank_zero(self, work: Callable[[], T]) -> T:
-        """What the first process makes of it, given to all."""
-        return work()
+    def broadcast_from_rank_zero(self, compute: Callable[[], T]) -> T:
+        """Run `compute` on rank 0 and return its result on all ranks."""
+        return compute()
 
-    def all_gather(self, work: Callable[[], T]) -> list[T]:
-        """What each process makes of it, given to all. Where one fails, none goes on."""
-        return [work()]
+    def all_gather(self, compute: Callable[[], T]) -> list[T]:
+        """Run `compute` on every rank and return all results on all ranks. If one fails, all raise an error."""
+        return [compute()]
 
     def run_on_rank_zero(self, work: Callable[[], object]) -> None:
-        """Done once, for all; and done when this returns."""
+        """Run `work` on rank 0 while the others wait. If it fails, all raise an error."""
         self.all_gather(lambda: work() if self.is_rank_zero else None)
 
+    def barrier(self) -> None:
+        """Wait for all ranks, however long rank 0 takes."""
+        self.all_gather(lambda: None)
+
     def shared_stop_signal(self, received: int, step: int) -> int:
-        """The signal that asks to stop, whichever process it was sent to."""
+        """The signal that asks to stop, whichever rank received it; 0: none."""
         return received
 
     def broadcast_run_path(self, path: str) -> None:
-        """Say where the run is that all are to train."""
+        """On rank 0: tell the other ranks which run or checkpoint to train."""
 
     def receive_run_path(self) -> str:
-        """Wait until the first process has said where the run is."""
+        """On other ranks: wait until rank 0 has started the run."""
         raise NotImplementedError
 
     def shut_down(self, *, barrier: bool = True) -> None:
-        """The end of doing things together."""
+        """End communication; `barrier`: wait for all ranks first."""
 
 
 SINGLE_PROCESS = ProcessGroup()
 
 
 def shard_rows(batch: Any, rank: int, size: int) -> Any:
-    """Every size-th row. Where there is none left, the first row with nothing to learn from it: a process without
-    rows still has to take part in what all do together."""
+    """Every size-th row of a batch. A rank that gets none takes the first row without labels: it must still take part
+    in the collectives."""
     tensors = {field.name: value for field in fields(batch) if isinstance(value := getattr(batch, field.name), Tensor)}
     if rank < len(batch.labels):
         return replace(batch, **{name: tensor[rank::size] for name, tensor in tensors.items()})
@@ -109,134 +113,130 @@ def shard_rows(batch: Any, rank: int, size: int) -> Any:
 
 
 class DistributedProcessGroup(ProcessGroup):
-    """One of several processes, joined by gloo (CPU) and NCCL (GPUs)."""
+    """One of several ranks, connected by gloo (CPU) and NCCL (GPU).
 
-    def __init__(self, place: RankInfo, wanted: str) -> None:
-        self.rank, self.size = place.rank, place.size
-        self.device = local_device(place, wanted)
-        self.told = self.left = False
-        self.sums: Summing | None = None
-        self.store = meet(place)
-        self.pulse = Pulse(_connect(place, server=False), self.rank, self.size)
-        self.pulse.roll_call(JOIN_TIMEOUT)
-        self.pulse.start()
-        cuda = self.device.type == "cuda"
+    A collective that a rank does not join ends in an error after `HEEDFUL_TIMEOUT` seconds. Gloo, which carries what
+    the host waits for, times out first: its error can be caught and completed by the name of the missing rank, while
+    NCCL's ends the process.
+    """
+
+    def __init__(self, info: RankInfo, requested_device: str) -> None:
+        self.rank, self.size = info.rank, info.size
+        self.device = local_device(info, requested_device)
+        self.path_sent = self.closed = False
+        group_store, client = connect(info)
+        self.store = RankStore(client, self.rank, self.size)
+        self.store.join()
+        timeout, cuda = timedelta(seconds=self.store.timeout), self.device.type == "cuda"
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if cuda else "gloo",
-            store=PrefixStore("group", self.store),
+            store=PrefixStore("group", group_store),
             rank=self.rank,
             world_size=self.size,
-            timeout=FOR_EVER,
+            timeout=2 * timeout if cuda else timeout,
             device_id=self.device if cuda else None,
         )
+        self.host_group = dist.new_group(backend="gloo", timeout=timeout) if cuda else None
 
     def device_for(self, requested: str) -> str:
         return str(self.device)
 
-    def summing(self, model: nn.Module, *, early: bool) -> AbstractContextManager[None]:
-        if self.sums is None or self.sums.model is not model:
-            self.sums = Summing(model)
-        return self.sums.over(early=early)
+    def data_parallel(self, module: LossModule) -> nn.Module:
+        return module if any(map(is_sharded, module.parameters())) else data_parallel(module)
+
+    def all_reduce_gradients(self, model: nn.Module) -> None:
+        all_reduce_gradients(model.parameters())
 
     def all_reduce(self, tensor: Tensor) -> None:
         dist.all_reduce(tensor)
 
-    def broadcast_from_rank_zero(self, work: Callable[[], T]) -> T:
-        box: list[Any] = [work() if self.is_rank_zero else None]
-        dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
-        found: T = box[0]
-        return found
+    def broadcast_from_rank_zero(self, compute: Callable[[], T]) -> T:
+        result: T = self.store.broadcast(compute() if self.is_rank_zero else None)
+        return result
 
-    def all_gather(self, work: Callable[[], T]) -> list[T]:
-        mine: list[T] = []
-        fault: HeedfulError | None = None
+    def all_gather(self, compute: Callable[[], T]) -> list[T]:
+        results: list[T] = []
+        failure: HeedfulError | None = None
         try:
-            mine.append(work())
+            results.append(compute())
         except HeedfulError as error:
-            fault = error
-        box: list[Any] = [None] * self.size
-        dist.all_gather_object(box, (mine, str(fault)))
-        if fault is not None:
-            raise fault
-        for found, words in box:
-            if not found:
-                raise HeedfulError(words)
-        return [found[0] for found, _ in box]
+            failure = error
+        gathered = self.store.all_gather((results, str(failure)))
+        if failure is not None:
+            raise failure
+        for values, message in gathered:
+            if not values:
+                raise HeedfulError(message)
+        return [values[0] for values, _ in gathered]
 
     def shared_stop_signal(self, received: int, step: int) -> int:
         if step % STOP_CHECK_EVERY:
             return 0
-        most = torch.tensor(received)
-        dist.all_reduce(most, dist.ReduceOp.MAX)
-        return int(most)
+        signal = torch.tensor(received)
+        dist.all_reduce(signal, dist.ReduceOp.MAX, group=self.host_group)
+        return int(signal)
 
     def broadcast_run_path(self, path: str) -> None:
-        self.told = True
-        self.store.set("run", path)
+        self.path_sent = True
+        self.store.set("run", path.encode())
 
     def receive_run_path(self) -> str:
-        try:
-            path = str(self.store.get("run").decode())
-        except dist.DistError:
-            path = ""
-        if not path:
-            raise HeedfulError("the first process could not begin the run: see what it says")
-        return path
+        with suppress(LostRankError):
+            if path := self.store.get("run").decode():
+                return path
+        raise HeedfulError("rank 0 could not start the run: see its error message")
 
     def shut_down(self, *, barrier: bool = True) -> None:
-        if self.left:
+        if self.closed:
             return
-        self.left = True
-        if self.is_rank_zero and not self.told:
+        self.closed = True
+        if self.is_rank_zero and not self.path_sent:
             self.broadcast_run_path("")
-        self.pulse.stop()
         if barrier:
-            dist.all_reduce(torch.zeros(1))
+            dist.all_reduce(torch.zeros(1), group=self.host_group)
         dist.destroy_process_group()
 
+    def explain(self, error: Exception) -> Exception:
+        """The error to end with: for a failed collective, one that names the rank that caused it."""
+        if isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error)):
+            return self.store.roll_call(error)
+        if not isinstance(error, LostRankError):
+            with suppress(LostRankError):
+                self.store.report_failure(str(error).partition("\n")[0] or type(error).__name__)
+        return error
 
-def local_device(place: RankInfo, wanted: str) -> torch.device:
-    """The GPU of this process's number on its machine."""
-    device = select_device(wanted)
+
+def local_device(info: RankInfo, requested: str) -> torch.device:
+    """The GPU with this rank's local number, or the CPU."""
+    device = select_device(requested)
     if device.type != "cuda" or device.index is not None:
         return device
-    if place.local_rank >= torch.cuda.device_count():
+    if info.local_rank >= torch.cuda.device_count():
         raise UsageError(
-            f"process {place.local_rank} of {socket.gethostname()} finds {torch.cuda.device_count()} GPU(s) there: "
-            "start one process for each"
+            f"local rank {info.local_rank} on {socket.gethostname()} has no GPU: there are "
+            f"{torch.cuda.device_count()}; start one process per GPU"
         )
-    torch.cuda.set_device(place.local_rank)
-    return torch.device("cuda", place.local_rank)
-
-
-def meet(place: RankInfo) -> Store:
-    """Where processes leave word for each other. torchrun keeps it; without torchrun the first process does."""
-    kept = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    store = _connect(place, server=place.rank == 0 and not kept)
-    store.set_timeout(FOR_EVER)
-    return store
-
-
-def _connect(place: RankInfo, *, server: bool) -> Store:
-    try:
-        store = TCPStore(place.host, place.port, None, server, timedelta(seconds=JOIN_TIMEOUT), wait_for_workers=False)
-    except (dist.DistError, RuntimeError) as error:
-        why = str(error).splitlines()[0]
-        raise HeedfulError(f"rank {place.rank}: nobody to meet at {place.host}:{place.port}: {why}") from None
-    return PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
+    torch.cuda.set_device(info.local_rank)
+    return torch.device("cuda", info.local_rank)
 
 
 @contextmanager
 def join_process_group(requested_device: str) -> Iterator[ProcessGroup]:
-    """The world this process was started into, on the device it wants."""
-    place = rank_from_environment(os.environ)
-    if place is None:
+    """Join the process group that the environment describes; without one, train as a single process."""
+    info = rank_from_environment(os.environ)
+    if info is None:
         yield SINGLE_PROCESS
         return
-    world = DistributedProcessGroup(place, requested_device)
+    process_group = DistributedProcessGroup(info, requested_device)
     try:
-        yield world
+        yield process_group
+        process_group.shut_down()
+    except Exception as error:
+        explained = process_group.explain(error)
+        process_group.shut_down(barrier=False)
+        if explained is error:
+            raise
+        raise explained from None
     except BaseException:
-        world.shut_down(barrier=False)
+        process_group.shut_down(barrier=False)
         raise
-    world.shut_down()

@@ -1,0 +1,70 @@
+"""Data-parallel training with torch's DistributedDataParallel (DDP), which sums gradients here instead of averaging.
+
+The loss is summed over the target tokens of all ranks and divided once by their number, so gradients are summed, too.
+DDP sends a bucket of gradients as soon as it is complete, while the backward pass still computes lower layers.
+"""
+
+# No `from __future__ import annotations`: DDP checks the types that a communication hook is annotated with.
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
+
+from heedful.objectives.objective import Objective
+from heedful.training.checkpoint.sharded_tensors import is_sharded
+
+BUCKET_MEGABYTES = 25.0
+"""Gradients sent at a time: DDP's default."""
+
+
+class LossModule(nn.Module):
+    """A model and its objective as one module whose forward pass returns the loss of a batch.
+
+    DDP follows `forward`, but objectives call other methods of a model, too (`states`, `forced_states`).
+    """
+
+    def __init__(self, model: nn.Module, objective: Objective) -> None:
+        super().__init__()
+        self.model, self.objective = model, objective
+
+    def forward(self, batch: Any) -> Tensor:
+        return self.objective.loss(self.model, batch)
+
+
+def data_parallel(module: LossModule) -> DistributedDataParallel:
+    """Wrap a loss so that its backward pass sums gradients over all ranks.
+
+    Gradients are views into DDP's buckets, which saves a copy of them. The model's own `state_dict` keeps its names.
+    """
+    parallel = DistributedDataParallel(module, bucket_cap_mb=BUCKET_MEGABYTES, gradient_as_bucket_view=True)
+    parallel.register_comm_hook(None, _sum_bucket)
+    return parallel
+
+
+def _sum_bucket(_: None, bucket: dist.GradBucket) -> Future[Tensor]:
+    """DDP communication hook: all-reduce a bucket by summing; without a hook, DDP would divide by the world size."""
+    work = dist.all_reduce(bucket.buffer(), async_op=True)
+    assert work is not None
+    return work.get_future().then(lambda future: future.value()[0])  # type: ignore[no-any-return]
+
+
+def no_sync(module: nn.Module) -> AbstractContextManager[None]:
+    """Keep gradients local, as in all but the last batch of gradient accumulation."""
+    return module.no_sync() if isinstance(module, DistributedDataParallel) else nullcontext()
+
+
+def all_reduce_gradients(parameters: Iterable[nn.Parameter]) -> None:
+    """Sum gradients after the backward pass, for CUDA graphs: a replay runs no hooks that DDP could follow.
+
+    FSDP has already summed the gradients of sharded parameters.
+    """
+    gradients = [weight.grad for weight in parameters if weight.grad is not None and not is_sharded(weight)]
+    if gradients:
+        with dist._coalescing_manager(device=gradients[0].device):  # one launch for all of them
+            for gradient in gradients:
+                dist.all_reduce(gradient)

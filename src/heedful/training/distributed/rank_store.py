@@ -1,0 +1,204 @@
+"""Key-value store through which ranks find, wait for and name each other.
+
+Collectives of torch end with an error after a time-out, but do not say which rank was missing, and they cannot wait
+for work that takes one rank hours. Such waits go through this store, which rank 0 hosts: while the store answers,
+rank 0 is alive, however long it reads, evaluates or writes.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from datetime import timedelta
+from functools import partial
+from typing import Any, TypeVar
+
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
+
+from heedful.errors import HeedfulError, UsageError
+from heedful.training.distributed.rank import RankInfo
+
+TIMEOUT_VARIABLE = "HEEDFUL_TIMEOUT"
+DEFAULT_TIMEOUT = 600.0
+"""Seconds a collective may take: torch's own default for NCCL."""
+JOIN_TIMEOUT = 300.0
+"""Seconds for all ranks to join: the nodes of a cluster do not start at the same time."""
+WARN_AFTER = 10.0
+"""Seconds after which rank 0 prints which ranks have not joined yet."""
+WORK_TIMEOUTS = 12
+"""Time-outs that a rank may spend on its share of longer work, such as reading data or writing a checkpoint."""
+ROLL_CALL = 5.0
+"""Seconds, at most, for all ranks that still run to say so after a collective has failed."""
+
+T = TypeVar("T")
+
+
+class LostRankError(HeedfulError):
+    """A rank of the process group died or stopped answering."""
+
+
+def collective_timeout() -> float:
+    """Seconds that a rank may keep the others waiting, from the environment."""
+    text = os.environ.get(TIMEOUT_VARIABLE, str(DEFAULT_TIMEOUT))
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if seconds <= 0:
+        raise UsageError(f"{TIMEOUT_VARIABLE} must be a positive number of seconds, got '{text}'")
+    return seconds
+
+
+class RankStore:
+    """One rank's client of the store. Every call ends: with a value, or with an error that names the missing ranks."""
+
+    def __init__(self, store: Store, rank: int, size: int) -> None:
+        self.store, self.rank, self.size = store, rank, size
+        self.timeout = collective_timeout()
+        self.rounds = 0
+
+    def join(self, seconds: float = JOIN_TIMEOUT) -> None:
+        """Wait until all ranks have joined."""
+        self.set(f"host/{self.rank}", socket.gethostname().encode())
+        keys = self._keys("host")
+        if self.rank == 0 and not self._wait(keys, min(seconds, WARN_AFTER)):
+            waiting = f"waiting for {self._ranks_without(keys)} of {self.size} ranks"
+            print(f"{waiting}: start all of them with srun or torchrun", file=sys.stderr)
+        if not self._wait(keys, seconds):
+            missing = f"{self._ranks_without(keys)} of {self.size} ranks did not join within {seconds:.0f} s"
+            raise HeedfulError(f"{missing}: start all of them with srun or torchrun")
+
+    def set(self, key: str, value: bytes) -> None:
+        self._bounded(lambda: self.store.set(key, value))
+
+    def get(self, key: str) -> bytes:
+        """Wait for a value that rank 0 sets, as long as rank 0 lives."""
+        self._wait([key])
+        return self._bounded(lambda: self.store.get(key))
+
+    def broadcast(self, value: Any = None) -> Any:
+        """Give rank 0's value to all ranks; the others wait as long as rank 0 lives."""
+        self.rounds += 1
+        key = f"broadcast/{self.rounds}"
+        if self.rank == 0:
+            self.set(key, pickle.dumps(value))
+            return value
+        return pickle.loads(self.get(key))
+
+    def all_gather(self, value: Any) -> list[Any]:
+        """Give every rank's value to all ranks, in order of rank."""
+        self.rounds += 1
+        keys = self._keys(f"gather/{self.rounds}")
+        self.set(keys[self.rank], pickle.dumps(value))
+        if not self._wait(keys, WORK_TIMEOUTS * self.timeout):
+            raise LostRankError(self._lost(self._ranks_without(keys)))
+        return [pickle.loads(data) for data in self._bounded(lambda: self.store.multi_get(keys))]
+
+    def report_failure(self, reason: str) -> None:
+        """Tell the other ranks why this one ends."""
+        self.set("failure", f"rank {self.rank} on {socket.gethostname()} failed: {reason}".encode())
+        self.set(f"ended/{self.rank}", b"")
+
+    def roll_call(self, error: Exception) -> LostRankError:
+        """After a failed collective: the error that names the ranks which caused it."""
+        keys = self._keys("ended")
+        try:
+            self.set(keys[self.rank], b"")
+            if self._wait(keys, min(self.timeout, ROLL_CALL)):
+                return LostRankError(f"communication between ranks failed: {str(error).splitlines()[0]}")
+            return LostRankError(self._lost(self._ranks_without(keys)))
+        except LostRankError as lost:
+            return lost
+
+    def _wait(self, keys: Sequence[str], seconds: float = math.inf) -> bool:
+        """Wait until all keys are set; False after `seconds`. Polls, so that Ctrl-C is handled meanwhile."""
+        start = time.monotonic()
+        while not self._bounded(partial(self.store.check, list(keys))):
+            if self._bounded(partial(self.store.check, ["failure"])):
+                raise LostRankError(self._bounded(lambda: self.store.get("failure")).decode())
+            waited = time.monotonic() - start
+            if waited > seconds:
+                return False
+            time.sleep(min(0.5, 0.002 + waited / 10))
+        return True
+
+    def _bounded(self, call: Callable[[], T]) -> T:
+        """Call the store in a thread: torch's client waits for ever for a server whose process is suspended.
+
+        Pauses are counted, not seconds: a rank that was itself suspended must not blame rank 0.
+        """
+        result: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                result.set_result(call())
+            except Exception as error:
+                result.set_exception(error)
+
+        threading.Thread(target=run, name="rank-store", daemon=True).start()
+        pause = self.timeout / 5
+        for _ in range(5):
+            try:
+                return result.result(pause)
+            except TimeoutError:
+                continue
+            except (dist.DistError, RuntimeError):
+                break
+        raise LostRankError(self._lost("rank 0"))
+
+    def _keys(self, name: str) -> list[str]:
+        return [f"{name}/{rank}" for rank in range(self.size)]
+
+    def _ranks_without(self, keys: Sequence[str]) -> str:
+        """The ranks whose keys are not set, with their hosts as far as known."""
+        missing = [rank for rank, key in enumerate(keys) if not self._bounded(partial(self.store.check, [key]))]
+        return ", ".join(self._rank_name(rank) for rank in missing)
+
+    def _rank_name(self, rank: int) -> str:
+        key = f"host/{rank}"
+        if not self._bounded(lambda: self.store.check([key])):
+            return f"rank {rank}"
+        return f"rank {rank} on {self._bounded(lambda: self.store.get(key)).decode()}"
+
+    def _lost(self, ranks: str) -> str:
+        return (
+            f"{ranks} died or has not answered for {self.timeout:g} s ({TIMEOUT_VARIABLE}): this rank ends, too; "
+            "continue from the last checkpoint with: heedful train --resume"
+        )
+
+
+def connect(info: RankInfo) -> tuple[Store, Store]:
+    """Two connections to the store that rank 0 hosts: one for torch's process group, one for `RankStore`.
+
+    Under torchrun, MASTER_PORT belongs to torchrun's agent: rank 0 tells the others its own port through the agent.
+    """
+    port, server = info.port, info.rank == 0
+    hosted: Store | None = None
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        agent = _tcp_store(info, port, server=False)
+        shared = PrefixStore(f"heedful/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", agent)
+        if server:
+            hosted = tcp = _tcp_store(info, 0, server=True)
+            shared.set("port", str(tcp.port))
+            port = tcp.port
+        else:
+            port = int(shared.get("port"))
+    if hosted is None:
+        hosted = _tcp_store(info, port, server=server)
+    return hosted, _tcp_store(info, port, server=False)
+
+
+def _tcp_store(info: RankInfo, port: int, *, server: bool) -> TCPStore:
+    try:
+        return TCPStore(info.host, port, None, server, timedelta(seconds=JOIN_TIMEOUT), wait_for_workers=False)
+    except (dist.DistError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise HeedfulError(f"rank {info.rank} cannot reach rank 0 at {info.host}:{port}: {reason}") from None
