@@ -61,7 +61,7 @@ class WordEmbeddingTask(TextTask):
     def training_defaults(self, conditions: TrainingConditions, model: dict[str, Any]) -> dict[str, Any]:
         return {
             "batch_tokens": 1024,
-            "optimizer": "rows",
+            "optimizer": "row_adagrad",
             "learning_rate": 2.4,
             "schedule": "linear",
             "warmup": 0,
@@ -70,7 +70,7 @@ class WordEmbeddingTask(TextTask):
             "weight_decay": 0.0,
             "average": "none",
             "precision": "float32",
-            "record": False,
+            "cuda_graphs": False,
         }
 
     def training_components(self, recipe: Recipe, data: PreparedData, device: torch.device) -> TrainingComponents:

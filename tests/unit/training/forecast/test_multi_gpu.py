@@ -13,7 +13,7 @@ from heedful.errors import UsageError
 from heedful.training.forecast.forecast import Forecast
 from heedful.training.forecast.multi_gpu import NUMBER, Interconnect, StepLoad, gathered_bytes, memory_per_gpu, communication_bytes, forecast_multi_gpu, step_seconds
 
-DOCS = Path(__file__).parents[3] / "docs" / "scale.md"
+DOCS = Path(__file__).parents[4] / "docs" / "scaling.md"
 PEAK, ATTAINED = 989e12, 0.4
 WAYS = ("data parallel", "sharded")
 MEMORY = {
