@@ -1,4 +1,4 @@
-"""Tags as the tree they stand for: which closing tag belongs to which opening one, and what lies inside what."""
+"""Parse markup tags into a tree: which closing tag belongs to which opening tag, and what they enclose."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "met
 
 @dataclass
 class Element:
-    """An opening tag and its closing one, as places in a list of tags; the same place twice for a tag by itself."""
+    """Indices of an opening tag and its closing tag in a list of tags; equal for a standalone tag."""
 
     opening: int
     closing: int
     children: list[Element] = field(default_factory=list)
 
     def walk(self) -> Iterator[Element]:
+        """Yield this element and all its descendants."""
         yield self
         for element in self.children:
             yield from element.walk()
@@ -35,41 +36,41 @@ class TagTree:
 
 
 def tag_role(tag: str) -> Literal["opens", "closes", "alone"]:
-    """What a tag does. Comments, <br> and <x/> stand alone."""
-    found = NAME.match(tag)
-    if found is None or tag.endswith("/>"):
+    """Return what a tag does; comments, <br> and <x/> stand alone."""
+    match = NAME.match(tag)
+    if match is None or tag.endswith("/>"):
         return "alone"
-    return "closes" if found[1] else "alone" if found[2].lower() in VOID else "opens"
+    return "closes" if match[1] else "alone" if match[2].lower() in VOID else "opens"
 
 
 def parse_tags(tags: Sequence[str]) -> TagTree:
-    """A closing tag belongs to the last open one of its name; those left open in between have no partner."""
+    """Pair each closing tag with the last open tag of its name; tags left open in between have no partner."""
     outermost: list[Element] = []
-    levels = [("", outermost)]
-    whole = True
-    for place, tag in enumerate(tags):
-        found = NAME.match(tag)
-        name = found[2].lower() if found else ""
-        if tag_role(tag) == "closes" and name in (level for level, _ in levels[1:]):
-            while levels[-1][0] != name:
-                levels.pop()
-                whole = False
-            levels.pop()
-            levels[-1][1][-1].closing = place
+    stack = [("", outermost)]
+    balanced = True
+    for index, tag in enumerate(tags):
+        match = NAME.match(tag)
+        name = match[2].lower() if match else ""
+        if tag_role(tag) == "closes" and name in (open_name for open_name, _ in stack[1:]):
+            while stack[-1][0] != name:
+                stack.pop()
+                balanced = False
+            stack.pop()
+            stack[-1][1][-1].closing = index
             continue
-        element = Element(place, place)
-        levels[-1][1].append(element)
+        element = Element(index, index)
+        stack[-1][1].append(element)
         if tag_role(tag) == "opens":
-            levels.append((name, element.children))
-        whole = whole and tag_role(tag) != "closes"
-    return TagTree(outermost, whole and len(levels) == 1)
+            stack.append((name, element.children))
+        balanced = balanced and tag_role(tag) != "closes"
+    return TagTree(outermost, balanced and len(stack) == 1)
 
 
 def tag_structure(tags: Sequence[str]) -> Any:
-    """The tree with siblings in no order, equal for texts whose tags mean the same; in order where it is no tree."""
+    """Return a value that is equal for equivalent trees (sibling order ignored); unbalanced: the tags in order."""
 
-    def of(elements: Sequence[Element]) -> Any:
-        return tuple(sorted((tags[e.opening], tags[e.closing], of(e.children)) for e in elements))
+    def nested(elements: Sequence[Element]) -> Any:
+        return tuple(sorted((tags[e.opening], tags[e.closing], nested(e.children)) for e in elements))
 
-    found = parse_tags(tags)
-    return of(found.elements) if found.balanced else tuple(tags)
+    tree = parse_tags(tags)
+    return nested(tree.elements) if tree.balanced else tuple(tags)

@@ -1,8 +1,8 @@
-"""What is no language and must come through a translation as it is: placeholders, tags, addresses.
+"""Find the spans that a translation must copy unchanged: placeholders, tags, URLs and e-mail addresses.
 
 The patterns follow what programs put into text: `{name}`, `{{mustache}}`, `${VAR}`, `%(name)s`, ICU messages, HTML and
-XML tags with attributes, character entities, web and mail addresses. Every repetition in them is bounded, so that a
-hostile line costs no more than its length.
+XML tags with attributes, character entities, URLs and e-mail addresses. Every repetition is bounded, so that matching
+takes time linear in the length of any input.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ SpanKind = Literal["placeholder", "tag"]
 
 
 class ProtectedSpan(NamedTuple):
-    """A stretch of text that must stay as it is."""
+    """A span of text that must be copied unchanged."""
 
     start: int
     end: int
@@ -42,14 +42,14 @@ PATTERN = re.compile(rf"(?P<tag>{_TAG})|{_WEB}|{_MAIL}|{_MESSAGE}|{_BRACES}|{_PE
 
 
 HINT = re.compile(r"[<{%$&@:]|[Ww]{3}")
-"""One of these is in all that must stay. Most texts have none, which is quickly seen."""
+"""Every protected span contains one of these: a quick pre-check, since most texts have none."""
 
 
 def find_protected_spans(text: str) -> list[ProtectedSpan]:
-    """All that must stay, from left to right."""
+    """Return the protected spans of a text, from left to right."""
     if not HINT.search(text):
         return []
-    found = PATTERN.finditer(text)
     return [
-        ProtectedSpan(match.start(), match.end(), match.group(), "tag" if match["tag"] else "placeholder") for match in found
+        ProtectedSpan(match.start(), match.end(), match.group(), "tag" if match["tag"] else "placeholder")
+        for match in PATTERN.finditer(text)
     ]

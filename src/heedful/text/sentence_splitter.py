@@ -1,8 +1,8 @@
-"""A text in sentences, and a long sentence in parts that a model can read. Put together again they are the text, to
-the character: `"".join(text + gap for text, gap in pieces)`.
+"""Split text into sentences, and long sentences into parts that fit a model; lossless.
 
-A border that is missed costs little: the model reads two sentences at once. One that is invented tears a sentence
-apart. So wherever a full stop can be read in two ways ("Dr.", "z. B.", "am 3. Mai"), it is no border.
+`"".join(text + whitespace for text, whitespace in segments)` is the text again. A missed boundary costs little (the
+model reads two sentences at once), a false one tears a sentence apart; so an ambiguous full stop ("Dr.", "z. B.") is no
+boundary. Hand-written because it must be lossless, multilingual, and never split a protected span.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from itertools import pairwise
 from typing import NamedTuple
 
 Spans = Sequence[tuple[int, int]]
-"""Stretches of a text, from character to character, in order and apart."""
+"""(start, end) of parts of a text, in order and disjoint."""
 
 
 class TextSegment(NamedTuple):
-    """A part of a text and the blanks after it; blanks that open a text follow an empty part."""
+    """A part of a text and the whitespace after it; leading whitespace follows an empty part."""
 
     text: str
     whitespace: str
@@ -30,15 +30,15 @@ STOP = re.compile(
     rf"[.!?…‥‼⁇⁈⁉؟۔।॥։።᠃᠉།\u037e]+{_CLOSING}*(?=\s)"
     rf"|[。！？｡။។៕]+(?!{_CLOSING}|[。！？｡။។៕])|[。！？｡]+{_CLOSING}+(?=\s)"
 )
-"""Where a sentence may end. The stops of Chinese, Japanese, Burmese and Khmer need no blank after them; but behind a
-closing quote they do, since there the sentence goes on more often than not: 「はい。」と言った。"""
+"""Where a sentence may end. Full stops of Chinese, Japanese, Burmese and Khmer need no whitespace after them, except
+behind a closing quote, where the sentence usually continues: 「はい。」と言った。"""
 LINE = re.compile(r"[\n\r\v\f\x85\u2028\u2029]")
 OPENING = re.compile(r"[\s\"'“”„‘’‚«»‹›(\[{¿¡「『（【《*_–—-]*")
 LAST_WORD = re.compile(r"[^\s\"'“”„‘’‚«»‹›()\[\]{}¿¡/]*\Z")
-UNFINISHED = re.compile(r"\w|\d\d|[IVXLC]+|.*[^\W\d]\..*")
-"""Before a full stop: an initial, a short or Roman ordinal, or what has stops inside (U.S., e.g.)."""
+NOT_SENTENCE_END = re.compile(r"\w|\d\d|[IVXLC]+|.*[^\W\d]\..*")
+"""Before a full stop: an initial, a short or Roman ordinal, or a word with inner stops (U.S., e.g.)."""
 CLAUSE = re.compile(r"[,;:،؛)\]][\"'”’»]*\s|\s[—–-]\s|[—、，；：]")
-BLANK = re.compile(r"\s")
+WHITESPACE = re.compile(r"\s")
 
 _ABBREVIATED = """
 mr mrs ms messrs dr prof rev hon gen col lt sgt capt maj st sr jr vs etc vol fig figs eq eds pp approx dept blvd jan feb
@@ -48,9 +48,9 @@ dhr mevr bijv enz blz dvs osv kl ang np tzw tj godz čl tzv např apod atd
 гг ул им стр рис табл тыс млн млрд руб коп проф акад др пр см напр
 """
 ABBREVIATIONS = frozenset(_ABBREVIATED.split())
-"""Words that keep a full stop inside a sentence."""
+"""Words whose full stop does not end a sentence."""
 BEFORE_NUMBERS = frozenset({"no", "nos", "art", "est", "mar", "sep", "av", "ed"})
-"""Words that do so before a number only."""
+"""Words whose full stop does not end a sentence before a number."""
 
 
 def split_sentences(
@@ -61,50 +61,49 @@ def split_sentences(
     one_per_segment: bool = True,
     protected: Spans = (),
 ) -> list[TextSegment]:
-    """The sentences of a text, none longer than `limit` as `length` measures it, with the blanks between them.
+    """Split a text into sentences with the whitespace between them, none longer than `limit` as measured by `length`.
 
-    A line break is always a border. Unless `singly`, a line that fits stays whole, and of one that does not, as many
-    sentences stay together as fit. A sentence that is too long is cut at a clause mark, or else at a blank, or else
-    anywhere; but never inside a stretch of `whole`, which alone may exceed the limit.
+    A line break is always a boundary. Unless `one_per_segment`, a line that fits is one segment, and of a longer line
+    as many sentences share a segment as fit. A sentence that is too long is split at a clause mark, else at whitespace,
+    else anywhere; but never inside a `protected` span, which alone may exceed the limit.
     """
 
     def fits(start: int, end: int) -> bool:
         return limit is None or length(text[start:end].strip()) <= limit
 
-    lines = (found.end() for found in LINE.finditer(text))
+    line_ends = (match.end() for match in LINE.finditer(text))
     ends: list[int] = []
-    for start, end in pairwise([0, *(place for place in lines if _around(place, protected) is None), len(text)]):
+    for start, end in pairwise([0, *(line for line in line_ends if _span_around(line, protected) is None), len(text)]):
         if not one_per_segment and fits(start, end):
             ends.append(end)
             continue
-        borders = [start, *_stops(text, start, end, protected), end]
-        parts = [cut for first, last in pairwise(borders) for cut in _fitting(text, first, last, fits, protected)]
-        ends += parts if one_per_segment else _together(start, parts, fits)
-    return _cut(text, ends)
+        boundaries = [start, *_sentence_ends(text, start, end, protected), end]
+        parts = [part for pair in pairwise(boundaries) for part in _split_long(text, *pair, fits, protected)]
+        ends += parts if one_per_segment else _merge(start, parts, fits)
+    return _segments(text, ends)
 
 
 def join_segments(segments: Sequence[TextSegment], translations: Sequence[str]) -> str:
-    """What became of the pieces, with the blanks between them.
+    """Join translated segments with the whitespace between them.
 
-    Chinese and Japanese set no blank between sentences, most others do: where source and target differ in this, one
-    is added or left out.
+    Chinese and Japanese have no space between sentences, most others do: where source and target differ, one is added
+    or left out.
     """
     result = ""
-    for (source, gap), text in zip(segments, translations, strict=True):
-        if result and text and source and not result[-1].isspace() and not _wide(result[-1]) and not _wide(text[0]):
+    for (source, whitespace), text in zip(segments, translations, strict=True):
+        if result and text and source and not result[-1].isspace() and not _is_wide(result[-1] + text[0]):
             result += " "
-        result += text + ("" if gap == " " and text and _wide(text[-1]) else gap)
+        result += text + ("" if whitespace == " " and text and _is_wide(text[-1]) else whitespace)
     return result
 
 
-def _stops(text: str, start: int, end: int, whole: Spans) -> list[int]:
-    """Where one sentence ends and another follows, between two places."""
-    found = (stop.end() for stop in STOP.finditer(text, start, end) if _ends_sentence(text, stop, end))
-    return [place for place in found if place < end and _around(place, whole) is None]
+def _sentence_ends(text: str, start: int, end: int, protected: Spans) -> list[int]:
+    ends = (stop.end() for stop in STOP.finditer(text, start, end) if _ends_sentence(text, stop, end))
+    return [position for position in ends if position < end and _span_around(position, protected) is None]
 
 
 def _ends_sentence(text: str, stop: re.Match[str], end: int) -> bool:
-    following = OPENING.match(text, stop.end(), end).end()  # type: ignore[union-attr]  # it matches nothing at least
+    following = OPENING.match(text, stop.end(), end).end()  # type: ignore[union-attr]  # matches the empty string
     if following < end and text[following].islower():
         return False
     if text[stop.start()] != "." or text.startswith("..", stop.start()):
@@ -112,61 +111,63 @@ def _ends_sentence(text: str, stop: re.Match[str], end: int) -> bool:
     word = LAST_WORD.search(text, max(0, stop.start() - 40), stop.start()).group()  # type: ignore[union-attr]
     if word.lower() in BEFORE_NUMBERS and text[following : following + 1].isdigit():
         return False
-    return word.lower() not in ABBREVIATIONS and not UNFINISHED.fullmatch(word)
+    return word.lower() not in ABBREVIATIONS and not NOT_SENTENCE_END.fullmatch(word)
 
 
-def _fitting(text: str, start: int, end: int, fits: Callable[[int, int], bool], whole: Spans) -> Iterator[int]:
-    """The ends of parts that fit, from a text that may not."""
-    cut = None if fits(start, end) else _middle(text, start, end, whole)
-    if cut is None:
+def _split_long(text: str, start: int, end: int, fits: Callable[[int, int], bool], protected: Spans) -> Iterator[int]:
+    """Yield the ends of parts that fit, halving recursively."""
+    middle = None if fits(start, end) else _split_point(text, start, end, protected)
+    if middle is None:
         yield end
     else:
-        yield from _fitting(text, start, cut, fits, whole)
-        yield from _fitting(text, cut, end, fits, whole)
+        yield from _split_long(text, start, middle, fits, protected)
+        yield from _split_long(text, middle, end, fits, protected)
 
 
-def _middle(text: str, start: int, end: int, whole: Spans) -> int | None:
-    """The best place near the middle to cut at, so that neither part is a crumb."""
+def _split_point(text: str, start: int, end: int, protected: Spans) -> int | None:
+    """Return the best position near the middle to split at, so that both parts have a fair size."""
     middle, quarter = (start + end) // 2, (end - start) // 4
-    for mark in (CLAUSE, BLANK):
-        found = (match.end() for match in mark.finditer(text, start + quarter, end - quarter))
-        places = [place for place in found if start < place < end and _around(place, whole) is None]
-        if places:
-            return min(places, key=lambda place: abs(place - middle))
-    while middle < end and unicodedata.category(text[middle])[0] == "M":  # an accent stays with its letter
+    for mark in (CLAUSE, WHITESPACE):
+        ends = (match.end() for match in mark.finditer(text, start + quarter, end - quarter))
+        candidates = [split for split in ends if start < split < end and _span_around(split, protected) is None]
+        if candidates:
+            return min(candidates, key=lambda candidate: abs(candidate - middle))
+    while middle < end and unicodedata.category(text[middle])[0] == "M":  # keep an accent with its letter
         middle += 1
-    places = [place for place in _around(middle, whole) or (middle, (start + end) // 2) if start < place < end]
-    return min(places, key=lambda place: abs(place - middle), default=None)
+    edges = _span_around(middle, protected) or (middle, (start + end) // 2)
+    candidates = [edge for edge in edges if start < edge < end]
+    return min(candidates, key=lambda candidate: abs(candidate - middle), default=None)
 
 
-def _together(start: int, ends: Sequence[int], fits: Callable[[int, int], bool]) -> Iterator[int]:
-    """As many neighbours in one piece as fit."""
-    for end, following in pairwise(ends):
-        if not fits(start, following):
+def _merge(start: int, ends: Sequence[int], fits: Callable[[int, int], bool]) -> Iterator[int]:
+    """Yield the ends of segments that hold as many neighbouring parts as fit."""
+    for end, next_end in pairwise(ends):
+        if not fits(start, next_end):
             yield end
             start = end
     yield ends[-1]
 
 
-def _cut(text: str, ends: Sequence[int]) -> list[TextSegment]:
-    pieces: list[TextSegment] = []
+def _segments(text: str, ends: Sequence[int]) -> list[TextSegment]:
+    segments: list[TextSegment] = []
     for start, end in pairwise([0, *ends]):
         part = text[start:end]
         words = part.strip()
         before, after = (part, "") if not words else (part[: part.index(words[0])], part[len(part.rstrip()) :])
         if before:
-            last = pieces.pop() if pieces else TextSegment("", "")
-            pieces.append(TextSegment(last.text, last.whitespace + before))
+            last = segments.pop() if segments else TextSegment("", "")
+            segments.append(TextSegment(last.text, last.whitespace + before))
         if words:
-            pieces.append(TextSegment(words, after))
-    return pieces
+            segments.append(TextSegment(words, after))
+    return segments
 
 
-def _around(place: int, whole: Spans) -> tuple[int, int] | None:
-    """The stretch that this place would tear apart."""
-    index = bisect_left(whole, (place, 0)) - 1
-    return whole[index] if index >= 0 and whole[index][1] > place else None
+def _span_around(position: int, protected: Spans) -> tuple[int, int] | None:
+    """Return the protected span that a split at this position would tear apart."""
+    index = bisect_left(protected, (position, 0)) - 1
+    return protected[index] if index >= 0 and protected[index][1] > position else None
 
 
-def _wide(sign: str) -> bool:
-    return unicodedata.east_asian_width(sign) in "WF"
+def _is_wide(characters: str) -> bool:
+    """Whether any of the characters is East Asian wide."""
+    return any(unicodedata.east_asian_width(character) in "WF" for character in characters)

@@ -1,10 +1,9 @@
-"""Subword regularisation: the same text in other pieces each time it is seen.
+"""Subword regularization: segment the same text differently each time it is seen.
 
-A model that always reads "walking" as one token learns nothing about "walk" from it. BPE-dropout (Provilkov 2020)
-leaves out merges at random while text is encoded. Here tokens already encoded are taken apart at random instead: a
-pure function of ids and a generator, so text is tokenised once and a run can be repeated (the library's own dropout
-cannot be seeded). It departs from the paper in this: a token only falls into the pieces it was merged from, while a
-merge left out early in the paper's way can lead to merges the usual reading of the text never makes.
+A model that always reads "walking" as one token learns nothing about "walk" from it. BPE-dropout (Provilkov 2020) skips
+merges at random while text is encoded. Here encoded tokens are split at random instead: a pure function of ids and a
+generator, so text is tokenized once and a run can be repeated (the library's dropout cannot be seeded). Unlike in the
+paper, a token only splits into the pieces it was merged from.
 """
 
 from __future__ import annotations
@@ -24,35 +23,35 @@ Ids = NDArray[np.integer[Any]]
 
 
 class SplitTable:
-    """For every token the two it can be split into, which spell the same text.
+    """For every token the pair of tokens it can be split into.
 
-    For BPE they are the pair it was merged from. WordPiece and unigram keep no merges: of all splits in two found in
-    the vocabulary, unigram takes the most probable one, WordPiece the one whose later piece was learnt first. Words,
-    characters and special tokens stay whole.
+    For BPE this is the pair it was merged from. WordPiece and unigram store no merges: of all pairs in the vocabulary,
+    unigram takes the most probable, WordPiece the one whose later piece was trained first. Word, character and special
+    tokens are never split.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         described = json.loads(tokenizer.to_json())
         added = {token["content"] for token in described["added_tokens"]}
         self.pairs = np.full((len(tokenizer), 2), -1, dtype=np.int32)
-        """A row for each id: the ids of its two parts, or -1 twice."""
+        """One row per id: the ids of its two parts, or -1 twice."""
         for token, left, right in _splits(described["model"], added):
-            if self.pairs[token, 0] < 0:  # two merges can make one token: the earlier is the usual one
+            if self.pairs[token, 0] < 0:  # two merges can produce one token: the encoder uses the earlier
                 self.pairs[token] = left, right
 
     def split(self, ids: Ids, probability: float, generator: np.random.Generator) -> Ids:
-        """Replace each token by its two parts with this probability, then each part by its own, and so on.
+        """Replace each token by its two parts with this probability, and recursively each part by its own.
 
-        Decoding gives the same text as before. 0 changes nothing; 1 leaves only what cannot be split.
+        The decoded text does not change. 0 changes nothing; 1 leaves only tokens that cannot be split.
         """
         return self.split_with_counts(ids, probability, generator)[0]
 
     def split_with_counts(
         self, ids: Ids, probability: float, generator: np.random.Generator
     ) -> tuple[Ids, NDArray[np.int64]]:
-        """As `split`, and how many tokens each one became: where sequences laid end to end begin afterwards."""
+        """Split, and also return how many tokens each one became, to recompute sequence boundaries."""
         if not 0 <= probability <= 1:
-            raise UsageError(f"a probability lies between 0 and 1, got {probability}")
+            raise UsageError(f"the probability must lie between 0 and 1, got {probability}")
         ids = np.asarray(ids)
         if ids.size and not 0 <= ids.min() <= ids.max() < len(self.pairs):
             raise UsageError(f"token ids go from 0 to {len(self.pairs) - 1}, got {ids.min()} to {ids.max()}")
@@ -61,20 +60,20 @@ class SplitTable:
     def _split(self, ids: Ids, probability: float, generator: np.random.Generator) -> tuple[Ids, NDArray[np.int64]]:
         chosen = np.flatnonzero(generator.random(len(ids), dtype=np.float32) < probability)
         parts = self.pairs[ids[chosen]]
-        whole = parts[:, 0] < 0
-        chosen, parts = chosen[~whole], parts[~whole]
+        splittable = parts[:, 0] >= 0
+        chosen, parts = chosen[splittable], parts[splittable]
         counts = np.ones(len(ids), dtype=np.int64)
         if not len(chosen):
             return ids.copy(), counts
-        smaller, inner = self._split(parts.ravel().astype(ids.dtype), probability, generator)
-        counts[chosen] = inner[0::2] + inner[1::2]
+        sub_ids, sub_counts = self._split(parts.ravel().astype(ids.dtype), probability, generator)
+        counts[chosen] = sub_counts[0::2] + sub_counts[1::2]
         result = np.repeat(ids, counts)
-        result[np.repeat(counts > 1, counts)] = smaller
+        result[np.repeat(counts > 1, counts)] = sub_ids
         return result, counts
 
 
 def _splits(model: dict[str, Any], added: set[str]) -> Iterator[tuple[int, int, int]]:
-    """(token, left, right) for each token that can be split. `added` tokens, the special ones, have no part in it."""
+    """Yield (token, left, right) for each token that can be split; `added` (special) tokens are excluded."""
     prefix = model.get("continuing_subword_prefix") or ""
     match model["type"]:
         case "BPE":
@@ -94,12 +93,12 @@ def _splits(model: dict[str, Any], added: set[str]) -> Iterator[tuple[int, int, 
 
 
 def _best_splits(
-    ids: Mapping[str, int], worth: Callable[[str, str], float], prefix: str
+    ids: Mapping[str, int], score: Callable[[str, str], float], prefix: str
 ) -> Iterator[tuple[int, int, int]]:
     for token, index in ids.items():
         first = len(prefix) + 1 if token.startswith(prefix) else 1
-        splits = [(token[:cut], prefix + token[cut:]) for cut in range(first, len(token))]
+        splits = [(token[:split], prefix + token[split:]) for split in range(first, len(token))]
         splits = [(left, right) for left, right in splits if left in ids and right in ids]
         if splits:
-            left, right = max(splits, key=lambda split: worth(*split))
+            left, right = max(splits, key=lambda split: score(*split))
             yield index, ids[left], ids[right]

@@ -1,7 +1,7 @@
 """Text to token ids and back (E1).
 
-The vocabulary is learnt from the training text, and everything needed to encode and decode lives in one
-`tokenizer.json`. Special tokens are never read from text: text that says "<s>" is three ordinary characters.
+The vocabulary is trained on the training text, and everything needed to encode and decode lives in one
+`tokenizer.json`. Special tokens are never parsed from text: "<s>" in a text is three ordinary characters.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tokenizers import decoders
 
 from heedful.errors import CheckpointError, DataError, HeedfulError, UsageError
 from heedful.files import write_atomic
-from heedful.text.tokenizer_kinds import BYTES, TokenizerConfig, train_tokenizer, infer_config
+from heedful.text.tokenizer_kinds import BYTES, TokenizerConfig, infer_config, train_tokenizer
 
 __all__ = ["TokenSpan", "Tokenizer", "TokenizerConfig"]
 
 
 class TokenSpan(NamedTuple):
-    """A token and the characters it stands for: text[start:end], a leading space included."""
+    """A token and the characters it covers: text[start:end], including a leading space."""
 
     token: int
     start: int
@@ -32,60 +32,60 @@ class TokenSpan(NamedTuple):
 
 
 class Tokenizer:
-    """Encodes and decodes batches of text. Make one with `train` or `load`."""
+    """Encode and decode batches of text; create with `train` or `load`."""
 
     def __init__(self, rust: RustTokenizer) -> None:
-        rust.encode_special_tokens = True  # in the library's sense: as the plain text they are
+        rust.encode_special_tokens = True  # the library's name for: encode them as plain text
         rust.no_truncation()
         rust.no_padding()
         self._rust = rust
 
     @classmethod
     def train(cls, texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
-        """Learn a vocabulary. `texts` is read once, as a stream; only counts of its distinct words are held.
+        """Train a vocabulary. `texts` is streamed once; only counts of its distinct words are held in memory.
 
-        The same texts give the same tokenizer, byte for byte.
+        Deterministic: the same texts give the same tokenizer, byte for byte.
         """
         try:
-            return cls(train_tokenizer(_some(texts), config))
+            return cls(train_tokenizer(_require_text(texts), config))
         except UnicodeEncodeError as error:
-            raise DataError(_not_unicode(error)) from None
+            raise DataError(_surrogate_message(error)) from None
 
     def encode(self, texts: Sequence[str], *, at_start: bool = True) -> list[list[int]]:
-        """The ids of each text, without special tokens; texts are encoded in parallel.
+        """Return the ids of each text, without special tokens; texts are encoded in parallel.
 
-        Unless they are `opening`, they go on where another text stopped: the space that some vocabularies put before
-        every text is left out.
+        `at_start=False`: the texts continue another, so the space that some vocabularies put before every text is left
+        out.
         """
         if isinstance(texts, str):
             raise UsageError("encode takes a list of texts, got one string; put it in a list")
-        rust = self._rust if at_start else self._going_on
+        rust = self._rust if at_start else self._without_prefix
         try:
-            return [found.ids for found in rust.encode_batch_fast(texts, add_special_tokens=False)]
+            return [encoding.ids for encoding in rust.encode_batch_fast(texts, add_special_tokens=False)]
         except TypeError:
-            raise _refusal(texts) from None
+            raise _invalid_text(texts) from None
 
     def decode(self, batch: Sequence[Sequence[int]]) -> list[str]:
-        """The text of each sequence of ids; special tokens are dropped."""
+        """Return the text of each sequence of ids, without special tokens."""
         for ids in batch:
             self._check(ids)
         return self._rust.decode_batch(batch, skip_special_tokens=True)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Each token as a person would read it, a leading space included.
+        """Return each token as readable text, including a leading space.
 
-        Bytes that are no whole character read \\xNN, special tokens their names; a foreign vocabulary's "##" stays.
+        Incomplete characters read \\xNN, special tokens their names; "##" of imported vocabularies stays.
         """
         self._check(ids)
         tokens = [self._rust.id_to_token(token) or "" for token in ids]
         if isinstance(self._rust.decoder, decoders.ByteLevel):
-            return [_spelt(token) for token in tokens]
+            return [_readable(token) for token in tokens]
         return [token.replace("▁", " ") for token in tokens]
 
     def token_bytes(self, ids: Sequence[int], *, at_start: bool = False) -> list[bytes]:
-        """The bytes that each token adds to a text, a leading space included.
+        """Return the UTF-8 bytes that each token adds to a text, including a leading space.
 
-        `opening`: to a text without any, where the space that some vocabularies put before every word is left out.
+        `at_start`: for the first token of a text, where decoding drops that space.
         """
         self._check(ids)
         if isinstance(self._rust.decoder, decoders.ByteLevel):
@@ -93,13 +93,13 @@ class Tokenizer:
             return [bytes(BYTES[char] for char in token) if BYTES.keys() >= {*token} else b"" for token in tokens]
         if at_start:
             return [text.encode() for text in self.decode([[token] for token in ids])]
-        before = len(self) - 1  # any token will do
-        (alone,), pairs = self.decode([[before]]), self.decode([[before, token] for token in ids])
-        return [pair[len(alone) :].encode() for pair in pairs]
+        previous = len(self) - 1  # any token will do
+        (prefix,), pairs = self.decode([[previous]]), self.decode([[previous, token] for token in ids])
+        return [pair[len(prefix) :].encode() for pair in pairs]
 
     @cached_property
-    def _going_on(self) -> RustTokenizer:
-        """The same, but that nothing is put before a text."""
+    def _without_prefix(self) -> RustTokenizer:
+        """The same tokenizer without the space put before every text."""
         described = json.loads(self.to_json())
         steps = (described["normalizer"] or {}).get("normalizers", ())
         if not any(step["type"] == "Prepend" for step in steps):
@@ -109,33 +109,35 @@ class Tokenizer:
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
-        """The ids of tokens that are no text."""
+        """Ids of special tokens."""
         added = self._rust.get_added_tokens_decoder()
-        return frozenset(token for token, how in added.items() if how.special)
+        return frozenset(index for index, token in added.items() if token.special)
 
     def spans(self, text: str) -> list[TokenSpan]:
-        """The tokens of one text, each with the characters it covers; together they cover the text.
+        """Return the tokens of one text with the characters each covers; together they cover the text.
 
         Tokens that share a character (the bytes of a rare "愛") each cover all of it.
         """
         try:
-            found = self._rust.encode(text, add_special_tokens=False)
+            encoding = self._rust.encode(text, add_special_tokens=False)
         except TypeError:
-            raise _refusal([text]) from None
-        spans = [TokenSpan(token, start, end) for token, (start, end) in zip(found.ids, found.offsets, strict=True)]
-        if len(spans) > 1 and found.tokens[0] == "▁" and spans[1].start == 0:
-            spans[0] = spans[0]._replace(end=0)  # the space put before every text is not in the text
+            raise _invalid_text([text]) from None
+        spans = [
+            TokenSpan(token, start, end) for token, (start, end) in zip(encoding.ids, encoding.offsets, strict=True)
+        ]
+        if len(spans) > 1 and encoding.tokens[0] == "▁" and spans[1].start == 0:
+            spans[0] = spans[0]._replace(end=0)  # the space put before every text is not part of it
         return spans
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write tokenizer.json; the file appears whole or not at all."""
+        """Write tokenizer.json atomically."""
         file = Path(path)
         write_atomic(file, self._rust.to_str(pretty=True) + "\n")
         return file
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Tokenizer:
-        """The tokenizer in a tokenizer.json: ours, or anyone's (with special tokens of its own)."""
+        """Load a tokenizer.json, trained here or elsewhere (then with its own special tokens)."""
         try:
             return cls.from_json(Path(path).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, CheckpointError) as error:
@@ -143,24 +145,24 @@ class Tokenizer:
 
     @classmethod
     def from_json(cls, text: str) -> Tokenizer:
-        """The tokenizer that `to_json` wrote down."""
+        """Load the text of a tokenizer.json."""
         try:
             return cls(RustTokenizer.from_str(text))
-        except Exception as error:  # the library's own are of no narrower type
+        except Exception as error:  # the library raises no narrower type
             raise CheckpointError(f"not a tokenizer.json: {error}") from None
 
     @property
     def config(self) -> TokenizerConfig:
-        """What it was made as: kind, size and how it changes text."""
+        """Kind, size and normalization."""
         return infer_config(json.loads(self.to_json()), len(self))
 
     @property
     def tokens(self) -> list[str]:
-        """The vocabulary as it is spelt in tokenizer.json, by id; `pieces` are for people."""
+        """The vocabulary as written in tokenizer.json, by id; `pieces` are readable."""
         return [self._rust.id_to_token(token) or f"<{token}>" for token in range(len(self))]
 
     def to_json(self) -> str:
-        """The whole tokenizer as text, the same for equal tokenizers: it can be stored and hashed."""
+        """Serialize; equal tokenizers give equal text, which can be stored and hashed."""
         return self._rust.to_str()
 
     def __len__(self) -> int:
@@ -176,40 +178,40 @@ class Tokenizer:
         return Tokenizer.from_json, (self.to_json(),)
 
     def _check(self, ids: Sequence[int]) -> None:
-        """The library would drop an id it does not know without a word."""
+        """Raise for unknown ids, which the library would silently drop."""
         if len(ids) and not 0 <= min(ids) <= max(ids) < len(self):
             raise UsageError(f"token ids go from 0 to {len(self) - 1}, got {min(ids)} to {max(ids)}")
 
 
-def _some(texts: Iterable[str]) -> Iterator[str]:
-    """The same texts, and an error if there was nothing in them."""
-    found = False
+def _require_text(texts: Iterable[str]) -> Iterator[str]:
+    """Yield the texts; raise if all were empty."""
+    any_text = False
     for text in texts:
-        found = found or bool(text.strip())
+        any_text = any_text or bool(text.strip())
         yield text
-    if not found:
-        raise DataError("there is no text to train a tokenizer on: nothing was given, or blanks only")
+    if not any_text:
+        raise DataError("there is no text to train a tokenizer on: the input is empty or only whitespace")
 
 
-def _spelt(token: str) -> str:
-    """A byte-level token as the text its bytes spell."""
+def _readable(token: str) -> str:
+    """Decode a byte-level token."""
     if not BYTES.keys() >= set(token):
         return token
     return bytes(BYTES[char] for char in token).decode("utf-8", errors="backslashreplace")
 
 
-def _refusal(texts: Sequence[Any]) -> HeedfulError:
-    """Why the library would not take these texts."""
+def _invalid_text(texts: Sequence[Any]) -> HeedfulError:
+    """Explain why the library refused these texts."""
     for text in texts:
         if not isinstance(text, str):
             return UsageError(f"a text must be a string, got {type(text).__name__} {text!r:.60}")
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
-            return DataError(_not_unicode(error))
+            return DataError(_surrogate_message(error))
     return UsageError(f"texts must be a list of strings, got {type(texts).__name__}")
 
 
-def _not_unicode(error: UnicodeEncodeError) -> str:
-    near = error.object[max(0, error.start - 20) : error.end + 20]
-    return f"half a surrogate pair is not text: character {error.start}, in {near!a}; decode the data as UTF-8"
+def _surrogate_message(error: UnicodeEncodeError) -> str:
+    context = error.object[max(0, error.start - 20) : error.end + 20]
+    return f"half a surrogate pair is not text: character {error.start}, in {context!a}; decode the data as UTF-8"

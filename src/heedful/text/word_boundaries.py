@@ -1,6 +1,6 @@
-"""Where words begin and end, in any script, without a dictionary.
+"""Find word boundaries in any script, without a dictionary.
 
-A word is a run of letters, digits and their marks, or one sign. Scripts that set no blanks between words are taken
+A word is a run of letters, digits and combining marks, or one symbol. Scripts without spaces between words are split
 letter by letter: only a dictionary could do better.
 """
 
@@ -24,16 +24,16 @@ LETTERS = re.compile(f"{_LETTER}+")
 
 
 def find_words(text: str, protected: Sequence[tuple[int, int]] = ()) -> list[tuple[int, int]]:
-    """The words and signs of a text, from character to character; each stretch of `whole` is one word."""
-    found: list[tuple[int, int]] = []
+    """Return the (start, end) of each word or symbol; each span of `protected` is one word."""
+    spans: list[tuple[int, int]] = []
     start = 0
     for first, last in [*protected, (len(text), len(text))]:
-        found += [match.span() for match in WORD.finditer(text, start, first)]
-        found += [(first, last)] if last > first else []
+        spans += [match.span() for match in WORD.finditer(text, start, first)]
+        spans += [(first, last)] if last > first else []
         start = last
-    return found
+    return spans
 
 
 def inside_word(text: str, position: int) -> bool:
-    """Whether the characters around this place belong to one word."""
+    """Whether the characters around this position belong to one word."""
     return position > 0 and LETTERS.fullmatch(text, position - 1, position + 1) is not None and position < len(text)
