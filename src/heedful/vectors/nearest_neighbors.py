@@ -1,4 +1,4 @@
-"""Words and their vectors: who is near whom, and what is to this as that is to the other (E2)."""
+"""Nearest neighbours and analogies among word vectors, by cosine (E2)."""
 
 from __future__ import annotations
 
@@ -14,23 +14,25 @@ from heedful.errors import DataError, UsageError
 
 Vector = npt.NDArray[np.float32]
 Table = npt.NDArray[np.float32]
+SUGGESTION_WORDS = 100_000
+"""Words searched for the nearest spelling of an unknown word."""
 
 
 class Neighbor(NamedTuple):
-    """A word and its cosine."""
+    """A word and its cosine to the query."""
 
     word: str
     cosine: float
 
 
 class WordTable:
-    """A table of vectors, one a word."""
+    """Words and their vectors, one row per word."""
 
     def __init__(self, words: Sequence[str], table: Table, name: str = "this table") -> None:
         if not len(words):
             raise DataError(f"{name} holds no words")
         self.words, self.table, self.name = list(words), table, name
-        self._places = {word: place for place, word in reversed(list(enumerate(self.words)))}
+        self._indices = {word: index for index, word in reversed(list(enumerate(self.words)))}
 
     def __len__(self) -> int:
         return len(self.words)
@@ -42,63 +44,60 @@ class WordTable:
         return iter(self.words)
 
     def find_index(self, word: str) -> int | None:
-        """The word's row; if it is not there as it is spelt, then its lower-case one."""
-        return self._places.get(word, self._places.get(word.lower()))
+        """Return the row of a word, else of its lower-case form, else None."""
+        return self._indices.get(word, self._indices.get(word.lower()))
 
     def index(self, word: str) -> int:
-        """The same, for a word that must be there."""
-        found = self.find_index(word)
-        if found is None:
-            close = get_close_matches(word.lower(), self._common, n=1, cutoff=0.7)
-            raise UsageError(f"{self.name} does not know '{word}'; " + (f"did you mean '{close[0]}'?" if close else ""
-                             "try another word"))  # fmt: skip
-        return found
-
-    @property
-    def _common(self) -> list[str]:
-        """Enough to find a misspelt word among, soon."""
-        return self.words[:100_000]
+        """Return the row of a word; raise for an unknown word with the nearest spelling."""
+        index = self.find_index(word)
+        if index is None:
+            close = get_close_matches(word.lower(), self.words[:SUGGESTION_WORDS], n=1, cutoff=0.7)
+            hint = f"did you mean '{close[0]}'?" if close else "try another word"
+            raise UsageError(f"{self.name} does not know '{word}'; {hint}")
+        return index
 
     @cached_property
     def unit_vectors(self) -> Table:
-        """The vectors at length 1, so that a product of two is their cosine; a vector of zeros stays one."""
-        lengths = np.linalg.norm(self.table, axis=1, keepdims=True)
-        directions: Table = np.divide(self.table, lengths, out=np.zeros_like(self.table), where=lengths > 0)
-        return directions
+        """The vectors scaled to length 1, so that a dot product is a cosine; zero vectors stay zero."""
+        return _normalize(self.table)
 
     def cosine(self, one: str, other: str) -> float:
         """u·v / (|u||v|) ∈ [−1, 1]        E2"""
         return float(np.clip(self.unit_vectors[self.index(one)] @ self.unit_vectors[self.index(other)], -1.0, 1.0))
 
     def similar(self, word: str, top: int = 10) -> list[Neighbor]:
-        """The words nearest to a word, itself left out."""
-        place = self.index(word)
-        return self._nearest(self.unit_vectors[place], top, {place})
+        """Return the nearest words to a word, without itself."""
+        index = self.index(word)
+        return self._nearest(self.unit_vectors[index], top, {index})
 
     def analogy(self, one: str, its: str, other: str, top: int = 10) -> list[Neighbor]:
-        """What is to `other` as `one` is to `its`? The words nearest to one − its + other (3CosAdd).
+        """Return the words nearest to one − its + other (3CosAdd): what is to `other` as `one` is to `its`?
 
         Mikolov 2013 · E2
 
-        `analogy("paris", "france", "italy")`: paris − france + italy ≈ rome. The three words are left out.
+        `analogy("paris", "france", "italy")`: paris − france + italy ≈ rome. The three words are excluded.
         """
-        places = [self.index(word) for word in (one, its, other)]
-        return self._nearest(analogy_vectors(self.unit_vectors, np.array([places]))[0], top, set(places))
+        indices = [self.index(word) for word in (one, its, other)]
+        return self._nearest(analogy_vectors(self.unit_vectors, np.array([indices]))[0], top, set(indices))
 
-    def _nearest(self, direction: Vector, top: int, without: set[int]) -> list[Neighbor]:
-        cosines = self.unit_vectors @ direction
-        cosines[list(without)] = -np.inf
-        number = min(top, len(self) - len(without))
-        if number <= 0:
+    def _nearest(self, query: Vector, top: int, excluded: set[int]) -> list[Neighbor]:
+        cosines = self.unit_vectors @ query
+        cosines[list(excluded)] = -np.inf
+        count = min(top, len(self) - len(excluded))
+        if count <= 0:
             return []
-        found = np.argpartition(-cosines, number - 1)[:number]
-        ordered = sorted(found.tolist(), key=lambda place: (-cosines[place], place))
-        return [Neighbor(self.words[place], min(1.0, float(cosines[place]))) for place in ordered]
+        nearest = np.argpartition(-cosines, count - 1)[:count].tolist()
+        nearest.sort(key=lambda index: (-cosines[index], index))
+        return [Neighbor(self.words[index], min(1.0, float(cosines[index]))) for index in nearest]
 
 
 def analogy_vectors(unit_vectors: Table, indices: npt.NDArray[np.int64]) -> Table:
-    """one − its + other for each row of places, at length 1."""
-    found = unit_vectors[indices[:, 0]] - unit_vectors[indices[:, 1]] + unit_vectors[indices[:, 2]]
-    lengths = np.linalg.norm(found, axis=1, keepdims=True)
-    scaled: Table = np.divide(found, lengths, out=np.zeros_like(found), where=lengths > 0)
+    """Return one − its + other, scaled to length 1, for each row (one, its, other) of indices."""
+    one, its, other = indices[:, 0], indices[:, 1], indices[:, 2]
+    return _normalize(unit_vectors[one] - unit_vectors[its] + unit_vectors[other])
+
+
+def _normalize(vectors: Table) -> Table:
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    scaled: Table = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
     return scaled

@@ -1,4 +1,4 @@
-"""Whose vectors: those of a table of word vectors, of any trained model's tokens, or of a file from elsewhere."""
+"""Word tables from word2vec files and from the token embeddings of trained models."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from heedful.vectors.nearest_neighbors import WordTable
 
 
 def load_word_table(file: Path) -> WordTable:
-    """A word2vec file, text or binary."""
+    """Load a word2vec file, text or binary."""
     return WordTable(*read_word2vec(file), name=str(file))
 
 
 def word_table_from_model(model: Any, tokenizer: Tokenizer, name: str) -> WordTable:
-    """The tokens that are words, each with its row of the model's table.
+    """Collect the tokens that are whole words, each with its row of the model's embedding table.
 
-    Where a vocabulary marks the tokens that begin a word (" king"), or those that do not ("##ing"), only those that
-    begin one are taken; and none without a letter or a digit. Of two that read the same, the first.
+    Where a vocabulary marks tokens that begin a word (" king"), or those that do not ("##ing"), only those that begin
+    one are used, and none without a letter or digit. Of two that read the same, the first.
     """
-    found = _whole_words(tokenizer, len(model.table.weight))
-    if not found:
-        raise UsageError(f"{name}: none of its tokens is a word, so there is none to look up")
-    table = model.table.weight.detach()[list(found.values())].float().cpu().numpy()
-    return WordTable(list(found), table, name)
+    ids = _word_ids(tokenizer, len(model.table.weight))
+    if not ids:
+        raise UsageError(f"{name}: none of its tokens is a word; word vectors need a model with word tokens")
+    table = model.table.weight.detach()[list(ids.values())].float().cpu().numpy()
+    return WordTable(list(ids), table, name)
 
 
-def _whole_words(tokenizer: Tokenizer, rows: int) -> dict[str, int]:
+def _word_ids(tokenizer: Tokenizer, rows: int) -> dict[str, int]:
     ids = range(min(len(tokenizer), rows))
     pieces = tokenizer.pieces(ids)
-    marked = any(piece.startswith(" ") and piece.strip() for piece in pieces)
-    found: dict[str, int] = {}
+    marks_words = any(piece.startswith(" ") and piece.strip() for piece in pieces)
+    words: dict[str, int] = {}
     for token, piece in zip(ids, pieces, strict=True):
-        begins = piece.startswith(" ") if marked else not piece.startswith("##")
+        begins_word = piece.startswith(" ") if marks_words else not piece.startswith("##")
         word = piece.strip()
-        if begins and token not in tokenizer.special_ids and any(char.isalnum() for char in word):
-            found.setdefault(word, token)
-    return found
+        if begins_word and token not in tokenizer.special_ids and any(char.isalnum() for char in word):
+            words.setdefault(word, token)
+    return words
