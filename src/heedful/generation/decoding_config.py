@@ -1,30 +1,33 @@
-"""How an answer is to be written: every setting in one value, checked together in this one place."""
+"""Decoding options of `translate` and `generate`, checked together in one value."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from heedful.config import Config
+from heedful.generation.search.logits_rules import LogitsRules
 from heedful.generation.search.sampling import SamplingConfig
+from heedful.generation.search.settings import Engine, SearchSettings
+from heedful.generation.search.stop_strings import StringAutomaton
+from heedful.text.tokenizer import Tokenizer
 
 DEFAULT_BEAM = 4
 DEFAULT_TEMPERATURE = 0.8
-DEFAULT_MAX_LENGTH = 100
 
 
 class DecodingConfig(Config):
     """Options of `translate` and `generate`, the same in Python and on the command line."""
 
     beam: PositiveInt | None = None
-    """Texts kept in mind while searching; 1: greedy. None: 4 to translate, 1 to generate or to draw by chance."""
+    """Beam size; 1 = greedy search. None: 4 to translate, 1 to generate or to sample."""
     length_penalty: float = Field(default=1.0, ge=0.0)
     """α in log P / length^α: 0 favours short texts, 1 is neutral."""
     n_best: PositiveInt = 1
-    """Answers to each text: the best that were found, or so many drawn."""
+    """Results per text: the best hypotheses of the beam, or samples."""
     temperature: float = Field(default=0.0, ge=0.0)
-    """0: the likeliest text is searched for; above: words are drawn by chance, the more freely the higher."""
+    """0 = search for the most likely text; above 0 = sample, the more freely the higher."""
     top_k: NonNegativeInt = 0
     top_p: float = Field(default=1.0, gt=0.0, le=1.0)
     min_p: float = Field(default=0.0, ge=0.0, le=1.0)
@@ -33,69 +36,86 @@ class DecodingConfig(Config):
     min_length: NonNegativeInt = 0
     """Tokens before a text may end."""
     max_length: PositiveInt | None = None
-    """Tokens at most. None: what the source's length makes sensible, or 100 after a prompt."""
+    """Tokens to generate at most. None: twice the source's length and 20, or 100 after a prompt."""
     stop: tuple[str, ...] = ()
-    """Texts that end the writing, and are not part of it."""
+    """Stop strings: generation ends before them."""
     prefix: str = ""
     """What a translation must begin with."""
     forbidden: tuple[str, ...] = ()
-    """Texts that must not be written."""
+    """Strings that must not be generated."""
     glossary: str | dict[str, str] | None = None
-    """Source terms with the target terms they require: a file of them, or the terms themselves."""
+    """Source terms with the target terms they require: a file's name, or the terms themselves."""
     keep: bool = True
-    """Placeholders, tags and addresses come out as they went in."""
+    """Copy placeholders, tags and addresses unchanged into the translation."""
     alignments: bool = False
-    """Which source word made which word."""
+    """Align source words with target words."""
     word_probabilities: bool = True
-    """How likely each word of a translation is: some engines need another pass to tell."""
+    """Return the probability of each word; some backends need another pass for it."""
     exact: bool = False
-    """Every bit the same in any company, at the price of speed."""
-    engine: Literal["auto", "torch", "ctranslate2"] = "auto"
-    """auto: CTranslate2 where it is installed, can serve this and is the faster, else torch."""
+    """Bitwise identical results whatever the batch; slower."""
+    engine: Engine = "auto"
+    """auto = CTranslate2 where it is installed, supports the request and is measured faster; else torch."""
     int8: bool = False
-    """Weights in eight bits: faster on a CPU, nearly the same texts."""
+    """8-bit weights: faster on a CPU, nearly the same texts."""
 
     @property
     def sampling(self) -> SamplingConfig | None:
-        """The bounds of chance, if there is to be any."""
+        """Sampling settings, or None at temperature 0."""
         if self.temperature == 0:
             return None
         return SamplingConfig(self.temperature, self.top_k, self.top_p, self.min_p, self.seed)
 
     def beam_size(self, default: int = DEFAULT_BEAM) -> int:
-        """The beam, worked out."""
+        """The beam size, with the default worked out."""
         return self.beam or (1 if self.temperature else max(default, self.n_best))
 
+    def search_settings(self, tokenizer: Tokenizer, vocabulary: int, default_beam: int) -> SearchSettings:
+        """What a backend needs of these options. `tokenizer` is the target's, `vocabulary` the model's output size."""
+        automaton = None
+        if self.stop or self.forbidden:
+            token_bytes = tokenizer.token_bytes(range(len(tokenizer)))
+            automaton = StringAutomaton(token_bytes, stop=self.stop, forbidden=self.forbidden, vocabulary=vocabulary)
+        return SearchSettings(
+            beam=self.beam_size(default_beam),
+            length_penalty=self.length_penalty,
+            n_best=self.n_best,
+            sampling=self.sampling,
+            rules=LogitsRules(self.min_length, self.repetition_penalty, automaton),
+            max_length=self.max_length,
+            exact=self.exact,
+            token_log_probabilities=self.word_probabilities,
+            engine=self.engine,
+            int8=self.int8,
+        )
+
     @model_validator(mode="after")
-    def _not_contradictory(self) -> DecodingConfig:
+    def _check_consistency(self) -> DecodingConfig:
         if self.temperature and (self.beam or 1) > 1:
             raise ValueError(
-                f"beam {self.beam} searches for the likeliest text and temperature {self.temperature} draws by chance: "
+                f"beam {self.beam} searches for the most likely text and temperature {self.temperature} samples: "
                 "give one or the other"
             )
-        bounds = {"top_k": self.top_k, "top_p": self.top_p < 1, "min_p": self.min_p}
-        if not self.temperature and any(bounds.values()):
-            name = next(name for name, given in bounds.items() if given)
-            raise ValueError(
-                f"{name} bounds what is drawn by chance, and temperature 0 leaves none: give a temperature"
-            )
+        limits = {"top_k": self.top_k, "top_p": self.top_p < 1, "min_p": self.min_p}
+        if not self.temperature and any(limits.values()):
+            name = next(name for name, is_set in limits.items() if is_set)
+            raise ValueError(f"{name} limits sampling, and temperature 0 does not sample: give a temperature above 0")
         if not self.temperature and self.n_best > self.beam_size():
-            raise ValueError(f"a beam of {self.beam} finds no {self.n_best} best: ask for a beam of {self.n_best}")
+            raise ValueError(f"a beam of {self.beam} has no {self.n_best} best: use a beam of {self.n_best}")
         if self.int8 and self.engine == "torch":
-            raise ValueError("int8 is CTranslate2's: leave the engine open, or choose ctranslate2")
+            raise ValueError("int8 needs CTranslate2: use engine auto or ctranslate2")
         if self.max_length is not None and self.min_length > self.max_length:
             raise ValueError(f"min_length {self.min_length} is more than max_length {self.max_length}")
-        for name, texts in (("stop", self.stop), ("forbidden", self.forbidden)):
-            if "" in texts:
-                raise ValueError(f"a {name} text must not be empty")
-            if met := next((text for text in texts if text in self.prefix), None):
-                raise ValueError(f"prefix {self.prefix!r} holds the {name} text {met!r}")
+        for name, strings in (("stop", self.stop), ("forbidden", self.forbidden)):
+            if "" in strings:
+                raise ValueError(f"a {name} string must not be empty")
+            if match := next((string for string in strings if string in self.prefix), None):
+                raise ValueError(f"prefix {self.prefix!r} contains the {name} string {match!r}")
         if both := {*self.stop} & {*self.forbidden}:
-            raise ValueError(f"{min(both)!r} cannot both end the writing and be forbidden")
+            raise ValueError(f"{min(both)!r} cannot be both a stop string and forbidden")
         return self
 
 
 def prompt_decoding_config(options: dict[str, Any]) -> DecodingConfig:
-    """The options of `generate`, which draws by chance unless a beam is asked for."""
-    usual = 0.0 if (options.get("beam") or 1) > 1 else DEFAULT_TEMPERATURE
-    return DecodingConfig(**{"temperature": usual, **options})
+    """The options of `generate`, which samples unless a beam is given."""
+    temperature = 0.0 if (options.get("beam") or 1) > 1 else DEFAULT_TEMPERATURE
+    return DecodingConfig(**{"temperature": temperature, **options})

@@ -54,7 +54,13 @@ class InputSplitting(Config):
             return at_most if at_most <= self.max_tokens else len(tokenizer.encode([part])[0])
 
         whole = [(kept.start, kept.end) for kept in find_protected_spans(text)]
-        return split_sentences(text, limit=self.max_tokens, length=length, one_per_segment=self.multi_sentence_share < SINGLE_SENTENCE_SHARE, protected=whole)
+        return split_sentences(
+            text,
+            limit=self.max_tokens,
+            length=length,
+            one_per_segment=self.multi_sentence_share < SINGLE_SENTENCE_SHARE,
+            protected=whole,
+        )
 
 
 def default_input_splitting(config: Any) -> InputSplitting:

@@ -1,15 +1,20 @@
-"""What comes back for a text: the answer, how sure the model was of it, and what it nearly said."""
+"""Results of translation and generation: texts with scores, word probabilities, alternatives and warnings."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isnan
 from typing import Any
+
+from heedful.generation.search.hypotheses import Hypothesis
+from heedful.text.tokenizer import Tokenizer
+from heedful.text.word_tokens import Unit, word_probabilities, words_from_tokens
 
 
 @dataclass(frozen=True)
 class ScoredWord:
-    """A word of an answer and its probability, given all before it."""
+    """A word and its probability, given all words before it."""
 
     text: str
     probability: float
@@ -17,33 +22,33 @@ class ScoredWord:
 
 @dataclass(frozen=True)
 class Translation:
-    """A text and what it was translated to."""
+    """A source text and its translation."""
 
     source: str
     text: str
     log_probability: float
-    """By the model alone, over all tokens."""
+    """The model's, summed over all tokens."""
     score: float
-    """Among its rivals; higher is better."""
+    """What alternatives are ranked by; higher is better."""
     words: tuple[ScoredWord, ...] = ()
     alignment: tuple[tuple[int, int], ...] | None = None
-    """Pairs of a source word and a target word, counted from 0; None: nobody asked."""
+    """Pairs of source word and target word, counted from 0; None = not requested."""
     alternatives: tuple[Translation, ...] = ()
     """The next best translations."""
     warnings: tuple[str, ...] = ()
-    """What the reader should know: text cut off, symbols not understood."""
+    """Text cut off, unknown tokens."""
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values, without what is not there."""
-        found = {"source": self.source, **_common(self)}
+        """As JSON values; absent parts are left out."""
+        values = {"source": self.source, **_scores(self)}
         if self.alignment is not None:
-            found["alignment"] = [list(pair) for pair in self.alignment]
-        return {**found, **_around(self.alternatives, self.warnings)}
+            values["alignment"] = [list(pair) for pair in self.alignment]
+        return {**values, **_extras(self.alternatives, self.warnings)}
 
 
 @dataclass(frozen=True)
 class Continuation:
-    """A prompt and how the model went on from it."""
+    """A prompt and its continuation."""
 
     prompt: str
     text: str
@@ -52,29 +57,38 @@ class Continuation:
     score: float
     words: tuple[ScoredWord, ...] = ()
     alternatives: tuple[Continuation, ...] = ()
-    """Other samples, or the next best."""
+    """Other samples, or the next best continuations."""
     warnings: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values, without what is not there."""
-        return {"prompt": self.prompt, **_common(self), **_around(self.alternatives, self.warnings)}
+        """As JSON values; absent parts are left out."""
+        return {"prompt": self.prompt, **_scores(self), **_extras(self.alternatives, self.warnings)}
 
 
-def _common(answer: Translation | Continuation) -> dict[str, Any]:
+def hypothesis_words(hypothesis: Hypothesis, tokenizer: Tokenizer, unit: Unit = "words") -> tuple[ScoredWord, ...]:
+    """The words of a hypothesis with their probabilities; none if the backend did not score tokens."""
+    if any(map(isnan, hypothesis.token_log_probabilities)):
+        return ()
+    words = words_from_tokens(hypothesis.tokens, tokenizer, unit)
+    return tuple(ScoredWord(*word) for word in word_probabilities(words, hypothesis.token_log_probabilities))
+
+
+def _scores(result: Translation | Continuation) -> dict[str, Any]:
     return {
-        "text": answer.text,
-        "log_probability": round(answer.log_probability, 4),
-        "score": round(answer.score, 4),
-        "words": [{"text": word.text, "probability": round(word.probability, 4)} for word in answer.words],
+        "text": result.text,
+        "log_probability": round(result.log_probability, 4),
+        "score": round(result.score, 4),
+        "words": [{"text": word.text, "probability": round(word.probability, 4)} for word in result.words],
     }
 
 
-def _around(rivals: Sequence[Translation | Continuation], warnings: Sequence[str]) -> dict[str, Any]:
-    parts: dict[str, Any] = {}
-    if rivals:
-        parts["alternatives"] = [
-            {k: v for k, v in each.to_json().items() if k not in ("source", "prompt")} for each in rivals
+def _extras(alternatives: Sequence[Translation | Continuation], warnings: Sequence[str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    if alternatives:
+        values["alternatives"] = [
+            {key: value for key, value in each.to_json().items() if key not in ("source", "prompt")}
+            for each in alternatives
         ]
     if warnings:
-        parts["warnings"] = list(warnings)
-    return parts
+        values["warnings"] = list(warnings)
+    return values

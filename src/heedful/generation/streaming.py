@@ -1,68 +1,72 @@
-"""What stands around every search, whatever is answered: windows of a stream, rules from options, words from tokens.
-
-A stream is taken in windows. Inside a window texts of like length share batches; the first window is small, so that
-the first answers come soon, and later ones grow, so that the rest comes fast.
-"""
+"""Streams of texts in and out: growing batches of inputs, and text decoded while tokens are generated."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from math import isnan
+from codecs import getincrementaldecoder
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from heedful.generation.decoding_config import DecodingConfig
-from heedful.generation.results import ScoredWord
-from heedful.generation.search.hypotheses import Hypothesis
-from heedful.generation.search.logits_rules import LogitsRules
-from heedful.generation.search.stop_strings import StringAutomaton
 from heedful.text.tokenizer import Tokenizer
-from heedful.text.word_tokens import Unit, words_from_tokens, word_probabilities
 
 FIRST_BATCH, LARGEST_BATCH = 16, 1024
-Search = Callable[..., list[list[Hypothesis]]]
-"""`translate_ids` or `generate_ids` with a model and all options but those that differ from text to text."""
-ProgressCallback = Callable[[int], object]
 Text = TypeVar("Text")
 
 
-def ignore_progress(done: int) -> None:
-    """Nobody wants to know how far it is."""
+def stream_batches(
+    texts: Iterable[Text | None], first: int = FIRST_BATCH, largest: int = LARGEST_BATCH
+) -> Iterator[list[Text]]:
+    """Batches that double in size: the first results of a stream come soon, the rest fast.
 
-
-def stream_batches(texts: Iterable[Text | None], first: int = FIRST_BATCH, largest: int = LARGEST_BATCH) -> Iterator[list[Text]]:
-    """Texts in stretches that double in size. None says that no more are waiting: what is there goes at once.
-
-    If the texts cannot be read on, those before are handed over before the reason is told.
+    None flushes: the texts before it are yielded at once. If reading the stream fails, the texts read before are
+    yielded before the error is raised.
     """
-    window: list[Text] = []
-    size, trouble = first, None
+    batch: list[Text] = []
+    size, failure = first, None
     try:
         for text in texts:
             if text is not None:
-                window.append(text)
-            if window and (text is None or len(window) >= size):
-                yield window
-                window, size = [], min(2 * size, largest)
+                batch.append(text)
+            if batch and (text is None or len(batch) >= size):
+                yield batch
+                batch, size = [], min(2 * size, largest)
     except Exception as error:
-        trouble = error
-    if window:
-        yield window
-    if trouble is not None:
-        raise trouble
+        failure = error
+    if batch:
+        yield batch
+    if failure is not None:
+        raise failure
 
 
-def make_rules(decoding: DecodingConfig, tokenizer: Tokenizer, vocabulary: int) -> LogitsRules:
-    """The rules that the options ask for, over a model's vocabulary."""
-    patterns = None
-    if decoding.stop or decoding.forbidden:
-        spellings = tokenizer.token_bytes(range(len(tokenizer)))
-        patterns = StringAutomaton(spellings, stop=decoding.stop, forbidden=decoding.forbidden, vocabulary=vocabulary)
-    return LogitsRules(decoding.min_length, decoding.repetition_penalty, patterns)
+def detokenize_stream(tokens: Iterable[int], tokenizer: Tokenizer, *, context: str) -> Iterator[str]:
+    """Incremental detokenization: the text of tokens that follow `context`, never half a character."""
+    decoder = getincrementaldecoder("utf-8")(errors="replace")
+    at_start = not context
+    for token in tokens:
+        text = decoder.decode(tokenizer.token_bytes([token], at_start=at_start)[0])
+        at_start = False
+        if text:
+            yield text
+    if remainder := decoder.decode(b"", final=True):
+        yield remainder
 
 
-def hypothesis_words(found: Hypothesis, tokenizer: Tokenizer, unit: Unit = "words") -> tuple[ScoredWord, ...]:
-    """The words that were written, with their probabilities; none where the engine does not tell."""
-    if any(map(isnan, found.token_log_probabilities)):
-        return ()
-    cut = words_from_tokens(found.tokens, tokenizer, unit)
-    return tuple(ScoredWord(*word) for word in word_probabilities(cut, found.token_log_probabilities))
+def until_stop_string(pieces: Iterable[str], stop_strings: Sequence[str]) -> Iterator[str]:
+    """The text before the first stop string. What may be the beginning of one is held back until it is not."""
+    pending = ""
+    for piece in pieces:
+        pending += piece
+        matches = [index for stop in stop_strings if (index := pending.find(stop)) >= 0]
+        if matches:
+            yield pending[: min(matches)]
+            return
+        safe = len(pending) - max((_partial_match(pending, stop) for stop in stop_strings), default=0)
+        if safe:
+            yield pending[:safe]
+        pending = pending[safe:]
+    if pending:
+        yield pending
+
+
+def _partial_match(text: str, stop: str) -> int:
+    """Length of the longest end of the text that begins the stop string."""
+    return next((size for size in range(min(len(stop) - 1, len(text)), 0, -1) if stop.startswith(text[-size:])), 0)

@@ -1,62 +1,67 @@
-"""What a classifier says of texts: their classes, each with its probability (G4)."""
+"""Classifier: class probabilities of texts, or of pairs of texts (G4)."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import torch
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from heedful.config import Config
 from heedful.data.batching import length_buckets
-from heedful.data.labelled_dataset import EncodedText, encode_example, collate_texts
+from heedful.data.labelled_dataset import EncodedText, collate_texts, encode_example
 from heedful.data.table_reader import LIST_SEPARATOR
 from heedful.errors import UsageError
+from heedful.generation.streaming import FIRST_BATCH
+from heedful.inference.trained_model import TrainedModel, text_batches
+from heedful.model_folder import TASK_FILE
+from heedful.models.model_config import ModelConfig
 from heedful.objectives.classification_loss import class_logits
 from heedful.objectives.objective import to_device
 from heedful.shapes import Float
-from heedful.text.special_token_template import template_for, max_text_tokens, truncated_lengths
+from heedful.text.special_token_template import max_text_tokens, template_for, truncated_lengths
 from heedful.text.tokenizer import Tokenizer
 
 BATCH_TOKENS = 4096
 MULTI_LABEL_THRESHOLD = 0.5
-"""From here on a label is given, where a text may have several."""
+"""Probability from which a label is assigned by a multi-label classifier."""
 
 Text = str | tuple[str, ...]
 
 
 class ClassifierSettings(Config):
-    """What a classifier tells apart, and how it reads."""
+    """Class names, input format and calibration of a classifier: what task.json holds."""
 
     names: tuple[str, ...]
     multi_label: bool = False
     """Whether a text may have any number of labels."""
     texts_per_example: int = Field(default=1, ge=1, le=2)
-    """Judged together."""
     max_length: PositiveInt
-    """Tokens it reads at once, special ones included."""
+    """Longest input in tokens, special tokens included."""
     temperature: PositiveFloat = 1.0
-    """What logits are divided by, so that probabilities mean what they say."""
+    """Logits are divided by this, fitted for calibrated probabilities."""
     calibration_texts: NonNegativeInt = 0
-    """The first validation texts that showed this."""
+    """The temperature was fitted on this many of the first validation texts."""
 
     @classmethod
-    def usual(cls, folder: Path, config: Any) -> ClassifierSettings:
-        """Those of a model that came without: as a Hugging Face config.json names them, or by number."""
-        described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        called = described.get("id2label") or {}
-        names = tuple(str(called.get(str(number), number)) for number in range(config.classes))
-        several = described.get("problem_type") == "multi_label_classification"
-        return cls(names=names, several=several, max_length=config.max_length)
+    def default(cls, config: Any, folder: Path | None = None) -> ClassifierSettings:
+        """Settings for a model without stored ones: class names from a Hugging Face config.json, or numbers."""
+        described = json.loads((folder / "config.json").read_text(encoding="utf-8")) if folder else {}
+        labels = described.get("id2label") or {}
+        return cls(
+            names=tuple(str(labels.get(str(index), index)) for index in range(config.classes)),
+            multi_label=described.get("problem_type") == "multi_label_classification",
+            max_length=config.max_length,
+        )
 
 
 @dataclass(frozen=True)
 class Label:
-    """A class and how likely it is."""
+    """A class name and its probability."""
 
     name: str
     probability: float
@@ -64,7 +69,7 @@ class Label:
 
 @dataclass(frozen=True)
 class ClassifiedText:
-    """All classes of a text, the likeliest first."""
+    """A text and its classes, most probable first."""
 
     text: Text
     ranking: tuple[Label, ...]
@@ -73,7 +78,7 @@ class ClassifiedText:
 
     @property
     def labels(self) -> tuple[Label, ...]:
-        """Those given to the text: the likeliest, or, where it may have several, all that are likelier than not."""
+        """The assigned labels: the most probable one or, if multi-label, all with a probability of at least 0.5."""
         if not self.multi_label:
             return self.ranking[:1]
         return tuple(label for label in self.ranking if label.probability >= MULTI_LABEL_THRESHOLD)
@@ -83,82 +88,122 @@ class ClassifiedText:
         return LIST_SEPARATOR.join(label.name for label in self.labels)
 
     def to_json(self, top: int | None = None) -> dict[str, Any]:
-        texts = self.text if isinstance(self.text, str) else list(self.text)
-        found: dict[str, Any] = {"text": texts, "label": self.label}
-        if self.multi_label:
-            found["label"] = [label.name for label in self.labels]
-        found["probabilities"] = {label.name: label.probability for label in self.ranking[:top]}
-        return found | ({"warnings": list(self.warnings)} if self.warnings else {})
+        result = {
+            "text": self.text if isinstance(self.text, str) else list(self.text),
+            "label": [label.name for label in self.labels] if self.multi_label else self.label,
+            "probabilities": {label.name: label.probability for label in self.ranking[:top]},
+        }
+        return result | ({"warnings": list(self.warnings)} if self.warnings else {})
 
 
-def classify(model: Any, tokenizer: Tokenizer, classes: ClassifierSettings, texts: Sequence[Text]) -> list[ClassifiedText]:
-    """Every text with its classes; a blank one has none, and of one that is too long the answer says so."""
-    real = [place for place, text in enumerate(texts) if (text if isinstance(text, str) else "".join(text)).strip()]
-    parts = [apart(texts[place], classes.texts_per_example) for place in real]
-    found: list[ClassifiedText] = [ClassifiedText(text, (), classes.multi_label) for text in texts]
-    if real:
-        rows, warnings = framed_rows(model, tokenizer, classes, parts)
-        said = class_probabilities(model, rows, classes).tolist()
-        for place, row, words in zip(real, said, warnings, strict=True):
-            found[place] = ClassifiedText(texts[place], ranked(classes.names, row), classes.multi_label, words)
-    return found
+class Classifier(TrainedModel):
+    """A text classifier."""
+
+    kind = "a classifier"
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizers: tuple[Tokenizer, ...] = (),
+        folder: Path | None = None,
+        *,
+        settings: ClassifierSettings | None = None,
+    ) -> None:
+        super().__init__(model, tokenizers, folder)
+        self.settings = settings or ClassifierSettings.default(model.config)
+
+    @classmethod
+    def read_settings(cls, folder: Path, config: ModelConfig) -> dict[str, Any]:
+        return {
+            "settings": ClassifierSettings.read_json(folder / TASK_FILE) or ClassifierSettings.default(config, folder)
+        }
+
+    def stored_settings(self) -> dict[str, Config | None]:
+        return {TASK_FILE: self.settings}
+
+    @overload
+    def classify(self, text: str | tuple[str, ...]) -> ClassifiedText: ...
+    @overload
+    def classify(self, text: Iterable[str] | Iterable[tuple[str, ...]]) -> list[ClassifiedText]: ...
+    def classify(self, text: Text | Iterable[Text]) -> ClassifiedText | list[ClassifiedText]:
+        """Classify a text, or a list of texts; a pair of texts classified together is a tuple."""
+        if isinstance(text, str | tuple):
+            return self._classify([text])[0]
+        if not isinstance(text, Iterable):
+            raise UsageError(f"expected a text or a list of texts, got {text!r:.60}")
+        return self._classify(list(text))
+
+    def iter_classify(self, texts: Iterable[str | None]) -> Iterator[ClassifiedText]:
+        """Classify a stream of texts lazily and in order. None in the stream flushes what came before."""
+        return (result for batch in text_batches(texts, FIRST_BATCH) for result in self._classify(batch))
+
+    def _classify(self, texts: Sequence[Text]) -> list[ClassifiedText]:
+        """Classify each text; a blank one has no class."""
+        settings, tokenizer = self.settings, self.tokenizer
+        pairs = [split_text(text, settings.texts_per_example) for text in texts]
+        results = [ClassifiedText(text, (), settings.multi_label) for text in texts]
+        indices = [index for index, pair in enumerate(pairs) if pair]
+        rows, warnings = _encode(self.model, tokenizer, settings, [pairs[index] for index in indices])
+        logits = classifier_logits(self.model, rows)
+        probabilities = logits_to_probabilities(logits, settings.multi_label, settings.temperature).tolist()
+        for index, row, each in zip(indices, probabilities, warnings, strict=True):
+            results[index] = ClassifiedText(texts[index], _ranking(settings.names, row), settings.multi_label, each)
+        return results
 
 
-def apart(text: Text, texts: int) -> tuple[str, ...]:
-    """As many texts as are judged together: a pair, or two between which there is a tab."""
-    parts = tuple(text.split("\t", 1) if texts == 2 else [text]) if isinstance(text, str) else text
-    if len(parts) != texts:
-        wanted = "two texts together: give a pair, or a tab between them" if texts == 2 else "one text at a time"
-        raise UsageError(f"this classifier judges {wanted}; got {text!r:.60}")
+def split_text(text: object, count: int) -> tuple[str, ...]:
+    """The one or two texts that are classified together: a tuple, or two texts separated by a tab; () if blank."""
+    parts = text if isinstance(text, tuple) else (text,)
+    if not all(isinstance(part, str) for part in parts):
+        raise UsageError(f"every text must be a string or a pair of strings, got {text!r:.60}")
+    if not "".join(parts).strip():
+        return ()
+    parts = tuple(text.split("\t", 1)) if isinstance(text, str) and count == 2 else parts
+    if len(parts) != count:
+        expected = "pairs of texts: pass a tuple, or separate them with a tab" if count == 2 else "single texts"
+        raise UsageError(f"this classifier takes {expected}; got {text!r:.60}")
     return parts
 
 
-def framed_rows(
-    model: Any, tokenizer: Tokenizer, classes: ClassifierSettings, texts: Sequence[tuple[str, ...]]
+def _encode(
+    model: Any, tokenizer: Tokenizer, settings: ClassifierSettings, texts: Sequence[tuple[str, ...]]
 ) -> tuple[list[EncodedText], list[tuple[str, ...]]]:
-    """Texts as the model reads them, and for each what it will not see."""
-    frame = template_for(model.config.family, tokenizer)
+    """Encode texts, truncated to the model's maximum; returns the rows, and for each its warnings."""
+    template = template_for(model.config.family, tokenizer)
     columns = [tokenizer.encode(list(side)) for side in zip(*texts, strict=True)]
-    most = max_text_tokens(classes.max_length, classes.texts_per_example)
+    limit = max_text_tokens(settings.max_length, settings.texts_per_example)
     rows: list[EncodedText] = []
     warnings: list[tuple[str, ...]] = []
     for parts in zip(*columns, strict=True):
-        kept = truncated_lengths([len(ids) for ids in parts], most)
-        over = sum(map(len, parts)) - sum(kept)
-        rows.append(encode_example(frame, [ids[:length] for ids, length in zip(parts, kept, strict=True)]))
-        warnings.append((f"the last {over:,} of {over + sum(kept):,} tokens were not read",) if over else ())
+        lengths = truncated_lengths([len(ids) for ids in parts], limit)
+        total, excess = sum(map(len, parts)), sum(map(len, parts)) - sum(lengths)
+        rows.append(encode_example(template, [ids[:length] for ids, length in zip(parts, lengths, strict=True)]))
+        warnings.append((f"the last {excess:,} of {total:,} tokens were not read",) if excess else ())
     return rows, warnings
 
 
-def class_probabilities(
-    model: Any, rows: Sequence[EncodedText], classes: ClassifierSettings, progress: Callable[[int], object] = lambda _: None
-) -> Float[torch.Tensor, "texts classes"]:
-    """P(class | text) of each row."""
-    return logits_to_probabilities(classifier_logits(model, rows, progress), classes.multi_label, classes.temperature)
-
-
 def logits_to_probabilities(
-    logits: Float[torch.Tensor, "texts classes"], several: bool, temperature: float = 1.0
+    logits: Float[torch.Tensor, "texts classes"], multi_label: bool, temperature: float = 1.0
 ) -> Float[torch.Tensor, "texts classes"]:
-    """softmax(z / T); or, of several labels, σ(z / T)        Guo 2017, eq. 9"""
+    """softmax(z / T); multi-label: σ(z / T)        Guo 2017, eq. 9"""
     scaled = logits / temperature
-    return scaled.sigmoid() if several else scaled.softmax(-1)
+    return scaled.sigmoid() if multi_label else scaled.softmax(-1)
 
 
 @torch.inference_mode()
 def classifier_logits(
     model: Any, rows: Sequence[EncodedText], progress: Callable[[int], object] = lambda _: None
 ) -> Float[torch.Tensor, "texts classes"]:
-    """What a model makes of each row; rows of like length are read together."""
-    found = torch.zeros(len(rows), model.config.classes)
+    """Logits of each encoded text; texts of similar length share a batch."""
+    result = torch.zeros(len(rows), model.config.classes)
     for bucket in length_buckets([len(ids) for ids, _ in rows], BATCH_TOKENS):
-        logits = class_logits(model, to_device(collate_texts([rows[place] for place in bucket]), model.table.weight.device))
-        found[bucket] = logits.cpu()
+        batch = to_device(collate_texts([rows[index] for index in bucket]), model.table.weight.device)
+        result[bucket] = class_logits(model, batch).cpu()
         progress(len(bucket))
-    return found
+    return result
 
 
-def ranked(names: Sequence[str], probabilities: Sequence[float]) -> tuple[Label, ...]:
-    """Classes by probability; of equals the first."""
+def _ranking(names: Sequence[str], probabilities: Sequence[float]) -> tuple[Label, ...]:
+    """Classes by probability; ties keep their order."""
     pairs = zip(names, probabilities, strict=True)
     return tuple(Label(name, p) for name, p in sorted(pairs, key=lambda pair: -pair[1]))

@@ -1,30 +1,31 @@
-"""A masked word found: which words could stand there, and how likely each is (G3)."""
+"""MaskFiller: predict the words at [MASK] positions with a masked language model (G3)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import torch
 
 from heedful.data.batching import length_buckets
 from heedful.data.collate import pad_sequences
 from heedful.errors import UsageError
+from heedful.generation.streaming import FIRST_BATCH
+from heedful.inference.trained_model import TrainedModel, text_batches, text_list
 from heedful.objectives.masked_lm_loss import states_at
 from heedful.text.special_token_template import SpecialTokenTemplate
-from heedful.text.tokenizer import Tokenizer
 
 MASK_TEXT = "[MASK]"
-"""How a person writes a gap, whatever the vocabulary calls it."""
+"""How a mask is written in input text, whatever the vocabulary calls it."""
 BATCH_TOKENS = 4096
-"""Tokens in a batch, padding included."""
+TokenProbability = tuple[int, float]
 
 
 class Guess(NamedTuple):
-    """A word for a gap."""
+    """A candidate word for a mask."""
 
     word: str
     probability: float
@@ -32,94 +33,115 @@ class Guess(NamedTuple):
 
 @dataclass(frozen=True)
 class FilledText:
-    """A text, the likeliest words for each of its gaps in order, and the text with the first of them."""
+    """A text, the most probable words for each of its masks, and the text with the best word in each."""
 
     text: str
     guesses: tuple[tuple[Guess, ...], ...]
     filled: str
 
     def to_json(self) -> dict[str, Any]:
-        gaps = [[guess._asdict() for guess in gap] for gap in self.guesses]
-        return {"text": self.text, "guesses": gaps, "filled": self.filled}
+        guesses = [[guess._asdict() for guess in mask] for mask in self.guesses]
+        return {"text": self.text, "guesses": guesses, "filled": self.filled}
 
 
-class MaskFiller:
-    """Fills the gaps of texts, `top` words for each.
+class MaskFiller(TrainedModel):
+    """A masked language model.
 
-    One gap stands for one token. Those of a text are filled independently: P(word | the text without all of them).
+    A mask stands for one token. The masks of a text are predicted independently: P(word | text with all masks).
     """
 
-    def __init__(self, model: Any, tokenizer: Tokenizer, *, top: int = 5) -> None:
-        if not 1 <= top <= len(tokenizer):
-            raise UsageError(f"top must lie between 1 and the {len(tokenizer):,} words of the vocabulary, got {top}")
-        self.model, self.tokenizer, self.top = model, tokenizer, top
-        self.frame = SpecialTokenTemplate.from_tokenizer(tokenizer)
-        self.gap = re.compile("|".join(map(re.escape, {MASK_TEXT, tokenizer.tokens[self.frame.mask]})))
+    kind = "a masked language model"
+
+    @overload
+    def fill(self, text: str, *, top: int = 5) -> FilledText: ...
+    @overload
+    def fill(self, text: Iterable[str], *, top: int = 5) -> list[FilledText]: ...
+    def fill(self, text: str | Iterable[str], *, top: int = 5) -> FilledText | list[FilledText]:
+        """Predict the `top` most probable words for each [MASK] of a text, or of a list of texts."""
+        texts, single = text_list(text)
+        results = self._fill(texts, self._check_top(top))
+        return results[0] if single else results
+
+    def iter_fill(self, texts: Iterable[str | None], *, top: int = 5) -> Iterator[FilledText]:
+        """Fill a stream of texts lazily and in order. None in the stream flushes what came before."""
+        self._check_top(top)
+        return (result for batch in text_batches(texts, FIRST_BATCH) for result in self._fill(batch, top))
 
     def problem(self, text: str) -> str:
-        """Why a text cannot be filled, if so."""
-        if not self.gap.search(text):
+        """The reason why a text cannot be filled; empty if it can."""
+        if not self.mask_pattern.search(text):
             return f"there is no {MASK_TEXT} to fill in {text!r:.60}"
-        size, most = len(self.ids(text)), self.model.config.max_length
-        return f"a text of {size} tokens is longer than the {most} this model reads; shorten it" if size > most else ""
+        size, limit = len(self.encode(text)), self.model.config.max_length
+        return f"a text of {size} tokens is longer than this model's {limit}; shorten it" if size > limit else ""
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text, with mask tokens where it says [MASK]."""
+        parts = self.mask_pattern.split(text)
+        if self.has_space_prefixes:
+            parts[:-1] = [part.removesuffix(" ") for part in parts[:-1]]
+        first, *others = parts
+        tokens = self.tokenizer.encode([first])[0] if first else []
+        for ids in self.tokenizer.encode(others, at_start=False):
+            tokens += [self.template.mask, *ids]
+        return self.template.wrap(tokens)
 
     @cached_property
-    def spaced(self) -> bool:
-        """Whether words carry the space before them: a gap then stands for it, too."""
-        return any(piece[:1] == " " and piece.strip() for piece in self.tokenizer.pieces(range(len(self.tokenizer))))
+    def template(self) -> SpecialTokenTemplate:
+        return SpecialTokenTemplate.from_tokenizer(self.tokenizer)
 
-    def ids(self, text: str) -> list[int]:
-        """The tokens of a text, masks in its gaps."""
-        parts = self.gap.split(text)
-        if self.spaced:
-            parts[:-1] = [part.removesuffix(" ") for part in parts[:-1]]
-        first, *rest = parts
-        found = self.tokenizer.encode([first])[0] if first else []
-        for ids in self.tokenizer.encode(rest, at_start=False):
-            found += [self.frame.mask, *ids]
-        return self.frame.wrap(found)
+    @cached_property
+    def mask_pattern(self) -> re.Pattern[str]:
+        return re.compile("|".join(map(re.escape, {MASK_TEXT, self.tokenizer.tokens[self.template.mask]})))
 
-    def fill(self, texts: Sequence[str]) -> list[FilledText]:
-        """In order; blank texts stay blank."""
-        rows = {number: self._checked(text) for number, text in enumerate(texts) if text.strip()}
-        numbers = list(rows)
-        found = {number: FilledText(text, (), text) for number, text in enumerate(texts)}
-        for bucket in length_buckets([len(row) for row in rows.values()], BATCH_TOKENS):
-            some = [numbers[index] for index in bucket]
-            for number, guesses in zip(some, self._guess([rows[number] for number in some]), strict=True):
-                found[number] = self._filled(texts[number], guesses)
-        return [found[number] for number in range(len(texts))]
+    @cached_property
+    def has_space_prefixes(self) -> bool:
+        """Whether tokens include the space before a word; a mask then stands for that space, too."""
+        pieces = self.tokenizer.pieces(range(len(self.tokenizer)))
+        return any(piece[:1] == " " and piece.strip() for piece in pieces)
 
-    def _checked(self, text: str) -> list[int]:
-        if trouble := self.problem(text):
-            raise UsageError(trouble)
-        return self.ids(text)
+    def _check_top(self, top: int) -> int:
+        if not 1 <= top <= len(self.tokenizer):
+            raise UsageError(
+                f"top must be between 1 and {len(self.tokenizer):,}, the size of the vocabulary; got {top}"
+            )
+        return top
+
+    def _fill(self, texts: Sequence[str], top: int) -> list[FilledText]:
+        results = [FilledText(text, (), text) for text in texts]
+        indices = [index for index, text in enumerate(texts) if text.strip()]
+        for index in indices:
+            if problem := self.problem(texts[index]):
+                raise UsageError(problem)
+        rows = [self.encode(texts[index]) for index in indices]
+        for bucket in length_buckets([len(row) for row in rows], BATCH_TOKENS):
+            for row, predictions in zip(bucket, self._predict([rows[row] for row in bucket], top), strict=True):
+                results[indices[row]] = self._filled(texts[indices[row]], predictions)
+        return results
 
     @torch.inference_mode()
-    def _guess(self, rows: Sequence[list[int]]) -> list[list[list[tuple[int, float]]]]:
-        """For each gap of each row, tokens and their probabilities, the likeliest first."""
-        device = self.model.table.weight.device
-        tokens, lengths = pad_sequences(rows, device=device)
-        gaps = [[place for place, token in enumerate(row) if token == self.frame.mask] for row in rows]
-        places, _ = pad_sequences(gaps, device=device)
+    def _predict(self, rows: Sequence[list[int]], top: int) -> list[list[list[TokenProbability]]]:
+        """For each mask of each row, the most probable tokens and their probabilities."""
+        tokens, lengths = pad_sequences(rows, device=self.device)
+        masks = [[position for position, token in enumerate(row) if token == self.template.mask] for row in rows]
+        positions, _ = pad_sequences(masks, device=self.device)
         states = self.model(tokens, lengths)
-        logits = self.model.apply_head("masked_token", states_at(states, places)).float()
-        likely = logits.softmax(-1)[..., : len(self.tokenizer)]
-        likely[..., sorted(self.tokenizer.special_ids)] = 0.0  # they are no words; the others keep their probability
-        chances, words = (found.tolist() for found in likely.topk(self.top))
+        logits = self.model.apply_head("masked_token", states_at(states, positions)).float()
+        probabilities = logits.softmax(-1)[..., : len(self.tokenizer)]
+        probabilities[..., sorted(self.tokenizer.special_ids)] = 0.0  # not words; the others keep their probability
+        values, ids = (each.tolist() for each in probabilities.topk(top))
         return [
-            [list(zip(words[row][gap], chances[row][gap], strict=True)) for gap in range(len(gaps[row]))]
+            [list(zip(ids[row][mask], values[row][mask], strict=True)) for mask in range(len(masks[row]))]
             for row in range(len(rows))
         ]
 
-    def _filled(self, text: str, guesses: list[list[tuple[int, float]]]) -> FilledText:
-        pieces = [self.tokenizer.pieces([token for token, _ in gap]) for gap in guesses]
-        words = tuple(
-            tuple(Guess(piece.strip() or piece, chance) for piece, (_, chance) in zip(spelt, gap, strict=True))
-            for spelt, gap in zip(pieces, guesses, strict=True)
+    def _filled(self, text: str, predictions: list[list[TokenProbability]]) -> FilledText:
+        pieces = [self.tokenizer.pieces([token for token, _ in mask]) for mask in predictions]
+        guesses = tuple(
+            tuple(Guess(piece.strip() or piece, probability) for piece, (_, probability) in zip(*mask, strict=True))
+            for mask in zip(pieces, predictions, strict=True)
         )
-        first, *rest = self.gap.split(text)
-        for spelt, after in zip(pieces, rest, strict=True):
-            goes_on = spelt[0].startswith("##") or (self.spaced and not spelt[0].startswith(" "))
-            first = (first.removesuffix(" ") if goes_on else first) + spelt[0].strip().removeprefix("##") + after
-        return FilledText(text, words, first)
+        filled, *others = self.mask_pattern.split(text)
+        for (best, *_), after in zip(pieces, others, strict=True):
+            continues_word = best.startswith("##") or (self.has_space_prefixes and not best.startswith(" "))
+            filled = (filled.removesuffix(" ") if continues_word else filled) + best.strip().removeprefix("##") + after
+        return FilledText(text, guesses, filled)

@@ -1,4 +1,4 @@
-"""The answer to a question, found in a passage: a stretch of its text, where it stands, and how sure that is (T5).
+"""QuestionAnswerer: extract the answer to a question from a passage, with its position and probability (T5).
 
 A passage that is too long for the model is read in windows (`heedful.data.passage_windows`);
 `heedful.inference.span_scores` ranks the candidate spans of all windows.
@@ -6,86 +6,88 @@ A passage that is too long for the model is read in windows (`heedful.data.passa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from pathlib import Path
+from typing import Any, overload
 
 import torch
 from pydantic import PositiveInt
 
+from heedful.config import Config
 from heedful.data.batching import length_buckets
 from heedful.data.collate import pad_sequences
 from heedful.data.passage_windows import SPECIAL_TOKENS_AROUND, Passage, PassageWindow, PassageWindows
 from heedful.data.qa_reader import Question
 from heedful.errors import HeedfulError, UsageError
+from heedful.generation.streaming import stream_batches
 from heedful.inference.span_scores import Scores, Span, SpanTable
+from heedful.inference.trained_model import TrainedModel, text_list
+from heedful.model_folder import TASK_FILE
+from heedful.models.model_config import ModelConfig
 from heedful.objectives.answer_span_loss import span_logits
 from heedful.text.special_token_template import SpecialTokenTemplate
 from heedful.text.tokenizer import Tokenizer
 
-USUAL_WINDOW, USUAL_STRIDE, DEFAULT_ANSWER_TOKENS = 384, 128, 30
-"""BERT's, for a model that came without its own."""
-AT_ONCE = 8192
-"""Tokens read together."""
+DEFAULT_WINDOW, DEFAULT_STRIDE, DEFAULT_ANSWER_TOKENS = 384, 128, 30
+"""BERT's settings, for a model without its own."""
+BATCH_TOKENS = 8192
 
 
 class AnsweringSettings(PassageWindows):
-    """How a model reads passages, and when it says that they do not tell; found out when training ends."""
+    """Window sizes, answer length and threshold of a question answerer: what task.json holds."""
 
     max_answer_tokens: PositiveInt
-    """Tokens of the longest answer looked for."""
     threshold: float | None = None
-    """Spans that score less are no answer; None: there always is one."""
+    """There is no answer if no span scores this much; None: always answer."""
 
-
-def usual_answering(config: Any) -> AnsweringSettings:
-    """For a model that came without."""
-    longest = min(config.max_length, USUAL_WINDOW)
-    return AnsweringSettings(max_tokens=longest, stride=min(USUAL_STRIDE, max(1, longest // 2)), max_answer_tokens=DEFAULT_ANSWER_TOKENS)
+    @classmethod
+    def default(cls, config: Any) -> AnsweringSettings:
+        """Settings for a model without stored ones, as after an import."""
+        window = min(config.max_length, DEFAULT_WINDOW)
+        stride = min(DEFAULT_STRIDE, max(1, window // 2))
+        return cls(max_tokens=window, stride=stride, max_answer_tokens=DEFAULT_ANSWER_TOKENS)
 
 
 @dataclass(frozen=True)
 class ExtractedAnswer:
-    """What a passage says to a question."""
+    """The answer to a question, with its alternatives."""
 
     question: str
     spans: tuple[Span, ...]
-    """The best first."""
+    """Candidate answers, best first."""
     threshold: float | None = None
     no_answer_probability: float = 0.0
-    """The probability of no answer."""
     id: str | None = None
 
     @property
     def best(self) -> Span | None:
-        """The answer; None if the passage does not tell."""
+        """The answer; None if the passage does not contain one."""
         first = self.spans[0]
         return None if self.threshold is not None and first.score < self.threshold else first
 
     @property
     def text(self) -> str:
-        """The answer's text, empty if there is none."""
+        """The answer's text; empty if there is none."""
         return "" if self.best is None else self.best.text
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values. Where there is no answer it is null, and the span that was turned down leads its rivals."""
-        found: dict[str, Any] = (
-            {"question": self.question} if self.id is None else {"id": self.id, "question": self.question}
-        )
+        """As plain values. Without an answer it is null, and the rejected span is the first of the alternatives."""
+        result: dict[str, Any] = {} if self.id is None else {"id": self.id}
+        result["question"] = self.question
         if self.best is None:
-            sure = {"score": round(-self.spans[0].score, 4), "probability": round(self.no_answer_probability, 4)}
-            return found | {"answer": None, "start": None, "end": None, **sure, "alternatives": _all(self.spans)}
-        found |= self.best.to_json()
-        return found | {"alternatives": _all(self.spans[1:])} if len(self.spans) > 1 else found
-
-
-def _all(spans: Sequence[Span]) -> list[dict[str, Any]]:
-    return [span.to_json() for span in spans]
+            score, probability = round(-self.spans[0].score, 4), round(self.no_answer_probability, 4)
+            result |= {"answer": None, "start": None, "end": None, "score": score, "probability": probability}
+        else:
+            result |= self.best.to_json()
+        alternatives = self.spans if self.best is None else self.spans[1:]
+        return result | ({"alternatives": [span.to_json() for span in alternatives]} if alternatives else {})
 
 
 @dataclass(frozen=True)
 class EncodedQuestion:
-    """A question and its passage as tokens."""
+    """A question and its passage as tokens, with the windows in which the passage is read."""
 
     question: str
     tokens: list[int]
@@ -93,79 +95,158 @@ class EncodedQuestion:
     windows: list[PassageWindow]
 
 
-def encode_question(question: str, passage: str, tokenizer: Tokenizer, how: PassageWindows) -> EncodedQuestion:
-    """The tokens of both, and the windows they are read in; what cannot be read is an error that says why."""
+def encode_question(question: str, passage: str, tokenizer: Tokenizer, windows: PassageWindows) -> EncodedQuestion:
+    """Encode a question and its passage; empty or unreadable text is an error."""
     for name, text in (("question", question), ("passage", passage)):
+        if not isinstance(text, str):
+            raise UsageError(f"the {name} must be a string, got {text!r:.60}")
         if not text.strip():
-            raise UsageError(f"the {name} is empty: there is nothing to read")
-    tokens, whole = tokenizer.encode([question])[0], Passage.encode(passage, tokenizer)
-    if not any(map(whole.has_text, range(len(whole)))):
-        raise UsageError(f"the passage {passage!r:.60} holds nothing that this model's vocabulary spells")
-    return EncodedQuestion(question, tokens, whole, how.split(len(tokens), len(whole)))
+            raise UsageError(f"the {name} is empty; give it some text")
+    tokens, encoded = tokenizer.encode([question])[0], Passage.encode(passage, tokenizer)
+    if not any(map(encoded.has_text, range(len(encoded)))):
+        raise UsageError(f"no character of the passage {passage!r:.60} is in this model's vocabulary")
+    return EncodedQuestion(question, tokens, encoded, windows.split(len(tokens), len(encoded)))
 
 
-class QuestionAnswerer:
-    """Reads passages for answers, `top` for each question."""
+class QuestionAnswerer(TrainedModel):
+    """A model that extracts answers from passages."""
 
-    def __init__(self, model: Any, tokenizer: Tokenizer, how: AnsweringSettings, *, top: int = 1) -> None:
+    kind = "a question answerer"
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizers: tuple[Tokenizer, ...] = (),
+        folder: Path | None = None,
+        *,
+        settings: AnsweringSettings | None = None,
+    ) -> None:
+        super().__init__(model, tokenizers, folder)
+        self.settings = settings or AnsweringSettings.default(model.config)
+
+    @classmethod
+    def read_settings(cls, folder: Path, config: ModelConfig) -> dict[str, Any]:
+        return {"settings": AnsweringSettings.read_json(folder / TASK_FILE)}
+
+    def stored_settings(self) -> dict[str, Config | None]:
+        return {TASK_FILE: self.settings}
+
+    @cached_property
+    def template(self) -> SpecialTokenTemplate:
+        return SpecialTokenTemplate.from_tokenizer(self.tokenizer)
+
+    @overload
+    def answer(
+        self, question: str, passage: str, *, top: int = 1, threshold: float | None = None, stride: int | None = None
+    ) -> ExtractedAnswer: ...
+    @overload
+    def answer(
+        self,
+        question: Iterable[str],
+        passage: str | Iterable[str],
+        *,
+        top: int = 1,
+        threshold: float | None = None,
+        stride: int | None = None,
+    ) -> list[ExtractedAnswer]: ...
+    def answer(
+        self,
+        question: str | Iterable[str],
+        passage: str | Iterable[str],
+        *,
+        top: int = 1,
+        threshold: float | None = None,
+        stride: int | None = None,
+    ) -> ExtractedAnswer | list[ExtractedAnswer]:
+        """Extract the answer to a question from a passage.
+
+        A list of questions takes one passage for all, or a list with a passage for each. `top`: candidate answers to
+        return. `threshold`: score below which there is no answer. `stride`: tokens from one window of a long passage
+        to the next; 0 = no windows.
+        """
+        (questions, single), (passages, shared) = text_list(question), text_list(passage)
+        passages = passages * len(questions) if shared else passages
+        if len(passages) != len(questions):
+            raise UsageError(f"got {len(questions)} questions but {len(passages)} passages; give one passage for each")
+        settings = self._settings(top, threshold, stride)
+        encoded = [self.encode(*pair, settings) for pair in zip(questions, passages, strict=True)]
+        results = self.extract(encoded, settings, top=top)
+        return results[0] if single else results
+
+    def iter_answer(
+        self,
+        questions: Iterable[Question],
+        *,
+        on_error: Callable[[Question, HeedfulError], object],
+        top: int = 1,
+        threshold: float | None = None,
+        stride: int | None = None,
+    ) -> Iterator[ExtractedAnswer]:
+        """Answer a stream of questions lazily and in order; `on_error` is called for one that cannot be read."""
+        settings = self._settings(top, threshold, stride)
+
+        def answer_batch(batch: Sequence[Question]) -> Iterator[ExtractedAnswer]:
+            encoded: list[tuple[str, EncodedQuestion]] = []
+            for question in batch:
+                try:
+                    encoded.append((question.id, self.encode(question.question, question.passage, settings)))
+                except HeedfulError as error:
+                    on_error(question, error)
+            results = self.extract([question for _, question in encoded], settings, top=top)
+            return (replace(result, id=name) for (name, _), result in zip(encoded, results, strict=True))
+
+        return (result for batch in stream_batches(questions) for result in answer_batch(batch))
+
+    def _settings(self, top: int, threshold: float | None, stride: int | None) -> AnsweringSettings:
         if top < 1:
-            raise UsageError(f"top must be 1 at least, got {top}")
-        if model.config.positions == "learned" and how.max_tokens > model.config.max_length:
+            raise UsageError(f"top must be at least 1, got {top}")
+        changes = {"threshold": threshold, "stride": stride}
+        settings: AnsweringSettings = self.settings.with_changes(
+            **{name: value for name, value in changes.items() if value is not None}
+        )
+        config = self.model.config
+        if config.positions == "learned" and settings.max_tokens > config.max_length:
             raise UsageError(
-                f"windows of {how.max_tokens} tokens are more than the {model.config.max_length} of this model"
+                f"windows of {settings.max_tokens} tokens exceed this model's maximum of {config.max_length}"
             )
-        self.model, self.tokenizer, self.how, self.top = model, tokenizer, how, top
-        self.frame = SpecialTokenTemplate.from_tokenizer(tokenizer)
+        return settings
 
-    def answer(self, pairs: Sequence[tuple[str, str]]) -> list[ExtractedAnswer]:
-        """For each question and passage, in order."""
-        return self.find([self.read(question, passage) for question, passage in pairs])
+    def encode(self, question: str, passage: str, settings: AnsweringSettings | None = None) -> EncodedQuestion:
+        return encode_question(question, passage, self.tokenizer, settings or self.settings)
 
-    def answer_named(
-        self, questions: Sequence[Question], on_trouble: Callable[[Question, HeedfulError], object]
+    def extract(
+        self, questions: Sequence[EncodedQuestion], settings: AnsweringSettings | None = None, *, top: int = 1
     ) -> list[ExtractedAnswer]:
-        """For questions from a file, under their names, as many as can be read; of the others `on_trouble` is told."""
-        asked = []
-        for each in questions:
-            try:
-                asked.append((each.id, self.read(each.question, each.passage)))
-            except HeedfulError as error:
-                on_trouble(each, error)
-        found = self.find([each for _, each in asked])
-        return [replace(answer, id=name) for answer, (name, _) in zip(found, asked, strict=True)]
-
-    def read(self, question: str, passage: str) -> EncodedQuestion:
-        """Both as tokens."""
-        return encode_question(question, passage, self.tokenizer, self.how)
-
-    def find(self, asked: Sequence[EncodedQuestion]) -> list[ExtractedAnswer]:
-        """The same for what has been read before. Windows of like length share batches."""
-        rows = [(number, window) for number, each in enumerate(asked) for window in each.windows]
-        sizes = [window.end - window.start + len(asked[number].tokens) + SPECIAL_TOKENS_AROUND for number, window in rows]
-        tables = [SpanTable(each.passage, self.how.max_answer_tokens) for each in asked]
-        for batch in length_buckets(sizes, AT_ONCE, longest_first=True):
-            for place, found in zip(batch, self._scores([rows[place] for place in batch], asked), strict=True):
-                number, window = rows[place]
-                tables[number].add(window, *found)
-        return [self._answer(each, table) for each, table in zip(asked, tables, strict=True)]
+        """Answer questions that are encoded already. Windows of similar length share a batch."""
+        settings = settings or self.settings
+        rows = [(index, window) for index, question in enumerate(questions) for window in question.windows]
+        sizes = [
+            window.end - window.start + len(questions[index].tokens) + SPECIAL_TOKENS_AROUND for index, window in rows
+        ]
+        tables = [SpanTable(question.passage, settings.max_answer_tokens) for question in questions]
+        for bucket in length_buckets(sizes, BATCH_TOKENS, longest_first=True):
+            batch = [rows[row] for row in bucket]
+            scores = self._window_scores([(questions[index], window) for index, window in batch])
+            for (index, window), window_scores in zip(batch, scores, strict=True):
+                tables[index].add(window, *window_scores)
+        results = []
+        for question, table in zip(questions, tables, strict=True):
+            spans, no_answer = table.best(top, may_be_unanswerable=settings.threshold is not None)
+            results.append(ExtractedAnswer(question.question, spans, settings.threshold, no_answer))
+        return results
 
     @torch.inference_mode()
-    def _scores(self, rows: Sequence[tuple[int, PassageWindow]], asked: Sequence[EncodedQuestion]) -> list[tuple[Scores, Scores, float]]:
-        """Of each window: scores of starts and of ends over its passage's tokens, and that of "not here"."""
-        device = self.model.table.weight.device
-        parts = [(asked[n].tokens, asked[n].passage.tokens[window.start : window.end]) for n, window in rows]
-        tokens, lengths = pad_sequences([self.frame.wrap(*part) for part in parts])
-        begins = [len(question) + 2 for question, _ in parts]
-        start, end = span_logits(
-            self.model, tokens.to(device), lengths.to(device), torch.tensor(begins, device=device)
-        )
-        found = torch.stack([start, end], 1).cpu().double().numpy()
-        ends = [begin + len(passage) for begin, (_, passage) in zip(begins, parts, strict=True)]
+    def _window_scores(
+        self, batch: Sequence[tuple[EncodedQuestion, PassageWindow]]
+    ) -> list[tuple[Scores, Scores, float]]:
+        """Of each window: start and end scores over its passage tokens, and the score of "no answer here"."""
+        pairs = [(question.tokens, question.passage.tokens[window.start : window.end]) for question, window in batch]
+        tokens, lengths = pad_sequences([self.template.wrap(*pair) for pair in pairs], device=self.device)
+        firsts = [len(question) + 2 for question, _ in pairs]
+        start, end = span_logits(self.model, tokens, lengths, torch.tensor(firsts, device=self.device))
+        scores = torch.stack([start, end], 1).cpu().double().numpy()
+        lasts = [first + len(passage) for first, (_, passage) in zip(firsts, pairs, strict=True)]
         return [
-            (row[0, begin:end], row[1, begin:end], float(row[:, 0].sum()))
-            for row, begin, end in zip(found, begins, ends, strict=True)
+            (row[0, first:last], row[1, first:last], float(row[:, 0].sum()))
+            for row, first, last in zip(scores, firsts, lasts, strict=True)
         ]
-
-    def _answer(self, asked: EncodedQuestion, table: SpanTable) -> ExtractedAnswer:
-        spans, nothing = table.best(self.top, may_fail=self.how.threshold is not None)
-        return ExtractedAnswer(asked.question, spans, self.how.threshold, nothing)

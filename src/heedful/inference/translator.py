@@ -1,181 +1,336 @@
-"""From texts to translations: cut to what the model can read, searched in batches, put together again, in order."""
+"""Translator: split texts into segments the model can read, search in batches, and put translations together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, Unpack, overload
 
+from heedful.config import Config
 from heedful.errors import UsageError
-from heedful.generation.decoding_config import DecodingConfig
-from heedful.generation.incremental_detokenizer import until_stop_string
-from heedful.generation.input_splitting import InputSplitting
-from heedful.generation.results import Translation, ScoredWord
+from heedful.generation.backends.backend import ProgressCallback, ignore_progress
+from heedful.generation.backends.select import Backends
+from heedful.generation.decoding_config import DEFAULT_BEAM, DecodingConfig
+from heedful.generation.input_splitting import FILE as INPUT_SPLITTING_FILE
+from heedful.generation.input_splitting import InputSplitting, default_input_splitting
+from heedful.generation.results import ScoredWord, Translation, hypothesis_words
 from heedful.generation.search.hypotheses import Hypothesis
-from heedful.generation.streaming import ProgressCallback, Search, hypothesis_words, ignore_progress
+from heedful.generation.search.settings import SearchSettings
+from heedful.generation.streaming import until_stop_string
 from heedful.generation.terminology.glossary import Glossary
-from heedful.generation.terminology.required_terms import Candidate, Requirement, find_requirements
+from heedful.generation.terminology.required_terms import (
+    Candidate,
+    Requirement,
+    find_requirements,
+    translate_with_requirements,
+)
+from heedful.inference.decoding_arguments import EngineName, TranslateOptions
+from heedful.inference.trained_model import TrainedModel, text_batches, text_list
+from heedful.inspection.attention_alignment import ALIGNMENT_FILE, Alignment, align, default_alignment
+from heedful.inspection.confidence import CONFIDENCE_FILE, Confidence
+from heedful.models.model_config import ModelConfig
 from heedful.text.sentence_splitter import TextSegment, join_segments
 from heedful.text.special_tokens import UNKNOWN
 from heedful.text.tokenizer import Tokenizer
-from heedful.text.word_tokens import Unit, split_words
+from heedful.text.word_tokens import split_words, tokenize_words, words_from_tokens
 
 
-class Links(NamedTuple):
-    """How many words two texts have, and which of the first made which of the second."""
+class Translator(TrainedModel):
+    """A translation model.
 
-    source: int
-    target: int
-    links: tuple[tuple[int, int], ...]
+    `alignment`, `confidence` and `splitting` are measured when training ends; without them, defaults are used.
+    """
 
+    kind = "a translator"
 
-class Found(NamedTuple):
-    """A text, the pieces it was read in, and the answers to each piece that is more than blanks."""
+    def __init__(
+        self,
+        model: Any,
+        tokenizers: tuple[Tokenizer, ...] = (),
+        folder: Path | None = None,
+        *,
+        alignment: Alignment | None = None,
+        confidence: Confidence | None = None,
+        splitting: InputSplitting | None = None,
+    ) -> None:
+        super().__init__(model, tokenizers, folder)
+        self.alignment, self.confidence, self.splitting = alignment, confidence, splitting
+        self.backends = Backends(model, tokenizers, folder)
 
-    source: str
-    pieces: list[TextSegment]
-    answers: list[list[Candidate]]
-    tokens: int
-    unknown: int
-    """Tokens of it that the model has never seen."""
+    @classmethod
+    def read_settings(cls, folder: Path, config: ModelConfig) -> dict[str, Any]:
+        return {
+            "alignment": Alignment.read_json(folder / ALIGNMENT_FILE),
+            "confidence": Confidence.read_json(folder / CONFIDENCE_FILE),
+            "splitting": InputSplitting.read_json(folder / INPUT_SPLITTING_FILE),
+        }
 
-    @property
-    def read(self) -> list[str]:
-        return [piece.text for piece in self.pieces if piece.text]
+    def stored_settings(self) -> dict[str, Config | None]:
+        return {
+            ALIGNMENT_FILE: self.alignment,
+            CONFIDENCE_FILE: self.confidence,
+            INPUT_SPLITTING_FILE: self.splitting,
+        }
 
-    @property
-    def text(self) -> str:
-        best = iter(self.answers)
-        return join_segments(self.pieces, [next(best)[0].text if piece.text else "" for piece in self.pieces])
+    @overload
+    def translate(self, text: str, *, progress: ProgressCallback = ..., **options: Unpack[TranslateOptions]) -> str: ...
+    @overload
+    def translate(
+        self, text: Iterable[str], *, progress: ProgressCallback = ..., **options: Unpack[TranslateOptions]
+    ) -> list[str]: ...
+    def translate(
+        self,
+        text: str | Iterable[str],
+        *,
+        beam: int | None = None,
+        length_penalty: float = 1.0,
+        n_best: int = 1,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        seed: int = 0,
+        min_length: int = 0,
+        max_length: int | None = None,
+        stop: Sequence[str] = (),
+        prefix: str = "",
+        forbidden: Sequence[str] = (),
+        glossary: str | dict[str, str] | None = None,
+        keep: bool = True,
+        exact: bool = False,
+        engine: EngineName = "auto",
+        int8: bool = False,
+        progress: ProgressCallback = ignore_progress,
+    ) -> str | list[str]:
+        """Translate a text, or a list of texts; the options are those of `DecodingConfig`.
 
+        `iter_translate` gives alternatives, word probabilities, alignments and warnings as well.
+        """
+        texts, single = text_list(text)
+        options = TranslateOptions(
+            beam=beam, length_penalty=length_penalty, n_best=n_best, temperature=temperature, top_k=top_k, top_p=top_p,
+            min_p=min_p, repetition_penalty=repetition_penalty, seed=seed, min_length=min_length, max_length=max_length,
+            stop=stop, prefix=prefix, forbidden=forbidden, glossary=glossary, keep=keep, exact=exact, engine=engine,
+            int8=int8, word_probabilities=False,
+        )  # fmt: skip
+        results = [result.translation for result in self._translate(texts, self._request(options), progress)]
+        return results[0] if single else results
 
-@dataclass(frozen=True)
-class Translator:
-    """Texts to translations. `search` is how one without requirements is found, `search_required` one with some."""
+    def iter_translate(
+        self,
+        texts: Iterable[str | None],
+        *,
+        progress: ProgressCallback = ignore_progress,
+        **options: Unpack[TranslateOptions],
+    ) -> Iterator[Translation]:
+        """Translate a stream of texts lazily and in order, with alternatives, word probabilities and warnings.
 
-    search: Search
-    search_required: Callable[..., list[list[Candidate]]]
-    tokenizers: tuple[Tokenizer, ...]
-    decoding: DecodingConfig
-    reading: InputSplitting
-    glossary: Glossary | None = None
-    confidence: Callable[[float], float] = float
-    """From a word's probability to how often such words are right."""
-    unit: Unit = "words"
-    align: Callable[[Sequence[tuple[str, Candidate]]], list[Links]] | None = None
+        None in the stream flushes: the texts before it are translated at once.
+        """
+        request = self._request(options)
+        return (
+            translation
+            for batch in text_batches(texts)
+            for translation in self._results(self._translate(batch, request, progress), request)
+        )
 
-    def texts(self, window: Sequence[str], progress: ProgressCallback = ignore_progress) -> list[str]:
-        """The best translations alone."""
-        return [found.text for found in self._find(window, progress)]
+    def _request(self, options: TranslateOptions) -> _Request:
+        """Check the options and resolve what is the same for all texts of a call."""
+        self.tokenizer  # noqa: B018  (raises if there is none)
+        config, target = (
+            DecodingConfig(**{name: value for name, value in options.items() if value is not None}),
+            self.tokenizers[-1],
+        )
+        settings = self.backends.settings(config, default_beam=DEFAULT_BEAM)
+        prefix = target.encode([config.prefix])[0] if config.prefix else []
+        if prefix and target.decode([prefix]) != [config.prefix]:
+            raise UsageError(f"this model's vocabulary cannot write the prefix {config.prefix!r}")
+        return _Request(config, settings, prefix, Glossary.from_option(config.glossary))
 
-    def translations(self, window: Sequence[str], progress: ProgressCallback = ignore_progress) -> list[Translation]:
-        """The translations with all that is known of them."""
-        found = self._find(window, progress)
-        answers = [self._translation(each) for each in found]
-        if self.align is None:
-            return answers
-        pairs = [(text, best) for each in found for text, (best, *_) in zip(each.read, each.answers, strict=True)]
-        links = iter(self.align(pairs))
-        linked = [_joined([next(links) for _ in each.answers]) for each in found]
-        return [replace(answer, alignment=pairs) for answer, pairs in zip(answers, linked, strict=True)]
+    def _translate(self, texts: Sequence[str], request: _Request, progress: ProgressCallback) -> list[_SegmentedText]:
+        """Split texts into segments, translate all segments together, and group them by text again."""
+        splitting = self.splitting or default_input_splitting(self.model.config)
+        segmented = [splitting.split(text, self.tokenizer) if text.strip() else [] for text in texts]
+        inputs = [
+            (segment.text, index == 0)
+            for segments in segmented
+            for index, segment in enumerate(segment for segment in segments if segment.text)
+        ]
+        encoded = self.tokenizer.encode([text for text, _ in inputs])
+        candidates = self._search(
+            [text for text, _ in inputs], encoded, [is_first for _, is_first in inputs], request, progress
+        )
+        translated = iter(zip(encoded, candidates, strict=True))
+        return [
+            _SegmentedText(text, segments, [next(translated) for segment in segments if segment.text])
+            for text, segments in zip(texts, segmented, strict=True)
+        ]
 
-    def _find(self, window: Sequence[str], progress: ProgressCallback) -> list[Found]:
-        pieces = [self.reading.split(text, self.tokenizers[0]) if text.strip() else [] for text in window]
-        parts = [(piece.text, place == 0) for each in pieces for place, piece in enumerate(_real(each))]
-        ids = self.tokenizers[0].encode([text for text, _ in parts])
-        answers = iter(self._answers([text for text, _ in parts], ids, [first for _, first in parts], progress))
-        read = iter(ids)
-        found = []
-        for text, each in zip(window, pieces, strict=True):
-            own = [next(read) for _ in _real(each)]
-            unknown = sum(part.count(UNKNOWN) for part in own)
-            found.append(Found(text, each, [next(answers) for _ in own], sum(map(len, own)), unknown))
-        return found
-
-    def _answers(
-        self, parts: Sequence[str], ids: Sequence[list[int]], firsts: Sequence[bool], progress: ProgressCallback
+    def _search(
+        self,
+        texts: Sequence[str],
+        encoded: Sequence[list[int]],
+        is_first: Sequence[bool],
+        request: _Request,
+        progress: ProgressCallback,
     ) -> list[list[Candidate]]:
-        """Answers to each part; what is required of some is seen to. A prefix opens the first part of a text."""
-        required = [find_requirements(part, self.glossary, keep=self.decoding.keep) for part in parts]
-        prefix = self._prefix()
-        free = [i for i, wanted in enumerate(required) if not wanted]
-        prefixes = [prefix if firsts[i] else [] for i in free] if prefix else None
-        hypotheses = self.search([ids[i] for i in free], prefixes=prefixes, progress=progress)
-        answers = {i: self._written(found) for i, found in zip(free, hypotheses, strict=True)}
-        for opening in (True, False):
-            bound = [i for i, wanted in enumerate(required) if wanted and firsts[i] is opening]
-            answers |= dict(zip(bound, self._required(parts, required, bound, opening), strict=True))
-            progress(len(bound))
-        return [answers[i] for i in range(len(parts))]
+        """Search translations of segments; a prefix applies to the first segment of a text.
 
-    def _required(
-        self, parts: Sequence[str], required: Sequence[Sequence[Requirement]], bound: Sequence[int], opening: bool
+        Segments with glossary terms, placeholders or tags are searched apart, so that these appear in the translation.
+        """
+        required = [find_requirements(text, request.glossary, keep=request.config.keep) for text in texts]
+        free = [index for index, requirements in enumerate(required) if not requirements]
+        prefixes = [request.prefix if is_first[index] else [] for index in free] if request.prefix else None
+        sources = [encoded[index] for index in free]
+        backend = self.backends.select(request.settings, sources)
+        hypotheses = backend.translate(sources, request.settings, prefixes=prefixes, progress=progress)
+        results = {index: self._candidates(each, request) for index, each in zip(free, hypotheses, strict=True)}
+        for prefix, with_prefix in ((request.config.prefix, True), ("", False)):
+            bound = [index for index, each in enumerate(required) if each and is_first[index] is with_prefix]
+            if bound:
+                parts = [texts[index] for index in bound], [required[index] for index in bound]
+                for index, each in zip(bound, self._search_required(*parts, prefix, request), strict=True):
+                    results[index] = each
+                progress(len(bound))
+        return [results[index] for index in range(len(texts))]
+
+    def _search_required(
+        self, texts: list[str], required: list[Sequence[Requirement]], prefix: str, request: _Request
     ) -> list[list[Candidate]]:
-        if not bound:
-            return []
-        prefix = self.decoding.prefix if opening else ""
-        found = self.search_required([parts[i] for i in bound], [required[i] for i in bound], prefix=prefix)
-        return [[Candidate(self._cut(answer.text), answer.hypothesis) for answer in answers] for answers in found]
+        settings = replace(request.settings, early_stopping=False)
+        backend = self.backends.select_torch(settings)
+        found = translate_with_requirements(backend, self.tokenizers, texts, required, settings, prefix=prefix)
+        return [[each._replace(text=request.until_stop(each.text)) for each in candidates] for candidates in found]
 
-    def _written(self, found: Sequence[Hypothesis]) -> list[Candidate]:
-        texts = self.tokenizers[-1].decode([hypothesis.tokens for hypothesis in found])
-        return [Candidate(self._cut(text), hypothesis) for text, hypothesis in zip(texts, found, strict=True)]
+    def _candidates(self, hypotheses: Sequence[Hypothesis], request: _Request) -> list[Candidate]:
+        texts = self.tokenizers[-1].decode([hypothesis.tokens for hypothesis in hypotheses])
+        return [Candidate(request.until_stop(text), each) for text, each in zip(texts, hypotheses, strict=True)]
 
-    def _cut(self, text: str) -> str:
-        return "".join(until_stop_string([text], self.decoding.stop))
+    def _results(self, batch: Sequence[_SegmentedText], request: _Request) -> list[Translation]:
+        results = [self._result(text, request) for text in batch]
+        if not request.config.alignments:
+            return results
+        links = iter(self._align([pair for text in batch for pair in text.best_pairs]))
+        joined = [_join_links([next(links) for _ in text.candidates]) for text in batch]
+        return [replace(result, alignment=each) for result, each in zip(results, joined, strict=True)]
 
-    def _prefix(self) -> list[int]:
-        wanted = self.decoding.prefix
-        ids = self.tokenizers[-1].encode([wanted])[0] if wanted else []
-        if wanted and self.tokenizers[-1].decode([ids]) != [wanted]:
-            raise UsageError(f"this model's vocabulary cannot write the prefix {wanted!r}")
-        return ids
-
-    def _translation(self, found: Found) -> Translation:
-        warnings = tuple(self._warnings(found))
-        if len(found.answers) == 1:
-            best, *alternatives = (self._alone(found.source, answer) for answer in found.answers[0])
-            return replace(best, text=found.text, alternatives=tuple(alternatives), warnings=warnings)
-        parts = [self._alone(found.source, best) for best, *_ in found.answers]
+    def _result(self, text: _SegmentedText, request: _Request) -> Translation:
+        warnings = tuple(self._warnings(text, request))
+        if len(text.candidates) == 1:
+            best, *alternatives = (self._scored(text.source, each, request) for each in text.candidates[0])
+            return replace(best, text=text.translation, alternatives=tuple(alternatives), warnings=warnings)
+        parts = [self._scored(text.source, best, request) for best, *_ in text.candidates]
         return Translation(
-            found.source,
-            found.text,
+            text.source,
+            text.translation,
             sum((part.log_probability for part in parts), 0.0),
             sum(part.score for part in parts) / max(1, len(parts)),
             tuple(word for part in parts for word in part.words),
             warnings=warnings,
         )
 
-    def _alone(self, source: str, answer: Candidate) -> Translation:
-        text, found = answer
-        words = hypothesis_words(found, self.tokenizers[-1], self.unit)
-        if self.decoding.stop:
-            words = words[: len(split_words(text, self.unit))]
-        told = tuple(ScoredWord(word.text, self.confidence(word.probability)) for word in words)
-        return Translation(source, text, found.log_probability, found.score, told)
+    def _scored(self, source: str, candidate: Candidate, request: _Request) -> Translation:
+        """A candidate with its words' probabilities, calibrated by `confidence`."""
+        text, hypothesis = candidate
+        confidence = self.confidence or Confidence()
+        words = hypothesis_words(hypothesis, self.tokenizers[-1], confidence.unit)
+        if request.config.stop:
+            words = words[: len(split_words(text, confidence.unit))]
+        calibrated = tuple(ScoredWord(word.text, confidence(word.probability)) for word in words)
+        return Translation(source, text, hypothesis.log_probability, hypothesis.score, calibrated)
 
-    def _warnings(self, found: Found) -> Iterator[str]:
-        if found.tokens > self.reading.max_tokens:
-            parts = len(found.answers)
-            yield f"{found.tokens:,} tokens are more than the model reads at once: read in {parts:,} parts"
-        if found.unknown:
-            yield f"{found.unknown:,} of {found.tokens:,} tokens are unknown to the model"
-        for best, *_ in found.answers:
-            written = self.tokenizers[-1].decode([best.hypothesis.tokens])[0]
-            if not best.hypothesis.ended and not any(stop in written for stop in self.decoding.stop):
+    def _warnings(self, text: _SegmentedText, request: _Request) -> Iterator[str]:
+        limit = (self.splitting or default_input_splitting(self.model.config)).max_tokens
+        if text.tokens > limit:
+            parts = len(text.candidates)
+            yield f"{text.tokens:,} tokens are more than the model reads at once: read in {parts:,} parts"
+        if text.unknown:
+            yield f"{text.unknown:,} of {text.tokens:,} tokens are unknown to the model"
+        for best, *_ in text.candidates:
+            output = self.tokenizers[-1].decode([best.hypothesis.tokens])[0]
+            if not best.hypothesis.ended and not any(stop in output for stop in request.config.stop):
                 yield f"the translation was cut off after {len(best.hypothesis.tokens):,} tokens (see --max-length)"
 
+    def _align(self, pairs: Sequence[tuple[str, Candidate]]) -> list[_WordLinks]:
+        """Word alignments by the attention head chosen in training, or by the default for a model without one."""
+        alignment = self.alignment or default_alignment(self.model)
+        (source_unit, target_unit), target = alignment.units, self.tokenizers[-1]
+        words = [
+            (
+                tokenize_words(text, self.tokenizer, source_unit),
+                words_from_tokens(candidate.hypothesis.tokens, target, target_unit)
+                if candidate.text == target.decode([candidate.hypothesis.tokens])[0]
+                else tokenize_words(candidate.text, target, target_unit),  # terms were inserted after the search
+            )
+            for text, candidate in pairs
+        ]
+        aligned = align(self.model, alignment, words)
+        return [
+            _WordLinks(len(source.words), len(target.words), each.links)
+            for (source, target), each in zip(words, aligned, strict=True)
+        ]
 
-def _real(pieces: Sequence[TextSegment]) -> list[TextSegment]:
-    """Those with words: blanks that open a text follow an empty one."""
-    return [piece for piece in pieces if piece.text]
+
+@dataclass(frozen=True)
+class _Request:
+    """What is the same for all texts of a call: settings, search, prefix token ids and glossary."""
+
+    config: DecodingConfig
+    settings: SearchSettings
+    prefix: list[int]
+    glossary: Glossary | None
+
+    def until_stop(self, text: str) -> str:
+        return "".join(until_stop_string([text], self.config.stop))
 
 
-def _joined(parts: Sequence[Links]) -> tuple[tuple[int, int], ...]:
-    """Links of parts as links of the whole."""
+@dataclass(frozen=True)
+class _SegmentedText:
+    """A text, its segments, and for each non-blank segment its token ids and candidate translations."""
+
+    source: str
+    segments: list[TextSegment]
+    translated: list[tuple[list[int], list[Candidate]]]
+
+    @property
+    def candidates(self) -> list[list[Candidate]]:
+        return [candidates for _, candidates in self.translated]
+
+    @property
+    def tokens(self) -> int:
+        return sum(len(ids) for ids, _ in self.translated)
+
+    @property
+    def unknown(self) -> int:
+        return sum(ids.count(UNKNOWN) for ids, _ in self.translated)
+
+    @property
+    def best_pairs(self) -> list[tuple[str, Candidate]]:
+        """Each non-blank segment's text with its best candidate."""
+        texts = [segment.text for segment in self.segments if segment.text]
+        return [(text, best) for text, (best, *_) in zip(texts, self.candidates, strict=True)]
+
+    @property
+    def translation(self) -> str:
+        best = iter(self.best_pairs)
+        return join_segments(self.segments, [next(best)[1].text if segment.text else "" for segment in self.segments])
+
+
+class _WordLinks(NamedTuple):
+    """Word counts of a source and a target segment, and the aligned pairs of words."""
+
+    source: int
+    target: int
+    links: tuple[tuple[int, int], ...]
+
+
+def _join_links(segments: Sequence[_WordLinks]) -> tuple[tuple[int, int], ...]:
+    """Word alignments of consecutive segments, numbered over the whole text."""
     joined: list[tuple[int, int]] = []
-    before = (0, 0)
-    for part in parts:
-        joined += [(before[0] + source, before[1] + target) for source, target in part.links]
-        before = (before[0] + part.source, before[1] + part.target)
+    sources = targets = 0
+    for segment in segments:
+        joined += [(sources + source, targets + target) for source, target in segment.links]
+        sources, targets = sources + segment.source, targets + segment.target
     return tuple(joined)

@@ -1,10 +1,10 @@
-"""W x + b for a few rows on a CPU, from a copy of the weights laid out for it.
+"""W x + b for a few rows on a CPU, from a copy of the weights in a layout made for it.
 
-A product of few rows is over as soon as the weights have passed by, and MKL, which serves `linear`, fetches them in an
-order that suits many rows: it read 8 GB a second where a plain sum read 48. For a single row, let columns instead of
-rows lie side by side (15 GB/s); for several, oneDNN has an order of its own (32 rows in less than half MKL's time).
-Figures are of an AMD EPYC on which others were at work, too; width 256, vocabulary 8,000. For a large model oneDNN's
-order is the better one for a single row, too: GPT-2 124M passed by at 26 GB/s, 18 turned and 14 as it was (2 threads).
+A product of few rows takes as long as reading the weights, and MKL, which serves `linear`, reads them in an order for
+many rows: 8 GB/s where a plain sum reads 48. For a single row a transposed copy reads 15 GB/s; for several rows
+oneDNN's packed layout takes less than half of MKL's time (32 rows). Measured on a busy AMD EPYC, width 256, vocabulary
+8,000. For a large model the packed layout is also the best for one row: GPT-2 124M is read at 26 GB/s, 18 transposed,
+14 as it is (2 threads).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from torch.nn import functional as F
 from heedful.shapes import Float
 
 PACK_AFTER_STEPS = 4
-"""Steps after which copies are made: they take as long as some six steps would lose without."""
+"""Steps after which weights are copied: a copy takes as long as some six steps lose without it."""
 LARGE_MODEL = 1 << 23
-"""Weights from which a single row is served like several: they come from memory, not from a cache."""
+"""Weights from which one row uses the packed layout, too: they are read from memory, not from a cache."""
 MAX_PACKED_WEIGHTS = 1 << 28
-"""Weights beyond which there is no copy: a gigabyte."""
+"""Weights beyond which nothing is copied: a gigabyte."""
 
 
 class CpuLinear:
-    """One matrix of a model, and its bias if it has one."""
+    """A linear layer with its weights as they are, transposed, or packed by oneDNN."""
 
     def __init__(self, weight: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None) -> None:
         self.weight = weight.detach()
@@ -36,79 +36,81 @@ class CpuLinear:
         self.packed: Tensor | None = None
 
     def __call__(self, x: Float[Tensor, "rows in"]) -> Float[Tensor, "rows out"]:
-        packed, turned = self.packed, self.transposed
+        packed, transposed = self.packed, self.transposed
         if packed is not None:
             product: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, self.bias, "none", [], "")
             return product
-        if turned is not None:
-            return torch.mm(x, turned) if self.bias is None else torch.addmm(self.bias, x, turned)
+        if transposed is not None:
+            return torch.mm(x, transposed) if self.bias is None else torch.addmm(self.bias, x, transposed)
         return F.linear(x, self.weight, self.bias)
 
     def transpose(self) -> None:
-        """For single rows, unless there are more columns than rows: then each is long enough to be read quickly."""
+        """Copy for single rows, unless there are more columns than rows: long rows are read quickly as they are."""
         rows, columns = self.weight.shape
         self.transposed = self.weight.t().contiguous() if rows >= columns else None
 
     def pack(self) -> None:
-        """For several rows; a single one is served, too."""
+        """Copy for several rows."""
         self.packed, self.transposed = torch.ops.mkldnn._reorder_linear_weight(self.weight), None
 
 
 class PackedWeights:
-    """When a model's matrices are copied, which depends on what is asked of it: after a few steps it will pay.
+    """Decides when a model's weights are copied to a faster layout: once enough steps were taken for it to pay.
 
-    Unless they are `kept` for the next request, only several rows are worth it. There is one copy at a time, and the
-    one for several rows stays.
+    Only several rows are worth it unless the copy is kept for the next request (`keep`). There is one copy at a time,
+    and the one for several rows stays.
     """
 
-    def __init__(self, products: Sequence[CpuLinear], *, kept: bool) -> None:
-        self.products, self.kept = products, kept
-        self.single = self.several = 0
-        self.for_several = False
-        self.made_from: int | None = None
-        weights = [product.weight for product in products]
+    def __init__(self, linears: Sequence[CpuLinear], *, keep: bool) -> None:
+        self.linears, self.keep = linears, keep
+        self.single_row_steps = self.multi_row_steps = 0
+        self.packed = False
+        self.copied_version: int | None = None
+        weights = [linear.weight for linear in linears]
         number = sum(weight.numel() for weight in weights)
         self.possible = number <= MAX_PACKED_WEIGHTS and all(weight.dtype == torch.float32 for weight in weights)
-        self.alike = kept and number >= LARGE_MODEL
+        self.pack_single_rows = keep and number >= LARGE_MODEL
 
     def count_step(self, rows: int) -> None:
-        """One more step is to be taken, of so many rows."""
-        if rows > 1 or (self.alike and has_packed_linear()):
-            self.several += 1
-            if self.several >= PACK_AFTER_STEPS and not self.for_several and self.possible and has_packed_linear():
-                self.for_several = True
-                self._make(CpuLinear.pack)
+        """Count a decode step of so many rows, and copy the weights if it is time."""
+        if rows > 1 or (self.pack_single_rows and has_packed_linear()):
+            self.multi_row_steps += 1
+            due = self.multi_row_steps >= PACK_AFTER_STEPS and not self.packed
+            if due and self.possible and has_packed_linear():
+                self.packed = True
+                self._copy(CpuLinear.pack)
         else:
-            self.single += 1
-            if self.single >= PACK_AFTER_STEPS and self.made_from is None and self.possible and self.kept:
-                self._make(CpuLinear.transpose)
+            self.single_row_steps += 1
+            due = self.single_row_steps >= PACK_AFTER_STEPS and self.copied_version is None
+            if due and self.possible and self.keep:
+                self._copy(CpuLinear.transpose)
 
     def is_outdated(self) -> bool:
-        """Whether the weights have changed since."""
-        return self.made_from is not None and self.made_from != self._changes()
+        """Whether the weights have changed since they were copied."""
+        return self.copied_version is not None and self.copied_version != self._version()
 
-    def _make(self, lay_out: Callable[[CpuLinear], None]) -> None:
-        for product in self.products:
-            lay_out(product)
-        self.made_from = self._changes()
+    def _copy(self, convert: Callable[[CpuLinear], None]) -> None:
+        for linear in self.linears:
+            convert(linear)
+        self.copied_version = self._version()
 
-    def _changes(self) -> int:
-        return weight_version(product.weight for product in self.products)
+    def _version(self) -> int:
+        return weight_version(linear.weight for linear in self.linears)
 
 
 def weight_version(weights: Iterable[Tensor]) -> int:
-    """How often these have been changed: torch counts."""
+    """A number that grows whenever torch sees one of these tensors change in place."""
     return sum(0 if weight.is_inference() else weight._version for weight in weights)
 
 
 @cache
 def has_packed_linear() -> bool:
-    """Whether this build of torch has oneDNN's products, and they are right."""
+    """Whether this build of torch has oneDNN's packed linear and it computes correctly."""
     try:
         with torch.inference_mode():
-            product, x = CpuLinear(torch.arange(48.0).view(6, 8), None), torch.ones(2, 8)
-            plain = product(x)
-            product.pack()
-            return torch.allclose(product(x), plain)
+            linear, x = CpuLinear(torch.arange(48.0).view(6, 8), None), torch.ones(2, 8)
+            expected = linear(x)
+            linear.pack()
+            return torch.allclose(linear(x), expected)
     except (AttributeError, RuntimeError):
         return False

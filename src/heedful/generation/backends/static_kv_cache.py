@@ -1,4 +1,8 @@
-"""Places on a device that never move, and the steps recorded over them: for texts being written, and their sources."""
+"""Static KV cache and the CUDA graphs captured over it.
+
+A CUDA graph replays the same kernels on the same addresses, so hypotheses and encoded sources live in tensors of a few
+fixed sizes; unused positions are masked.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from heedful.cuda_graphs import CudaGraphPool
-from heedful.generation.search.decode_loop import masked_log_softmax
+from heedful.generation.search.partial_hypotheses import masked_log_softmax
+from heedful.kernels import dispatch
 from heedful.layers.attention import cudnn_attention
 from heedful.layers.kv_cache import KVCache, StaticCacheIndex
 from heedful.layers.masks import Mask
@@ -18,192 +23,194 @@ from heedful.models.encoder_decoder import EncoderDecoder
 from heedful.models.heads import OutputProjection
 from heedful.shapes import Float, Int
 
-FEWEST_PLACES, FEWEST_SOURCE_PLACES = 64, 16
+MIN_LENGTH, MIN_SOURCE_LENGTH = 64, 16
 
 
 class StaticCacheSize(NamedTuple):
-    """Sources side by side, texts for each, places for a text, places for a source."""
+    """Shape of a static KV cache."""
 
     sources: int
-    together: int
-    places: int
-    source_places: int
+    rows_per_source: int
+    length: int
+    source_length: int
 
 
 class StaticEncoder:
-    """Sources of up to so many rows and places, read by one recording."""
+    """The encoder captured for up to `rows` sources of up to `length` tokens."""
 
-    def __init__(self, model: EncoderDecoder, rows: int, places: int, recorder: CudaGraphPool | None) -> None:
-        self.tokens = torch.zeros(rows, places, dtype=torch.long, device=model.table.weight.device)
+    def __init__(self, model: EncoderDecoder, rows: int, length: int, graphs: CudaGraphPool | None) -> None:
+        self.tokens = torch.zeros(rows, length, dtype=torch.long, device=model.table.weight.device)
         self.lengths = torch.ones(rows, dtype=torch.long, device=self.tokens.device)
         self.start: Callable[[], KVCache] = lambda: model.start(self.tokens, self.lengths)
-        if recorder is not None:
-            self.start = recorder.capture(self.start)
+        if graphs is not None:
+            self.start = graphs.capture(self.start)
 
-    def read(self, source: Int[Tensor, "rows n"], lengths: Int[Tensor, " rows"] | None, room: int) -> KVCache:
-        """A state that has read them. It stands where the next one will: it is to move soon."""
-        rows, places = source.shape
-        self.tokens[:rows, :places] = source
-        self.lengths[:rows] = places if lengths is None else lengths
-        read: Any = self.start()
-        state = KVCache(rows, len(read.layers), device=source.device, capacity=room)
-        state.memory_mask = Mask(allowed=read.memory_mask.allowed[:rows])
-        for layer, found in zip(state.layers, read.layers, strict=True):
-            layer.memory = found.memory[0][:rows], found.memory[1][:rows]
-        return state
+    def encode(self, source: Int[Tensor, "rows n"], lengths: Int[Tensor, " rows"] | None, capacity: int) -> KVCache:
+        """A KV cache with the encoded sources. The next call overwrites its tensors: copy them first."""
+        rows, length = source.shape
+        self.tokens[:rows, :length] = source
+        self.lengths[:rows] = length if lengths is None else lengths
+        encoded: Any = self.start()
+        cache = KVCache(rows, len(encoded.layers), device=source.device, capacity=capacity)
+        cache.memory_mask = Mask(allowed=encoded.memory_mask.allowed[:rows])
+        for layer, encoded_layer in zip(cache.layers, encoded.layers, strict=True):
+            layer.memory = encoded_layer.memory[0][:rows], encoded_layer.memory[1][:rows]
+        return cache
 
 
 class StaticKVCache:
-    """Keys and values of texts and sources in places that never move, and the steps recorded over them.
+    """Keys and values of hypotheses and sources at fixed addresses, with the decode steps captured over them.
 
-    Recordings are made for as many rows and places as are in use, rounded up: when texts leave, the steps get smaller.
+    A graph is captured for the number of rows and positions in use, rounded up: as rows finish, steps get smaller.
     """
 
-    def __init__(self, model: Any, output: PaddedOutput, size: StaticCacheSize, recorder: CudaGraphPool | None) -> None:
-        self.model, self.output, self.size, self.recorder = model, output, size, recorder
+    def __init__(self, model: Any, output: PaddedOutput, size: StaticCacheSize, graphs: CudaGraphPool | None) -> None:
+        self.model, self.output, self.size, self.graphs = model, output, size, graphs
         weight, attention, layers = model.table.weight, model.decoder.attention, len(model.decoder.blocks)
-        rows = size.sources * size.together
+        rows = size.sources * size.rows_per_source
 
-        def held(rows: int, places: int) -> tuple[list[Tensor], list[Tensor]]:
+        def allocate(rows: int, length: int) -> tuple[list[Tensor], list[Tensor]]:
             keys, values = (
-                [weight.new_zeros(rows, attention.groups, places, width) for _ in range(layers)]
+                [weight.new_zeros(rows, attention.groups, length, width) for _ in range(layers)]
                 for width in (attention.d_k, attention.d_v)
             )
             return keys, values
 
-        self.keys, self.values = held(rows, size.places)
-        self.memory = held(size.sources, size.source_places)
-        self.closed = weight.new_zeros(size.sources, 1, 1, size.source_places)
+        self.keys, self.values = allocate(rows, size.length)
+        self.memory = allocate(size.sources, size.source_length)
+        self.memory_bias = weight.new_zeros(size.sources, 1, 1, size.source_length)
         """0 where a source may be read, −∞ beyond its end."""
         self.tokens = torch.zeros(rows, 1, dtype=torch.long, device=weight.device)
-        self.place = torch.zeros(1, dtype=torch.long, device=weight.device)
-        self.origin = torch.zeros(rows, size.places, dtype=torch.int32, device=weight.device)
-        self.own = torch.arange(rows, dtype=torch.int32, device=weight.device)
-        self.whole = attention.has_kernel(weight)
-        """Whether a step is recorded over all places: where only those in use are read."""
-        self.moved = False
-        """Whether texts have been reordered, so that some point elsewhere."""
+        self.position = torch.zeros(1, dtype=torch.long, device=weight.device)
+        self.cache_rows = torch.zeros(rows, size.length, dtype=torch.int32, device=weight.device)
+        """For each row and position, the row of keys and values that holds it."""
+        self.row_indices = torch.arange(rows, dtype=torch.int32, device=weight.device)
+        self.capture_full_length = dispatch.has_decode_attention(attention, weight)
+        """Whether a graph covers all positions: the kernel reads only those in use."""
+        self.reordered = False
+        """Whether any row's past is held by another row."""
         self.steps: dict[tuple[int, int, str, bool], Callable[[], Any]] = {}
 
-    def take_over(self, state: KVCache) -> None:
-        """Texts from a state of their own."""
-        rows, end = len(state.lengths), state.longest
-        self.place.fill_(end)
-        self.origin[:] = self.own[:, None]
-        self.moved = False
-        for layer, key, value in zip(state.layers, self.keys, self.values, strict=True):
+    def load(self, cache: KVCache) -> None:
+        """Copy an ordinary KV cache into this one."""
+        rows, length = len(cache.lengths), cache.longest
+        self.position.fill_(length)
+        self.cache_rows[:] = self.row_indices[:, None]
+        self.reordered = False
+        for layer, key, value in zip(cache.layers, self.keys, self.values, strict=True):
             assert layer.keys is not None
             assert layer.values is not None
-            key[:rows, :, :end] = layer.keys[:, :, :end]
-            value[:rows, :, :end] = layer.values[:, :, :end]
-        for layer, key, value in zip(state.layers, *self.memory, strict=True):
+            key[:rows, :, :length] = layer.keys[:, :, :length]
+            value[:rows, :, :length] = layer.values[:, :, :length]
+        for layer, key, value in zip(cache.layers, *self.memory, strict=True):
             if layer.memory is not None:
                 key[: len(layer.memory[0])], value[: len(layer.memory[1])] = layer.memory
-        if state.memory_mask is not None:
-            bias = state.memory_mask.as_bias(self.closed.dtype).bias
+        if cache.memory_mask is not None:
+            bias = cache.memory_mask.as_bias(self.memory_bias.dtype).bias
             assert bias is not None
-            self.closed[: len(bias)] = bias
+            self.memory_bias[: len(bias)] = bias
 
-    def given_back(self, rows: int, end: int, together: int) -> KVCache:
-        """The texts as a state of their own."""
-        state = KVCache(rows, len(self.keys), device=self.place.device, capacity=self.size.places)
-        state.lengths, state.longest, state.rows_per_source = state.lengths + end, end, together
-        sources, places = rows // together, torch.arange(end, device=self.place.device)
-        origin = self.origin[:rows, :end]
-        for layer, key, value, *memory in zip(state.layers, self.keys, self.values, *self.memory, strict=True):
-            layer.keys, layer.values = (held[origin, :, places].transpose(1, 2) for held in (key, value))
-            if self.size.source_places:
+    def unload(self, rows: int, length: int, rows_per_source: int) -> KVCache:
+        """Copy these rows to an ordinary KV cache."""
+        cache = KVCache(rows, len(self.keys), device=self.position.device, capacity=self.size.length)
+        cache.lengths, cache.longest, cache.rows_per_source = cache.lengths + length, length, rows_per_source
+        sources, positions = rows // rows_per_source, torch.arange(length, device=self.position.device)
+        cache_rows = self.cache_rows[:rows, :length]
+        for layer, key, value, *memory in zip(cache.layers, self.keys, self.values, *self.memory, strict=True):
+            layer.keys, layer.values = (each[cache_rows, :, positions].transpose(1, 2) for each in (key, value))
+            if self.size.source_length:
                 layer.memory = memory[0][:sources].clone(), memory[1][:sources].clone()
-        if self.size.source_places:
-            state.memory_mask = Mask(allowed=self.closed[:sources] == 0)
-        return state
+        if self.size.source_length:
+            cache.memory_mask = Mask(allowed=self.memory_bias[:sources] == 0)
+        return cache
 
     def reorder(self, rows: Int[Tensor, " chosen"], sources: Int[Tensor, " kept"] | None) -> None:
-        """No text moves: it points to where its past was written. Sources do, when some leave."""
-        self.origin[: len(rows)] = self.origin[rows]
-        self.moved = True
-        if sources is not None and self.size.source_places:
-            for held in (*self.memory[0], *self.memory[1], self.closed):
-                held[: len(sources)] = held[sources]
+        """Point rows to where their past is stored, without moving it. Sources are moved when some leave."""
+        self.cache_rows[: len(rows)] = self.cache_rows[rows]
+        self.reordered = True
+        if sources is not None and self.size.source_length:
+            for tensor in (*self.memory[0], *self.memory[1], self.memory_bias):
+                tensor[: len(sources)] = tensor[sources]
 
-    def step(self, tokens: Int[Tensor, "rows 1"], end: int, what: str) -> Any:
-        """What is wanted after one token more in each row, with which `end` places are filled."""
-        rows = next_power_of_two(-(-len(tokens) // self.size.together)) * self.size.together
-        places = self.size.places if self.whole else min(self.size.places, padded_length(end))
-        shape = rows, places, what, self.moved
+    def decode_one_token(self, tokens: Int[Tensor, "rows 1"], length: int, output: str) -> Any:
+        """Replay one step, after which `length` positions are filled: "logits", or "argmax" with log-probability."""
+        rows_per_source = self.size.rows_per_source
+        rows = next_power_of_two(-(-len(tokens) // rows_per_source)) * rows_per_source
+        captured = self.size.length if self.capture_full_length else min(self.size.length, padded_length(length))
+        shape = rows, captured, output, self.reordered
         self.tokens[: len(tokens)] = tokens
-        self.origin[:, end - 1] = self.own
+        self.cache_rows[:, length - 1] = self.row_indices
         if shape not in self.steps:
-            self.steps[shape] = self._recorded(self._step(*shape))
-        found = self.steps[shape]()
-        self.place += 1
-        return found[: len(tokens)] if what == "logits" else tuple(part[: len(tokens)] for part in found)
+            self.steps[shape] = self._capture(self._step(*shape))
+        result = self.steps[shape]()
+        self.position += 1
+        return result[: len(tokens)] if output == "logits" else tuple(part[: len(tokens)] for part in result)
 
-    def _recorded(self, step: Callable[[], Any]) -> Callable[[], Any]:
-        """Without a GPU it is simply taken, and the same."""
-        if self.recorder is None:
+    def _capture(self, step: Callable[[], Any]) -> Callable[[], Any]:
+        """Capture a step as a CUDA graph; without a GPU it runs as it is."""
+        if self.graphs is None:
             return step
         with cudnn_attention(True):
-            return self.recorder.capture(step)
+            return self.graphs.capture(step)
 
-    def _step(self, rows: int, places: int, what: str, moved: bool) -> Callable[[], Any]:
-        """A step of so many rows over so many places."""
-        tokens, state, output = self.tokens[:rows], self._pinned(rows, places, moved), self.output
+    def _step(self, rows: int, length: int, output: str, reordered: bool) -> Callable[[], Any]:
+        tokens, cache, project = self.tokens[:rows], self._view(rows, length, reordered), self.output
 
         def logits() -> Tensor:
-            return output(self.model.states(tokens, cache=state))
+            return project(self.model.states(tokens, cache=cache))
 
-        def likeliest() -> tuple[Tensor, Tensor]:
+        def argmax() -> tuple[Tensor, Tensor]:
             return argmax_log_probability(logits())
 
-        return logits if what == "logits" else likeliest
+        return logits if output == "logits" else argmax
 
-    def _pinned(self, rows: int, places: int, moved: bool) -> KVCache:
-        """A state over the first so many rows and places."""
-        state = KVCache(rows, len(self.keys), device=self.place.device)
-        state.static_index, state.rows_per_source = StaticCacheIndex(self.place, self.origin[:rows, :places], moved), self.size.together
-        sources = rows // self.size.together
-        for layer, key, value, *memory in zip(state.layers, self.keys, self.values, *self.memory, strict=True):
+    def _view(self, rows: int, length: int, reordered: bool) -> KVCache:
+        """A KV cache over the first rows and positions of this one's tensors."""
+        cache = KVCache(rows, len(self.keys), device=self.position.device)
+        cache.static_index = StaticCacheIndex(self.position, self.cache_rows[:rows, :length], reordered)
+        cache.rows_per_source = self.size.rows_per_source
+        sources = rows // self.size.rows_per_source
+        for layer, key, value, *memory in zip(cache.layers, self.keys, self.values, *self.memory, strict=True):
             layer.keys, layer.values = key, value
             layer.memory = memory[0][:sources], memory[1][:sources]
-        state.memory_mask = Mask(bias=self.closed[:sources], resolved=True)
-        return state
+        cache.memory_mask = Mask(bias=self.memory_bias[:sources], resolved=True)
+        return cache
 
 
 class PaddedOutput:
-    """States to logits, by a table with rows added until there is a whole number of them."""
+    """The output projection with its vocabulary padded to a round size, which GPU kernels prefer."""
 
     def __init__(self, model: Any) -> None:
         with torch.inference_mode():
-            nothing = model.table.weight.new_zeros(1, 1, model.config.width)
-            scoring = model.output_projection("next_token", nothing)
-            self.vocabulary = len(scoring.weight)
-            _, self.weight, self.bias = scoring.filled()
+            states = model.table.weight.new_zeros(1, 1, model.config.width)
+            projection = model.output_projection("next_token", states)
+            self.vocabulary = len(projection.weight)
+            _, self.weight, self.bias = projection.padded()
 
     def __call__(self, states: Float[Tensor, "rows 1 width"]) -> Float[Tensor, "rows 1 vocabulary"]:
         return F.linear(*OutputProjection(states, self.weight, self.bias))[..., : self.vocabulary]
 
 
-def argmax_log_probability(logits: Float[Tensor, "rows 1 vocabulary"]) -> tuple[Int[Tensor, " rows"], Float[Tensor, " rows"]]:
-    """The likeliest token of each row, and its log-probability."""
-    if logits.is_cuda:
-        from heedful.kernels.argmax_logprob import argmax_logprob  # there is none without a GPU
-
-        return argmax_logprob(logits[:, 0])
-    likely, tokens = masked_log_softmax(logits[:, 0]).max(-1)
-    return tokens, likely
+def argmax_log_probability(
+    logits: Float[Tensor, "rows 1 vocabulary"],
+) -> tuple[Int[Tensor, " rows"], Float[Tensor, " rows"]]:
+    """The best token of each row and its log-probability."""
+    if dispatch.has_argmax_logprob(logits):
+        return dispatch.argmax_logprob(logits[:, 0])
+    log_probabilities, tokens = masked_log_softmax(logits[:, 0]).max(-1)
+    return tokens, log_probabilities
 
 
 def next_power_of_two(number: int, least: int = 1) -> int:
-    """Up to a power of two, so that few sizes occur."""
+    """Round up to a power of two, so that few sizes occur."""
     return max(least, 1 << (number - 1).bit_length()) if number > 0 else least
 
 
 def padded_length(number: int) -> int:
-    """Up to a quarter of a power of two: few sizes, and little of them unused."""
-    step = max(FEWEST_PLACES, next_power_of_two(number) // 8)
+    """Round up to an eighth of a power of two: few sizes, little unused."""
+    step = max(MIN_LENGTH, next_power_of_two(number) // 8)
     return -(-max(1, number) // step) * step
 
 
 def padded_source_length(number: int) -> int:
-    return next_power_of_two(number, FEWEST_SOURCE_PLACES)
+    return next_power_of_two(number, MIN_SOURCE_LENGTH)

@@ -1,4 +1,4 @@
-"""Threads of a CPU that torch and CTranslate2 both want."""
+"""Threads for CTranslate2 beside torch's, which share one OpenMP runtime."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from heedful.interop.ctranslate2_export import Quantisation
 from heedful.models.model_config import TransformerConfig
 
 MULTITHREADED_WEIGHTS: dict[Quantisation, int] = {"float32": 3_000_000, "int8": 64_000_000}
-"""Weights a step reads; with fewer, a single text is written on one thread: sharing would take longer than it saves."""
+"""Weights read per step from which several threads work on one text; below, synchronising costs more than it saves."""
 WIDE_MODEL = 384
-"""The same where threads have to be woken up for every piece of work: only wider models are worth it."""
+"""Width from which several threads pay even if they must be woken up for every piece of work."""
 ROWS_PER_THREAD = 8
-"""Rows that are worth a thread of their own to torch: see `abreast`."""
+"""Rows that are worth a thread of their own (`row_parallel`)."""
 CTRANSLATE2_THREADS = 4
-"""Threads CTranslate2 would take by itself."""
+"""CTranslate2's own default."""
 OMP_PAUSE_HARD = 2
-"""omp_pause_hard: threads end, and are made again when next wanted."""
+"""omp_pause_resource_all: end the threads; they are created again when needed."""
 
 
 def threads_per_text(config: TransformerConfig, threads: int, quantisation: Quantisation) -> int:
-    """How many of CTranslate2's threads should work on one text together. Torch's own make way for them."""
+    """How many of CTranslate2's threads work on one text together. Ends torch's idle threads if it is several."""
     if threads == 1 or weights_per_step(config) < MULTITHREADED_WEIGHTS[quantisation]:
         return 1
-    spinning = release_torch_threads()
+    released = release_torch_threads()
     if config.width >= WIDE_MODEL:
         return threads
-    return min(threads, CTRANSLATE2_THREADS) if spinning else 1
+    return min(threads, CTRANSLATE2_THREADS) if released else 1
 
 
 def weights_per_step(config: TransformerConfig) -> int:
-    """About how many weights are read for the next token: the decoder's matrices and the output table."""
+    """About how many weights a decode step reads: the decoder's matrices and the output projection."""
     settings = config.resolved()
-    attention = 6 if config.family == "encoder_decoder" else 4  # of what was read, keys and values are there already
+    attention = 6 if config.family == "encoder_decoder" else 4  # keys and values of the source are projected once
     inner: int = (3 if config.gated else 2) * settings["feed_forward"]
     block = config.width * (attention * config.width + inner)
     layers: int = settings["decoder_layers"] or config.layers
@@ -43,25 +43,25 @@ def weights_per_step(config: TransformerConfig) -> int:
 
 
 def release_torch_threads() -> bool:
-    """End the threads that torch keeps waiting for its next parallel work, and say whether that could be done.
+    """End the OpenMP threads that torch keeps waiting for work; return whether that was possible.
 
-    Both libraries share one OpenMP runtime, torch's. GNU's counts the threads of all teams, and as soon as they are
-    more than the cores, a thread that waits for the others sleeps instead of spinning: to wake it takes longer than
-    the work of a small step. With torch's two threads idle, CTranslate2 wrote 450 tokens a second on two cores, and
-    2,250 without them. Only the thread that owns a team can end it; torch's belongs to the main thread, as a rule.
+    Both libraries share torch's OpenMP runtime. GNU's counts the threads of all teams, and when there are more than
+    cores, a waiting thread sleeps instead of spinning: waking it takes longer than a small step. With torch's two
+    threads idle, CTranslate2 generated 450 tokens/s on two cores, and 2,250 without them. Only the thread that owns a
+    team can end it; torch's belongs to the main thread, as a rule.
     """
-    end = _end_own_team()
-    if end is None or threading.current_thread() is not threading.main_thread():
+    pause = _omp_pause()
+    if pause is None or threading.current_thread() is not threading.main_thread():
         return False
-    return end(OMP_PAUSE_HARD) == 0
+    return pause(OMP_PAUSE_HARD) == 0
 
 
 @cache
-def _end_own_team() -> Callable[[int], int] | None:
-    """GNU's way to end a team; Intel's and LLVM's runtimes neither count threads so nor end a single team."""
+def _omp_pause() -> Callable[[int], int] | None:
+    """GNU's omp_pause_resource_all; Intel's and LLVM's runtimes neither count threads so nor end a single team."""
     try:
-        runtime = ctypes.CDLL(None)  # whatever is loaded for all: that is where both libraries find theirs
-        found: Callable[[int], int] | None = runtime.omp_pause_resource_all
-        return None if hasattr(runtime, "__kmpc_fork_call") else found
+        runtime = ctypes.CDLL(None)  # symbols loaded globally: where both libraries find their runtime
+        pause: Callable[[int], int] | None = runtime.omp_pause_resource_all
+        return None if hasattr(runtime, "__kmpc_fork_call") else pause
     except (AttributeError, OSError, TypeError):  # an old runtime, another system
         return None

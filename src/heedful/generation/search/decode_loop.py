@@ -1,189 +1,133 @@
-"""Texts being written side by side: what stands there, what the model has read of it, and what may come next."""
+"""The decode loop of one hypothesis per row: greedy search and sampling, over any model (G1, G2)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from itertools import count
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from heedful.generation.search.hypotheses import Hypothesis
 from heedful.generation.search.logits_rules import NO_RULES, LogitsRules
-from heedful.generation.search.stop_strings import START_STATE
+from heedful.generation.search.partial_hypotheses import DecoderModel, PartialHypotheses
+from heedful.generation.search.sampling import SamplingConfig, TokenChooser
 from heedful.layers.kv_cache import DecoderState
-from heedful.shapes import Bool, Float, Int
-from heedful.text.special_tokens import END, NEVER_GENERATED, START
+from heedful.shapes import Float, Int
+from heedful.text.special_tokens import PAD
 
-SMALL_STEP = 512
-"""Tokens × width below which a step is small."""
-NOT_FORCED = -1
-"""In place of a forced token: whatever the search likes."""
-MIN_FORCED_LOG_PROBABILITY = -1e4
-"""A forced token costs at most this, even where the model thinks it impossible."""
+GPU_CHECK_INTERVAL = 8
+"""Decode steps on a GPU between two checks which rows have finished."""
 
 
-@runtime_checkable
-class IncrementalModel(Protocol):
-    """Any model that decodes."""
+class DecodeStep(NamedTuple):
+    """One more token for each unfinished row: the row's index in the batch, the token, its log-probability."""
 
-    def extend(self, tokens: Tensor, state: DecoderState, lengths: Tensor | None = None, *, last: bool = False) -> Tensor: ...
-
-
-class Scores(NamedTuple):
-    """Of every token that may come next: what the model says, and what that is worth under the rules."""
-
-    own: Float[Tensor, "rows vocabulary"]
-    ranked: Float[Tensor, "rows vocabulary"]
+    rows: Int[Tensor, " active"]
+    tokens: Int[Tensor, " active"]
+    log_probabilities: Float[Tensor, " active"]
 
 
-class PartialHypotheses:
-    """Rows of text of one length. A search asks for `scores`, chooses, and says how to `go_on`.
+def decode_steps(
+    model: DecoderModel,
+    state: DecoderState,
+    limits: Int[Tensor, " batch"],
+    choose: TokenChooser | None,
+    *,
+    prompt: Int[Tensor, "batch tokens"] | None = None,
+    prefixes: Sequence[Sequence[int]] | None = None,
+    rules: LogitsRules = NO_RULES,
+    window: int | None = None,
+) -> Iterator[DecodeStep]:
+    """Generate token by token until END, a stop string or the limit; finished rows leave the batch.
 
-    `opening` is what each row begins with (START, or a prompt); it is read, not written. `prefixes` are tokens each row
-    is then made to write. A text that outgrows `window` is read afresh from the second half of what the window held:
-    the model never sees a position it was not made for, and reads each token about twice.
+    Without `choose` the search is greedy. A GPU is asked only every few steps which rows have finished, so that it
+    never waits for the CPU; until then a finished row generates PAD, which is not part of its text.
     """
-
-    @torch.inference_mode()
-    def __init__(
-        self,
-        model: Any,
-        state: DecoderState,
-        *,
-        opening: Int[Tensor, "rows tokens"] | None = None,
-        prefixes: Sequence[Sequence[int]] | None = None,
-        rules: LogitsRules,
-        window: int | None = None,
-    ) -> None:
-        self.model, self.state, self.rules, self.window = model, state, rules, window
-        rows, device = len(state.lengths), state.lengths.device
-        self.tokens = torch.full((rows, 1), START, device=device) if opening is None else opening
-        self.opening = self.tokens.shape[1]
-        self.first, self.read = 0, 0
-        self.automaton_states = rules.initial_states(rows, device)
-        self.log_probabilities = torch.zeros(rows, 0, device=device)
-        self.forced = _forced(prefixes or [()] * rows, device)
-        self._take_over(min(len(prefix) for prefix in prefixes) if prefixes else 0)
-
-    @property
-    def written(self) -> int:
-        """Tokens of each row, its opening not counted."""
-        return self.tokens.shape[1] - self.opening
-
-    @torch.inference_mode()
-    def scores(self) -> Scores:
-        """Read what is new; the log-probabilities of what may follow."""
-        return self._scores()
-
-    def _scores(self) -> Scores:
-        own = masked_log_softmax(self._read(last=True)[:, 0])
-        ranked = self.rules(own, self.tokens, self.written, self.automaton_states)
-        if self.written < self.forced.shape[1]:
-            ranked = _only(self.forced[:, self.written], ranked, own)
-        return Scores(own, ranked)
-
-    @torch.inference_mode()
-    def argmax_tokens(self) -> tuple[Int[Tensor, " rows"], Float[Tensor, " rows"]]:
-        """Of what may follow, the likeliest token of each row, and how likely it is."""
-        at_once = getattr(self.model, "likeliest", None)
-        if at_once is not None and self.rules == NO_RULES and self.written >= self.forced.shape[1]:
-            found: tuple[Tensor, Tensor] = at_once(self._unread(), self.state)
-            return found
-        own, ranked = self._scores()
-        tokens = ranked.argmax(-1)
-        return tokens, own.gather(1, tokens[:, None])[:, 0]
-
-    def ends(self, tokens: Int[Tensor, "*some"], rows: Int[Tensor, "*some"] | None = None) -> Bool[Tensor, "*some"]:
-        """Whether these rows (None: all, one token each) would end with these tokens."""
-        if self.rules.automaton is None:
-            return tokens == END
-        where = self.automaton_states if rows is None else self.automaton_states[rows]
-        return (tokens == END) | self.rules.is_stopped(self.rules.next_states(where, tokens))
-
-    @torch.inference_mode()
-    def append(
-        self,
-        rows: Int[Tensor, " kept"] | None,
-        tokens: Int[Tensor, " kept"],
-        log_probabilities: Float[Tensor, " kept"],
-        together: int = 1,
-    ) -> None:
-        """Keep these rows, in this order (None: all, as they are), each with one more token.
-
-        Each `together` of them belong to one text.
-        """
-        if rows is not None:
-            self.state.reorder(rows, together)
-            self.tokens, self.log_probabilities = self.tokens[rows], self.log_probabilities[rows]
-            self.automaton_states, self.forced = self.automaton_states[rows], self.forced[rows]
-        self.automaton_states = self._place(self.automaton_states, tokens)
-        self.tokens = torch.cat([self.tokens, tokens[:, None]], dim=1)
-        self.log_probabilities = torch.cat([self.log_probabilities, log_probabilities[:, None]], dim=1)
-
-    def _read(self, keep_back: int = 0, last: bool = False) -> Float[Tensor, "rows tokens vocabulary"]:
-        """Logits after each token not read before, or after the last of them."""
-        tokens = self._unread(keep_back)
-        with small_step_threads(self.model, tokens.numel()):
-            logits: Tensor = self.model.extend(tokens, self.state, last=last)
-        return logits
-
-    def _unread(self, keep_back: int = 0) -> Int[Tensor, "rows new"]:
-        """The tokens not read before, which now are; those of the window's second half, if it was left."""
-        end = self.tokens.shape[1] - keep_back
-        if self.window is not None and end - self.first > self.window:
-            self.state = self.model.start(len(self.tokens), capacity=self.window)
-            self.first = self.read = end - max(1, self.window // 2)
-        first, self.read = self.read, end
-        return self.tokens[:, first:end]
-
-    def _place(self, where: Int[Tensor, " rows"], tokens: Int[Tensor, " rows"]) -> Int[Tensor, " rows"]:
-        """Where rows stand among the patterns after these tokens; what is forced neither stops nor breaks anything."""
-        where = self.rules.next_states(where, tokens)
-        if self.rules.automaton is None or self.written >= self.forced.shape[1]:
-            return where
-        return where.masked_fill(self.rules.is_matched(where) & (self.forced[:, self.written] != NOT_FORCED), START_STATE)
-
-    def _take_over(self, common: int) -> None:
-        """The first tokens that every row is made to write are read in one go, but for the last of them all."""
-        if not common:
+    hypotheses = PartialHypotheses(model, state, prompt=prompt, prefixes=prefixes, rules=rules, window=window)
+    limits = at_least_prefixes(limits, prefixes)
+    longest = int(limits.max()) if len(limits) else 0
+    rows = torch.arange(len(limits), device=limits.device)
+    for step in range(hypotheses.generated):
+        tokens = hypotheses.tokens[:, hypotheses.prompt_length + step]
+        yield DecodeStep(rows, tokens, hypotheses.log_probabilities[:, step])
+    interval = GPU_CHECK_INTERVAL if limits.is_cuda else 1
+    active = torch.ones_like(rows, dtype=torch.bool)
+    for step in count(1):
+        if not len(rows):
             return
-        taken = self.forced[:, :common]
-        for tokens in taken.unbind(1):
-            self.automaton_states = self._place(self.automaton_states, tokens)
-            self.tokens = torch.cat([self.tokens, tokens[:, None]], dim=1)
-        own = masked_log_softmax(self._read(keep_back=1)[:, self.opening - 1 :])
-        self.log_probabilities = own.gather(2, taken[:, :, None])[:, :, 0].clamp(min=MIN_FORCED_LOG_PROBABILITY)
+        if choose is None:
+            tokens, log_probabilities = hypotheses.argmax_tokens()
+        else:
+            scores = hypotheses.scores()
+            tokens = choose(scores.ranked, rows, hypotheses.generated)
+            log_probabilities = scores.log_probabilities.gather(1, tokens[:, None])[:, 0]
+        tokens = tokens if interval == 1 else tokens.where(active, PAD)
+        yield DecodeStep(rows, tokens, log_probabilities)
+        if hypotheses.generated + 1 >= longest:
+            return
+        active = active & ~hypotheses.ends(tokens) & (limits > hypotheses.generated + 1)
+        kept = active.nonzero()[:, 0] if step % interval == 0 else None
+        if kept is None or len(kept) == len(rows):
+            hypotheses.append(None, tokens, log_probabilities)
+        else:
+            hypotheses.append(kept, tokens[kept], log_probabilities[kept])
+            rows, active, limits = rows[kept], active[kept], limits[kept]
 
 
-@contextmanager
-def small_step_threads(model: Any, tokens: int) -> Iterator[None]:
-    """On a CPU, a step of a small model is over before a second thread has woken up."""
-    threads = torch.get_num_threads()
-    alone = threads > 1 and tokens * model.config.width < SMALL_STEP and not model.table.weight.is_cuda
-    if alone:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        if alone:
-            torch.set_num_threads(threads)
+def decode(
+    model: DecoderModel,
+    state: DecoderState,
+    limits: Int[Tensor, " batch"],
+    choose: TokenChooser | None = None,
+    *,
+    prompt: Int[Tensor, "batch tokens"] | None = None,
+    prefixes: Sequence[Sequence[int]] | None = None,
+    rules: LogitsRules = NO_RULES,
+    window: int | None = None,
+) -> list[Hypothesis]:
+    """Run `decode_steps` to the end: one hypothesis per row, greedy without `choose`."""
+    steps = list(
+        decode_steps(model, state, limits, choose, prompt=prompt, prefixes=prefixes, rules=rules, window=window)
+    )
+    texts: list[list[tuple[int, float]]] = [[] for _ in limits]
+    if steps:  # copied from the device once, at the end, so that no step waits for it
+        columns = (torch.cat(column).tolist() for column in zip(*steps, strict=True))
+        for row, token, log_probability in zip(*columns, strict=True):
+            if token != PAD:
+                texts[row].append((token, log_probability))
+    return [Hypothesis.from_tokens([token for token, _ in text], [value for _, value in text]) for text in texts]
 
 
-def masked_log_softmax(logits: Float[Tensor, "*axes vocabulary"]) -> Float[Tensor, "*axes vocabulary"]:
-    """In float32 whatever the model's type, and never a token that cannot be text."""
-    logits[..., : len(NEVER_GENERATED)] = -torch.inf  # they have the first ids
-    return torch.log_softmax(logits, dim=-1, dtype=torch.float32)
+def sample(
+    model: DecoderModel,
+    state: DecoderState,
+    limits: Int[Tensor, " batch"],
+    sampling: SamplingConfig,
+    *,
+    samples: int = 1,
+    prompt: Int[Tensor, "batch tokens"] | None = None,
+    prefixes: Sequence[Sequence[int]] | None = None,
+    rules: LogitsRules = NO_RULES,
+    window: int | None = None,
+) -> list[list[Hypothesis]]:
+    """Sample hypotheses for each text. The same seed gives the same texts (G2)."""
+    texts = len(limits)
+    if samples > 1:
+        rows = torch.arange(texts, device=limits.device).repeat_interleave(samples)
+        state.reorder(rows, samples)
+        limits = limits[rows]
+        prompt = None if prompt is None else prompt[rows]
+        prefixes = None if prefixes is None else [prefix for prefix in prefixes for _ in range(samples)]
+    steps = max(int(limits.max()), max((len(prefix) + 1 for prefix in prefixes or ()), default=0))
+    choose = sampling.token_chooser(texts, samples, steps, limits.device)
+    hypotheses = decode(model, state, limits, choose, prompt=prompt, prefixes=prefixes, rules=rules, window=window)
+    return [hypotheses[first : first + samples] for first in range(0, len(hypotheses), samples)]
 
 
-def _forced(prefixes: Sequence[Sequence[int]], device: torch.device) -> Int[Tensor, "rows tokens"]:
-    longest = max((len(prefix) for prefix in prefixes), default=0)
-    return torch.tensor([[*prefix, *[NOT_FORCED] * (longest - len(prefix))] for prefix in prefixes], device=device).long()
-
-
-def _only(forced: Int[Tensor, " rows"], ranked: Tensor, own: Tensor) -> Tensor:
-    """Where a token is forced, no other is allowed."""
-    made = (forced != NOT_FORCED)[:, None]
-    token = forced.clamp(min=0)[:, None]
-    alone = torch.full_like(own, -torch.inf).scatter(1, token, own.gather(1, token).clamp(min=MIN_FORCED_LOG_PROBABILITY))
-    return torch.where(made, alone, ranked)
+def at_least_prefixes(limits: Int[Tensor, " batch"], prefixes: Sequence[Sequence[int]] | None) -> Int[Tensor, " batch"]:
+    """Raise each limit to hold the forced prefix and one more token."""
+    if prefixes is None:
+        return limits
+    return torch.maximum(limits, torch.tensor([len(prefix) + 1 for prefix in prefixes], device=limits.device))

@@ -1,6 +1,6 @@
-"""What a beam search has found: finished texts, and which rows can still find better ones.
+"""Finished hypotheses of a beam search, and the decision which rows are done.
 
-The search itself needs none of it, so it need not be kept where the model runs: a GPU's turns come in a few at a time.
+This bookkeeping runs on the CPU; steps of a GPU are copied over a few at a time.
 """
 
 from __future__ import annotations
@@ -13,153 +13,158 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from heedful.generation.search.decode_loop import PartialHypotheses
+from heedful.generation.search.partial_hypotheses import PartialHypotheses
+from heedful.generation.search.settings import SearchSettings
 from heedful.text.special_tokens import END
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A text that was found: its tokens, without START and END, and what they are worth."""
+    """Generated tokens without START and END, with their probabilities."""
 
     tokens: list[int]
     log_probability: float
-    """By the model alone, whatever rules it was searched under; END included."""
+    """Sum of the model's log-probabilities, END included; logits rules do not change it."""
     score: float
-    """Among its rivals: by the rules, and by length."""
+    """What hypotheses are ranked by: log-probability after the logits rules and the length penalty."""
     token_log_probabilities: list[float]
-    """One a token; END's comes last, if the text ended by itself."""
+    """One per token; END's comes last if the text ended with END."""
 
     @classmethod
     def from_tokens(cls, tokens: list[int], log_probabilities: list[float], score: float | None = None) -> Hypothesis:
-        """From tokens with END; without a score it is the mean log-probability of a token."""
+        """Build from tokens that may end with END; the default score is the mean log-probability per token."""
         total = sum(log_probabilities)
         score = total / max(1, len(tokens)) if score is None else score
         return cls(tokens[:-1] if tokens[-1:] == [END] else tokens, total, score, log_probabilities)
 
     @property
     def ended(self) -> bool:
-        """By itself, rather than at its limit or at a stop text."""
+        """Whether the text ended with END, rather than at its limit or a stop string."""
         return len(self.token_log_probabilities) > len(self.tokens)
 
 
-class Continuations(NamedTuple):
-    """Ways for each row to go on: what they are worth in all, the beams they come from, their words, how likely."""
+class BeamCandidates(NamedTuple):
+    """Candidate continuations, each rows × candidates: tensors on the model's device, or NumPy arrays."""
 
     totals: Any
+    """Log-probability of the hypothesis with its new token."""
     beams: Any
-    words: Any
-    likely: Any
-    """Each rows × some: tensors where the model runs, arrays here."""
+    """Index of the hypothesis extended."""
+    tokens: Any
+    log_probabilities: Any
 
 
 class BeamStep(NamedTuple):
-    """One step of a search: all ways it considered, best first, which of them end a text, and those it goes on with."""
+    """One step of a beam search: all candidates, best first, which of them end a text, and those that continue."""
 
-    ways: Continuations
+    candidates: BeamCandidates
     ended: Any
-    staying: Continuations
+    continuing: BeamCandidates
 
 
-def to_numpy(turns: Sequence[BeamStep]) -> list[BeamStep]:
-    """The same with arrays, in few transfers."""
-    both = [ways for turn in turns for ways in (turn.ways, turn.staying)]
-    numbers = iter(_together([part for ways in both for part in (ways.totals, ways.likely)]))
-    places = iter(_together([part for ways in both for part in (ways.beams, ways.words)]))
-    ended = _together([turn.ended for turn in turns])
+def to_numpy(steps: Sequence[BeamStep]) -> list[BeamStep]:
+    """Copy steps to NumPy arrays in three transfers."""
+    both = [candidates for step in steps for candidates in (step.candidates, step.continuing)]
+    floats = iter(_transfer([part for each in both for part in (each.totals, each.log_probabilities)]))
+    indices = iter(_transfer([part for each in both for part in (each.beams, each.tokens)]))
+    ended = _transfer([step.ended for step in steps])
 
-    def ways() -> Continuations:
-        return Continuations(next(numbers), next(places), next(places), next(numbers))
+    def candidates() -> BeamCandidates:
+        return BeamCandidates(next(floats), next(indices), next(indices), next(floats))
 
-    return [BeamStep(ways(), ends, ways()) for ends in ended]
+    return [BeamStep(candidates(), ends, candidates()) for ends in ended]
 
 
-def _together(parts: Sequence[Tensor]) -> list[Any]:
-    ends = np.cumsum([part.numel() for part in parts])[:-1]
-    flat = np.split(torch.cat([part.flatten() for part in parts]).cpu().numpy(), ends)
-    return [part.reshape(like.shape) for part, like in zip(flat, parts, strict=True)]
+def _transfer(parts: Sequence[Tensor]) -> list[Any]:
+    boundaries = np.cumsum([part.numel() for part in parts])[:-1]
+    arrays = np.split(torch.cat([part.flatten() for part in parts]).cpu().numpy(), boundaries)
+    return [array.reshape(part.shape) for array, part in zip(arrays, parts, strict=True)]
 
 
 class BeamHypotheses:
-    """The best finished texts of every row, and the texts being written."""
+    """The finished hypotheses of every row, and the tokens of the unfinished ones."""
 
-    def __init__(
-        self, limits: Sequence[int], length_penalty: float, wanted: int, draft: PartialHypotheses, enough: int | None = None
-    ) -> None:
-        self.pools = [FinishedHypotheses(limit, length_penalty, wanted, enough) for limit in limits]
-        self.living = self.pools
+    def __init__(self, limits: Sequence[int], settings: SearchSettings, partial: PartialHypotheses) -> None:
+        self.beam = settings.beam
+        self.rows = [FinishedHypotheses(limit, settings) for limit in limits]
+        self.active = self.rows
         self.longest = max(limits, default=0)
-        self.words = draft.tokens[:, draft.opening :].cpu().numpy()
-        self.likely = draft.log_probabilities.cpu().numpy()
+        self.tokens = partial.tokens[:, partial.prompt_length :].cpu().numpy()
+        self.log_probabilities = partial.log_probabilities.cpu().numpy()
 
     @property
-    def texts(self) -> list[list[Hypothesis]]:
-        return [pool.texts for pool in self.pools]
+    def results(self) -> list[list[Hypothesis]]:
+        return [row.best for row in self.rows]
 
-    def enter(self, turns: Sequence[BeamStep], beam: int) -> list[int]:
-        """Write down what was found, turn by turn; the rows that go on."""
-        settled = [False] * len(self.living)
-        for turn in to_numpy(turns):
-            self._enter(turn, settled, beam)
-        going = [row for row, over in enumerate(settled) if not over]
-        if len(going) < len(settled):
-            for name in ("words", "likely"):
-                held = getattr(self, name)
-                setattr(self, name, held.reshape(len(settled), -1, held.shape[1])[going].reshape(-1, held.shape[1]))
-            self.living = [self.living[row] for row in going]
-        return going
+    def add(self, steps: Sequence[BeamStep]) -> list[int]:
+        """Record the hypotheses that ended in these steps; return the indices of the rows that are not done."""
+        done = [False] * len(self.active)
+        for step in to_numpy(steps):
+            self._add_step(step, done)
+        rows = [row for row, is_done in enumerate(done) if not is_done]
+        if len(rows) < len(done):
+            self.tokens = _select_rows(self.tokens, len(done), rows)
+            self.log_probabilities = _select_rows(self.log_probabilities, len(done), rows)
+            self.active = [self.active[row] for row in rows]
+        return rows
 
-    def _enter(self, turn: BeamStep, settled: list[bool], beam: int) -> None:
-        length = self.words.shape[1] + 1
-        ways, ended, staying = turn
-        done = ended & (ways.totals > -np.inf)
-        done[:, beam:] = False
-        for row, place in np.argwhere(done).tolist():
-            if not settled[row]:
-                self._add(row, ways, place)
-        for row, (pool, best) in enumerate(zip(self.living, staying.totals[:, 0].tolist(), strict=True)):
-            if settled[row]:
+    def _add_step(self, step: BeamStep, done: list[bool]) -> None:
+        length = self.tokens.shape[1] + 1
+        candidates, ended, continuing = step
+        finished = ended & (candidates.totals > -np.inf)
+        finished[:, self.beam :] = False
+        for row, index in np.argwhere(finished).tolist():
+            if not done[row]:
+                self._finish(row, candidates, index)
+        for row, (hypotheses, best) in enumerate(zip(self.active, continuing.totals[:, 0].tolist(), strict=True)):
+            if done[row]:
                 continue
-            if pool.limit <= length:
-                for place in np.flatnonzero(staying.totals[row] > -np.inf).tolist():
-                    self._add(row, staying, place)
-            settled[row] = pool.settled(length, best)
-        beams = staying.beams.reshape(-1)
-        self.words = np.concatenate([self.words[beams], staying.words.reshape(-1, 1)], 1)
-        self.likely = np.concatenate([self.likely[beams], staying.likely.reshape(-1, 1)], 1)
+            if hypotheses.limit <= length:
+                for index in np.flatnonzero(continuing.totals[row] > -np.inf).tolist():
+                    self._finish(row, continuing, index)
+            done[row] = hypotheses.is_done(length, best)
+        beams = continuing.beams.reshape(-1)
+        self.tokens = np.concatenate([self.tokens[beams], continuing.tokens.reshape(-1, 1)], 1)
+        log_probabilities = continuing.log_probabilities.reshape(-1, 1)
+        self.log_probabilities = np.concatenate([self.log_probabilities[beams], log_probabilities], 1)
 
-    def _add(self, row: int, ways: Continuations, place: int) -> None:
-        """A way to go on was the last: the text it ends goes into its row's pool."""
-        beam = ways.beams[row, place]
-        tokens = [*self.words[beam].tolist(), int(ways.words[row, place])]
-        likely = [*self.likely[beam].tolist(), float(ways.likely[row, place])]
-        self.living[row].add(tokens, likely, float(ways.totals[row, place]))
+    def _finish(self, row: int, candidates: BeamCandidates, index: int) -> None:
+        beam = candidates.beams[row, index]
+        tokens = [*self.tokens[beam].tolist(), int(candidates.tokens[row, index])]
+        log_probabilities = [*self.log_probabilities[beam].tolist(), float(candidates.log_probabilities[row, index])]
+        self.active[row].add(tokens, log_probabilities, float(candidates.totals[row, index]))
+
+
+def _select_rows(array: Any, number: int, rows: Sequence[int]) -> Any:
+    """Keep these of `number` rows, each with all its beams."""
+    return array.reshape(number, -1, array.shape[1])[rows].reshape(-1, array.shape[1])
 
 
 class FinishedHypotheses:
-    """The best finished texts of one row.
+    """The best finished hypotheses of one row.
 
-    It has settled when no living text can still be among its best: living texts only lose probability, and the most a
-    longer one can gain is the penalty at its limit, so this is safe for α ≥ 0. Or, in a hurry, when `enough` texts
-    have ended, as CTranslate2 has it (but with α = 0 it, too, waits for the best).
+    The row is done when no unfinished hypothesis can still be among its best: those only lose probability, and the most
+    that a longer one can gain is the penalty at its limit, so this is safe for α ≥ 0. With early stopping it is done
+    when `beam` hypotheses have ended, as in CTranslate2 (which waits for the best, too, when α = 0).
     """
 
-    def __init__(self, limit: int, length_penalty: float, wanted: int, enough: int | None = None) -> None:
-        self.limit, self.length_penalty, self.wanted = limit, length_penalty, wanted
-        self.enough = enough if length_penalty else None
+    def __init__(self, limit: int, settings: SearchSettings) -> None:
+        self.limit, self.length_penalty, self.n_best = limit, settings.length_penalty, settings.n_best
+        self.enough = settings.beam if settings.early_stopping and settings.length_penalty else None
         self.ended = 0
-        self.texts: list[Hypothesis] = []
+        self.best: list[Hypothesis] = []
 
     def add(self, tokens: list[int], log_probabilities: list[float], total: float) -> None:
         self.ended += 1
         score = total / len(tokens) ** self.length_penalty
-        self.texts.append(Hypothesis.from_tokens(tokens, log_probabilities, score))
-        self.texts.sort(key=lambda text: -text.score)
-        del self.texts[self.wanted :]
+        self.best.append(Hypothesis.from_tokens(tokens, log_probabilities, score))
+        self.best.sort(key=lambda hypothesis: -hypothesis.score)
+        del self.best[self.n_best :]
 
-    def settled(self, length: int, best: float) -> bool:
-        """Whether texts of this length, the best of them with this total, can change nothing any more."""
-        if length >= self.limit or best == -torch.inf:
+    def is_done(self, length: int, best_total: float) -> bool:
+        """Whether unfinished hypotheses of this length, the best with this total, can no longer change the result."""
+        if length >= self.limit or best_total == -torch.inf:
             return True
         if self.enough is not None:
             return self.ended >= self.enough
-        return len(self.texts) == self.wanted and self.texts[-1].score >= best / self.limit**self.length_penalty
+        return len(self.best) == self.n_best and self.best[-1].score >= best_total / self.limit**self.length_penalty

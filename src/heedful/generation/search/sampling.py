@@ -1,36 +1,34 @@
-"""Drawing the next token by chance: temperature, top-k, top-p, min-p (G1, G2)."""
+"""Sampling of the next token: temperature, top-k, top-p, min-p (G1, G2)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from heedful.errors import UsageError
-from heedful.generation.search.beam_search import ARGMAX, TokenChooser, decode
-from heedful.generation.search.decode_loop import IncrementalModel
-from heedful.generation.search.hypotheses import Hypothesis
-from heedful.generation.search.logits_rules import NO_RULES, LogitsRules
-from heedful.layers.kv_cache import DecoderState
 from heedful.shapes import Float, Int
 
 SEED_STRIDE = 1_000_003
-"""Between the streams of one seed and those of the next."""
+"""Distance between the random streams of one seed and those of the next."""
+
+TokenChooser = Callable[[Tensor, Tensor, int], Tensor]
+"""Choose one token per row from (scores, index of each row in the batch, tokens generated so far)."""
 
 
 @dataclass(frozen=True)
 class SamplingConfig:
-    """How chance is bounded. Temperature 0 leaves it none."""
+    """Sampling settings; temperature 0 = greedy."""
 
     temperature: float = 0.8
     top_k: int = 0
-    """Keep the k likeliest; 0: all."""
+    """Sample from the k most likely tokens; 0 = all."""
     top_p: float = 1.0
-    """Keep the fewest whose probabilities reach p        Holtzman 2020"""
+    """Sample from the fewest tokens whose probabilities sum to p        Holtzman 2020"""
     min_p: float = 0.0
-    """Keep those at least this share as likely as the likeliest        Nguyen 2024"""
+    """Sample from tokens with at least this fraction of the highest probability        Nguyen 2024"""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -41,59 +39,37 @@ class SamplingConfig:
             )
 
     def probabilities(self, scores: Float[Tensor, "rows vocabulary"]) -> Float[Tensor, "rows vocabulary"]:
-        """The probabilities to draw from, zero for all that is left out."""
+        """The distribution to sample from: zero for every token that top-k, top-p or min-p excludes."""
         scores = scores / self.temperature
         if self.top_k:
-            worst = scores.topk(min(self.top_k, scores.shape[-1]), dim=-1).values[:, -1:]
-            scores = scores.masked_fill(scores < worst, -torch.inf)
+            kth_best = scores.topk(min(self.top_k, scores.shape[-1]), dim=-1).values[:, -1:]
+            scores = scores.masked_fill(scores < kth_best, -torch.inf)
         if self.top_p < 1:
-            ordered, places = scores.softmax(-1).sort(descending=True, dim=-1)
-            better = ordered.cumsum(-1) - ordered  # what the likelier ones hold together
-            beyond = better >= self.top_p
-            scores = scores.masked_fill(torch.empty_like(beyond).scatter(1, places, beyond), -torch.inf)
-        shares = scores.softmax(-1)
+            ordered, indices = scores.softmax(-1).sort(descending=True, dim=-1)
+            excluded = ordered.cumsum(-1) - ordered >= self.top_p  # the more likely ones reach p without it
+            scores = scores.masked_fill(torch.empty_like(excluded).scatter(1, indices, excluded), -torch.inf)
+        probabilities = scores.softmax(-1)
         if self.min_p:
-            shares = shares * (shares >= self.min_p * shares.amax(-1, keepdim=True))
-        return shares
+            probabilities = probabilities * (probabilities >= self.min_p * probabilities.amax(-1, keepdim=True))
+        return probabilities
 
     def token_chooser(self, texts: int, samples: int, steps: int, device: torch.device) -> TokenChooser | None:
-        """Chance for so many samples of each text, in streams that depend on the seed and the sample alone:
-        what is drawn for one text is the same in any company."""
+        """Sample `samples` hypotheses per text; None at temperature 0.
+
+        Each random stream depends on the seed and the sample's number alone, so that a text's samples do not change
+        with the other texts of its batch.
+        """
         if self.temperature == 0:
-            return ARGMAX
+            return None
         streams = [torch.Generator().manual_seed(SEED_STRIDE * self.seed + number) for number in range(samples)]
-        chance = torch.stack([torch.rand(steps, generator=stream) for stream in streams]).repeat(texts, 1).to(device)
-        return lambda scores, rows, written: draw_tokens(self.probabilities(scores), chance[rows, written])
+        uniform = torch.stack([torch.rand(steps, generator=stream) for stream in streams]).repeat(texts, 1).to(device)
+        return lambda scores, rows, generated: draw_tokens(self.probabilities(scores), uniform[rows, generated])
 
 
-def draw_tokens(shares: Float[Tensor, "rows vocabulary"], chance: Float[Tensor, " rows"]) -> Int[Tensor, " rows"]:
-    """The token within whose share of [0, 1) chance falls."""
-    sums = shares.cumsum(-1)
-    places = torch.searchsorted(sums, chance[:, None] * sums[:, -1:], right=True)[:, 0]
-    return torch.where(places < shares.shape[-1], places, shares.argmax(-1))  # rounding can step over the end
-
-
-def sample(
-    model: IncrementalModel,
-    state: DecoderState,
-    limits: Int[Tensor, " batch"],
-    draw: SamplingConfig,
-    *,
-    samples: int = 1,
-    opening: Int[Tensor, "batch tokens"] | None = None,
-    prefixes: Sequence[Sequence[int]] | None = None,
-    rules: LogitsRules = NO_RULES,
-    window: int | None = None,
-) -> list[list[Hypothesis]]:
-    """Texts drawn for each row. The same seed gives the same texts (G2)."""
-    texts = len(limits)
-    if samples > 1:
-        rows = torch.arange(texts, device=limits.device).repeat_interleave(samples)
-        state.reorder(rows, samples)
-        limits = limits[rows]
-        opening = None if opening is None else opening[rows]
-        prefixes = None if prefixes is None else [prefix for prefix in prefixes for _ in range(samples)]
-    steps = max(int(limits.max()), max((len(prefix) + 1 for prefix in prefixes or ()), default=0))
-    choose = draw.token_chooser(texts, samples, steps, limits.device)
-    found = decode(model, state, limits, choose, opening=opening, prefixes=prefixes, rules=rules, window=window)
-    return [found[first : first + samples] for first in range(0, len(found), samples)]
+def draw_tokens(
+    probabilities: Float[Tensor, "rows vocabulary"], uniform: Float[Tensor, " rows"]
+) -> Int[Tensor, " rows"]:
+    """Inverse-transform sampling: the token whose part of the cumulative distribution holds `uniform`."""
+    cumulative = probabilities.cumsum(-1)
+    tokens = torch.searchsorted(cumulative, uniform[:, None] * cumulative[:, -1:], right=True)[:, 0]
+    return torch.where(tokens < probabilities.shape[-1], tokens, probabilities.argmax(-1))  # rounding may pass the end

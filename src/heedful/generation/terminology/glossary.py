@@ -12,7 +12,7 @@ from heedful.data.line_reader import read_lines
 from heedful.errors import DataError
 from heedful.text.protected_spans import find_protected_spans
 from heedful.text.sentence_splitter import split_sentences
-from heedful.text.word_boundaries import inside_word, find_words
+from heedful.text.word_boundaries import find_words, inside_word
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ import numpy as np
 
 from heedful.generation.terminology.assembly import TextPart, assemble
 from heedful.generation.terminology.glossary import sentence_starts
-from heedful.generation.terminology.occlusion import TextWords, AlignmentShares
-from heedful.generation.terminology.requirements import Requirement, ModelInput
+from heedful.generation.terminology.occlusion import AlignmentShares, TextWords
+from heedful.generation.terminology.requirements import ModelInput, Requirement
 from heedful.generation.terminology.tag_placement import WordAlignment, place_tags
-from heedful.text.word_boundaries import inside_word, find_words
+from heedful.text.word_boundaries import find_words, inside_word
 
 Span = tuple[int, int]
 MIN_REPLACE_SCORE = -0.4
@@ -109,7 +109,9 @@ def _with(cells: Sequence[TargetWord], wanted: Requirement, source: Sequence[Spa
         key=itemgetter(0),
         default=(0.0, range(len(cells), len(cells))),
     )
-    best = best if score > MIN_REPLACE_SCORE and any(cell.is_word for cell in cells[best.start : best.stop]) else best[:0]
+    best = (
+        best if score > MIN_REPLACE_SCORE and any(cell.is_word for cell in cells[best.start : best.stop]) else best[:0]
+    )
     before, after = list(cells[: best.start]), list(cells[best.stop :])
     gap = cells[best.start].gap if best else " " if before else ""
     so_far = _joined(before)[0] + gap

@@ -20,7 +20,7 @@ from heedful.data.batching import length_buckets
 from heedful.data.collate import pad_sequences
 from heedful.generation.input_splitting import max_input_tokens
 from heedful.text.special_tokens import END, START
-from heedful.text.tokenizer import TokenSpan, Tokenizer
+from heedful.text.tokenizer import Tokenizer, TokenSpan
 
 OcclusionScores = NDArray[np.float64]
 """Source words × target words, in nats."""
@@ -56,7 +56,9 @@ def occlusion_scores(
     return [_debts(scored, tokenizers[-1], source, target) for source, target in pairs]
 
 
-def _debts(scored: Iterator[NDArray[np.float64]], tokenizer: Tokenizer, source: TextWords, target: TextWords) -> OcclusionScores:
+def _debts(
+    scored: Iterator[NDArray[np.float64]], tokenizer: Tokenizer, source: TextWords, target: TextWords
+) -> OcclusionScores:
     full = next(scored)
     spans = tokenizer.spans(target.text)[: len(full)]
     belongs = np.array([[_overlap(span, word) for word in target.words] for span in spans], np.float64)

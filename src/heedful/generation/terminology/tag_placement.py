@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from heedful.generation.terminology.occlusion import AlignmentShares
-from heedful.text.markup_tags import Element, tag_role, parse_tags
+from heedful.text.markup_tags import Element, parse_tags, tag_role
 
 SMOOTHING = 0.1
 """A share that says little."""
@@ -97,7 +97,9 @@ def _nested(
             yield Tag(places[i].end, tags[elements[i].closing].text)
 
 
-def _place(words: range, placing: WordAlignment, source: range, room: TagPosition, taken: Sequence[range]) -> TagPosition:
+def _place(
+    words: range, placing: WordAlignment, source: range, room: TagPosition, taken: Sequence[range]
+) -> TagPosition:
     """The best place in the room for an element around these of the source words there, apart from what is taken."""
     free = _left(room.words, taken)
     if words and words == source and free == [room.words]:

@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from heedful.data.dataset_preparation import PreparedData
+from heedful.data.dataset import PreparedData
 from heedful.data.progress import StartProgress
 from heedful.evaluation.calibration import word_correctness
 from heedful.files import write_atomic
 from heedful.generation.input_splitting import FILE as INPUT_SPLITTING_FILE
 from heedful.generation.input_splitting import InputSplitting
-from heedful.generation.sequence_to_sequence import translate_ids
-from heedful.inference.trained_model import TrainedModel
+from heedful.generation.backends.select import training_backend
+from heedful.generation.decoding_config import DEFAULT_BEAM
+from heedful.generation.search.settings import SearchSettings
+from heedful.inference.translator import Translator
 from heedful.inspection.attention_alignment import ALIGNMENT_FILE, Alignment, has_cross_attention
 from heedful.inspection.confidence import CONFIDENCE_FILE, Confidence, fit_confidence
 from heedful.inspection.head_selection import choose_unit, select_head
@@ -28,24 +30,16 @@ MAX_ALIGNER_CELLS = 4_000_000
 WordPair = tuple[Sequence[str], Sequence[str]]
 
 
-def calibrate_translator(best: TrainedModel, data: PreparedData, start_progress: StartProgress) -> None:
+def calibrate_translator(best: Translator, data: PreparedData, start_progress: StartProgress) -> None:
     """Fit alignment, confidence and input splitting, set them on `best` and write their JSON files to its folder."""
-    assert best.folder is not None, "a trained model has a folder"
     best.alignment = select_alignment_head(best, data, start_progress)
     best.confidence = calibrate_word_confidence(best, data, start_progress)
     sources = [source for source, _ in data.valid.texts]
-    best.reading = InputSplitting.measure(data.train.sides[0].lengths, sources, best.model.config)
-    files = {
-        ALIGNMENT_FILE: best.alignment,
-        CONFIDENCE_FILE: best.confidence,
-        INPUT_SPLITTING_FILE: best.reading,
-    }
-    for name, settings in files.items():
-        if settings is not None:
-            write_atomic(best.folder / name, settings.model_dump_json(indent=2) + "\n")
+    best.splitting = InputSplitting.measure(data.train.sides[0].lengths, sources, best.model.config)
+    best.save_settings()
 
 
-def select_alignment_head(best: TrainedModel, data: PreparedData, start_progress: StartProgress) -> Alignment | None:
+def select_alignment_head(best: Translator, data: PreparedData, start_progress: StartProgress) -> Alignment | None:
     """Select the head that agrees most with a statistical aligner on validation pairs; None without attention."""
     if not has_cross_attention(best.model):
         return None
@@ -85,7 +79,7 @@ def sample_training_pairs(data: PreparedData, units: tuple[Unit, Unit], cells: f
     return list(zip(*sides, strict=True))
 
 
-def calibrate_word_confidence(best: TrainedModel, data: PreparedData, start_progress: StartProgress) -> Confidence:
+def calibrate_word_confidence(best: Translator, data: PreparedData, start_progress: StartProgress) -> Confidence:
     """Fit how often words of a given probability are correct, on at most the first half of the validation text."""
     limit = 1000 if best.device.type == "cuda" else 300
     texts = data.valid.texts[: max(1, min(limit, len(data.valid.texts) // 2))]
@@ -93,7 +87,9 @@ def calibrate_word_confidence(best: TrainedModel, data: PreparedData, start_prog
     sources = best.tokenizers[0].encode([source for source, _ in texts])
     with start_progress("checking probabilities", len(texts)) as watch:
         limits = evaluation_length_limits(data, range(len(texts)))
-        outputs = translate_ids(best.model, sources, at_most=limits, progress=watch)
+        outputs = training_backend(best.model).translate(
+            sources, SearchSettings(beam=DEFAULT_BEAM), max_lengths=limits, progress=watch
+        )
     words = [
         word_probabilities(words_from_tokens(first.tokens, best.tokenizers[-1], unit), first.token_log_probabilities)
         for first, *_ in outputs

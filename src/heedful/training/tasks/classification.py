@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from heedful.data.dataset_preparation import PreparedData, Split
+from heedful.data.dataset import PreparedData, Split
 from heedful.data.doctor_report import CorpusReport
 from heedful.data.labelled_dataset import (
     ClassBatches,
@@ -30,8 +30,8 @@ from heedful.evaluation.classification_metrics import (
     score_batches,
 )
 from heedful.files import write_atomic
-from heedful.inference.classifier import ClassifierSettings, classifier_logits
-from heedful.inference.trained_model import TASK_FILE, TrainedModel
+from heedful.inference.classifier import Classifier, ClassifierSettings, classifier_logits
+from heedful.inference.trained_model import TrainedModel
 from heedful.models.model_config import ModelConfig
 from heedful.objectives.classification_loss import ClassificationLoss, balanced_class_weights, rare_label_weights
 from heedful.text.special_token_template import template_for
@@ -56,7 +56,7 @@ MAX_CLASS_WEIGHT = 20.0
 """Upper bound, so that a handful of texts cannot dominate the loss."""
 
 
-class ClassificationTask(Task):
+class ClassificationTask(Task[Classifier]):
     """Single- or multi-label classification of a text or a pair of texts."""
 
     name = "classify"
@@ -137,14 +137,14 @@ class ClassificationTask(Task):
 
     def reinitialized_prefixes(self, start: TrainedModel, data: PreparedData) -> tuple[str, ...]:
         """The classifier head, unless the class names are the same."""
-        known = start.settings.names if start.settings is not None else ()
+        known = start.settings.names if isinstance(start, Classifier) else ()
         return () if tuple(data.metadata["names"]) == known else ("heads.sequence_class",)
 
     def task_settings(self, recipe: Recipe, data: PreparedData) -> ClassifierSettings:
         facts = data.metadata
         names, texts = tuple(facts["names"]), len(data.train.sides)
         return ClassifierSettings(
-            names=names, multi_label=facts["several"], texts_per_example=texts, max_length=recipe.data.max_length
+            names=names, multi_label=facts["multi_label"], texts_per_example=texts, max_length=recipe.data.max_length
         )
 
     def setup_summary(self, recipe: Recipe, data: PreparedData) -> list[str]:
@@ -153,7 +153,7 @@ class ClassificationTask(Task):
         names = ", ".join(f"{name} ({count:,})" for count, name in classes[:8]) + (" …" if len(classes) > 8 else "")
         lines = [f"columns    {facts['columns']}", f"classes    {len(classes):,}: {names}"]
         if weights := class_weights(recipe, data):
-            unit = "label" if facts["several"] else "class"
+            unit = "label" if facts["multi_label"] else "class"
             ratio = max(weights) / min(weights)
             lines.append(f"weights    the rarest {unit} is weighted {ratio:.1f} times the most frequent")
         return lines
@@ -163,9 +163,9 @@ class ClassificationTask(Task):
         return f"{split.examples:,} examples, {tokens:,} tokens"
 
     def training_components(self, recipe: Recipe, data: PreparedData, device: torch.device) -> TrainingComponents:
-        names, several = data.metadata["names"], data.metadata["several"]
+        names, several = data.metadata["names"], data.metadata["multi_label"]
         frame, weights = template_for(recipe.model["family"], data.tokenizers[0]), class_weights(recipe, data)
-        batching: dict[str, Any] = {"several": several, "tokens": recipe.training.batch_tokens, "seed": recipe.seed}
+        batching: dict[str, Any] = {"multi_label": several, "max_tokens": recipe.training.batch_tokens, "seed": recipe.seed}
         train = ClassBatches(data.train, frame, len(names), weights=weights, **batching)
         valid = ClassBatches(data.valid, frame, len(names), shuffle=False, **batching)
         objective = ClassificationLoss(several, recipe.training.label_smoothing)
@@ -181,22 +181,22 @@ class ClassificationTask(Task):
         return TrainingComponents(objective, train, valid, evaluate)
 
     def evaluate_files(
-        self, trained: TrainedModel, files: Sequence[Path], options: EvaluationOptions
+        self, trained: Classifier, files: Sequence[Path], options: EvaluationOptions
     ) -> dict[str, Any]:
         classes = trained.settings
         for path, columns in zip(files, find_all_columns(files, options.columns), strict=True):
-            if (len(columns.texts), columns.multi_label) != (classes.texts, classes.several):
-                labels = "any number of labels" if classes.several else "one label"
-                raise DataError(f"{path} has {columns}; this model expects {classes.texts} text(s) with {labels} each")
+            if (len(columns.texts), columns.multi_label) != (classes.texts_per_example, classes.multi_label):
+                labels = "any number of labels" if classes.multi_label else "one label"
+                raise DataError(f"{path} has {columns}; this model expects {classes.texts_per_example} text(s) with {labels} each")
         rows = list(read_labelled(files, columns=options.columns, on_bad_line=options.on_bad_line))
         split, cut = encode_labelled(rows, trained.tokenizers[0], classes.names, classes.max_length)
         scores = evaluate_classifier(trained, split, options.start_progress)
         return scores | ({"texts_cut_off": cut} if cut else {})
 
-    def evaluate_split(self, trained: TrainedModel, split: Split, start_progress: StartProgress) -> dict[str, Any]:
-        return evaluate_classifier(trained, split, start_progress, calibration_size=trained.settings.fitted)
+    def evaluate_split(self, trained: Classifier, split: Split, start_progress: StartProgress) -> dict[str, Any]:
+        return evaluate_classifier(trained, split, start_progress, calibration_size=trained.settings.calibration_texts)
 
-    def calibrate(self, best: TrainedModel, data: PreparedData, start_progress: StartProgress) -> None:
+    def calibrate(self, best: Classifier, data: PreparedData, start_progress: StartProgress) -> None:
         """Fit the softmax temperature on the first half of the validation texts and store it in task.json."""
         half = data.valid.examples // 2
         if half < MIN_CALIBRATION_TEXTS:
@@ -205,10 +205,9 @@ class ClassificationTask(Task):
         frame = template_for(best.model.config.family, best.tokenizers[0])
         with start_progress("checking probabilities", half) as watch:
             logits = classifier_logits(best.model, [encode_example(frame, text) for text in texts], watch)
-        temperature = fit_temperature(logits, label_indices(data.valid)[:half], data.metadata["several"])
-        best.settings = best.settings.with_changes(temperature=temperature, fitted=half)
-        assert best.folder is not None, "a trained model has a folder"
-        write_atomic(best.folder / TASK_FILE, best.settings.model_dump_json(indent=2) + "\n")
+        temperature = fit_temperature(logits, label_indices(data.valid)[:half], data.metadata["multi_label"])
+        best.settings = best.settings.with_changes(temperature=temperature, calibration_texts=half)
+        best.save_settings()
 
     def plots(self, scores: dict[str, Any], folder: Path) -> dict[str, Path]:
         curves = {name: Reliability.from_json(parts) for name, parts in scores["reliability"].items()}
@@ -224,7 +223,7 @@ class ClassificationTask(Task):
             f"{scores['examples']:,} texts"
         )
 
-    def samples(self, best: TrainedModel, split: Split) -> list[tuple[str, ...]]:
+    def samples(self, best: Classifier, split: Split) -> list[tuple[str, ...]]:
         examples = split.texts[:8]
         results = best.classify([text for text, _ in examples])
         return [
@@ -238,7 +237,7 @@ def class_weights(recipe: Recipe, data: PreparedData) -> list[float] | None:
     counts, mode = data.metadata["counts"], recipe.training.class_weights
     if mode == "none" or (mode == "auto" and max(counts) < IMBALANCE_RATIO * max(1, min(counts))):
         return None
-    return (rare_label_weights if data.metadata["several"] else balanced_class_weights)(counts, MAX_CLASS_WEIGHT)
+    return (rare_label_weights if data.metadata["multi_label"] else balanced_class_weights)(counts, MAX_CLASS_WEIGHT)
 
 
 TASK = ClassificationTask()

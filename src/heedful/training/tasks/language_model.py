@@ -8,15 +8,16 @@ from typing import Any
 
 import torch
 
-from heedful.data.batching import TextBatches
+from heedful.data.text_dataset import TextBatches
 from heedful.data.corpus_readers import read_documents
-from heedful.data.dataset_preparation import PreparedData, Split
+from heedful.data.dataset import PreparedData, Split
 from heedful.data.progress import StartProgress
 from heedful.evaluation.evaluator import evaluate_split, evaluate_text
 from heedful.evaluation.perplexity import evaluate_perplexity
-from heedful.generation.continuation import generate_ids
+from heedful.generation.backends.select import training_backend
 from heedful.generation.search.sampling import SamplingConfig
-from heedful.inference.trained_model import TrainedModel
+from heedful.generation.search.settings import SearchSettings
+from heedful.inference.generator import Generator
 from heedful.objectives.causal_lm_loss import CausalLMLoss
 from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size, vocabulary_for
 from heedful.training.recipe import Recipe
@@ -27,7 +28,7 @@ SAMPLE_TOKENS = 64
 """Tokens sampled at each evaluation."""
 
 
-class LanguageModelTask(TextTask):
+class LanguageModelTask(TextTask[Generator]):
     """Causal language modelling."""
 
     name = "generate"
@@ -75,7 +76,8 @@ class LanguageModelTask(TextTask):
         prompt = data.valid.sides[0].ids[:8].tolist()
 
         def generate(model: Any, texts: int, at_most: int | None) -> list[int]:
-            ((sample,),) = generate_ids(model, [prompt], limit=at_most or SAMPLE_TOKENS, draw=SamplingConfig())
+            settings = SearchSettings(sampling=SamplingConfig(), max_length=at_most or SAMPLE_TOKENS)
+            ((sample,),) = training_backend(model).generate([prompt], settings)
             return sample.tokens
 
         def evaluate(model: Any) -> Evaluation:
@@ -90,17 +92,17 @@ class LanguageModelTask(TextTask):
         return TrainingComponents(objective, train, valid, evaluate, 1, generate)
 
     def evaluate_files(
-        self, trained: TrainedModel, files: Sequence[Path], options: EvaluationOptions
+        self, trained: Generator, files: Sequence[Path], options: EvaluationOptions
     ) -> dict[str, Any]:
         return evaluate_text(trained, read_documents(files, on_bad_line=options.on_bad_line))
 
-    def evaluate_split(self, trained: TrainedModel, split: Split, start_progress: StartProgress) -> dict[str, Any]:
+    def evaluate_split(self, trained: Generator, split: Split, start_progress: StartProgress) -> dict[str, Any]:
         return evaluate_split(trained, split)
 
     def headline(self, scores: dict[str, Any]) -> str:
         return f"{scores['bits_per_byte']:.3f} bits per byte, perplexity {scores['perplexity']:.2f} per token"
 
-    def samples(self, best: TrainedModel, split: Split) -> list[tuple[str, ...]]:
+    def samples(self, best: Generator, split: Split) -> list[tuple[str, ...]]:
         return [(best.generate("", max_length=120, seed=seed),) for seed in range(2)]
 
 

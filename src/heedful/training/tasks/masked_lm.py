@@ -10,10 +10,11 @@ from typing import Any
 import torch
 
 from heedful.data.corpus_readers import read_documents
-from heedful.data.dataset_preparation import PreparedData, Split, prepare_text
+from heedful.data.dataset import PreparedData, Split
+from heedful.data.text_dataset import prepare_text
 from heedful.data.next_sentence import masked_batches
 from heedful.data.progress import StartProgress
-from heedful.data.sentence_documents import read_sentences
+from heedful.data.corpus_readers import read_sentences
 from heedful.errors import UsageError
 from heedful.evaluation.masked_lm_metrics import (
     encode_documents,
@@ -22,7 +23,6 @@ from heedful.evaluation.masked_lm_metrics import (
     score_masked_tokens,
 )
 from heedful.inference.mask_filler import MASK_TEXT, MaskFiller
-from heedful.inference.trained_model import TrainedModel
 from heedful.objectives.masked_lm_loss import MaskedLMLoss
 from heedful.text.sentence_splitter import split_sentences
 from heedful.text.special_token_template import SpecialTokenTemplate
@@ -35,7 +35,7 @@ from heedful.training.trainer import Evaluation
 CARD_SAMPLES = 5
 
 
-class MaskedLMTask(TextTask):
+class MaskedLMTask(TextTask[MaskFiller]):
     """Masked language modelling, optionally with next-sentence prediction."""
 
     name = "fill"
@@ -111,7 +111,7 @@ class MaskedLMTask(TextTask):
             scores = {"valid_loss": metrics.loss, "perplexity": metrics.perplexity, "accuracy": metrics.accuracy}
             if metrics.next_sentence_accuracy is not None:
                 scores["next_sentence_accuracy"] = metrics.next_sentence_accuracy
-            rows = [sample_row(MaskFiller(model, tokenizer, top=3), text, word) for text, word in examples]
+            rows = [sample_row(MaskFiller(model, (tokenizer,)), text, word) for text, word in examples]
             lines = tuple(
                 f"{name:<17}{part}" for row in rows for name, part in zip(self.sample_columns, row, strict=True)
             )
@@ -120,13 +120,13 @@ class MaskedLMTask(TextTask):
         return TrainingComponents(MaskedLMLoss(training.label_smoothing), train, valid, evaluate)
 
     def evaluate_files(
-        self, trained: TrainedModel, files: Sequence[Path], options: EvaluationOptions
+        self, trained: MaskFiller, files: Sequence[Path], options: EvaluationOptions
     ) -> dict[str, Any]:
         read = read_sentences if predicts_next_sentence(trained) else read_documents
         pieces = read(files, on_bad_line=options.on_bad_line)
         return evaluate_masked_lm(trained, encode_documents(trained, pieces))
 
-    def evaluate_split(self, trained: TrainedModel, split: Split, start_progress: StartProgress) -> dict[str, Any]:
+    def evaluate_split(self, trained: MaskFiller, split: Split, start_progress: StartProgress) -> dict[str, Any]:
         return evaluate_masked_lm(trained, split.sides[0])
 
     def headline(self, scores: dict[str, Any]) -> str:
@@ -138,14 +138,14 @@ class MaskedLMTask(TextTask):
             return line
         return f"{line}, next-sentence accuracy {accuracy:.1%} on {scores['pairs']:,} pairs"
 
-    def samples(self, best: TrainedModel, split: Split) -> list[tuple[str, ...]]:
+    def samples(self, best: MaskFiller, split: Split) -> list[tuple[str, ...]]:
         examples = masked_examples(split, best.tokenizers[0], CARD_SAMPLES, best.model.config.max_length)
-        return [sample_row(best.filler(top=3), text, word) for text, word in examples]
+        return [sample_row(best, text, word) for text, word in examples]
 
 
 def sample_row(filler: MaskFiller, text: str, masked_word: str) -> tuple[str, ...]:
     """A masked text, the model's most probable words, and the word that was masked."""
-    (result,) = filler.fill([text])
+    result = filler.fill(text, top=3)
     return text, ", ".join(f"{word} {probability:.0%}" for word, probability in result.guesses[0]), masked_word
 
 

@@ -12,18 +12,18 @@ import torch
 from torch import nn
 
 from heedful.data.batching import evenly_spaced
-from heedful.data.dataset_preparation import PreparedData, Split
+from heedful.data.dataset import PreparedData, Split
 from heedful.data.doctor_report import CorpusReport
 from heedful.data.passage_windows import PassageWindows
 from heedful.data.progress import StartProgress
-from heedful.data.qa_dataset import SpanBatches, prepare_questions, read_questions, train_question_tokenizer
+from heedful.data.qa_dataset import SpanBatches, prepare_questions, train_question_tokenizer
+from heedful.data.qa_reader import read_questions
 from heedful.errors import UsageError
 from heedful.evaluation.perplexity import evaluate_perplexity
 from heedful.evaluation.qa_evaluation import evaluate_answers, predict_spans
 from heedful.evaluation.squad import AnswerPrediction, answer_scores, best_threshold
 from heedful.files import write_atomic
 from heedful.inference.question_answerer import AnsweringSettings, EncodedQuestion, QuestionAnswerer, encode_question
-from heedful.inference.trained_model import TASK_FILE, TrainedModel
 from heedful.models.model_config import ModelConfig
 from heedful.objectives.answer_span_loss import AnswerSpanLoss
 from heedful.text.tokenizer import Tokenizer
@@ -45,7 +45,7 @@ ANSWER_LENGTH_QUANTILE = 0.999
 NO_ANSWER = "(no answer)"
 
 
-class QuestionAnsweringTask(Task):
+class QuestionAnsweringTask(Task[QuestionAnswerer]):
     """Extractive question answering, with or without unanswerable questions."""
 
     name = "answer"
@@ -123,19 +123,18 @@ class QuestionAnsweringTask(Task):
         windows, tokens = len(split.sides[0]), int(split.sides[0].lengths.sum())
         return f"{split.examples:,} questions in {windows:,} windows, {tokens:,} tokens"
 
-    def calibrate(self, best: TrainedModel, data: PreparedData, start_progress: StartProgress) -> None:
+    def calibrate(self, best: QuestionAnswerer, data: PreparedData, start_progress: StartProgress) -> None:
         """Fit the no-answer threshold on the first half of the validation questions, if some are unanswerable."""
-        assert best.folder is not None, "a trained model has a folder"
         if any(len(texts) == 2 for texts in (*data.train.texts, *data.valid.texts)):
             predictions = predict_spans(
                 best, data.valid.texts[: len(data.valid.texts) // 2], start_progress=start_progress
             )
             both = len({bool(prediction.references) for prediction in predictions}) == 2
             best.settings = best.settings.with_changes(threshold=best_threshold(predictions)[1] if both else 0.0)
-            write_atomic(best.folder / TASK_FILE, best.settings.model_dump_json(indent=2) + "\n")
+            best.save_settings()
 
     def training_components(self, recipe: Recipe, data: PreparedData, device: torch.device) -> TrainingComponents:
-        batching: dict[str, Any] = {"tokens": recipe.training.batch_tokens, "seed": recipe.seed}
+        batching: dict[str, Any] = {"max_tokens": recipe.training.batch_tokens, "seed": recipe.seed}
         train = SpanBatches(*data.train.sides, **batching)
         valid = SpanBatches(*data.valid.sides, shuffle=False, **batching)
         objective, settings = AnswerSpanLoss(), answering_settings(recipe, data)
@@ -152,7 +151,7 @@ class QuestionAnsweringTask(Task):
             loss = evaluate_perplexity(
                 model, objective, valid, data.valid, device, limit=recipe.training.eval_labels
             ).loss
-            best = [answer.spans[0] for answer in QuestionAnswerer(model, data.tokenizers[0], settings).find(encoded())]
+            best = [answer.spans[0] for answer in QuestionAnswerer(model, data.tokenizers, settings=settings).extract(encoded())]
             predictions = [
                 AnswerPrediction(span.text, span.score, texts) for span, texts in zip(best, references, strict=True)
             ]
@@ -167,18 +166,18 @@ class QuestionAnsweringTask(Task):
             )
 
         def generate(model: Any, texts: int, at_most: int | None) -> None:
-            QuestionAnswerer(model, data.tokenizers[0], settings).find(encoded()[:texts])
+            QuestionAnswerer(model, data.tokenizers, settings=settings).extract(encoded()[:texts])
 
         return TrainingComponents(objective, train, valid, evaluate, len(examples), generate)
 
     def evaluate_files(
-        self, trained: TrainedModel, files: Sequence[Path], options: EvaluationOptions
+        self, trained: QuestionAnswerer, files: Sequence[Path], options: EvaluationOptions
     ) -> dict[str, Any]:
         rows = read_questions(files, on_bad_line=options.on_bad_line)
         texts = [(row.question, row.passage, *(answer.text for answer in row.answers)) for row in rows]
         return evaluate_answers(trained, texts, start_progress=options.start_progress)
 
-    def evaluate_split(self, trained: TrainedModel, split: Split, start_progress: StartProgress) -> dict[str, Any]:
+    def evaluate_split(self, trained: QuestionAnswerer, split: Split, start_progress: StartProgress) -> dict[str, Any]:
         return evaluate_answers(
             trained, split.texts[calibration_questions(trained.settings, split) :], start_progress=start_progress
         )
@@ -189,9 +188,9 @@ class QuestionAnsweringTask(Task):
             f"(95%: {scores['f1_low']:.1%} to {scores['f1_high']:.1%}), of {scores['questions']:,} questions"
         )
 
-    def samples(self, best: TrainedModel, split: Split) -> list[tuple[str, ...]]:
+    def samples(self, best: QuestionAnswerer, split: Split) -> list[tuple[str, ...]]:
         examples = split.texts[:: max(1, len(split.texts) // 5)][:5]
-        answers = best.answers([(question, passage) for question, passage, *_ in examples])
+        answers = best.answer([question for question, *_ in examples], [passage for _, passage, *_ in examples])
         return [
             (question, answer.text or NO_ANSWER, first_reference(references))
             for (question, _, *references), answer in zip(examples, answers, strict=True)

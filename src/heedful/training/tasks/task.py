@@ -10,14 +10,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic
 
 import torch
 from torch import nn
+from typing_extensions import TypeVar
 
 from heedful.config import Config
 from heedful.data.batching import Batches
-from heedful.data.dataset_preparation import PreparedData, Split, prepare_text, train_text_tokenizer
+from heedful.data.dataset import PreparedData, Split
+from heedful.data.text_dataset import prepare_text, train_text_tokenizer
 from heedful.data.doctor_report import CorpusKind, CorpusReport
 from heedful.data.line_reader import OnBadLine
 from heedful.data.progress import StartProgress, no_progress
@@ -28,6 +30,10 @@ from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 from heedful.training.defaults import ScalingRule, TrainingConditions
 from heedful.training.recipe import Recipe
 from heedful.training.trainer import Evaluation
+
+
+ModelT = TypeVar("ModelT", bound=TrainedModel, default=Any)
+"""The class of a task's trained models."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,7 @@ class EvaluationOptions:
     start_progress: StartProgress = no_progress
 
 
-class Task(ABC):
+class Task(ABC, Generic[ModelT]):
     """The extension point for tasks. Methods that are not abstract have a default that suits most tasks."""
 
     name: ClassVar[str]
@@ -159,19 +165,19 @@ class Task(ABC):
 
     @abstractmethod
     def evaluate_files(
-        self, trained: TrainedModel, files: Sequence[Path], options: EvaluationOptions
+        self, trained: ModelT, files: Sequence[Path], options: EvaluationOptions
     ) -> dict[str, Any]:
         """Compute every score of a model on held-out files."""
 
     @abstractmethod
-    def evaluate_split(self, trained: TrainedModel, split: Split, start_progress: StartProgress) -> dict[str, Any]:
+    def evaluate_split(self, trained: ModelT, split: Split, start_progress: StartProgress) -> dict[str, Any]:
         """Compute the same scores on a prepared split: the validation set, if there are no test files."""
 
-    def calibrate(self, best: TrainedModel, data: PreparedData, start_progress: StartProgress) -> None:
+    def calibrate(self, best: ModelT, data: PreparedData, start_progress: StartProgress) -> None:
         """Fit what depends on the finished model (temperature, thresholds), set it on `best` and store it."""
         return
 
-    def card_section(self, best: TrainedModel, scores: dict[str, Any]) -> str:
+    def card_section(self, best: ModelT, scores: dict[str, Any]) -> str:
         """A section of the model card about `calibrate`."""
         return ""
 
@@ -184,11 +190,11 @@ class Task(ABC):
         """The main scores in one line."""
 
     @abstractmethod
-    def samples(self, best: TrainedModel, split: Split) -> list[tuple[str, ...]]:
+    def samples(self, best: ModelT, split: Split) -> list[tuple[str, ...]]:
         """Example inputs and outputs, one tuple of `sample_columns` each."""
 
 
-class TextTask(Task):
+class TextTask(Task[ModelT]):
     """A task trained on running text."""
 
     corpus_kind = "text"

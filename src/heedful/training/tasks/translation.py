@@ -9,17 +9,20 @@ from typing import Any
 import torch
 from torch import nn
 
-from heedful.data.batching import PairBatches, evenly_spaced
+from heedful.data.batching import evenly_spaced
+from heedful.data.pair_dataset import PairBatches
 from heedful.data.corpus_readers import read_pairs
-from heedful.data.dataset_preparation import PreparedData, Split, prepare_pairs, train_pair_tokenizers
+from heedful.data.dataset import PreparedData, Split
+from heedful.data.pair_dataset import prepare_pairs, train_pair_tokenizers
 from heedful.data.doctor_report import CorpusReport
 from heedful.data.progress import StartProgress
 from heedful.evaluation.calibration import Reliability, draw_reliability
 from heedful.evaluation.evaluator import evaluate_translation
 from heedful.evaluation.perplexity import evaluate_perplexity
 from heedful.evaluation.text_metrics import sample_bleu
-from heedful.generation.sequence_to_sequence import translate_ids, translate_texts
-from heedful.inference.trained_model import TrainedModel
+from heedful.generation.backends.select import training_backend
+from heedful.generation.search.settings import SearchSettings
+from heedful.inference.translator import Translator
 from heedful.objectives.seq2seq_loss import Seq2SeqLoss
 from heedful.text.subword_regularization import SplitTable
 from heedful.text.tokenizer import Tokenizer
@@ -37,7 +40,7 @@ from heedful.training.tasks.task import (
 from heedful.training.trainer import Evaluation
 
 
-class TranslationTask(Task):
+class TranslationTask(Task[Translator]):
     """Sequence-to-sequence translation."""
 
     name = "translate"
@@ -108,9 +111,9 @@ class TranslationTask(Task):
 
         def evaluate(model: nn.Module) -> Evaluation:
             scores = evaluate_perplexity(model, objective, valid, data.valid, device, limit=training.eval_labels)
-            outputs = translate_texts(
-                model, data.tokenizers, [source for source, _ in examples], beam=1, at_most=limits
-            )
+            sources = data.tokenizers[0].encode([source for source, _ in examples])
+            hypotheses = training_backend(model).translate(sources, SearchSettings(), max_lengths=limits)
+            outputs = data.tokenizers[-1].decode([best.tokens for best, *_ in hypotheses])
             bleu = sample_bleu(outputs, [target for _, target in examples])
             sample_lines = (f"source     {examples[0][0]}", f"model      {outputs[0]}", f"reference  {examples[0][1]}")
             return Evaluation(
@@ -120,12 +123,12 @@ class TranslationTask(Task):
         def generate(model: Any, texts: int, at_most: int | None) -> None:
             lengths = limits[:texts] if at_most is None else [at_most] * texts
             sources = [data.valid.sides[0][index].tolist() for index in indices[:texts]]
-            translate_ids(model, sources, beam=1, at_most=lengths)
+            training_backend(model).translate(sources, SearchSettings(), max_lengths=lengths)
 
         return TrainingComponents(objective, train, valid, evaluate, len(examples), generate)
 
     def evaluate_files(
-        self, trained: TrainedModel, files: Sequence[Path], options: EvaluationOptions
+        self, trained: Translator, files: Sequence[Path], options: EvaluationOptions
     ) -> dict[str, Any]:
         pairs = [(pair.source, pair.target) for pair in read_pairs(files, on_bad_line=options.on_bad_line)]
         return evaluate_translation(
@@ -136,14 +139,14 @@ class TranslationTask(Task):
             start_progress=options.start_progress,
         )
 
-    def evaluate_split(self, trained: TrainedModel, split: Split, start_progress: StartProgress) -> dict[str, Any]:
+    def evaluate_split(self, trained: Translator, split: Split, start_progress: StartProgress) -> dict[str, Any]:
         fitted = trained.confidence.texts if trained.confidence else 0
         return evaluate_translation(trained, split.texts, start_progress=start_progress, calibration_size=fitted)
 
-    def calibrate(self, best: TrainedModel, data: PreparedData, start_progress: StartProgress) -> None:
+    def calibrate(self, best: Translator, data: PreparedData, start_progress: StartProgress) -> None:
         calibrate_translator(best, data, start_progress)
 
-    def card_section(self, best: TrainedModel, scores: dict[str, Any]) -> str:
+    def card_section(self, best: Translator, scores: dict[str, Any]) -> str:
         alignment = "nothing: this model has no cross-attention" if best.alignment is None else str(best.alignment)
         return f"""
 ## Alignment and confidence
@@ -164,7 +167,7 @@ Expected calibration error of word probabilities: {scores["word_calibration_erro
             f"chrF {scores['chrf']:.1f}, exact match {scores['exact_match']:.1%} of {scores['texts']:,}"
         )
 
-    def samples(self, best: TrainedModel, split: Split) -> list[tuple[str, ...]]:
+    def samples(self, best: Translator, split: Split) -> list[tuple[str, ...]]:
         examples = split.texts[:5]
         outputs = best.translate([source for source, _ in examples], engine="torch")
         return [(source, output, target) for (source, target), output in zip(examples, outputs, strict=True)]

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from heedful.data.dataset_preparation import PreparedData, Split
+from heedful.data.dataset import PreparedData, Split
 from heedful.data.progress import StartProgress
 from heedful.data.skip_gram_batches import SkipGramBatches, count_words
 from heedful.errors import UsageError
 from heedful.evaluation.perplexity import evaluate_perplexity
 from heedful.evaluation.word_vector_benchmarks import evaluate_word_vectors
-from heedful.inference.trained_model import TrainedModel
+from heedful.inference.embedder import Embedder
 from heedful.objectives.skip_gram_loss import SkipGramLoss
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.defaults import ScalingRule, TrainingConditions
@@ -28,7 +28,7 @@ PROBES = (30, 100, 300, 1000, 3000)
 MAX_WORDS = 200_000
 
 
-class WordEmbeddingTask(TextTask):
+class WordEmbeddingTask(TextTask[Embedder]):
     """Word vectors by skip-gram with negative sampling."""
 
     name = "embed"
@@ -94,11 +94,11 @@ class WordEmbeddingTask(TextTask):
         return TrainingComponents(objective, train, valid, evaluate)
 
     def evaluate_files(
-        self, trained: TrainedModel, files: Sequence[Path], options: EvaluationOptions
+        self, trained: Embedder, files: Sequence[Path], options: EvaluationOptions
     ) -> dict[str, Any]:
         return evaluate_word_vectors(trained.words, files, options.on_bad_line)
 
-    def evaluate_split(self, trained: TrainedModel, split: Split, start_progress: StartProgress) -> dict[str, Any]:
+    def evaluate_split(self, trained: Embedder, split: Split, start_progress: StartProgress) -> dict[str, Any]:
         return {"words": len(trained.words), "width": trained.model.config.width}
 
     def headline(self, scores: dict[str, Any]) -> str:
@@ -109,7 +109,7 @@ class WordEmbeddingTask(TextTask):
         ]
         return ", ".join(lines) or f"{scores['words']:,} words, {scores['width']} dimensions"
 
-    def samples(self, best: TrainedModel, split: Split) -> list[tuple[str, ...]]:
+    def samples(self, best: Embedder, split: Split) -> list[tuple[str, ...]]:
         return [*neighbourhoods(best.model, best.tokenizers[0])]
 
 

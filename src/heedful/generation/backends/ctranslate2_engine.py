@@ -1,0 +1,218 @@
+"""A converted model in CTranslate2, searched with our settings and returned as our hypotheses.
+
+Scores follow ours: log P / length^α, END counted. Greedy texts are the same; a beam search stops as soon as `beam`
+hypotheses have ended, which our own does with `early_stopping`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from heedful.data.batching import length_buckets
+from heedful.generation.backends.backend import ProgressCallback, TokenIds, ignore_progress
+from heedful.generation.backends.thread_pools import threads_per_text
+from heedful.generation.backends.torch_backend import BATCH_TOKENS, DEFAULT_MAX_LENGTH, default_max_lengths
+from heedful.generation.search.hypotheses import Hypothesis
+from heedful.generation.search.settings import SearchSettings
+from heedful.interop.ctranslate2_export import Quantisation, import_ctranslate2, max_positions, pad_vocabulary
+from heedful.models.model_config import TransformerConfig
+from heedful.text.special_tokens import END
+
+
+class EngineHypothesis(NamedTuple):
+    """A hypothesis as CTranslate2 returns it; its score is already divided by length^α."""
+
+    tokens: list[int]
+    ended: bool
+    score: float
+
+    @property
+    def length(self) -> int:
+        return len(self.tokens) + self.ended
+
+    def without_token_scores(self, length_penalty: float) -> Hypothesis:
+        return Hypothesis(self.tokens, self.score * self.length**length_penalty, self.score, [math.nan] * self.length)
+
+    def with_token_scores(self, length_penalty: float, log_probabilities: Sequence[float]) -> Hypothesis:
+        steps = [*log_probabilities[: self.length]]
+        return Hypothesis(self.tokens, sum(steps), sum(steps) / self.length**length_penalty, steps)
+
+
+class CTranslate2Engine:
+    """A converted model. `vocabularies`: the tokens of the source and the target, or one for both."""
+
+    def __init__(
+        self,
+        folder: Path,
+        vocabularies: Sequence[Sequence[str]],
+        config: TransformerConfig,
+        quantisation: Quantisation = "float32",
+        *,
+        batch_tokens: int = BATCH_TOKENS,
+    ) -> None:
+        self.folder, self.config, self.quantisation, self.batch_tokens = folder, config, quantisation, batch_tokens
+        self.source = pad_vocabulary(vocabularies[0], config.vocabulary)
+        self.target = pad_vocabulary(vocabularies[-1], config.target_vocabulary or config.vocabulary)
+        self.ids = {name: token for token, name in enumerate(self.target)}
+        self.end = self.target[END]
+        self._workers: dict[tuple[str, int, int], Any] = {}
+
+    def translate(
+        self,
+        sources: Sequence[TokenIds],
+        settings: SearchSettings,
+        *,
+        prefixes: Sequence[TokenIds] | None = None,
+        max_lengths: Sequence[int] | None = None,
+        progress: ProgressCallback = ignore_progress,
+    ) -> list[list[Hypothesis]]:
+        """Translate in batches of similar length, all submitted at once: the library's workers start immediately."""
+        if not sources:
+            return []
+        lengths = [len(source) + 1 for source in sources]
+        limits = self._limits(lengths, settings, max_lengths)
+        buckets = length_buckets(lengths, self.batch_tokens // settings.beam, longest_first=True)
+        batches = split_batches([bucket.tolist() for bucket in buckets])
+        options = _options(settings) | {"min_decoding_length": settings.rules.min_length, "max_input_length": 0}
+        results: dict[int, list[EngineHypothesis]] = {}
+
+        def submit(worker: Any, indices: list[int]) -> list[Any]:
+            texts = [[self.source[token] for token in sources[i]] for i in indices]
+            forced = None if prefixes is None else self._token_names([prefixes[i] for i in indices])
+            limit = max(limits[i] for i in indices)
+            pending: list[Any] = worker.translate_batch(texts, forced, max_decoding_length=limit, **options)
+            return pending
+
+        with self._worker("Translator", len(batches)) as worker:
+            submitted = [(indices, submit(worker, indices)) for indices in batches]
+            for indices, pending in submitted:
+                for i, one in zip(indices, pending, strict=True):
+                    result = one.result()
+                    if any(len(text) > limits[i] for text in result.hypotheses):  # ran to a longer neighbour's limit
+                        result = submit(worker, [i])[0].result()
+                    results[i] = self._parse(result.hypotheses, result.scores)
+                progress(len(indices))
+            ordered = [results[i] for i in range(len(sources))]
+            if settings.token_log_probabilities or prefixes is not None:
+                return self._score_tokens(worker, sources, ordered, settings.length_penalty)
+        return [[text.without_token_scores(settings.length_penalty) for text in texts] for texts in ordered]
+
+    def generate(
+        self, prompts: Sequence[TokenIds], settings: SearchSettings, *, progress: ProgressCallback = ignore_progress
+    ) -> list[list[Hypothesis]]:
+        """Continue prompts of one length together: of mixed lengths the library returns parts of longer prompts."""
+        prompts = [list(prompt) or [END] for prompt in prompts]
+        lengths = sorted({len(prompt) for prompt in prompts})
+        batches = split_batches([[i for i, prompt in enumerate(prompts) if len(prompt) == n] for n in lengths])
+        options = _options(settings) | {
+            "min_length": settings.rules.min_length,
+            "max_length": settings.max_length or DEFAULT_MAX_LENGTH,
+            "include_prompt_in_result": False,
+        }
+        results: dict[int, list[EngineHypothesis]] = {}
+        with self._worker("Generator", len(batches)) as worker:
+            submitted = [
+                (indices, worker.generate_batch(self._token_names([prompts[i] for i in indices]), **options))
+                for indices in batches
+            ]
+            for indices, pending in submitted:
+                for i, one in zip(indices, pending, strict=True):
+                    result = one.result()
+                    results[i] = self._parse(result.sequences, result.scores)
+                progress(len(indices))
+        return [
+            [text.without_token_scores(settings.length_penalty) for text in results[i]] for i in range(len(prompts))
+        ]
+
+    def stream(self, prompt: TokenIds, settings: SearchSettings) -> Iterator[int]:
+        """The greedy tokens after a prompt, each as soon as it is chosen."""
+        (names,) = self._token_names([list(prompt) or [END]])
+        with self._worker("Generator", 1) as worker:
+            for step in worker.generate_tokens(names, max_length=settings.max_length or DEFAULT_MAX_LENGTH):
+                if step.token_id == END:
+                    return
+                yield step.token_id
+
+    def _limits(self, lengths: Sequence[int], settings: SearchSettings, max_lengths: Sequence[int] | None) -> list[int]:
+        if max_lengths is None and settings.max_length is not None:
+            max_lengths = [settings.max_length] * len(lengths)
+        positions = max_positions(self.config) or math.inf
+        limits = max_lengths or default_max_lengths(torch.tensor(lengths)).tolist()
+        return [int(min(limit, positions)) for limit in limits]
+
+    @contextmanager
+    def _worker(self, kind: str, batches: int) -> Iterator[Any]:
+        """The library's object with one single-threaded worker per batch, or several threads for a single text.
+
+        The library changes the number of threads of the whole process, and is slow when torch's is higher.
+        """
+        threads = torch.get_num_threads()
+        workers = max(1, min(batches, threads))
+        threads_each = threads_per_text(self.config, threads // workers, self.quantisation)
+        key = (kind, workers, threads_each)
+        if key not in self._workers:
+            make = getattr(import_ctranslate2(), kind)
+            self._workers[key] = make(str(self.folder), inter_threads=workers, intra_threads=threads_each)
+        torch.set_num_threads(workers * threads_each)
+        try:
+            yield self._workers[key]
+        finally:
+            torch.set_num_threads(threads)
+
+    def _token_names(self, texts: Sequence[TokenIds]) -> list[list[str]]:
+        return [[self.target[token] for token in text] for text in texts]
+
+    def _parse(self, texts: list[list[str]], scores: list[float]) -> list[EngineHypothesis]:
+        parsed = []
+        for names, score in zip(texts, scores, strict=True):
+            ended = names[-1:] == [self.end]
+            parsed.append(EngineHypothesis([self.ids[name] for name in names[: len(names) - ended]], ended, score))
+        return parsed
+
+    def _score_tokens(
+        self,
+        worker: Any,
+        sources: Sequence[TokenIds],
+        results: Sequence[list[EngineHypothesis]],
+        length_penalty: float,
+    ) -> list[list[Hypothesis]]:
+        """Score every token in a teacher-forced pass, and rank by it: the library's own scores omit a forced prefix."""
+        names = [[self.source[token] for token in source] for source in sources]
+        scored = worker.score_batch(
+            [source for source, texts in zip(names, results, strict=True) for _ in texts],
+            self._token_names([text.tokens for texts in results for text in texts]),
+            max_batch_size=self.batch_tokens,
+            batch_type="tokens",
+            max_input_length=0,
+        )
+        steps = iter(one.log_probs for one in scored)
+        hypotheses = [[text.with_token_scores(length_penalty, next(steps)) for text in texts] for texts in results]
+        return [sorted(texts, key=lambda text: -text.score) for texts in hypotheses]
+
+
+def _options(settings: SearchSettings) -> dict[str, Any]:
+    """The library's options that translating and generating share."""
+    return {
+        "beam_size": settings.beam,
+        "num_hypotheses": settings.n_best,
+        "length_penalty": settings.length_penalty,
+        "return_scores": True,
+        "return_end_token": True,
+        "asynchronous": True,
+    }
+
+
+def split_batches(batches: list[list[int]]) -> list[list[int]]:
+    """Split into at least as many batches as threads: two small batches on a thread each take half as long as a large
+    one that two threads share."""
+    threads = torch.get_num_threads()
+    if not batches or len(batches) >= threads:
+        return batches
+    parts = -(-threads // len(batches))
+    return [batch[first::parts] for batch in batches for first in range(min(parts, len(batch)))]

@@ -1,0 +1,141 @@
+"""The torch backend: batches texts by length, prefills the model and searches. Any model, device and setting.
+
+It calls the model's own modules, so taps, hooks and bitwise exact results work. The CPU and CUDA-graph backends are
+this one with a faster decoder in the model's place. Measured (docs/results.md): see those two for what they win over
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from heedful.data.batching import length_buckets
+from heedful.data.collate import pad_sequences
+from heedful.generation.backends.backend import ProgressCallback, Request, TokenIds, ignore_progress
+from heedful.generation.search.beam_search import search
+from heedful.generation.search.decode_loop import decode_steps
+from heedful.generation.search.hypotheses import Hypothesis
+from heedful.generation.search.partial_hypotheses import DecoderModel
+from heedful.generation.search.settings import SearchSettings
+from heedful.shapes import Int
+from heedful.text.special_tokens import END, PAD
+
+BATCH_TOKENS = 8192
+CUDA_BATCH_TOKENS = 1 << 15
+"""Tokens of a batch with padding and beams."""
+DEFAULT_MAX_LENGTH = 100
+"""Tokens generated after a prompt unless the settings say otherwise."""
+
+
+class TorchBackend:
+    """Searches with a model's own `start` and `extend`."""
+
+    name = "torch"
+
+    def __init__(self, model: DecoderModel, *, batch_tokens: int | None = None) -> None:
+        self.model = model
+        self.batch_tokens = batch_tokens
+
+    def unsupported(self, request: Request) -> str | None:
+        return None
+
+    def decoder(self) -> DecoderModel:
+        """The model that decodes; subclasses return a faster equivalent."""
+        return self.model
+
+    def translate(
+        self,
+        sources: Sequence[TokenIds],
+        settings: SearchSettings,
+        *,
+        prefixes: Sequence[TokenIds] | None = None,
+        max_lengths: Sequence[int] | None = None,
+        progress: ProgressCallback = ignore_progress,
+    ) -> list[list[Hypothesis]]:
+        """Encode sources of similar length together, search, restore the order (G1)."""
+        model = self.decoder()
+        device = model.table.weight.device
+        results: dict[int, list[Hypothesis]] = {}
+        budget = self._token_budget(settings, CUDA_BATCH_TOKENS if device.type == "cuda" else BATCH_TOKENS)
+        for bucket in length_buckets([len(source) + 1 for source in sources], budget, longest_first=True):
+            indices = bucket.tolist()
+            source, lengths = pad_sequences([sources[i] for i in indices], end=END, device=device)
+            limits = default_max_lengths(lengths)
+            if max_lengths is not None:
+                limits = lengths.new_tensor([max_lengths[i] for i in indices])
+            elif settings.max_length is not None:
+                limits = torch.full_like(lengths, settings.max_length)
+            if getattr(model.config, "positions", None) == "learned":  # the position table ends there
+                limits = limits.clamp(max=model.config.max_length)
+            prefix = None if prefixes is None else [prefixes[i] for i in indices]
+            with torch.inference_mode():
+                state = model.start(source, lengths, capacity=int(limits.max()))
+            hypotheses = search(model, state, limits, settings, prefixes=prefix)
+            results |= zip(indices, hypotheses, strict=True)
+            progress(len(indices))
+        return [results[i] for i in range(len(sources))]
+
+    def generate(
+        self, prompts: Sequence[TokenIds], settings: SearchSettings, *, progress: ProgressCallback = ignore_progress
+    ) -> list[list[Hypothesis]]:
+        """Prefill prompts of equal length together, so that no row has gaps, and search."""
+        model = self.decoder()
+        device, window = model.table.weight.device, max_context(model)
+        max_length = settings.max_length or DEFAULT_MAX_LENGTH
+        prompts = [list(prompt) or [END] for prompt in prompts]
+        budget = self._token_budget(settings, BATCH_TOKENS)
+        results: dict[int, list[Hypothesis]] = {}
+        for length in sorted({len(prompt) for prompt in prompts}):
+            indices = [i for i, prompt in enumerate(prompts) if len(prompt) == length]
+            capacity = _capacity(length + max_length, window)
+            rows = max(1, budget // capacity)
+            for first in range(0, len(indices), rows):
+                batch = indices[first : first + rows]
+                prompt = torch.tensor([prompts[i] for i in batch], device=device)
+                limits = torch.full((len(batch),), max_length, device=device)
+                with torch.inference_mode():
+                    state = model.start(len(batch), capacity=capacity)
+                hypotheses = search(model, state, limits, settings, prompt=prompt, window=window)
+                results |= zip(batch, hypotheses, strict=True)
+                progress(len(batch))
+        return [results[i] for i in range(len(prompts))]
+
+    def stream(self, prompt: TokenIds, settings: SearchSettings) -> Iterator[int]:
+        """The tokens that `generate` returns, each as soon as it is chosen."""
+        model = self.decoder()
+        tokens = torch.tensor([list(prompt) or [END]], device=model.table.weight.device)
+        window, max_length = max_context(model), settings.max_length or DEFAULT_MAX_LENGTH
+        with torch.inference_mode():
+            state = model.start(1, capacity=_capacity(tokens.shape[1] + max_length, window))
+        limits = torch.tensor([max_length], device=tokens.device)
+        choose = settings.sampling and settings.sampling.token_chooser(1, 1, max_length, tokens.device)
+        for step in decode_steps(model, state, limits, choose, prompt=tokens, rules=settings.rules, window=window):
+            token = int(step.tokens[0])
+            if token in (END, PAD):
+                return
+            yield token
+
+    def _token_budget(self, settings: SearchSettings, default: int) -> int:
+        """Tokens per batch, one row per text; 0 for exact results = one text per batch.
+
+        Matrix products round differently in batches of another size, so only a batch of its own is exact.
+        """
+        return 0 if settings.exact else (self.batch_tokens or default) // settings.rows_per_text
+
+
+def default_max_lengths(lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
+    """The length at which a translation of a source this long is cut off: a model may never generate END."""
+    return lengths * 2 + 20
+
+
+def max_context(model: DecoderModel) -> int | None:
+    """Tokens that the model attends to at most; None for a recurrent model."""
+    length: int | None = getattr(model.config, "max_length", None)
+    return length
+
+
+def _capacity(needed: int, window: int | None) -> int:
+    return needed if window is None else min(needed, window)

@@ -1,0 +1,50 @@
+"""Search settings: everything about a search that is the same for all texts of one call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from heedful.generation.search.logits_rules import NO_RULES, LogitsRules
+from heedful.generation.search.sampling import SamplingConfig
+
+Engine = Literal["auto", "torch", "ctranslate2"]
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """Settings that every backend takes. A backend that cannot honour one says so in `Backend.unsupported`."""
+
+    beam: int = 1
+    """Beam size; 1 = greedy search."""
+    length_penalty: float = 1.0
+    """α in log P / length^α."""
+    n_best: int = 1
+    """Hypotheses returned per text: the best ones, or samples."""
+    sampling: SamplingConfig | None = None
+    """Sample the next token instead of searching for the most likely text."""
+    rules: LogitsRules = NO_RULES
+    max_length: int | None = None
+    """Tokens to generate at most. None: twice the source's length and 20, or 100 after a prompt."""
+    exact: bool = False
+    """Bitwise identical results whatever the batch: each text is a batch of its own."""
+    early_stopping: bool = False
+    """Stop a beam search once `beam` hypotheses have ended, as CTranslate2 does."""
+    token_log_probabilities: bool = True
+    """CTranslate2 needs another pass for these; without them they are NaN."""
+    engine: Engine = "auto"
+    int8: bool = False
+    """Let CTranslate2 search with weights in 8 bits."""
+
+    @property
+    def rows_per_text(self) -> int:
+        """Rows of a batch that one text occupies: its beam, or its samples."""
+        return self.beam if self.sampling is None else self.n_best
+
+    @property
+    def stop_strings(self) -> tuple[str, ...]:
+        return () if self.rules.automaton is None else self.rules.automaton.stop
+
+    @property
+    def requires_ctranslate2(self) -> bool:
+        return self.int8 or self.engine == "ctranslate2"

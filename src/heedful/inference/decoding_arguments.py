@@ -1,0 +1,39 @@
+"""Types of the decoding keyword arguments of `generate` and `translate`; `DecodingConfig` documents and checks them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypedDict
+
+EngineName = Literal["auto", "torch", "ctranslate2"]
+
+
+class GenerateOptions(TypedDict, total=False):
+    """Keyword arguments of `Generator.generate`, `iter_generate` and `stream`."""
+
+    temperature: float | None
+    top_k: int
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    seed: int
+    min_length: int
+    max_length: int | None
+    stop: Sequence[str]
+    forbidden: Sequence[str]
+    beam: int | None
+    length_penalty: float
+    n_best: int
+    exact: bool
+    engine: EngineName
+    int8: bool
+
+
+class TranslateOptions(GenerateOptions, total=False):
+    """Keyword arguments of `Translator.translate` and `iter_translate`."""
+
+    prefix: str
+    glossary: str | dict[str, str] | None
+    keep: bool
+    alignments: bool
+    word_probabilities: bool

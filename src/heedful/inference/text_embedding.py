@@ -1,0 +1,103 @@
+"""Text embeddings: the mean of a model's hidden states over a text's tokens (F3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from heedful.data.batching import length_buckets
+from heedful.data.collate import pad_sequences
+from heedful.errors import UsageError
+from heedful.models.heads import mean_pool
+from heedful.shapes import Float, Int
+from heedful.text.special_token_template import SpecialTokenTemplate
+from heedful.text.special_tokens import END, SPECIAL_TOKENS
+from heedful.text.tokenizer import Tokenizer
+
+BATCH_TOKENS = 8192
+"""Tokens in a batch, padding included."""
+Vectors = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class TextEmbedding:
+    """A text and its vector, with warnings about truncated or unknown input."""
+
+    text: str
+    vector: Vectors
+    warnings: tuple[str, ...] = ()
+
+
+def embed_texts(model: Any, tokenizer: Tokenizer, texts: Sequence[str]) -> list[TextEmbedding]:
+    """Embed each text, in order; texts of similar length share a batch, which changes no vector."""
+    encoded = [_encode(model, ids, tokenizer) for ids in tokenizer.encode(texts)]
+    results: dict[int, TextEmbedding] = {}
+    for bucket in length_buckets([len(ids) for ids, _ in encoded], BATCH_TOKENS):
+        vectors = _mean_states(model, [encoded[index][0] for index in bucket])
+        for index, vector in zip(bucket, vectors, strict=True):
+            results[index] = TextEmbedding(texts[index], vector, encoded[index][1])
+    return [results[index] for index in range(len(texts))]
+
+
+def _encode(model: Any, ids: list[int], tokenizer: Tokenizer) -> tuple[list[int], tuple[str, ...]]:
+    """Add the special tokens the model was trained with and truncate; returns the ids and a warning, if any."""
+    config = model.config
+    if config.family == "word_vectors":
+        known = [token for token in ids if token >= len(SPECIAL_TOKENS)]
+        return known, () if known else ("no word is in the vocabulary: the vector is zero",)
+    wrap = _wrapper(config.family, tokenizer)
+    max_length = getattr(config, "max_length", None)
+    limit = len(ids) if max_length is None else max(1, max_length - len(wrap([])))
+    if len(ids) > limit:
+        return wrap(ids[:limit]), (f"truncated to the first {limit:,} of {len(ids):,} tokens, this model's maximum",)
+    return wrap(ids), () if ids else ("the text is empty",)
+
+
+def _wrapper(family: str, tokenizer: Tokenizer) -> Callable[[list[int]], list[int]]:
+    if family == "encoder":
+        return SpecialTokenTemplate.from_tokenizer(tokenizer).wrap
+    end = [END] if family.endswith("encoder_decoder") else []
+    return lambda ids: [*ids, *end]
+
+
+@torch.inference_mode()
+def _mean_states(model: Any, sequences: Sequence[list[int]]) -> Vectors:
+    tokens, lengths = pad_sequences(sequences, device=model.table.weight.device)
+    # An empty sequence passes the model as one PAD token; its mean is over no token, so it is zero.
+    means = mean_pool(hidden_states(model, tokens, lengths.clamp(min=1)), lengths)
+    vectors: Vectors = means.float().cpu().numpy()
+    return vectors
+
+
+def hidden_states(
+    model: Any, tokens: Int[Tensor, "batch tokens"], lengths: Int[Tensor, " batch"]
+) -> Float[Tensor, "batch tokens width"]:
+    """Compute the hidden state of each token by a model of any family; an encoder-decoder's encoder states."""
+    states: Tensor
+    match model.config.family:
+        case "encoder":
+            states = model(tokens, lengths)
+        case "encoder_decoder":
+            states = model.encode(tokens, lengths).states
+        case "recurrent_encoder_decoder":
+            states = model.start(tokens, lengths).memory
+        case "decoder" | "recurrent_decoder":
+            states = model.states(tokens)
+        case "word_vectors":
+            states = model(tokens)
+        case family:
+            raise UsageError(f"a model of the family '{family}' has no hidden states to average")
+    return states
+
+
+def cosine_similarities(vectors: Vectors, other: Vectors) -> Vectors:
+    """u·v / (|u||v|) of each row u with v; 0 where either is zero        E2"""
+    norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(other)
+    cosines: Vectors = np.divide(vectors @ other, norms, out=np.zeros_like(norms), where=norms > 0)
+    return np.clip(cosines, -1.0, 1.0)
