@@ -102,7 +102,7 @@ def run(python: str, script: str, *words: object, threads: int) -> dict[str, Any
 def scores(model: Path, sets: list[Path]) -> dict[str, float]:
     """What `heedful evaluate` says; of the similarity sets also each half."""
     from heedful.evaluation.word_vector_benchmarks import WordBenchmark, evaluate_similarity, evaluate_word_vectors, read_benchmark
-    from heedful.inference.trained import load_word_vectors
+    from heedful.loading import load_word_vectors
 
     words = load_word_vectors(model)
     found = evaluate_word_vectors(words, sets)

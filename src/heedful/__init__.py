@@ -15,11 +15,18 @@ if TYPE_CHECKING:
         StoppedError,
         UsageError,
     )
-    from heedful.inference.trained import TrainedModel
-    from heedful.interop.conversion import export, load
+    from heedful.inference.classifier import Classifier
+    from heedful.inference.embedder import Embedder
+    from heedful.inference.generator import Generator
+    from heedful.inference.mask_filler import MaskFiller
+    from heedful.inference.question_answerer import QuestionAnswerer
+    from heedful.inference.trained_model import TrainedModel
+    from heedful.inference.translator import Translator
+    from heedful.interop.conversion import export
     from heedful.layers.attention import attention, attention_weights, fused_attention
     from heedful.layers.masks import Mask
     from heedful.layers.taps import record, replace, tap_names
+    from heedful.loading import load
     from heedful.model_folder import save
     from heedful.models.build import build, count_parameters
     from heedful.models.decoder import Decoder
@@ -41,7 +48,8 @@ _HOMES = {
         "StoppedError",
         "UsageError",
     ),
-    "interop.conversion": ("export", "load"),
+    "interop.conversion": ("export",),
+    "loading": ("load",),
     "model_folder": ("save",),
     "layers.attention": ("attention", "attention_weights", "fused_attention"),
     "layers.masks": ("Mask",),
@@ -53,7 +61,13 @@ _HOMES = {
     "models.encoder_decoder": ("EncoderDecoder",),
     "models.presets": ("PRESETS", "preset"),
     "models.recurrent": ("RecurrentDecoder", "RecurrentEncoderDecoder"),
-    "inference.trained": ("Trained",),
+    "inference.classifier": ("Classifier",),
+    "inference.embedder": ("Embedder",),
+    "inference.generator": ("Generator",),
+    "inference.mask_filler": ("MaskFiller",),
+    "inference.question_answerer": ("QuestionAnswerer",),
+    "inference.trained_model": ("TrainedModel",),
+    "inference.translator": ("Translator",),
     "training.run": ("plan", "train"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
@@ -62,20 +76,26 @@ __version__ = "0.1.0"
 __all__ = [
     "PRESETS",
     "CheckpointError",
+    "Classifier",
     "DataError",
     "Decoder",
+    "Embedder",
     "Encoder",
     "EncoderDecoder",
+    "Generator",
     "HeedfulError",
     "Mask",
+    "MaskFiller",
     "NonFiniteError",
     "OutOfMemoryError",
+    "QuestionAnswerer",
     "RecurrentConfig",
     "RecurrentDecoder",
     "RecurrentEncoderDecoder",
     "StoppedError",
     "TrainedModel",
     "TransformerConfig",
+    "Translator",
     "UsageError",
     "attention",
     "attention_weights",

@@ -1,4 +1,4 @@
-"""What the machine is and what it holds: devices, memory."""
+"""Devices, their memory, and process-wide settings of torch."""
 
 from __future__ import annotations
 
@@ -17,35 +17,42 @@ import torch
 from heedful.errors import UsageError
 
 
-def select_device(name: str = "auto") -> torch.device:
-    """cuda, else mps, else cpu; or the one asked for, if it is there."""
+def select_device(device: str | torch.device = "auto") -> torch.device:
+    """The device of this name; "auto": CUDA if there is any, else MPS, else CPU.
+
+    Also switches cuDNN attention off for this process, which is slow when shapes vary; `layers.attention.cudnn_attention`
+    enables it where they do not.
+    """
+    torch.backends.cuda.enable_cudnn_sdp(False)
     present = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    torch.backends.cuda.enable_cudnn_sdp(False)  # but see cudnn_attention
+    name = str(device)
     if name == "auto":
-        return torch.device(next(kind for kind, there in present.items() if there))
-    kind = name.partition(":")[0]
-    if kind not in present:
+        return torch.device(next(kind for kind, available in present.items() if available))
+    kind, _, index = name.partition(":")
+    if kind not in present or (index and not index.isdigit()):
         raise UsageError(f"unknown device '{name}'; known: auto, {', '.join(present)}")
     if not present[kind]:
-        raise UsageError(f"no {kind} device here; use --device auto or cpu")
+        raise UsageError(f"no {kind} device is available; use device auto or cpu")
+    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
+        raise UsageError(f"no device '{name}'; there are {torch.cuda.device_count()}, counted from cuda:0")
     return torch.device(name)
 
 
 @cache
 def matmul_flops(device: torch.device) -> float:
-    """Operations per second of a large matrix product, found out once: what all else is measured against."""
-    size, kind = (4096, torch.bfloat16) if device.type == "cuda" else (1024, torch.float32)
-    a, b = (torch.randn(size, size, device=device, dtype=kind) for _ in range(2))
+    """Measure, once per process, the operations per second of a large matrix product."""
+    size, dtype = (4096, torch.bfloat16) if device.type == "cuda" else (1024, torch.float32)
+    a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
     best = float("inf")
     for _ in range(5):
         start = time.perf_counter()
-        (a @ b).sum().item()  # reading a value waits for the device
+        (a @ b).sum().item()  # item() waits for the device
         best = min(best, time.perf_counter() - start)
     return 2 * size**3 / best
 
 
 def memory_in_use(device: torch.device) -> int:
-    """Bytes held now: on the device, or by this process."""
+    """Bytes in use: on a CUDA device, or by this process."""
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device)
     status = Path("/proc/self/statm")
@@ -55,10 +62,10 @@ def memory_in_use(device: torch.device) -> int:
 
 
 def peak_memory(device: torch.device) -> int:
-    """The most bytes held since `reset_peak`, or since the start where the system cannot forget."""
+    """Peak bytes in use since `reset_peak_memory`, or since the process started where the peak cannot be reset."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    status = Path("/proc/self/status")  # getrusage would also count the process that started this one
+    status = Path("/proc/self/status")  # getrusage also counts the parent before exec
     if status.exists():
         return next(int(line.split()[1]) * 1024 for line in status.read_text().splitlines() if "VmHWM" in line)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -66,7 +73,7 @@ def peak_memory(device: torch.device) -> int:
 
 
 def reset_peak_memory(device: torch.device) -> None:
-    """Begin to measure the peak afresh."""
+    """Reset the peak of `peak_memory`."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     with suppress(OSError):
@@ -74,7 +81,7 @@ def reset_peak_memory(device: torch.device) -> None:
 
 
 def available_memory(device: torch.device) -> int:
-    """Bytes that could still be had, without anything being pushed out."""
+    """Bytes that can be allocated without swapping."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     meminfo = Path("/proc/meminfo")
@@ -84,37 +91,37 @@ def available_memory(device: torch.device) -> int:
 
 
 def release_freed_memory() -> None:
-    """Hand what is freed back to the system, once: what is then in use is really in use."""
+    """Return freed memory to the system once, so that `memory_in_use` counts only what is needed."""
     gc.collect()
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def retain_freed_memory() -> None:
-    """Let this process keep what it frees for what it needs next, up to a point (glibc).
+    """Let the allocator (glibc) keep up to 512 MB of freed memory for reuse.
 
-    A step on a CPU asks for the same blocks again and again; having the system clear them takes 4 to 10% of it.
+    A training step on a CPU allocates the same blocks again and again; having the system zero them takes 4 to 10% of
+    its time. Thresholds set in the environment take precedence.
     """
     if "MALLOC_MMAP_THRESHOLD_" in os.environ or "MALLOC_TRIM_THRESHOLD_" in os.environ:
-        return  # somebody has decided
-    trim, as_files = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
+        return
+    trim_threshold, mmap_threshold = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of malloc.h
     with suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
-        library.mallopt(as_files, 32 << 20)
-        library.mallopt(trim, 512 << 20)
+        library.mallopt(mmap_threshold, 32 << 20)
+        library.mallopt(trim_threshold, 512 << 20)
 
 
 def disable_onednn_cache() -> None:
-    """Let oneDNN make its kernels anew rather than keep one for every shape it has seen (GELU on a CPU; LSTM).
+    """Disable oneDNN's cache of one compiled kernel per shape (GELU and LSTM on a CPU).
 
-    Where every batch has a shape of its own they are hardly ever met again, but stay where they are, in the midst of
-    the heap, which cannot close up around them: a run of 350 steps came to hold 1.6 times as much. Heard before the
-    first kernel is made, or not at all.
+    When every batch has another shape, cached kernels are hardly ever reused but fragment the heap: a run of 350 steps
+    used 1.6 times the memory. Has no effect after the first kernel was compiled.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "0")
 
 
 def describe_machine(device: torch.device) -> str:
-    """For the card: what the numbers were measured on."""
+    """Device, threads and torch version, for the model card."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
     return f"{device.type} ({name}), {torch.get_num_threads()} threads, torch {torch.__version__.partition('+')[0]}"

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import heedful
-from heedful.interop.conversion import load
+from heedful.loading import load, wrap_model
 
 SMALL = (
     "tokenizer.kind=words",
@@ -192,7 +192,7 @@ def test_the_body_is_taken_over_and_the_head_is_new(
     assert done.returncode == 0, done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("start ")]
     assert "new: heads.sequence_class (66)" in line
-    assert f"left over: {left}" in line
+    assert f"unused: {left}" in line
     before, after = heedful.load(start).model.state_dict(), heedful.load(tmp_path / "tuned").model.state_dict()
     frozen = [name for name in after if name.startswith("table.") or ".blocks.0." in name]
     assert frozen
@@ -221,7 +221,7 @@ def test_the_body_is_taken_over_and_the_head_is_new(
 def test_a_folder_of_hugging_faces_is_a_start_and_a_classifier(home: Path, tmp_path: Path) -> None:
     tokenizer = heedful.load(home / "model").tokenizers[0]
     model = heedful.build("bert-tiny", vocabulary=len(tokenizer), width=32, max_length=20)
-    heedful.export(heedful.TrainedModel(model, (tokenizer,)), "huggingface", tmp_path / "bert")
+    heedful.export(wrap_model(model, (tokenizer,)), "huggingface", tmp_path / "bert")
     tuned = heedful.train(
         "classify", home / "train.tsv", out=str(tmp_path / "tuned"), steps=1, start_from=str(tmp_path / "bert"),
         settings=("training.learning_rate=1e-9", "model.pooling=first"), device="cpu",

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import heedful
-from heedful.inference.trained import load_word_vectors
+from heedful.loading import load_word_vectors
 
 Command = Callable[..., Any]
 PLACES = {"france": "paris", "italy": "rome", "japan": "tokyo", "spain": "madrid", "egypt": "cairo", "peru": "lima"}

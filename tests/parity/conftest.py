@@ -13,7 +13,8 @@ import heedful
 from heedful.data.dates_corpus import Dates, dates_corpus
 from heedful.generation.continuation import generate_ids
 from heedful.generation.sequence_to_sequence import translate_ids
-from heedful.inference.trained import TrainedModel
+from heedful.inference.trained_model import TrainedModel
+from heedful.loading import wrap_model
 from heedful.text.special_tokens import END, PAD, START
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
@@ -61,7 +62,7 @@ def translator(dates: Dates) -> TrainedModel:
         logits = model(source, target[:, :-1], (source != PAD).sum(1))
         return cross_entropy(logits.transpose(1, 2), target[:, 1:], ignore_index=PAD)
 
-    return TrainedModel(taught(model, loss, len(sources), steps=100), (tokenizer,))
+    return wrap_model(taught(model, loss, len(sources), steps=100), (tokenizer,))
 
 
 @pytest.fixture(scope="session")
@@ -76,7 +77,7 @@ def writer(dates: Dates) -> TrainedModel:
         text = padded([[END, *texts[row], END] for row in rows])
         return cross_entropy(model(text[:, :-1]).transpose(1, 2), text[:, 1:], ignore_index=PAD)
 
-    return TrainedModel(taught(model, loss, len(texts), steps=60), (tokenizer,))
+    return wrap_model(taught(model, loss, len(texts), steps=60), (tokenizer,))
 
 
 @pytest.fixture(scope="session")

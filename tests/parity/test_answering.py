@@ -12,7 +12,6 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 
 import heedful
 from heedful.inference.question_answerer import DEFAULT_ANSWER_TOKENS
-from heedful.inference.trained import load_as_stored
 
 pytestmark = pytest.mark.usefixtures("quiet_transformers")
 
@@ -60,7 +59,7 @@ def best_of_theirs(folder: Path, rust: Tokenizer) -> tuple[str, float]:
 
 def test_the_best_span_is_theirs(theirs: Path, rust: Tokenizer) -> None:
     text, score = best_of_theirs(theirs, rust)
-    for load in (load_as_stored, heedful.load):
+    for load in (heedful.load, heedful.QuestionAnswerer.load):
         trained = load(theirs)
         assert trained.task == "answer"
         span = trained.answer(QUESTION, PASSAGE).best

@@ -11,7 +11,8 @@ import torch
 import heedful
 from heedful import UsageError
 from heedful.generation.backends.ctranslate2_backend import CTranslate2
-from heedful.inference.trained import TrainedModel
+from heedful.inference.trained_model import TrainedModel
+from heedful.loading import wrap_model
 from heedful.interop.ctranslate2_export import export_ctranslate2
 from heedful.text.special_tokens import NEVER_GENERATED
 
@@ -160,5 +161,5 @@ def test_what_ctranslate2_cannot_express_is_named_and_nothing_is_written(
     model = heedful.build(preset, **{**small, **settings})
     instead = "" if preset.startswith("recurrent") else "; export to onnx instead"
     with pytest.raises(UsageError, match=f"^ctranslate2 cannot express {refused}{instead}$"):
-        heedful.export(TrainedModel(model, translator.tokenizers), "ctranslate2", tmp_path / "there")
+        heedful.export(wrap_model(model, translator.tokenizers), "ctranslate2", tmp_path / "there")
     assert not list(tmp_path.iterdir())

@@ -11,7 +11,8 @@ import transformers
 
 import heedful
 from heedful.generation.continuation import generate_ids
-from heedful.inference.trained import TrainedModel
+from heedful.inference.trained_model import TrainedModel
+from heedful.loading import wrap_model
 from heedful.interop.conversion import import_folder
 from heedful.text.special_tokens import END
 
@@ -73,7 +74,7 @@ DESIGNS: dict[str, tuple[str, dict[str, Any], str]] = {
 def test_every_design_that_fits_keeps_its_logits_there_and_back(design: str, tmp_path: Path) -> None:
     preset, settings, layout = DESIGNS[design]
     model = shaken(heedful.build(preset, **{**SMALL, **settings}))
-    heedful.export(TrainedModel(model), "huggingface", tmp_path / "there")
+    heedful.export(wrap_model(model), "huggingface", tmp_path / "there")
     config = transformers.AutoConfig.from_pretrained(tmp_path / "there")
     assert config.model_type == layout
     theirs = getattr(transformers, config.architectures[0]).from_pretrained(tmp_path / "there")

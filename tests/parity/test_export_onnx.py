@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import heedful
-from heedful.inference.trained import TrainedModel
+from heedful.inference.trained_model import TrainedModel
 from heedful.text.special_tokens import END, NEVER_GENERATED, PAD, START
 from heedful.text.tokenizer import Tokenizer
 

@@ -16,6 +16,7 @@ from heedful import CheckpointError, UsageError
 from heedful.data.dates_corpus import Dates
 from heedful.generation.sequence_to_sequence import translate_ids
 from heedful.interop.conversion import import_folder
+from heedful.loading import wrap_model
 from heedful.text.special_tokens import END, START
 from heedful.text.tokenizer import Tokenizer
 
@@ -118,7 +119,7 @@ def test_bart_that_starts_with_its_end_translates_as_it_did(kind: Any, texts: li
 
 def test_what_is_there_already_is_not_touched(tmp_path: Path) -> None:
     model = heedful.build("gpt2", vocabulary=20, width=8, heads=2, layers=1, max_length=8)
-    heedful.export(heedful.TrainedModel(model), "huggingface", tmp_path / "there")
+    heedful.export(wrap_model(model), "huggingface", tmp_path / "there")
     (tmp_path / "ours").mkdir()
     (tmp_path / "ours" / "diary.txt").write_text("mine")
     with pytest.raises(UsageError, match="ours exists and is not empty; choose another folder"):

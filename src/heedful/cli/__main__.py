@@ -1,4 +1,4 @@
-"""python -m heedful.cli: the command, for those who start it by Python, as torchrun does."""
+"""`python -m heedful.cli`: the `heedful` command, for torchrun."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""heedful analogy: what is to this as that is to the other."""
+"""heedful analogy: a is to b as ? is to c, by word vectors."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from typing import Annotated
 
 import typer
 
-from heedful.cli.similar import Table, Top
-from heedful.cli.training_options import AsJson
+from heedful.cli.decoding_options import AsJson
+from heedful.cli.similar import Top, VectorSource
 
 
 def analogy(
-    model: Table,
+    model: VectorSource,
     one: Annotated[str, typer.Argument(metavar="PARIS", help="A word …")],
-    its: Annotated[str, typer.Argument(metavar="FRANCE", help="… what it belongs to …")],
-    other: Annotated[str, typer.Argument(metavar="ITALY", help="… and what the answer should belong to.")],
+    its: Annotated[str, typer.Argument(metavar="FRANCE", help="… the word it belongs to …")],
+    other: Annotated[str, typer.Argument(metavar="ITALY", help="… and the word the answer should belong to.")],
     top: Top = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Find what is to ITALY as PARIS is to FRANCE: the words nearest to paris − france + italy, but for these three."""
-    from heedful.inference.trained import load_word_vectors
+    """Find the word that is to ITALY as PARIS is to FRANCE: the nearest neighbours of paris − france + italy."""
+    from heedful.loading import load_word_vectors
 
-    found = load_word_vectors(model).analogy(one, its, other, top)
+    results = load_word_vectors(model).analogy(one, its, other, top)
     if as_json:
-        typer.echo(json.dumps([near._asdict() for near in found], ensure_ascii=False))
+        typer.echo(json.dumps([near._asdict() for near in results], ensure_ascii=False))
         return
-    wide = max((len(near.word) for near in found), default=0)
-    for near in found:
-        typer.echo(f"{near.word:<{wide}}  {near.cosine:.4f}")
+    width = max((len(near.word) for near in results), default=0)
+    for near in results:
+        typer.echo(f"{near.word:<{width}}  {near.cosine:.4f}")

@@ -1,109 +1,104 @@
-"""heedful answer: what a passage says to a question."""
+"""heedful answer: extract answers from passages."""
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from heedful.cli import decoding_options as about
-from heedful.cli.text_io import Notes, answers_to, lines_of, progress
-from heedful.cli.training_options import AsJson, Device
+from heedful.cli import decoding_options as options
+from heedful.cli.text_io import TextLines
 from heedful.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from heedful.data.progress import ProgressCallback
     from heedful.data.qa_reader import Question
     from heedful.inference.question_answerer import ExtractedAnswer
 
-NOTHING = "no answer"
+NO_ANSWER = "no answer"
 
 
 def answer(
-    model: Annotated[Path, typer.Argument(help="A model folder.")],
-    question: Annotated[str | None, typer.Option(help="What to look for.")] = None,
-    passage: Annotated[str | None, typer.Option(help="Where; without it, standard input.")] = None,
-    passage_file: Annotated[Path | None, typer.Option(help="Or a text file: plain, .gz or .xz.")] = None,
+    model: options.Model,
+    question: Annotated[str | None, typer.Option(help="The question.")] = None,
+    passage: Annotated[str | None, typer.Option(help="The passage; default: standard input.")] = None,
+    passage_file: Annotated[Path | None, typer.Option(help="Text file with the passage: plain, .gz or .xz.")] = None,
     input_: Annotated[
         Path | None,
-        typer.Option("--input", help="Many at once: .jsonl, .csv or .tsv with question and passage; or a SQuAD .json."),
+        typer.Option("--input", help="Many questions: .jsonl, .csv or .tsv with question and passage, or SQuAD .json."),
     ] = None,
-    output: about.Output = None,
-    as_json: AsJson = False,
-    top: Annotated[int, typer.Option(min=1, help="Answers to each question, the best first (with --json).")] = 1,
+    output: options.Output = None,
+    as_json: options.AsJson = False,
+    top: Annotated[int, typer.Option(min=1, help="Answers per question, best first (with --json).")] = 1,
     threshold: Annotated[
-        float | None, typer.Option(help="Say 'no answer' below this score. Default: as found when it was trained.")
+        float | None, typer.Option(help="Below this score, there is no answer.  [default: fitted in training]")
     ] = None,
     stride: Annotated[
-        int | None, typer.Option(min=0, help="Tokens from a window of a long passage to the next; 0: no windows.")
+        int | None, typer.Option(min=0, help="Tokens from one window of a long passage to the next; 0 = no windows.")
     ] = None,
     on_bad_line: Annotated[
-        Literal["fail", "skip"], typer.Option(help="Stop at a question that cannot be read, or leave it out.")
+        Literal["fail", "skip"], typer.Option(help="Unreadable questions: stop, or leave them out.")
     ] = "fail",
-    device: Device = "auto",
+    device: options.Device = "auto",
 ) -> None:
-    """Find the answer to QUESTION in PASSAGE: the words, the characters they stand at, the score (log-odds against no
-    answer) and the probability, between tabs. One line out for each question in."""
+    """Extract the answer to QUESTION from PASSAGE: its text, character positions, score (log-odds against no answer)
+    and probability, separated by tabs. One line out for each question in."""
+    from heedful import QuestionAnswerer
+
     if input_ is not None and (question, passage, passage_file) != (None, None, None):
         raise UsageError(f"questions come from the command line or from --input {input_}: give one or the other")
     if input_ is None and question is None:
-        raise UsageError("there is nothing to answer: give --question, and a --passage; or --input FILE")
+        raise UsageError("there is no question: give --question and --passage, or --input FILE")
     if passage is not None and passage_file is not None:
         raise UsageError(f"the passage comes from --passage or from --passage-file {passage_file}: give one of them")
-    trained = about.ready(model, "answer", device)
-    options: dict[str, Any] = {"top": top, "threshold": threshold, "stride": stride}
-    notes = Notes()
+    answerer = QuestionAnswerer.load(model, device=device)
 
-    def leave_out(asked: Question, why: object) -> None:
-        """Stop at a question that cannot be read, or say so and go on."""
+    def on_error(question: Question, reason: object) -> None:
         if on_bad_line == "fail":
-            raise DataError(f"{asked.path}:{asked.line}: question {asked.id!r:.40}: {why}")
-        notes(asked.line, f"question {asked.id!r:.40} is left out: {why}")
+            raise DataError(f"{question.path}:{question.line}: question {question.id!r:.40}: {reason}")
+        lines.warn(question.line, f"question {question.id!r:.40} is left out: {reason}")
 
-    with progress(input_, output) as watch, answers_to(output) as write:
+    with TextLines(None, input_, output, on_bad_line) as lines:
         if input_ is not None:
-            asked = _asked(input_, on_bad_line, notes, watch)
-            found = trained.iter_answer(asked, on_trouble=leave_out, **options)
+            questions = read_questions(input_, lines)
+            results = answerer.iter_answer(questions, on_error=on_error, top=top, threshold=threshold, stride=stride)
         else:
-            text = passage if passage is not None else _passage(passage_file, notes)
-            found = iter([trained.answer(question or "", text, **options)])
-        for each in found:
-            write(json.dumps(each.to_json(), ensure_ascii=False) if as_json else plain(each))
-    notes.close()
+            text = passage if passage is not None else read_passage(passage_file)
+            results = iter([answerer.answer(question or "", text, top=top, threshold=threshold, stride=stride)])
+        for result in results:
+            lines.write(result.to_json() if as_json else plain(result))
 
 
 def plain(answer: ExtractedAnswer) -> str:
-    """The words, their place, the score and the probability."""
+    """The answer, its position, score and probability, separated by tabs."""
     if answer.best is None:
-        return f"{NOTHING}\t\t{-answer.spans[0].score:.2f}\t{answer.no_answer_probability:.1%}"
+        return f"{NO_ANSWER}\t\t{-answer.spans[0].score:.2f}\t{answer.no_answer_probability:.1%}"
     span = answer.best
     return f"{' '.join(span.text.split())}\t{span.start}-{span.end}\t{span.score:.2f}\t{span.probability:.1%}"
 
 
-def _passage(file: Path | None, notes: Notes) -> str:
-    """A file's text, or that of standard input, to the last character but the line end."""
+def read_passage(file: Path | None) -> str:
+    """A file's text, or that of standard input, without the last line break."""
     from heedful.data.line_reader import read_text_file
 
     if file is not None:
         return read_text_file(file)
     if sys.stdin is None or sys.stdin.isatty():
         raise UsageError("there is no passage: give --passage, --passage-file, or standard input")
-    return "\n".join(line for line in lines_of(None, None, "fail", notes) if line is not None)
+    return "\n".join(line for line in TextLines(None, None, None) if line is not None)
 
 
-def _asked(file: Path, on_bad_line: str, notes: Notes, watch: ProgressCallback | None) -> Iterator[Question]:
-    """The file's questions. One that cannot be read stops the work, or is left out with a word."""
+def read_questions(file: Path, lines: TextLines) -> Iterator[Question]:
+    """The questions of a file; one that cannot be read is an error, or left out with a warning."""
     from heedful.data.line_reader import BadLine
     from heedful.data.qa_reader import scan_questions
 
-    for row in scan_questions([file], answered=False, progress=watch):
+    for row in scan_questions([file], answered=False, progress=lines.progress):
         if not isinstance(row, BadLine):
             yield row
-        elif on_bad_line == "fail":
+        elif lines.on_bad_line == "fail":
             raise DataError(str(row))
         else:
-            notes(row.line, f"left out: {row.message}")
+            lines.warn(row.line, f"left out: {row.message}")

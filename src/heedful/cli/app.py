@@ -1,4 +1,4 @@
-"""The command `heedful`: one file a command, each a thin door to a public function."""
+"""The `heedful` command line: one module per command, each a thin layer over a public function."""
 
 from __future__ import annotations
 
@@ -21,30 +21,29 @@ app = typer.Typer(
 
 @app.callback()
 def options(
-    debug: Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Your text in, your transformer out: trained, fast, served, and open to view."""
 
 
 def main() -> None:
-    """Run the command; an error a user can cause is one line and an exit code."""
-    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if ours:  # Ctrl-C amid imports would be tracebacks of other people's code
+    """Run a command; a HeedfulError is printed as one line and becomes the exit code."""
+    default_handler = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if default_handler:  # Ctrl-C during imports would print a traceback
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from heedful.cli import commands  # noqa: F401  (registers every command)
-    from heedful.cli.argv import resumed, spread
 
-    if ours:
+    if default_handler:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     debug = "--debug" in sys.argv
     try:
-        app(resumed(spread(sys.argv[1:])))
+        app()
     except HeedfulError as error:
         if debug:
             raise
         print(f"heedful: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from None
-    except OSError as error:  # no right to read or write, a disk or link that is gone
+    except OSError as error:  # no permission, a broken disk or link
         if debug or error.errno is None:
             raise
         print(f"heedful: {error.filename or 'a file'}: {error.strerror}", file=sys.stderr)

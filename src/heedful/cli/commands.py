@@ -1,4 +1,4 @@
-"""All commands, in the order `heedful --help` shows them."""
+"""Register all commands, in the order `heedful --help` lists them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ from heedful.cli.similar import similar
 from heedful.cli.train import train
 from heedful.cli.translate import translate
 
-asked = (translate, generate, fill, classify, answer, embed, similar, analogy)
-for command in (demo, doctor, plan, train, evaluate, *asked, export):
+COMMANDS = (
+    *(demo, doctor, plan, train, evaluate),
+    *(translate, generate, fill, classify, answer, embed, similar, analogy, export),
+)
+for command in COMMANDS:
     app.command()(command)
 app.command("map")(map_)
 app.command("import")(import_)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 if TYPE_CHECKING:
-    from heedful.data.doctor_report import Finding, CorpusReport
+    from heedful.data.doctor_report import CorpusReport, Finding
 
 BAR = 24
 LABELS = 20

@@ -1,96 +1,84 @@
-"""heedful embed: a vector for a text."""
+"""heedful embed: vectors of texts, and cosine similarities."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heedful.cli import decoding_options as about
-from heedful.cli.text_io import Notes, answers_to, lines_of, progress
-from heedful.cli.training_options import AsJson, Device
+from heedful.cli import decoding_options as options
+from heedful.cli.text_io import TextLines
+from heedful.errors import DataError, HeedfulError, UsageError
+from heedful.files import atomic_file
 
 if TYPE_CHECKING:
-    from heedful.inference.embedder import TextEmbedding
+    from heedful.inference.text_embedding import TextEmbedding
 
 
 def embed(
-    model: Annotated[Path, typer.Argument(help="A model folder: any encoder, translator, language model or vectors.")],
-    text: Annotated[list[str] | None, typer.Argument(help="Texts; without any, lines of standard input.")] = None,
-    input_: about.Input = None,
+    model: Annotated[
+        Path, typer.Argument(help="Model folder: an encoder, translator, language model or word vectors.")
+    ],
+    text: options.Texts = None,
+    input_: options.Input = None,
     output: Annotated[
-        Path | None, typer.Option("--output", help="Write the vectors here: .npy (one array), or lines of text.")
+        Path | None,
+        typer.Option("--output", help="Write the vectors to this file: .npy (one array), or lines of text."),
     ] = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Print cosines instead: of the first text with each of the others.")
+        bool, typer.Option("--compare", help="Print the cosine similarity of the first text with each of the others.")
     ] = False,
-    normalise: Annotated[bool, typer.Option("--normalise", help="Vectors of length 1.")] = False,
-    on_bad_line: about.SkipBad = "fail",
-    device: Device = "auto",
+    normalise: Annotated[bool, typer.Option("--normalise", help="Scale vectors to length 1.")] = False,
+    on_bad_line: options.SkipBad = "fail",
+    device: options.Device = "auto",
 ) -> None:
-    """Give each TEXT a vector, the mean of what MODEL makes of its tokens; with --compare say how alike texts are."""
-    from heedful.device import select_device
-    from heedful.errors import UsageError
-    from heedful.interop.conversion import load
+    """Embed each TEXT as the mean of MODEL's hidden states over its tokens; with --compare print similarities."""
+    import heedful
 
-    if text and input_ is not None:
-        raise UsageError(f"texts come from the command line or from --input {input_}: give one or the other")
-    trained = load(model, device=select_device(device))
-    notes = Notes()
-    with progress(input_, output) as watch:
-        texts = lines_of(text, input_, on_bad_line, notes, watch)
-        found = (
-            _noted(number, each, notes) for number, each in enumerate(trained.iter_embed(texts, normalise=normalise), 1)
-        )
-        if compare:
-            _compare(list(found), output, as_json)
-        elif output is not None and output.suffix == ".npy":
-            _save(list(found), output)
-        else:
-            with answers_to(output) as write:
-                for each in found:
-                    vector = [round(value, 7) for value in each.vector.tolist()]
-                    plain = " ".join(f"{value:.6g}" for value in vector)
-                    told = {"text": each.text, "vector": vector, "warnings": list(each.warnings)}
-                    write(json.dumps(told, ensure_ascii=False) if as_json else plain)
-    notes.close()
+    to_array = output is not None and output.suffix == ".npy" and not compare
+    lines = TextLines(text, input_, None if to_array else output, on_bad_line)
+    trained = heedful.load(model, device=device)
+    with lines:
+        embeddings = trained.iter_embed(lines, normalise=normalise)
+        if compare or to_array:
+            results = list(embeddings)
+            for number, embedding in enumerate(results, 1):
+                for warning in embedding.warnings:
+                    lines.warn(number, warning)
+            if compare:
+                write_similarities(results, lines, as_json)
+            elif output is not None:
+                save_array(results, output)
+            return
+        for embedding in embeddings:
+            vector = [round(value, 7) for value in embedding.vector.tolist()]
+            result = {"text": embedding.text, "vector": vector, "warnings": list(embedding.warnings)}
+            lines.write(result if as_json else " ".join(f"{value:.6g}" for value in vector), embedding.warnings)
 
 
-def _noted(number: int, embedded: TextEmbedding, notes: Notes) -> TextEmbedding:
-    for warning in embedded.warnings:
-        notes(number, warning)
-    return embedded
-
-
-def _compare(found: list[TextEmbedding], output: Path | None, as_json: bool) -> None:
+def write_similarities(embeddings: list[TextEmbedding], lines: TextLines, as_json: bool) -> None:
     import numpy as np
 
-    from heedful.errors import UsageError
-    from heedful.inference.embedder import cosine_similarities
+    from heedful.inference.text_embedding import cosine_similarities
 
-    if len(found) < 2:
-        raise UsageError(f"--compare takes two texts or more, got {len(found)}")
-    alike = cosine_similarities(np.stack([each.vector for each in found[1:]]), found[0].vector).tolist()
-    with answers_to(output) as write:
-        for cosine, each in zip(alike, found[1:], strict=True):
-            told = {"text": each.text, "cosine": cosine}
-            write(json.dumps(told, ensure_ascii=False) if as_json else f"{cosine:.4f}  {each.text}")
+    if len(embeddings) < 2:
+        raise UsageError(f"--compare takes at least two texts, got {len(embeddings)}")
+    first, *others = embeddings
+    cosines = cosine_similarities(np.stack([each.vector for each in others]), first.vector).tolist()
+    for cosine, other in zip(cosines, others, strict=True):
+        lines.write({"text": other.text, "cosine": cosine} if as_json else f"{cosine:.4f}  {other.text}")
 
 
-def _save(found: list[TextEmbedding], output: Path) -> None:
-    """The array appears whole or not at all."""
+def save_array(embeddings: list[TextEmbedding], output: Path) -> None:
+    """Write the vectors as one array; the file appears complete or not at all."""
     import numpy as np
 
-    from heedful.errors import DataError, HeedfulError
-    from heedful.files import atomic_file
-
-    if not found:
-        raise DataError("there is no text to give a vector to")
+    if not embeddings:
+        raise DataError("there is no text to embed")
     try:
         with atomic_file(output) as temporary, temporary.open("wb") as stream:
-            np.save(stream, np.stack([each.vector for each in found]))
+            np.save(stream, np.stack([each.vector for each in embeddings]))
     except OSError as error:
         raise HeedfulError(f"{output} cannot be written: {error.strerror}") from None

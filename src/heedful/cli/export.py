@@ -1,4 +1,4 @@
-"""heedful export: a trained model for another library."""
+"""heedful export: convert a model for another library."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from typing import Annotated, Literal
 
 import typer
 
+from heedful.cli.decoding_options import Model
+
 
 def export(
-    model: Annotated[Path, typer.Argument(help="A model folder.")],
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where it goes; must not exist, or be empty.")],
-    to: Annotated[Literal["huggingface", "ctranslate2", "onnx", "word2vec"], typer.Option(help="For which library.")],
-    int8: Annotated[bool, typer.Option("--int8", help="Weights of 8 bits (ctranslate2).")] = False,
+    model: Model,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Output folder; new or empty.")],
+    to: Annotated[Literal["huggingface", "ctranslate2", "onnx", "word2vec"], typer.Option(help="Format.")],
+    int8: Annotated[bool, typer.Option("--int8", help="8-bit weights (ctranslate2 only).")] = False,
 ) -> None:
-    """Write MODEL for transformers, CTranslate2 or onnxruntime, with its tokenizer; or the vectors of its words."""
-    from heedful.interop.conversion import export as write
+    """Export MODEL and its tokenizer for transformers, CTranslate2 or onnxruntime, or its word vectors."""
+    import heedful
 
-    write(model, to, folder, quantisation="int8" if int8 else "float32")
+    heedful.export(model, to, folder, quantisation="int8" if int8 else "float32")
     typer.echo(f"{folder}: {', '.join(sorted(file.name for file in folder.iterdir()))}")

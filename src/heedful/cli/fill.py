@@ -1,17 +1,14 @@
-"""heedful fill: the likeliest words for a gap."""
+"""heedful fill: predict masked words."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heedful.cli import decoding_options as about
-from heedful.cli.text_io import Notes, answers_to, lines_of, progress
-from heedful.cli.training_options import AsJson, Device
+from heedful.cli import decoding_options as options
+from heedful.cli.text_io import TextLines
 from heedful.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,45 +16,42 @@ if TYPE_CHECKING:
 
 
 def fill(
-    model: Annotated[Path, typer.Argument(help="A model folder.")],
+    model: options.Model,
     text: Annotated[
-        list[str] | None, typer.Argument(help="Texts with [MASK] in them; without any, lines of standard input.")
+        list[str] | None, typer.Argument(help="Texts with [MASK]; default: lines of standard input.")
     ] = None,
-    input_: about.Input = None,
-    output: about.Output = None,
-    as_json: AsJson = False,
-    top: Annotated[int, typer.Option(min=1, help="Words for each gap.")] = 5,
-    on_bad_line: about.SkipBad = "fail",
-    device: Device = "auto",
+    input_: options.Input = None,
+    output: options.Output = None,
+    as_json: options.AsJson = False,
+    top: Annotated[int, typer.Option(min=1, help="Words per mask.")] = 5,
+    on_bad_line: options.SkipBad = "fail",
+    device: options.Device = "auto",
 ) -> None:
-    """Say which words could stand at each [MASK] of TEXT, or of lines of standard input or a file: one line out for
-    each line in, words and probabilities between tabs, and ||| between the words of one gap and the next."""
-    if input_ is not None and text:
-        raise UsageError(f"texts come from the command line or from --input {input_}: give one or the other")
-    trained = about.ready(model, "fill", device)
-    filler, notes = trained.filler(top=top), Notes()
-    with progress(input_, output) as watch:
-        lines = sound(lines_of(text, input_, on_bad_line, notes, watch), filler, on_bad_line, notes)
-        with answers_to(output) as write:
-            for answer in trained.iter_fill(lines, top=top):
-                write(json.dumps(answer.to_json(), ensure_ascii=False) if as_json else plain(answer))
-    notes.close()
+    """Predict the words at each [MASK] of TEXT, or of lines of standard input or a file: one line out for each line
+    in, with tab-separated words and probabilities, and ||| between masks."""
+    from heedful import MaskFiller
+
+    lines = TextLines(text, input_, output, on_bad_line)
+    filler = MaskFiller.load(model, device=device)
+    with lines:
+        for result in filler.iter_fill(fillable(lines, filler), top=top):
+            lines.write(result.to_json() if as_json else plain(result))
 
 
-def sound(lines: Iterable[str | None], filler: MaskFiller, on_bad_line: str, notes: Notes) -> Iterator[str | None]:
-    """The lines that can be filled. Of others the first is an error, or each is left empty."""
+def fillable(lines: TextLines, filler: MaskFiller) -> Iterator[str | None]:
+    """The lines; one that cannot be filled is an error, or left empty."""
     number = 0
     for line in lines:
         number += line is not None
-        if line is None or not line.strip() or not (trouble := filler.problem(line)):
+        if line is None or not line.strip() or not (problem := filler.problem(line)):
             yield line
-        elif on_bad_line == "fail":
-            raise UsageError(f"line {number}: {trouble}")
+        elif lines.on_bad_line == "fail":
+            raise UsageError(f"line {number}: {problem}")
         else:
-            notes(number, f"left empty: {trouble}")
+            lines.warn(number, f"left empty: {problem}")
             yield ""
 
 
-def plain(answer: FilledText) -> str:
-    gaps = ("\t".join(f"{word} {probability:.3f}" for word, probability in gap) for gap in answer.guesses)
-    return "\t|||\t".join(gaps)
+def plain(result: FilledText) -> str:
+    masks = ("\t".join(f"{word} {probability:.3f}" for word, probability in mask) for mask in result.guesses)
+    return "\t|||\t".join(masks)

@@ -1,85 +1,93 @@
-"""heedful generate: go on from a prompt."""
+"""heedful generate: continue a prompt."""
 
 from __future__ import annotations
 
-import json
 import sys
-from itertools import chain
-from pathlib import Path
-from typing import Annotated, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heedful.cli import decoding_options as about
-from heedful.cli.text_io import Notes, answers_to, lines_of, piped, progress, say
-from heedful.cli.training_options import AsJson, Device
+from heedful.cli import decoding_options as options
+from heedful.cli.text_io import TextLines, exit_on_closed_pipe, print_note
+
+if TYPE_CHECKING:
+    from heedful.generation.results import Continuation
+    from heedful.inference.decoding_arguments import GenerateOptions
 
 
 def generate(
-    model: Annotated[Path, typer.Argument(help="A model folder.")],
+    model: options.Model,
     prompt: Annotated[
-        str | None, typer.Argument(help="Where to begin; without it, lines of standard input. '': a new document.")
+        str | None, typer.Argument(help="Prompt; '' starts a new document. Default: lines of standard input.")
     ] = None,
-    input_: about.Input = None,
-    output: about.Output = None,
-    as_json: AsJson = False,
-    temperature: about.Temperature = None,
-    top_k: about.TopK = None,
-    top_p: about.TopP = None,
-    min_p: about.MinP = None,
-    repetition_penalty: about.RepetitionPenalty = None,
-    seed: about.Seed = None,
-    min_length: about.MinLength = None,
-    max_length: about.MaxLength = None,
-    stop: about.Stop = None,
-    forbid: about.Forbidden = None,
-    beam: about.Beam = None,
-    length_penalty: about.LengthPenalty = None,
-    n_best: about.NBest = None,
-    exact: about.Exact = False,
-    engine: about.Engine = "auto",
-    int8: about.Int8 = False,
-    on_bad_line: about.SkipBad = "fail",
-    device: Device = "auto",
+    input_: options.Input = None,
+    output: options.Output = None,
+    as_json: options.AsJson = False,
+    temperature: Annotated[
+        float | None, typer.Option(help="Sampling temperature; 0 = greedy.  [default: 0.8, or 0 with --beam]")
+    ] = None,
+    top_k: options.TopK = 0,
+    top_p: options.TopP = 1.0,
+    min_p: options.MinP = 0.0,
+    repetition_penalty: options.RepetitionPenalty = 1.0,
+    seed: options.Seed = 0,
+    min_length: options.MinLength = 0,
+    max_length: Annotated[int | None, typer.Option(help="Maximum length in tokens.  [default: 100]")] = None,
+    stop: options.Stop = None,
+    forbid: options.Forbidden = None,
+    beam: Annotated[int | None, typer.Option(help="Beam size: search instead of sampling.  [default: 1]")] = None,
+    length_penalty: options.LengthPenalty = 1.0,
+    n_best: options.NBest = 1,
+    exact: options.Exact = False,
+    engine: options.Engine = "auto",
+    int8: options.Int8 = False,
+    on_bad_line: options.SkipBad = "fail",
+    device: options.Device = "auto",
 ) -> None:
-    """Go on from PROMPT, word by word as they are written; or from each line of standard input or a file, to the end of
-    the line (with --json past it)."""
-    options = about.given(locals())
-    trained = about.ready(model, "generate", device)
+    """Continue PROMPT, printed while it is generated; or continue each line of standard input or a file up to the end
+    of the line (with --json, beyond it)."""
+    from heedful import Generator
+
     if prompt is None and input_ is None and sys.stdin is not None and sys.stdin.isatty():
         prompt = ""
-    one_text = prompt is not None and (n_best or 1) == 1 and (beam or 1) == 1
-    if one_text and not as_json and output is None:
-        _stream(trained, prompt or "", options)
+    lines = TextLines(None if prompt is None else [prompt], input_, output, on_bad_line)
+    generator = Generator.load(model, device=device)
+    streamed = prompt is not None and n_best == 1 and (beam or 1) == 1 and not as_json and output is None
+    decoding: GenerateOptions = {
+        "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p,
+        "repetition_penalty": repetition_penalty, "seed": seed, "min_length": min_length, "max_length": max_length,
+        "stop": [*(stop or ()), *([] if streamed or as_json else ["\n"])], "forbidden": forbid or (), "beam": beam,
+        "length_penalty": length_penalty, "n_best": n_best, "exact": exact, "engine": engine, "int8": int8,
+    }  # fmt: skip
+    if streamed and prompt is not None:
+        pieces = generator.stream(prompt, **decoding)
+        for warning in generator.prompt_warnings(prompt):
+            print_note(warning)
+        print_pieces(prompt, pieces)
         return
-    if not as_json:
-        options["stop"] = (*options["stop"], "\n")
-    notes = Notes()
-    with progress(input_, output) as watch:
-        prompts = lines_of(None if prompt is None else [prompt], input_, on_bad_line, notes, watch)
-        found = trained.iter_generate(prompts, keep_blank=prompt is None, **options)
-        with answers_to(output) as write:
-            for number, answer in enumerate(found, 1):
-                texts = [answer.prompt + each.text for each in (answer, *answer.alternatives)]
-                plain = texts[0] if len(texts) == 1 else "\t".join(text.replace("\t", " ") for text in texts)
-                write(json.dumps(answer.to_json(), ensure_ascii=False) if as_json else plain)
-                for warning in answer.warnings:
-                    notes(number, warning)
-    notes.close()
+    with lines:
+        for continuation in generator.iter_generate(lines, skip_blank=prompt is None, **decoding):
+            lines.write(continuation.to_json() if as_json else plain(continuation), continuation.warnings)
 
 
-def _stream(trained: Any, prompt: str, options: dict[str, Any]) -> None:
-    pieces = trained.stream(prompt, **options)
-    for warning in trained.warnings(prompt):
-        say(warning)
-    with piped():
+def plain(continuation: Continuation) -> str:
+    """The prompt with its continuation, or tab-separated n-best continuations."""
+    texts = [continuation.prompt + each.text for each in (continuation, *continuation.alternatives)]
+    return texts[0] if len(texts) == 1 else "\t".join(text.replace("\t", " ") for text in texts)
+
+
+def print_pieces(prompt: str, pieces: Iterable[str]) -> None:
+    """Print the prompt and each piece of its continuation at once."""
+
+    def show(text: str) -> None:
+        sys.stdout.buffer.write(text.encode())
+        sys.stdout.buffer.flush()
+
+    with exit_on_closed_pipe():
         try:
-            for piece in chain([prompt], pieces):
-                _show(piece)
+            show(prompt)
+            for piece in pieces:
+                show(piece)
         finally:
-            _show("\n")
-
-
-def _show(text: str) -> None:
-    sys.stdout.buffer.write(text.encode())
-    sys.stdout.buffer.flush()
+            show("\n")

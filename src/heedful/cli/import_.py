@@ -1,4 +1,4 @@
-"""heedful import: a model of Hugging Face's made ours."""
+"""heedful import: convert a Hugging Face model to a heedful model folder."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import typer
 
 
 def import_(
-    theirs: Annotated[Path, typer.Argument(metavar="HF_DIR", help="config.json, model.safetensors, tokenizer.json.")],
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where ours goes; must not exist, or be empty.")],
+    source: Annotated[Path, typer.Argument(metavar="HF_DIR", help="config.json, model.safetensors, tokenizer.json.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Output folder; new or empty.")],
 ) -> None:
-    """Read a BERT, GPT-2, Llama, Marian, Pegasus or BART folder, and write a model folder of ours."""
+    """Convert a BERT, GPT-2, Llama, Marian, Pegasus or BART folder to a heedful model folder."""
     from heedful.interop.conversion import import_folder
     from heedful.models.build import count_parameters
 
-    trained = import_folder(theirs, folder)
-    config = trained.model.config
-    typer.echo(f"{folder}: {config.family.replace('_', '-')}, {count_parameters(trained.model).total:,} parameters")
+    model = import_folder(source, folder).model
+    parameters = count_parameters(model).total
+    typer.echo(f"{folder}: {model.config.family.replace('_', '-')}, {parameters:,} parameters")

@@ -1,4 +1,4 @@
-"""heedful plan: what training would take, before it is begun."""
+"""heedful plan: forecast the cost of a training run without starting it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from heedful.cli.training_options import (
+    Architecture,
     AsJson,
     Device,
     Files,
-    Kind,
     NextSentence,
     OnBadLine,
     RecipeFile,
@@ -20,7 +20,7 @@ from heedful.cli.training_options import (
     Task,
     Time,
     Valid,
-    wishes,
+    recipe_settings,
 )
 
 
@@ -30,7 +30,7 @@ def plan(
     valid: Valid = None,
     recipe: RecipeFile = None,
     settings: Settings = None,
-    model: Kind = "transformer",
+    architecture: Architecture = "transformer",
     from_: StartFrom = None,
     next_sentence: NextSentence = False,
     time: Time = None,
@@ -38,20 +38,31 @@ def plan(
     device: Device = "auto",
     on_bad_line: OnBadLine = None,
     gpus: Annotated[
-        int | None, typer.Option(min=1, help="Also on so many devices like this one: memory, traffic, tokens a second.")
+        int | None,
+        typer.Option(min=1, help="Also forecast this many devices like this one: memory, communication, throughput."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Forecast a training run: parameters by part, operations, peak memory, time and disk. Nothing is trained."""
     from heedful.training.reporting.events import terminal_listener
-    from heedful.training.run import plan as forecast
-    from heedful.training.run import plan_scaled
+    from heedful.training.request import TrainingRequest
+    from heedful.training.run import plan_multi_gpu, prepare_request
 
-    asked = wishes(valid, recipe, settings, model, from_, time, steps, device, on_bad_line, next_sentence)
-    listeners = [] if as_json else [terminal_listener()]
-    found = (
-        forecast(task, *(files or []), **asked, listeners=listeners)
-        if gpus is None
-        else plan_scaled(gpus, task, *(files or []), **asked, listeners=listeners)
+    request = TrainingRequest(
+        task=task,
+        files=files or (),
+        valid=valid or (),
+        recipe=recipe,
+        settings=recipe_settings(settings, next_sentence=next_sentence),
+        architecture=architecture,
+        start_from=from_,
+        time=time,
+        steps=steps,
+        device=device,
+        on_bad_line=on_bad_line,
     )
-    typer.echo(found.to_json() if as_json else str(found))
+    listeners = [] if as_json else [terminal_listener()]
+    forecast = (
+        prepare_request(request, listeners).forecast if gpus is None else plan_multi_gpu(request, gpus, listeners)
+    )
+    typer.echo(forecast.to_json() if as_json else str(forecast))

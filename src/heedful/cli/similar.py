@@ -1,4 +1,4 @@
-"""heedful similar: the words nearest to a word."""
+"""heedful similar: nearest neighbours of words."""
 
 from __future__ import annotations
 
@@ -8,30 +8,32 @@ from typing import Annotated
 
 import typer
 
-from heedful.cli.training_options import AsJson
+from heedful.cli.decoding_options import AsJson
 
-Table = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder, or a word2vec file: text, binary, .gz.")]
-Top = Annotated[int, typer.Option(min=1, help="How many words to show.")]
+VectorSource = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="Model folder, or word2vec file: text, binary, .gz.")
+]
+Top = Annotated[int, typer.Option(min=1, help="Number of words to print.")]
 
 
 def similar(
-    model: Table,
-    words: Annotated[list[str], typer.Argument(metavar="WORD…", help="One word or more.")],
+    model: VectorSource,
+    words: Annotated[list[str], typer.Argument(metavar="WORD…", help="One or more words.")],
     top: Top = 10,
     as_json: AsJson = False,
 ) -> None:
-    """Show the words nearest to each WORD, with their cosines (1: the same direction, 0: nothing in common)."""
-    from heedful.inference.trained import load_word_vectors
+    """Print the nearest neighbours of each WORD with their cosine similarities."""
+    from heedful.loading import load_word_vectors
 
     table = load_word_vectors(model)
-    found = {word: table.similar(word, top) for word in words}
+    results = {word: table.similar(word, top) for word in words}
     if as_json:
-        listed = [{"word": word, "similar": [near._asdict() for near in nears]} for word, nears in found.items()]
+        listed = [{"word": word, "similar": [near._asdict() for near in nears]} for word, nears in results.items()]
         typer.echo(json.dumps(listed, ensure_ascii=False))
         return
-    for number, (word, nears) in enumerate(found.items()):
-        if len(found) > 1:
+    for number, (word, nears) in enumerate(results.items()):
+        if len(results) > 1:
             typer.echo(("\n" if number else "") + word)
-        wide = max((len(near.word) for near in nears), default=0)
+        width = max((len(near.word) for near in nears), default=0)
         for near in nears:
-            typer.echo(f"{'  ' if len(found) > 1 else ''}{near.word:<{wide}}  {near.cosine:.4f}")
+            typer.echo(f"{'  ' if len(results) > 1 else ''}{near.word:<{width}}  {near.cosine:.4f}")

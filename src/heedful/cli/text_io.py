@@ -1,15 +1,16 @@
-"""What commands that answer texts share: where texts come from, where answers go, and what is said on the side."""
+"""Input and output of commands that answer each line of text with one line."""
 
 from __future__ import annotations
 
 import gzip
+import json
 import lzma
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from heedful.errors import DataError, HeedfulError, UsageError
 from heedful.files import atomic_file
@@ -19,121 +20,140 @@ if TYPE_CHECKING:
     from heedful.data.progress import ProgressCallback
 
 OnBadLine = Literal["fail", "skip"]
-SHOWN = 20
-"""Warnings printed one by one; the rest is counted."""
+MAX_WARNINGS = 20
+"""Warnings printed; further ones are counted."""
 
 
-class Notes:
-    """Warnings on standard error, each with its line."""
+class TextLines:
+    """The lines to process, and where the result of each is written.
 
-    def __init__(self) -> None:
-        self.count = 0
+    Iterating gives the texts, else the lines of `file`, else those of standard input as they arrive; None says that no
+    further line is waiting. A line that cannot be read is an error or, with `on_bad_line` "skip", an empty line.
+    """
 
-    def __call__(self, line: int, text: str) -> None:
-        self.count += 1
-        if self.count <= SHOWN:
-            say(f"line {line}: {text}")
+    def __init__(
+        self, texts: list[str] | None, file: Path | None, output: Path | None, on_bad_line: OnBadLine = "fail"
+    ) -> None:
+        if texts and file is not None:
+            raise UsageError(f"texts come from the command line or from --input {file}: give one or the other")
+        self.texts, self.file, self.output, self.on_bad_line = texts, file, output, on_bad_line
+        self.results = self.warnings = 0
+        self.progress: ProgressCallback | None = None
 
-    def close(self) -> None:
-        if self.count > SHOWN:
-            say(f"{self.count - SHOWN:,} more warnings like these were not shown; --json has them all")
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self.progress = stack.enter_context(_reading_progress(self.file, self.output))
+            self._write_line = stack.enter_context(output_lines(self.output))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *error: Any) -> bool | None:
+        suppressed = self._stack.__exit__(*error)
+        if error[0] is None and self.warnings > MAX_WARNINGS:
+            print_note(f"{self.warnings - MAX_WARNINGS:,} more warnings like these were not shown; --json has them all")
+        return suppressed
+
+    def __iter__(self) -> Iterator[str | None]:
+        from heedful.data.line_reader import SKIP_HINT, scan_lines, scan_stdin
+
+        if self.texts:
+            yield from self.texts
+            return
+        scanned: Iterator[str | BadLine | None]
+        if self.file is not None:
+            scanned = scan_lines(self.file, progress=self.progress)
+        else:
+            scanned = scan_stdin(sys.stdin.fileno()) if sys.stdin is not None else iter(())
+        number = 0
+        for line in scanned:
+            number += line is not None
+            if line is None or isinstance(line, str):
+                yield line if line is None else line.removesuffix("\n")
+            elif self.on_bad_line == "fail":
+                raise DataError(str(line))
+            else:
+                self.warn(number, f"left empty: {line.message.removesuffix(SKIP_HINT).rstrip()}")
+                yield ""
+
+    def write(self, result: str | dict[str, Any], warnings: Sequence[str] = ()) -> None:
+        """Write the next line's result, as text or JSON, and its warnings to standard error."""
+        self._write_line(result if isinstance(result, str) else json.dumps(result, ensure_ascii=False))
+        self.results += 1
+        for warning in warnings:
+            self.warn(self.results, warning)
+
+    def warn(self, number: int, text: str) -> None:
+        """Print a warning about a line, unless there were many already."""
+        self.warnings += 1
+        if self.warnings <= MAX_WARNINGS:
+            print_note(f"line {number}: {text}")
 
 
-def say(text: str) -> None:
+def print_note(text: str) -> None:
     print(f"heedful: {text}", file=sys.stderr, flush=True)
 
 
-def lines_of(
-    texts: list[str] | None, file: Path | None, on_bad_line: OnBadLine, notes: Notes, watch: ProgressCallback | None = None
-) -> Iterator[str | None]:
-    """The arguments, or the file's lines, or those of standard input as they come.
-
-    A line that cannot be read is no reason to lose count: skipped, it gives an empty one.
-    """
-    from heedful.data.line_reader import SKIP_HINT, scan_lines
-    from heedful.data.line_reader import scan_stdin
-
-    if texts:
-        yield from texts
-        return
-    scanned: Iterator[str | BadLine | None]
-    if file is not None:
-        scanned = scan_lines(file, progress=watch)
-    else:
-        scanned = scan_stdin(sys.stdin.fileno()) if sys.stdin is not None else iter(())
-    number = 0
-    for line in scanned:
-        number += line is not None
-        if line is None or isinstance(line, str):
-            yield line if line is None else line.removesuffix("\n")
-        elif on_bad_line == "fail":
-            raise DataError(str(line))
-        else:
-            notes(number, f"left empty: {line.message.removesuffix(SKIP_HINT).rstrip()}")
-            yield ""
-
-
 @contextmanager
-def answers_to(file: Path | None) -> Iterator[Any]:
-    """A function that writes one answer as one line: to standard output at once, or to a file that appears when whole.
+def output_lines(file: Path | None) -> Iterator[Callable[[str], None]]:
+    """A function that writes a line to standard output at once, or to a file that appears when complete.
 
-    What was done before an interruption stays beside the file, under its name with ".part" before the ending.
+    After an interruption, the lines so far are beside the file, under its name with ".part" before the suffix.
     """
     if file is None:
-        with piped():
-            yield lambda text: _write(sys.stdout.buffer, text)
+        with exit_on_closed_pipe():
+            yield lambda text: _write(sys.stdout.buffer, text, flush=True)
         return
     if file.is_dir():
-        raise UsageError(f"{file} is a folder; give --output a file's name")
-    aside = file.with_name(f"{file.stem}.part{file.suffix}")
-    done = 0
+        raise UsageError(f"{file} is a folder; --output takes a file's name")
+    partial = file.with_name(f"{file.stem}.part{file.suffix}")
+    written = 0
 
     def write(text: str) -> None:
-        nonlocal done
-        _write(stream, text, flush=False)
-        done += 1
+        nonlocal written
+        _write(stream, text)
+        written += 1
 
     try:
-        with atomic_file(file, partial=aside), _opened(aside) as stream:
+        with atomic_file(file, partial=partial), _open_for_writing(partial) as stream:
             yield write
     except OSError as error:
-        raise HeedfulError(f"{file} cannot be written: {error.strerror}; {_kept(aside, done)}") from None
+        raise HeedfulError(f"{file} cannot be written: {error.strerror}; {_partial_result(partial, written)}") from None
     except BaseException:
-        say(_kept(aside, done))
+        print_note(_partial_result(partial, written))
         raise
 
 
-def _kept(aside: Path, done: int) -> str:
-    if not done:
-        aside.unlink(missing_ok=True)
+def _partial_result(partial: Path, written: int) -> str:
+    if not written:
+        partial.unlink(missing_ok=True)
         return "nothing was written"
-    return f"the {done:,} lines done are in {aside}"
+    return f"the first {written:,} lines are in {partial}"
 
 
-def _opened(path: Path) -> Any:
-    packed: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
-    return packed.get(path.suffix.lower(), open)(path, "wb")
+def _open_for_writing(path: Path) -> Any:
+    compressed: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+    return compressed.get(path.suffix.lower(), open)(path, "wb")
 
 
-def _write(stream: Any, text: str, *, flush: bool = True, end: str = "\n") -> None:
-    """One line: what is inside it must not break it."""
-    stream.write((text.replace("\n", " ") + end).encode())
+def _write(stream: Any, text: str, *, flush: bool = False) -> None:
+    """Write one line; line breaks inside the text become spaces."""
+    stream.write((text.replace("\n", " ") + "\n").encode())
     if flush:
         stream.flush()
 
 
 @contextmanager
-def piped() -> Iterator[None]:
-    """Whoever reads our output may stop at any time (`| head`): then we stop, too, without a word."""
+def exit_on_closed_pipe() -> Iterator[None]:
+    """Exit quietly when the reader of standard output stops reading, as `| head` does."""
     try:
         yield
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still held goes nowhere
-        raise SystemExit(141) from None  # 128 + SIGPIPE, as the shell counts
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discards what is still buffered
+        raise SystemExit(141) from None  # 128 + SIGPIPE, as shells report it
 
 
-def progress(file: Path | None, output: Path | None) -> Any:
-    """A bar over a file that is read into another, once it keeps a person waiting."""
+def _reading_progress(file: Path | None, output: Path | None) -> AbstractContextManager[Any]:
+    """A progress bar over the input file's bytes, if input and output are files."""
     if file is None or output is None or not file.is_file():
         return nullcontext()
     from heedful.training.reporting.events import Events, terminal_listener

@@ -1,4 +1,4 @@
-"""heedful train: from text files to a trained, scored model."""
+"""heedful train: from text files to a trained, evaluated model."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from heedful.cli.training_options import (
+    Architecture,
     Device,
     Files,
-    Kind,
     NextSentence,
     OnBadLine,
     RecipeFile,
@@ -20,8 +20,7 @@ from heedful.cli.training_options import (
     Task,
     Time,
     Valid,
-    names,
-    wishes,
+    recipe_settings,
 )
 
 
@@ -30,47 +29,65 @@ def train(
     files: Files = None,
     valid: Valid = None,
     test: Annotated[
-        list[Path] | None, typer.Option(help="Test text, scored at the end (repeat for two files).")
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Test text for the final evaluation; repeat it for a pair, as --valid."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the model; default: TASK-1, TASK-2, …")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder for the run; default: TASK-1, TASK-2, …")
+    ] = None,
     recipe: RecipeFile = None,
     settings: Settings = None,
-    model: Kind = "transformer",
+    architecture: Architecture = "transformer",
     from_: StartFrom = None,
     next_sentence: NextSentence = False,
     time: Time = None,
     steps: Steps = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Same seed, same recipe, same model.  [default: 1]")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Random seed; the same recipe and seed give the same model.  [default: 1]")
+    ] = None,
     device: Device = "auto",
     on_bad_line: OnBadLine = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard curves.")] = False,
     resume: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Go on with the run in this folder, or begin it there; needs no other arguments."
+            metavar="DIR",
+            help="Resume the run in this folder; needs no other arguments. With a task and files: start it there "
+            "if it does not exist.",
         ),
     ] = None,
     auto_batch: Annotated[
-        bool, typer.Option("--auto-batch", help="Out of memory: start over with smaller batches, more to a step.")
+        bool,
+        typer.Option("--auto-batch", help="When out of memory, start over with half the batch, accumulated twice."),
     ] = False,
-    prove_resume: Annotated[
-        bool, typer.Option("--prove-resume", help="Kill and resume a short stretch, and compare: the card tells.")
+    check_resume: Annotated[
+        bool,
+        typer.Option("--check-resume", help="Afterwards, kill and resume a short run and compare; added to card.md."),
     ] = False,
 ) -> None:
-    """Train a model on your text: sizes, rates and the tokenizer are chosen for you, shown, and saved as a recipe."""
+    """Train a model on your text. Settings you leave open are chosen, shown, and saved as a recipe."""
     from heedful.training.reporting.events import terminal_listener
-    from heedful.training.run import train as run
+    from heedful.training.request import TrainingRequest
+    from heedful.training.run import run_training
 
-    run(
-        task,
-        *(files or []),
-        **wishes(valid, recipe, settings, model, from_, time, steps, device, on_bad_line, next_sentence),
-        test=names(test),
-        out=None if out is None else str(out),
+    request = TrainingRequest(
+        task=task,
+        files=files or (),
+        valid=valid or (),
+        test=test or (),
+        out=out,
+        recipe=recipe,
+        settings=recipe_settings(settings, next_sentence=next_sentence),
+        architecture=architecture,
+        start_from=from_,
+        time=time,
+        steps=steps,
         seed=seed,
+        device=device,
+        on_bad_line=on_bad_line,
         tensorboard=tensorboard,
-        resume=None if resume is None else str(resume),
+        resume=resume,
         auto_batch=auto_batch,
-        prove_resume=prove_resume,
-        listeners=[terminal_listener()],
+        check_resume=check_resume,
     )
+    run_training(request, [terminal_listener()])

@@ -1,58 +1,40 @@
-"""The options that commands about training share."""
+"""Options shared by `heedful train` and `heedful plan`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from heedful.cli.argv import duration_in_seconds
 from heedful.training.tasks import TASKS
 
-Task = Annotated[str | None, typer.Argument(help=" · ".join(f"{name} ({door.files})" for name, door in TASKS.items()))]
-Files = Annotated[list[Path] | None, typer.Argument(help="Text: .txt, .tsv, .csv, .jsonl, plain or .gz/.xz.")]
-Valid = Annotated[list[Path] | None, typer.Option(help="Validation text (repeat for two files).")]
-RecipeFile = Annotated[Path | None, typer.Option(help="A recipe.toml; what it leaves open is chosen.")]
-Settings = Annotated[list[str] | None, typer.Option("--set", help="One setting, as model.width=256.")]
-Kind = Annotated[str, typer.Option(help="transformer, or recurrent: its ancestor.")]
-StartFrom = Annotated[Path | None, typer.Option("--from", help="Start from this model's weights.")]
-Time = Annotated[str | None, typer.Option(help="Time allowed, as 90s, 10m or 2h.  [default: 10m]")]
-Steps = Annotated[int | None, typer.Option(min=1, help="Steps to take, instead of a time.")]
+Task = Annotated[str | None, typer.Argument(help=" · ".join(f"{name} ({task.files})" for name, task in TASKS.items()))]
+Files = Annotated[list[Path] | None, typer.Argument(help="Training text: .txt, .tsv, .csv, .jsonl, plain or .gz/.xz.")]
+Valid = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="FILE", help="Validation text; for a pair repeat it: --valid dev.en --valid dev.de."),
+]
+RecipeFile = Annotated[Path | None, typer.Option(metavar="FILE", help="A recipe.toml; missing settings are chosen.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One recipe setting, as model.width=256.")
+]
+Architecture = Annotated[str, typer.Option("--model", help="transformer or recurrent (LSTM with attention).")]
+StartFrom = Annotated[
+    Path | None, typer.Option("--from", metavar="DIR", help="Fine-tune: start from this model's weights.")
+]
+Time = Annotated[str | None, typer.Option(help="Time limit, as 90s, 10m or 2h.  [default: 10m]")]
+Steps = Annotated[int | None, typer.Option(min=1, help="Number of training steps, instead of a time limit.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
-OnBadLine = Annotated[str | None, typer.Option(help="fail, or skip and count.  [default: fail]")]
+OnBadLine = Annotated[str | None, typer.Option(help="Unreadable lines: fail, or skip and count.  [default: fail]")]
 NextSentence = Annotated[
     bool,
-    typer.Option("--next-sentence", help="fill: also learn which text follows which; blank lines end documents."),
+    typer.Option("--next-sentence", help="fill: also learn next-sentence prediction; blank lines end documents."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def wishes(
-    valid: list[Path] | None,
-    recipe: Path | None,
-    settings: list[str] | None,
-    model: str,
-    from_: Path | None,
-    time: str | None,
-    steps: int | None,
-    device: str,
-    on_bad_line: str | None,
-    next_sentence: bool,
-) -> dict[str, Any]:
-    """The same options as `heedful.train` and `heedful.plan` take them."""
-    return {
-        "valid": names(valid),
-        "recipe": None if recipe is None else str(recipe),
-        "settings": (*(settings or ()), *(("data.next_sentence=true",) if next_sentence else ())),
-        "kind": model,
-        "start_from": None if from_ is None else str(from_),
-        "seconds": None if time is None else duration_in_seconds(time),
-        "steps": steps,
-        "device": device,
-        "on_bad_line": on_bad_line,
-    }
-
-
-def names(files: list[Path] | None) -> tuple[str, ...]:
-    return tuple(str(file) for file in files or ())
+def recipe_settings(settings: Sequence[str] | None, *, next_sentence: bool) -> tuple[str, ...]:
+    """The --set options, and the setting that --next-sentence stands for."""
+    return (*(settings or ()), *(("data.next_sentence=true",) if next_sentence else ()))

@@ -1,77 +1,77 @@
-"""heedful translate: texts in, translations out."""
+"""heedful translate: translate lines of text."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heedful.cli import decoding_options as about
-from heedful.cli.text_io import Notes, answers_to, lines_of, progress, say
-from heedful.cli.training_options import AsJson, Device
+from heedful.cli import decoding_options as options
+from heedful.cli.text_io import TextLines, print_note
 
 if TYPE_CHECKING:
     from heedful.generation.results import Translation
 
 
 def translate(
-    model: Annotated[Path, typer.Argument(help="A model folder.")],
-    text: Annotated[list[str] | None, typer.Argument(help="Texts; without any, lines of standard input.")] = None,
-    input_: about.Input = None,
-    output: about.Output = None,
-    as_json: AsJson = False,
-    beam: about.Beam = None,
-    length_penalty: about.LengthPenalty = None,
-    n_best: about.NBest = None,
-    temperature: about.Temperature = None,
-    top_k: about.TopK = None,
-    top_p: about.TopP = None,
-    min_p: about.MinP = None,
-    repetition_penalty: about.RepetitionPenalty = None,
-    seed: about.Seed = None,
-    min_length: about.MinLength = None,
-    max_length: about.MaxLength = None,
-    stop: about.Stop = None,
-    prefix: Annotated[str | None, typer.Option(help="What each translation must begin with.")] = None,
-    forbid: about.Forbidden = None,
-    glossary: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Lines of a source term, a tab, and the target term it requires."),
+    model: options.Model,
+    text: options.Texts = None,
+    input_: options.Input = None,
+    output: options.Output = None,
+    as_json: options.AsJson = False,
+    beam: Annotated[int | None, typer.Option(help="Beam size; 1 = greedy search.  [default: 4]")] = None,
+    length_penalty: options.LengthPenalty = 1.0,
+    n_best: options.NBest = 1,
+    temperature: Annotated[float, typer.Option(help="Above 0: sample instead of searching.")] = 0.0,
+    top_k: options.TopK = 0,
+    top_p: options.TopP = 1.0,
+    min_p: options.MinP = 0.0,
+    repetition_penalty: options.RepetitionPenalty = 1.0,
+    seed: options.Seed = 0,
+    min_length: options.MinLength = 0,
+    max_length: Annotated[
+        int | None, typer.Option(help="Maximum length in tokens.  [default: twice the source's, plus 20]")
     ] = None,
-    keep: Annotated[bool, typer.Option(help="Placeholders, tags and addresses come out as they went in.")] = True,
+    stop: options.Stop = None,
+    prefix: Annotated[str, typer.Option(help="Start every translation with this text.")] = "",
+    forbid: options.Forbidden = None,
+    glossary: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Required terms: lines of source term, tab, target term.")
+    ] = None,
+    keep: Annotated[bool, typer.Option(help="Copy placeholders, tags and addresses unchanged.")] = True,
     alignments: Annotated[
-        bool, typer.Option("--alignments", help="Add which source word made which word: ||| 0-0 1-2, from 0.")
+        bool, typer.Option("--alignments", help="Append word alignments: ||| 0-0 1-2 (source-target, from 0).")
     ] = False,
-    exact: about.Exact = False,
-    engine: about.Engine = "auto",
-    int8: about.Int8 = False,
-    on_bad_line: about.SkipBad = "fail",
-    device: Device = "auto",
+    exact: options.Exact = False,
+    engine: options.Engine = "auto",
+    int8: options.Int8 = False,
+    on_bad_line: options.SkipBad = "fail",
+    device: options.Device = "auto",
 ) -> None:
-    """Translate TEXT, or lines of standard input or a file: exactly one line out for each line in."""
-    options = about.given(locals()) | {"keep": keep, "alignments": alignments, "word_probabilities": as_json}
-    options |= {} if glossary is None else {"glossary": str(glossary)}
-    trained = about.ready(model, "translate", device)
-    notes = Notes()
-    if alignments and trained.alignment is None:
-        say("this model's folder does not say which head aligns: the mean of the last layer but one is used")
-    with progress(input_, output) as watch:
-        found = trained.iter_translate(lines_of(text, input_, on_bad_line, notes, watch), **options)
-        with answers_to(output) as write:
-            for number, answer in enumerate(found, 1):
-                write(json.dumps(answer.to_json(), ensure_ascii=False) if as_json else _plain(answer))
-                for warning in answer.warnings:
-                    notes(number, warning)
-    notes.close()
+    """Translate TEXT, or lines of standard input or a file: one line out for each line in."""
+    from heedful import Translator
+
+    lines = TextLines(text, input_, output, on_bad_line)
+    translator = Translator.load(model, device=device)
+    if alignments and translator.alignment is None:
+        print_note(f"{model} has no alignment.json: word alignments are the mean attention of the last layer but one")
+    with lines:
+        for translation in translator.iter_translate(
+            lines, beam=beam, length_penalty=length_penalty, n_best=n_best, temperature=temperature, top_k=top_k,
+            top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty, seed=seed, min_length=min_length,
+            max_length=max_length, stop=stop or (), prefix=prefix, forbidden=forbid or (),
+            glossary=None if glossary is None else str(glossary), keep=keep, alignments=alignments,
+            word_probabilities=as_json, exact=exact, engine=engine, int8=int8,
+        ):  # fmt: skip
+            lines.write(translation.to_json() if as_json else plain(translation), translation.warnings)
 
 
-def _plain(answer: Translation) -> str:
-    """The translation; several stand side by side, between tabs."""
-    text = answer.text
-    if answer.alternatives:
-        text = "\t".join(each.text.replace("\t", " ") for each in (answer, *answer.alternatives))
-    if answer.alignment is None:
+def plain(translation: Translation) -> str:
+    """The translation, or tab-separated n-best translations, and the word alignment if there is one."""
+    text = translation.text
+    if translation.alternatives:
+        text = "\t".join(each.text.replace("\t", " ") for each in (translation, *translation.alternatives))
+    if translation.alignment is None:
         return text
-    return f"{text} ||| {' '.join(f'{source}-{target}' for source, target in answer.alignment)}"
+    return f"{text} ||| {' '.join(f'{source}-{target}' for source, target in translation.alignment)}"

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from heedful.data.batching import PairBatches, TextBatches
-from heedful.data.dataset_preparation import Split
+from heedful.data.pair_dataset import PairBatches
+from heedful.data.text_dataset import TextBatches
+from heedful.data.dataset import Split
 from heedful.data.progress import StartProgress, no_progress
 from heedful.data.token_store import Sequences
-from heedful.evaluation.calibration import word_correctness, reliability_curve, token_reliability
+from heedful.evaluation.calibration import reliability_curve, token_reliability, word_correctness
 from heedful.evaluation.perplexity import evaluate_perplexity
 from heedful.evaluation.text_metrics import text_scores
-from heedful.inference.trained import TrainedModel
+from heedful.inference.trained_model import TrainedModel
+from heedful.inference.translator import Translator
 from heedful.inspection.confidence import Confidence
 from heedful.objectives.causal_lm_loss import CausalLMLoss
 from heedful.objectives.seq2seq_loss import Seq2SeqLoss
@@ -22,7 +24,7 @@ BATCH_TOKENS = 4096
 
 
 def evaluate_translation(
-    trained: TrainedModel,
+    trained: Translator,
     pairs: Sequence[tuple[str, ...]],
     *,
     beam: int = 4,
@@ -36,16 +38,16 @@ def evaluate_translation(
     """
     sources, targets = (list(side) for side in zip(*pairs, strict=True))
     confidence = trained.confidence or Confidence()
-    plain = TrainedModel(
+    uncalibrated = Translator(
         trained.model,
         trained.tokenizers,
         trained.folder,
         confidence=Confidence(unit=confidence.unit),
-        reading=trained.reading,
+        splitting=trained.splitting,
     )
     how: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty, "engine": "torch"}
     with start_progress("translating", len(sources)) as watch:
-        found = list(plain.iter_translate(sources, progress=watch, **how))
+        found = list(uncalibrated.iter_translate(sources, progress=watch, **how))
     scores = text_scores([answer.text for answer in found], targets).to_json()
     words = [[(word.text, word.probability) for word in answer.words] for answer in found[calibration_size:]]
     said, right = word_correctness(words, targets[calibration_size:], confidence.unit)
@@ -72,7 +74,10 @@ def teacher_forced_scores(trained: TrainedModel, pairs: Sequence[tuple[str, ...]
     split = Split(sides, len(pairs), *_size(targets))
     batches = PairBatches(*sides, max_tokens=BATCH_TOKENS, seed=0, shuffle=False)
     calibration = {"token_calibration_error": token_reliability(trained.model, batches).error}
-    return {**evaluate_perplexity(trained.model, Seq2SeqLoss(), batches, split, trained.device).to_json(), **calibration}
+    return {
+        **evaluate_perplexity(trained.model, Seq2SeqLoss(), batches, split, trained.device).to_json(),
+        **calibration,
+    }
 
 
 def evaluate_text(trained: TrainedModel, pieces: Iterable[tuple[str, bool]]) -> dict[str, Any]:

@@ -11,11 +11,11 @@ from torch.nn import functional as F
 
 from heedful.data.batching import Batches, evenly_spaced_batches
 from heedful.data.next_sentence import masked_batches
-from heedful.data.sentence_documents import encode_sentences
+from heedful.data.text_dataset import encode_sentences
 from heedful.data.token_store import Sequences
 from heedful.evaluation.text_metrics import safe_exp
-from heedful.inference.trained import TrainedModel
-from heedful.objectives.masked_lm_loss import states_at, encode_batch
+from heedful.inference.trained_model import TrainedModel
+from heedful.objectives.masked_lm_loss import encode_batch, states_at
 from heedful.objectives.objective import to_device
 from heedful.text.special_token_template import SpecialTokenTemplate
 from heedful.text.special_tokens import PAD
@@ -43,7 +43,9 @@ class MaskedLMScores:
 
 
 @torch.inference_mode()
-def score_masked_tokens(model: Any, batches: Batches, device: torch.device, *, limit: int | None = None) -> MaskedLMScores:
+def score_masked_tokens(
+    model: Any, batches: Batches, device: torch.device, *, limit: int | None = None
+) -> MaskedLMScores:
     """Over all batches of the first epoch, or over some that hide about `limit` tokens."""
     nats, right, tokens, known, pairs = 0.0, 0, 0, 0, 0
     for indices in evenly_spaced_batches(batches, limit):

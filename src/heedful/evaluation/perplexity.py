@@ -1,4 +1,4 @@
-"""How well a model predicts a text it has not seen."""
+"""Perplexity and bits per byte of a model on held-out text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from heedful.data.batching import Batches, evenly_spaced_batches
-from heedful.data.dataset_preparation import Split
+from heedful.data.dataset import Split
 from heedful.evaluation.text_metrics import PredictionScores, prediction_scores
 from heedful.objectives.objective import Objective, to_device
 
@@ -22,7 +22,7 @@ def evaluate_perplexity(
     *,
     limit: int | None = None,
 ) -> PredictionScores:
-    """The text's surprise, summed over its labels; or over about `limit` of them, taken as a fair share of it."""
+    """Sum the loss over all labels of a text, or over about `limit` of them, and convert it to the usual metrics."""
     nats, tokens = 0.0, 0
     for indices in evenly_spaced_batches(batches, limit):
         batch = batches.batch(0, indices)

@@ -46,7 +46,8 @@ def score_answer(answer: str, references: Sequence[str], *, squad2: bool = False
         references = [text for text in references if normalize_answer(text)] or [""]
     ours = normalize_answer(answer)
     found = [
-        (float(ours == theirs), _f1(ours.split(), theirs.split(), squad2)) for theirs in map(normalize_answer, references)
+        (float(ours == theirs), _f1(ours.split(), theirs.split(), squad2))
+        for theirs in map(normalize_answer, references)
     ]
     return SquadScore(max(exact for exact, _ in found), max(f1 for _, f1 in found))
 

@@ -1,4 +1,4 @@
-"""How good is it: BLEU and chrF by sacreBLEU, exact match, perplexity, bits per byte."""
+"""Text metrics: BLEU and chrF by sacreBLEU, exact match, perplexity, bits per byte."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TextScores:
-    """A system's texts against references: every number with what it takes to compare it."""
+    """Scores of hypotheses against references, with the signatures needed to compare them."""
 
     bleu: float
     bleu_low: float
-    """Ends of the 95% bootstrap interval."""
+    """Lower end of the 95% bootstrap interval."""
     bleu_high: float
     bleu_signature: str
     bleu_lowercased: float
     chrf: float
     chrf_signature: str
     exact_match: float
-    """Share of texts that equal their reference."""
+    """Share of texts equal to their reference."""
     texts: int
 
     def to_json(self) -> dict[str, Any]:
@@ -29,25 +29,26 @@ class TextScores:
 
 
 def text_scores(outputs: Sequence[str], references: Sequence[str], *, samples: int = 1000) -> TextScores:
-    """Cased, detokenised BLEU (Papineni 2002; Post 2018), chrF (Popović 2015) and exact match.
+    """Compute cased, detokenized BLEU (Papineni 2002; Post 2018), chrF (Popović 2015) and exact match.
 
-    The interval is a bootstrap over texts (Koehn 2004), seeded: the same texts give the same ends.
+    The confidence interval is a seeded bootstrap over texts (Koehn 2004).
     """
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
     bleu, chrf = BLEU(), CHRF()
-    texts, answers = list(outputs), [list(references)]
-    score = bleu.corpus_score(texts, answers, n_bootstrap=samples) if samples else bleu.corpus_score(texts, answers)
-    spread = float(getattr(score, "_ci", 0.0) or 0.0)
-    middle = float(getattr(score, "_mean", score.score) if samples else score.score)
+    texts, reference_lists = list(outputs), [list(references)]
+    bootstrap = {"n_bootstrap": samples} if samples else {}
+    score = bleu.corpus_score(texts, reference_lists, **bootstrap)
+    half_width = float(getattr(score, "_ci", 0.0) or 0.0)
+    mean = float(getattr(score, "_mean", score.score) if samples else score.score)
     return TextScores(
         bleu=float(score.score),
-        bleu_low=middle - spread,
-        bleu_high=middle + spread,
+        bleu_low=mean - half_width,
+        bleu_high=mean + half_width,
         bleu_signature=str(bleu.get_signature()),
-        bleu_lowercased=float(BLEU(lowercase=True).corpus_score(texts, answers).score),
-        chrf=float(chrf.corpus_score(texts, answers).score),
+        bleu_lowercased=float(BLEU(lowercase=True).corpus_score(texts, reference_lists).score),
+        chrf=float(chrf.corpus_score(texts, reference_lists).score),
         chrf_signature=str(chrf.get_signature()),
         exact_match=sum(a == b for a, b in zip(texts, references, strict=True)) / max(1, len(texts)),
         texts=len(texts),
@@ -55,7 +56,7 @@ def text_scores(outputs: Sequence[str], references: Sequence[str], *, samples: i
 
 
 def sample_bleu(outputs: Sequence[str], references: Sequence[str]) -> float:
-    """BLEU alone, for watching a run."""
+    """Compute BLEU alone, to monitor a run."""
     from sacrebleu.metrics.bleu import BLEU
 
     return float(BLEU().corpus_score(list(outputs), [list(references)]).score)
@@ -63,7 +64,7 @@ def sample_bleu(outputs: Sequence[str], references: Sequence[str]) -> float:
 
 @dataclass(frozen=True)
 class PredictionScores:
-    """How surprised a model is by a text; lower is better."""
+    """Negative log-likelihood of a text in its usual forms; lower is better."""
 
     loss: float
     """Nats per token."""
@@ -82,7 +83,7 @@ class PredictionScores:
 
 
 def prediction_scores(nats: float, tokens: int, words: int, size: int) -> PredictionScores:
-    """From the summed negative log-probability of a text to its usual forms."""
+    """Convert the summed negative log-likelihood of a text to per-token, per-word and per-byte metrics."""
     return PredictionScores(
         loss=nats / max(1, tokens),
         perplexity=safe_exp(nats / max(1, tokens)),
@@ -95,5 +96,5 @@ def prediction_scores(nats: float, tokens: int, words: int, size: int) -> Predic
 
 
 def safe_exp(x: float) -> float:
-    """exp(x), or infinity where a float ends."""
+    """Return exp(x), or infinity on overflow."""
     return math.exp(x) if x < 700 else math.inf

@@ -80,7 +80,8 @@ def evaluate_analogies(words: WordTable, asked: WordBenchmark, name: str) -> dic
     right = known = total = 0
     for section, questions in asked.analogies.items():
         places = np.array(
-            [row for question in questions if None not in (row := [words.find_index(word) for word in question])], np.int64
+            [row for question in questions if None not in (row := [words.find_index(word) for word in question])],
+            np.int64,
         ).reshape(-1, 4)
         correct = int(analogies_correct(words, places).sum())
         sections[section] = {"accuracy": correct / len(places) if len(places) else None, "asked": len(places)}

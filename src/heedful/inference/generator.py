@@ -31,6 +31,7 @@ class Generator(TrainedModel):
         super().__init__(model, tokenizers, folder)
         self.backends = Backends(model, tokenizers, folder)
 
+    # fmt: off
     @overload
     def generate(
         self, prompt: str = ..., *, progress: ProgressCallback = ..., **options: Unpack[GenerateOptions]
@@ -40,26 +41,11 @@ class Generator(TrainedModel):
         self, prompt: Iterable[str], *, progress: ProgressCallback = ..., **options: Unpack[GenerateOptions]
     ) -> list[str]: ...
     def generate(
-        self,
-        prompt: str | Iterable[str] = "",
-        *,
-        temperature: float | None = None,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        min_p: float = 0.0,
-        repetition_penalty: float = 1.0,
-        seed: int = 0,
-        min_length: int = 0,
-        max_length: int | None = None,
-        stop: Sequence[str] = (),
-        forbidden: Sequence[str] = (),
-        beam: int | None = None,
-        length_penalty: float = 1.0,
-        n_best: int = 1,
-        exact: bool = False,
-        engine: EngineName = "auto",
-        int8: bool = False,
-        progress: ProgressCallback = ignore_progress,
+        self, prompt: str | Iterable[str] = "", *, temperature: float | None = None, top_k: int = 0,
+        top_p: float = 1.0, min_p: float = 0.0, repetition_penalty: float = 1.0, seed: int = 0, min_length: int = 0,
+        max_length: int | None = None, stop: Sequence[str] = (), forbidden: Sequence[str] = (),
+        beam: int | None = None, length_penalty: float = 1.0, n_best: int = 1, exact: bool = False,
+        engine: EngineName = "auto", int8: bool = False, progress: ProgressCallback = ignore_progress,
     ) -> str | list[str]:
         """Continue a prompt, or a list of prompts; returns each prompt with its continuation.
 
@@ -71,9 +57,10 @@ class Generator(TrainedModel):
             temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty,
             seed=seed, min_length=min_length, max_length=max_length, stop=stop, forbidden=forbidden, beam=beam,
             length_penalty=length_penalty, n_best=n_best, exact=exact, engine=engine, int8=int8,
-        )  # fmt: skip
+        )
         results = [each.prompt + each.text for each in self.iter_generate(prompts, progress=progress, **options)]
         return results[0] if single else results
+    # fmt: on
 
     def iter_generate(
         self,
@@ -97,7 +84,7 @@ class Generator(TrainedModel):
         settings = self._settings(options)
         if settings.beam > 1 or settings.n_best > 1:
             raise UsageError(
-                f"beam {settings.beam} and n_best {settings.n_best} cannot be streamed; leave them at 1, or use iter_generate"
+                f"beam {settings.beam} with n_best {settings.n_best} cannot be streamed; use iter_generate"
             )
         ids = self.tokenizer.encode([prompt])[0]
         tokens = self.backends.select(settings, [ids]).stream(ids, settings)

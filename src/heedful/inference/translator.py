@@ -73,6 +73,7 @@ class Translator(TrainedModel):
             INPUT_SPLITTING_FILE: self.splitting,
         }
 
+    # fmt: off
     @overload
     def translate(self, text: str, *, progress: ProgressCallback = ..., **options: Unpack[TranslateOptions]) -> str: ...
     @overload
@@ -80,29 +81,12 @@ class Translator(TrainedModel):
         self, text: Iterable[str], *, progress: ProgressCallback = ..., **options: Unpack[TranslateOptions]
     ) -> list[str]: ...
     def translate(
-        self,
-        text: str | Iterable[str],
-        *,
-        beam: int | None = None,
-        length_penalty: float = 1.0,
-        n_best: int = 1,
-        temperature: float = 0.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        min_p: float = 0.0,
-        repetition_penalty: float = 1.0,
-        seed: int = 0,
-        min_length: int = 0,
-        max_length: int | None = None,
-        stop: Sequence[str] = (),
-        prefix: str = "",
-        forbidden: Sequence[str] = (),
-        glossary: str | dict[str, str] | None = None,
-        keep: bool = True,
-        exact: bool = False,
-        engine: EngineName = "auto",
-        int8: bool = False,
-        progress: ProgressCallback = ignore_progress,
+        self, text: str | Iterable[str], *, beam: int | None = None, length_penalty: float = 1.0, n_best: int = 1,
+        temperature: float = 0.0, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0,
+        repetition_penalty: float = 1.0, seed: int = 0, min_length: int = 0, max_length: int | None = None,
+        stop: Sequence[str] = (), prefix: str = "", forbidden: Sequence[str] = (),
+        glossary: str | dict[str, str] | None = None, keep: bool = True, exact: bool = False,
+        engine: EngineName = "auto", int8: bool = False, progress: ProgressCallback = ignore_progress,
     ) -> str | list[str]:
         """Translate a text, or a list of texts; the options are those of `DecodingConfig`.
 
@@ -114,9 +98,10 @@ class Translator(TrainedModel):
             min_p=min_p, repetition_penalty=repetition_penalty, seed=seed, min_length=min_length, max_length=max_length,
             stop=stop, prefix=prefix, forbidden=forbidden, glossary=glossary, keep=keep, exact=exact, engine=engine,
             int8=int8, word_probabilities=False,
-        )  # fmt: skip
+        )
         results = [result.translation for result in self._translate(texts, self._request(options), progress)]
         return results[0] if single else results
+    # fmt: on
 
     def iter_translate(
         self,
@@ -139,10 +124,7 @@ class Translator(TrainedModel):
     def _request(self, options: TranslateOptions) -> _Request:
         """Check the options and resolve what is the same for all texts of a call."""
         self.tokenizer  # noqa: B018  (raises if there is none)
-        config, target = (
-            DecodingConfig(**{name: value for name, value in options.items() if value is not None}),
-            self.tokenizers[-1],
-        )
+        config, target = DecodingConfig(**options), self.tokenizers[-1]
         settings = self.backends.settings(config, default_beam=DEFAULT_BEAM)
         prefix = target.encode([config.prefix])[0] if config.prefix else []
         if prefix and target.decode([prefix]) != [config.prefix]:

@@ -1,22 +1,22 @@
-"""The first thing anyone sees: dates in seventeen languages to ISO 8601, in about a minute and a half on a laptop."""
+"""The demo: translate dates in 17 languages to ISO 8601, trained in about 90 seconds on a laptop."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from heedful.data.dates_corpus import TARGET_SPANS, DatePair, Dates, dates_corpus, write_dates
-from heedful.inference.trained import TrainedModel
+from heedful.inference.translator import Translator
 from heedful.inspection.attention_alignment import Alignment, align
 from heedful.inspection.attention_plot import draw_attention
-from heedful.text.word_tokens import tokenize_words
+from heedful.text.word_tokens import TokenizedWords, tokenize_words
 from heedful.training.reporting.events import Listener
 from heedful.training.run import train
 
+LANGUAGES = ("en", "fr", "de", "el", "ru", "es", "pl")
 SETTINGS = (
     "tokenizer.kind=characters",
     "tokenizer.vocabulary=1000",
@@ -40,78 +40,83 @@ SETTINGS = (
 
 @dataclass(frozen=True)
 class DemoTranslation:
-    """One translation, and the picture of where it came from."""
+    """A translated date and the plot of its attention."""
 
     source: str
     output: str
     picture: Path
 
 
-def demo(
-    out: Path, *, steps: int = 800, listeners: Sequence[Listener] = (), pictures: int = 4
-) -> tuple[TrainedModel, dict[str, Any]]:
-    """Make the corpus, train on it, test on days never seen, and draw what the model looked at."""
+@dataclass(frozen=True)
+class DemoResult:
+    """The trained model, the attention head that aligns best, and example translations."""
+
+    model: Translator
+    head: str
+    alignment_error: float
+    translations: list[DemoTranslation]
+
+
+def demo(out: Path, *, steps: int = 800, listeners: Sequence[Listener] = (), pictures: int = 4) -> DemoResult:
+    """Generate the corpus, train a translator on it, test it on unseen days and plot its attention."""
     corpus = dates_corpus()
-    texts = write_dates(out / "data")
-    sides = [[str(texts / f"{part}.{side}") for side in ("source", "target")] for part in ("train", "valid", "test")]
-    trained = train(
+    folder = write_dates(out / "data")
+    files = {split: [folder / f"{split}.{side}" for side in ("source", "target")] for split in ("train", "valid", "test")}
+    model = train(
         "translate",
-        *sides[0],
-        valid=tuple(sides[1]),
-        test=tuple(sides[2]),
-        out=str(out / "model"),
+        *files["train"],
+        valid=files["valid"],
+        test=files["test"],
+        out=out / "model",
         settings=SETTINGS,
         steps=steps,
         device="cpu",
         listeners=listeners,
     )
-    assert trained.alignment is not None, "the demo's model attends"
-    head = trained.alignment.with_changes(units=("characters", "characters"))
-    shown = [
-        translate_and_plot(trained, pair, head, out / f"alignment-{n}.png") for n, pair in enumerate(pick_examples(corpus, pictures), 1)
+    assert isinstance(model, Translator)
+    assert model.alignment is not None, "a transformer has attention heads to align by"
+    head = model.alignment.with_changes(units=("characters", "characters"))
+    translations = [
+        translate_and_plot(model, pair, head, out / f"alignment-{number}.png")
+        for number, pair in enumerate(pick_examples(corpus, pictures), 1)
     ]
-    return trained, {"head": str(head.place), "wrong": alignment_error_rate(trained, head, corpus.test[:200]), "shown": shown}
+    return DemoResult(model, str(head.place), alignment_error_rate(model, head, corpus.test[:200]), translations)
 
 
-def alignment_error_rate(trained: TrainedModel, head: Alignment, pairs: Sequence[DatePair]) -> float:
-    """The head's error rate against the truth: the share of digits that it links to none, or to another part of the
-    date than they came from."""
-    cuts = [
-        (
-            tokenize_words(pair.source, trained.tokenizers[0], "characters"),
-            tokenize_words(pair.target, trained.tokenizers[-1], "characters"),
-        )
-        for pair in pairs
-    ]
+def alignment_error_rate(model: Translator, head: Alignment, pairs: Sequence[DatePair]) -> float:
+    """Fraction of digits that the head aligns with nothing, or with another part of the date than the right one."""
+    texts = [_characters(model, pair.source, pair.target) for pair in pairs]
     wrong = digits = 0
-    for pair, reading in zip(pairs, align(trained.model, head, cuts), strict=True):
-        looked = {target: source for source, target in reading.links}
+    for pair, reading in zip(pairs, align(model.model, head, texts), strict=True):
+        aligned = {target: source for source, target in reading.links}
         for target, source in zip(TARGET_SPANS, pair.spans, strict=True):
-            blanks = pair.source[: source[0]].count(" ")  # which are no characters of their own
-            inner = range(source[0] - blanks, source[1] - blanks - pair.source[slice(*source)].count(" "))
-            wrong += sum(looked.get(digit) not in inner for digit in range(*target))
+            spaces = pair.source[: source[0]].count(" ")  # spaces are not characters of their own
+            right = range(source[0] - spaces, source[1] - spaces - pair.source[slice(*source)].count(" "))
+            wrong += sum(aligned.get(digit) not in right for digit in range(*target))
             digits += target[1] - target[0]
     return wrong / digits
 
 
-def pick_examples(corpus: Dates, number: int) -> list[DatePair]:
-    """Test pairs in different languages, written out rather than in figures."""
-    chosen: dict[str, DatePair] = {}
-    for pair in corpus.test:
-        if pair.language in ("en", "fr", "de", "el", "ru", "es", "pl") and any(
-            letter.isalpha() for letter in pair.source
-        ):
-            chosen.setdefault(pair.language, pair)
-    return list(chosen.values())[:number]
-
-
-def translate_and_plot(trained: TrainedModel, pair: DatePair, head: Alignment, file: Path) -> DemoTranslation:
-    output = trained.translate(pair.source, engine="torch")
-    source, target = (
-        tokenize_words(text, tokenizer, "characters")
-        for text, tokenizer in ((pair.source, trained.tokenizers[0]), (output, trained.tokenizers[-1]))
+def _characters(model: Translator, source: str, target: str) -> tuple[TokenizedWords, TokenizedWords]:
+    return (
+        tokenize_words(source, model.tokenizers[0], "characters"),
+        tokenize_words(target, model.tokenizers[-1], "characters"),
     )
-    (reading,) = align(trained.model, head, [(source, target)])
+
+
+def pick_examples(corpus: Dates, count: int) -> list[DatePair]:
+    """Test pairs in different languages, with the month in letters."""
+    examples: dict[str, DatePair] = {}
+    for pair in corpus.test:
+        if pair.language in LANGUAGES and any(map(str.isalpha, pair.source)):
+            examples.setdefault(pair.language, pair)
+    return list(examples.values())[:count]
+
+
+def translate_and_plot(model: Translator, pair: DatePair, head: Alignment, file: Path) -> DemoTranslation:
+    output = model.translate(pair.source, engine="torch")
+    source, target = _characters(model, pair.source, output)
+    (reading,) = align(model.model, head, [(source, target)])
     weights = torch.from_numpy(reading.weights[:, :-1])
     title = f"{pair.source} → {output}"
     return DemoTranslation(pair.source, output, draw_attention(weights, target.words, source.words, file, title=title))

@@ -1,7 +1,8 @@
-"""Training that goes on from a model: its vocabulary, its body and, where they fit, its heads (T5)."""
+"""Fine-tuning: start from a model's vocabulary, its layers and, where they fit, its heads (T5)."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,8 +10,9 @@ import torch
 from torch import Tensor
 
 from heedful.errors import UsageError
-from heedful.inference.trained import TOKENIZER_FILE, TrainedModel
-from heedful.interop.conversion import load
+from heedful.inference.trained_model import TrainedModel
+from heedful.loading import load
+from heedful.model_folder import TOKENIZER_FILE
 from heedful.models.build import build
 from heedful.models.model_config import ModelConfig
 from heedful.text.special_token_template import SpecialTokenTemplate
@@ -19,91 +21,99 @@ from heedful.training.tasks.task import Task
 
 @dataclass(frozen=True)
 class PretrainedWeights:
-    """A model to begin with, and what becomes of its weights."""
+    """The weights that a run loads from another model, and those it does not."""
 
     model: TrainedModel
     loaded: dict[str, Tensor]
     new: dict[str, int]
-    """Parts that are drawn afresh, with their parameters."""
+    """Randomly initialised parts, with their number of parameters."""
     unused: dict[str, int]
-    """Parts of the model that have no place here."""
+    """Parts of the other model that have no counterpart, with their number of parameters."""
 
     def to_json(self) -> dict[str, Any]:
-        taken = sum(weight.numel() for weight in self.loaded.values())
-        return {"from": str(self.model.folder), "taken": taken, "new": self.new, "left": self.unused}
+        loaded = sum(weight.numel() for weight in self.loaded.values())
+        return {"from": str(self.model.folder), "loaded": loaded, "new": self.new, "unused": self.unused}
 
 
-def describe_pretrained(start: dict[str, Any]) -> str:
-    """What was loaded, what is new, what was left over: from `to_json`."""
+def describe_pretrained(pretrained: dict[str, Any]) -> str:
+    """One line about what was loaded, new and unused, from `PretrainedWeights.to_json`."""
 
     def listed(parts: dict[str, int]) -> str:
-        return ", ".join(f"{name} ({number:,})" for name, number in parts.items()) or "nothing"
+        return ", ".join(f"{name} ({count:,})" for name, count in parts.items()) or "nothing"
 
-    new, left = listed(start["new"]), listed(start["left"])
-    return f"{start['taken']:,} weights of {start['from']}; new: {new}; left over: {left}"
+    new, unused = listed(pretrained["new"]), listed(pretrained["unused"])
+    return f"{pretrained['loaded']:,} weights of {pretrained['from']}; new: {new}; unused: {unused}"
 
 
 def load_pretrained(folder: str, task: Task, *, recurrent: bool) -> TrainedModel:
-    """The model to go on from, if its body can serve this task."""
-    start = load(folder)
-    family = start.model.config.family
-    what = f"{'an' if family.startswith('e') else 'a'} {family}"
-    if start.task != task.name and family not in task.pretrained_families:
-        bodies = f"; {task.name} can begin with: {', '.join(task.pretrained_families)}" if task.pretrained_families else ""
-        raise UsageError(f"{folder} holds {what}: it can {start.task}, not {task.name}{bodies}")
+    """Load the model to fine-tune and check that its family can be used for this task."""
+    base = load(folder, device="cpu")
+    family = base.model.config.family
+    article = "an" if family.startswith("e") else "a"
+    if base.task != task.name and family not in task.pretrained_families:
+        families = ", ".join(task.pretrained_families)
+        hint = f"; {task.name} can start from: {families}" if families else ""
+        raise UsageError(f"{folder} holds {article} {family} for {base.task}, not {task.name}{hint}")
     if recurrent and not family.startswith("recurrent"):
-        raise UsageError(f"{folder} holds {what}: leave out --model recurrent")
-    if not start.tokenizers:
-        raise UsageError(f"{folder} has no {TOKENIZER_FILE}: without its vocabulary it cannot be trained further")
+        raise UsageError(f"{folder} holds {article} {family}: leave out --model recurrent")
+    if not base.tokenizers:
+        raise UsageError(f"{folder} has no {TOKENIZER_FILE}: fine-tuning needs the model's vocabulary")
     if family == "encoder":
-        SpecialTokenTemplate.from_tokenizer(start.tokenizers[0])  # which says what is missing
-    return start
+        SpecialTokenTemplate.from_tokenizer(base.tokenizers[0])  # raises if a special token is missing
+    return base
 
 
-def pretrained_tokenizer_settings(start: TrainedModel, asked: dict[str, Any]) -> dict[str, Any]:
-    """The tokenizer's settings: the model's own, for its ids mean nothing else. To ask for others is an error."""
-    own = {**start.tokenizers[0].config.model_dump(), "joint": len(start.tokenizers) == 1}
-    for name, value in asked.items():
-        if name not in ("vocabulary", "min_count") and value != own.get(name, value):
-            raise UsageError(f"the vocabulary comes from {start.folder}: tokenizer.{name} is {own[name]}, not {value}")
-    return {**asked, **own}
+def pretrained_tokenizer_settings(base: TrainedModel, requested: dict[str, Any]) -> dict[str, Any]:
+    """The settings of the model's tokenizer, which is kept; requesting different ones is an error."""
+    kept = {**base.tokenizers[0].config.model_dump(), "joint": len(base.tokenizers) == 1}
+    for name, value in requested.items():
+        if name not in ("vocabulary", "min_count") and value != kept.get(name, value):
+            raise UsageError(f"the vocabulary comes from {base.folder}: tokenizer.{name} is {kept[name]}, not {value}")
+    return {**requested, **kept}
 
 
-def pretrained_model_settings(start: TrainedModel, task: Task) -> dict[str, Any]:
-    """The settings of its body; and of its heads, where it has the task already."""
-    config = start.model.config
+def pretrained_model_settings(base: TrainedModel, task: Task) -> dict[str, Any]:
+    """The model settings of the layers, and of the heads if the model is of the same task."""
+    config = base.model.config
     from_tokenizers = {"vocabulary", "target_vocabulary"}
-    if start.task == task.name:
+    if base.task == task.name:
         return dict(config.model_dump(exclude=from_tokenizers, exclude_none=True))
-    body = config.model_dump(exclude=from_tokenizers | {"tasks", "classes", "pooling"}, exclude_none=True)
-    return {**body, **task.finetune_settings(config)}
+    layers = config.model_dump(exclude=from_tokenizers | {"tasks", "classes", "pooling"}, exclude_none=True)
+    return {**layers, **task.finetune_settings(config)}
 
 
-def match_weights(start: TrainedModel, config: ModelConfig, task: Task, afresh: tuple[str, ...]) -> PretrainedWeights:
-    """Which weights the new model begins with: all that fit, but for those drawn `afresh`.
+def match_weights(
+    base: TrainedModel, config: ModelConfig, task: Task, reinitialized: tuple[str, ...]
+) -> PretrainedWeights:
+    """Select the weights of `base` that fit `config` by name and shape, except those with a `reinitialized` prefix.
 
-    Only the task's own heads may be new; any other difference in shape is an error that names the settings.
+    Only the task's heads may be new; any other mismatch is an error that names the settings.
     """
     with torch.device("meta"):
-        wanted = build(config).state_dict()
-    theirs = start.model.state_dict()
-    taken = {
-        name: theirs[name]
-        for name, weight in wanted.items()
-        if name in theirs and theirs[name].shape == weight.shape and not name.startswith(afresh)
+        target = build(config).state_dict()
+    source = base.model.state_dict()
+    loaded = {
+        name: source[name]
+        for name, weight in target.items()
+        if name in source and source[name].shape == weight.shape and not name.startswith(reinitialized)
     }
-    lacking = [name for name in wanted if name not in taken]
-    if not all(name.startswith(task.head_prefixes) for name in lacking):
-        own = start.model.config.model_dump()
-        other = [f"model.{name}={value} (it has {own.get(name)})" for name, value in config if own.get(name) != value]
-        raise UsageError(f"the weights of {start.folder} do not fit {', '.join(other)}")
-    left = {name: weight for name, weight in theirs.items() if name not in taken}
-    return PretrainedWeights(start, taken, _by_part({name: wanted[name] for name in lacking}), _by_part(left))
+    missing = [name for name in target if name not in loaded]
+    if not all(name.startswith(task.head_prefixes) for name in missing):
+        settings = base.model.config.model_dump()
+        different = [
+            f"model.{name}={value} (it has {settings.get(name)})"
+            for name, value in config
+            if settings.get(name) != value
+        ]
+        raise UsageError(f"the weights of {base.folder} do not fit {', '.join(different)}")
+    unused = {name: weight for name, weight in source.items() if name not in loaded}
+    return PretrainedWeights(
+        base, loaded, _count_by_part({name: target[name] for name in missing}), _count_by_part(unused)
+    )
 
 
-def _by_part(weights: dict[str, Tensor]) -> dict[str, int]:
-    parts: dict[str, int] = {}
+def _count_by_part(weights: dict[str, Tensor]) -> dict[str, int]:
+    counts: Counter[str] = Counter()
     for name, weight in weights.items():
-        part = ".".join(name.split(".")[:2])
-        parts[part] = parts.get(part, 0) + weight.numel()
-    return parts
+        counts[".".join(name.split(".")[:2])] += weight.numel()
+    return dict(counts)

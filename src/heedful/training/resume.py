@@ -1,4 +1,4 @@
-"""Going on with a run that was interrupted, as if it never had been."""
+"""Resuming: find the state of an interrupted run and check that it may go on."""
 
 from __future__ import annotations
 
@@ -12,33 +12,37 @@ from typing import Any
 
 import torch
 
+from heedful.data.dataset import PreparedData
 from heedful.device import select_device
 from heedful.errors import CheckpointError, UsageError
 from heedful.files import verify_manifest
-from heedful.inference.trained import TARGET_TOKENIZER_FILE, TOKENIZER_FILE
+from heedful.model_folder import TARGET_TOKENIZER_FILE, TOKENIZER_FILE
 from heedful.model_folder import ASIDE, CONFIG, WEIGHTS
+from heedful.models.presets import make_config
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.checkpoint.format import Checkpoint, list_checkpoints, newest_checkpoint, read_checkpoint
 from heedful.training.checkpoint.run_manifest import (
     MANIFEST_FILE,
     STATE_FOLDER,
     RunManifest,
+    check_data_unchanged,
+    check_recipe_unchanged,
     machine_differences,
     read_run_manifest,
-    check_recipe_unchanged,
-    check_data_unchanged,
     tokenizer_checksums,
 )
-from heedful.training.recipe import RECIPE, Recipe, make_recipe, merge_settings, read_recipe
+from heedful.training.forecast.forecast import Forecast
+from heedful.training.recipe import RECIPE, Recipe, make_recipe, merge_settings, read_recipe, settings_of
 from heedful.training.reporting.events import METRICS_FILE
 from heedful.training.run_progress import RunProgress, is_finished
+from heedful.training.setup import PreparedRun
 
 Notify = Callable[[str], object]
 
 
 @dataclass(frozen=True)
 class InterruptedRun:
-    """A run as it was left."""
+    """A run on disk: its manifest, its recipe and the checkpoint to continue from."""
 
     folder: Path
     manifest: RunManifest
@@ -51,50 +55,68 @@ class InterruptedRun:
     def architecture(self) -> str:
         return "recurrent" if str(self.manifest.config["family"]).startswith("recurrent") else "transformer"
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether the run is trained, evaluated and reported."""
+        progress = RunProgress(**self.checkpoint.metadata["progress"])
+        return is_finished(self.recipe.training, progress) and _is_reported(self.folder)
 
-def can_resume(path: str) -> bool:
-    """Whether there is a run to resume; a folder laid out half, or not at all, is none."""
-    return (run_and_checkpoint(path)[0] / RECIPE).is_file()
-
-
-def run_and_checkpoint(path: str) -> tuple[Path, Path | None]:
-    """The run's folder; and the checkpoint, if `path` is one of those in it."""
-    given = Path(path)
-    if re.fullmatch(r"step-\d{8}", given.name) and given.absolute().parent.name == STATE_FOLDER:
-        return given.parent.parent, given
-    return given, None
+    def prepared(self, data: PreparedData) -> PreparedRun:
+        """The run as it was prepared when it began; weights come from the checkpoint."""
+        forecast = Forecast(**self.manifest.forecast).for_run(self.recipe.training)
+        return PreparedRun(self.recipe, data, make_config(self.manifest.config), None, self.device, forecast)
 
 
-def load_interrupted_run(path: str, said: dict[str, Any], device: str, say: Notify, *, trusted: bool = False) -> InterruptedRun:
-    """The run in a folder from its newest whole checkpoint, or from the very one that was named.
+def can_resume(path: str | Path) -> bool:
+    """Whether `path` holds a run with a checkpoint; a folder whose creation was interrupted does not."""
+    folder, _ = run_and_checkpoint(path)
+    state = folder / STATE_FOLDER
+    return (folder / RECIPE).is_file() or ((state / MANIFEST_FILE).is_file() and bool(list_checkpoints(state)))
 
-    What the caller `said` of recipe and files must agree with what the run began with. A checkpoint that is trusted was
-    chosen, and summed, by the first process.
+
+def run_and_checkpoint(path: str | Path) -> tuple[Path, Path | None]:
+    """The run folder, and the checkpoint if `path` is RUN/training/step-00000500."""
+    path = Path(path)
+    if re.fullmatch(r"step-\d{8}", path.name) and path.absolute().parent.name == STATE_FOLDER:
+        return path.parent.parent, path
+    return path, None
+
+
+def load_interrupted_run(
+    path: str | Path, requested: dict[str, Any], device: str, notify: Notify, *, trusted: bool = False
+) -> InterruptedRun:
+    """Load a run from its newest undamaged checkpoint, or from the one that `path` names.
+
+    `requested` settings and files must agree with those the run began with. `trusted` skips the checksums of a
+    checkpoint that rank 0 has verified.
     """
     folder, chosen = run_and_checkpoint(path)
-    begun = read_run_manifest(folder)
-    asked = make_recipe(merge_settings(read_recipe(folder / RECIPE), said))
-    check_recipe_unchanged(begun, asked, folder)
-    check_data_unchanged(begun, asked)
+    manifest = read_run_manifest(folder)
+    stored = read_recipe(folder / RECIPE) if (folder / RECIPE).exists() else settings_of(manifest.recipe)
+    recipe = make_recipe(merge_settings(stored, requested))
+    check_recipe_unchanged(manifest, recipe, folder)
+    check_data_unchanged(manifest, recipe)
     tokenizers = tuple(Tokenizer.load(file) for file in tokenizer_files(folder))
-    if tokenizer_checksums(tokenizers) != begun.tokenizers:
+    if tokenizer_checksums(tokenizers) != manifest.tokenizers:
         raise CheckpointError(f"{folder / TOKENIZER_FILE} is not the tokenizer the run began with")
-    state = folder / STATE_FOLDER
     if chosen:
-        checkpoint = read_checkpoint(chosen, begun.run_id, trusted=trusted)
+        checkpoint = read_checkpoint(chosen, manifest.run_id, trusted=trusted)
     else:
-        checkpoint = before_damaged_model(folder, newest_checkpoint(state, begun.run_id, say), say)
-    there = resume_device(begun, device)
-    if changed := machine_differences(begun, there):
-        say(f"not on the machine it began on ({changed}): the last digits may differ from an uninterrupted run's")
-    return InterruptedRun(folder, begun, asked, checkpoint, tokenizers, there)
+        newest = newest_checkpoint(folder / STATE_FOLDER, manifest.run_id, notify)
+        checkpoint = before_damaged_model(folder, newest, notify)
+    torch_device = resume_device(manifest, device)
+    if changed := machine_differences(manifest, torch_device):
+        notify(f"the machine differs ({changed}): the last digits may differ from an uninterrupted run")
+    return InterruptedRun(folder, manifest, recipe, checkpoint, tokenizers, torch_device)
 
 
-def before_damaged_model(folder: Path, newest: Checkpoint, say: Notify) -> Checkpoint:
-    """The newest checkpoint, if the best model in the folder is whole. If it is not, the newest from before it was
-    written: the steps since then bring it back. A save that was killed is no damage: its step is yet to come again."""
-    best = newest.metadata["progress"]["best_step"]
-    if not best or (folder / ASIDE).exists():
+def before_damaged_model(folder: Path, newest: Checkpoint, notify: Notify) -> Checkpoint:
+    """The newest checkpoint; if the best model is damaged, the newest from before it was saved, to train it again.
+
+    A save that was interrupted is not damage: its evaluation comes after the newest checkpoint and is repeated.
+    """
+    best_step = newest.metadata["progress"]["best_step"]
+    if not best_step or (folder / ASIDE).exists():
         return newest
     try:
         verify_manifest(folder, (CONFIG, WEIGHTS))
@@ -102,10 +124,10 @@ def before_damaged_model(folder: Path, newest: Checkpoint, say: Notify) -> Check
         for path in list_checkpoints(folder / STATE_FOLDER):
             with suppress(CheckpointError):
                 older = read_checkpoint(path, newest.run_id)
-                if older.metadata["progress"]["best_step"] < best:
-                    say(f"{error}; going back to a checkpoint from before it was written")
+                if older.metadata["progress"]["best_step"] < best_step:
+                    notify(f"{error}; resuming from a checkpoint before it was saved")
                     return older
-        say(f"{error}, and no checkpoint is from before it was written: a better one has to come")
+        notify(f"{error}, and every checkpoint is newer: the next better model replaces it")
     return newest
 
 
@@ -113,29 +135,23 @@ def tokenizer_files(folder: Path) -> list[Path]:
     return [file for name in (TOKENIZER_FILE, TARGET_TOKENIZER_FILE) if (file := folder / name).is_file()]
 
 
-def resume_device(begun: RunManifest, wanted: str) -> torch.device:
-    """The device the run began on, unless another is asked for or that one is not here."""
+def resume_device(manifest: RunManifest, requested: str) -> torch.device:
+    """The requested device; for "auto" the one the run began on, if this machine has it."""
     try:
-        return select_device(str(begun.machine["device"]) if wanted == "auto" else wanted)
+        return select_device(str(manifest.machine["device"]) if requested == "auto" else requested)
     except UsageError:
-        if wanted != "auto":
+        if requested != "auto":
             raise
         return select_device()
 
 
-def is_complete(run: InterruptedRun) -> bool:
-    """Whether the run is trained, scored and reported."""
-    progress = RunProgress(**run.checkpoint.metadata["progress"])
-    return is_finished(run.recipe.training, progress) and _is_reported(run.folder)
-
-
 def is_cleaned_up(folder: Path) -> bool:
-    """Whether the run is finished and its state deleted, as it may be."""
+    """Whether the run is finished and its training state has been deleted."""
     return _is_reported(folder) and not (folder / STATE_FOLDER / MANIFEST_FILE).exists()
 
 
 def _is_reported(folder: Path) -> bool:
-    """Whether its log ends with its scores; what was proved of it since then may follow."""
+    """Whether the last event in the log is the final evaluation; notes may follow it."""
     try:
         kinds = [json.loads(line)["kind"] for line in (folder / METRICS_FILE).read_bytes().splitlines()]
         return bool([kind for kind in kinds if kind != "note"][-1] == "done")

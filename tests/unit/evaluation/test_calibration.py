@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import heedful
-from heedful.data.batching import PairBatches
+from heedful.data.pair_dataset import PairBatches
 from heedful.data.token_store import Sequences
 from heedful.evaluation.calibration import (
     draw_reliability,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from heedful.data.dataset_writer import Split
+from heedful.data.dataset import Split
 from heedful.data.labelled_dataset import ClassBatches
 from heedful.data.token_store import Sequences
 from heedful.evaluation import classification_metrics as classes

@@ -9,9 +9,10 @@ import torch
 
 import heedful
 from heedful.data.next_sentence import masked_batches
-from heedful.data.sentence_documents import read_sentences
+from heedful.data.corpus_readers import read_sentences
 from heedful.evaluation.masked_lm_metrics import encode_documents, score_masked_tokens, evaluate_masked_lm
-from heedful.inference.trained import TrainedModel
+from heedful.inference.trained_model import TrainedModel
+from heedful.loading import wrap_model
 from heedful.objectives.masked_lm_loss import MaskedLMLoss
 from heedful.text.special_tokens import SEPARATOR
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
@@ -24,7 +25,7 @@ def trained() -> TrainedModel:
     tokenizer = Tokenizer.train(LINES, TokenizerConfig(vocabulary=300))
     tasks = ("masked_token", "next_sentence")
     shape = {"width": 16, "layers": 1, "heads": 2, "max_length": 24, "vocabulary": len(tokenizer), "segments": 2}
-    return TrainedModel(heedful.build("laptop-reader", **shape, tasks=tasks).eval(), (tokenizer,))
+    return wrap_model(heedful.build("laptop-reader", **shape, tasks=tasks).eval(), (tokenizer,))
 
 
 def test_the_loss_is_the_objectives_and_a_model_that_knows_is_right(trained: TrainedModel) -> None:

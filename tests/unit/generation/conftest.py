@@ -11,7 +11,8 @@ import torch
 
 import heedful
 from heedful.data.dates_corpus import dates_corpus
-from heedful.inference.trained import TrainedModel
+from heedful.inference.trained_model import TrainedModel
+from heedful.loading import wrap_model
 from heedful.text.special_tokens import END
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
@@ -41,7 +42,7 @@ def _tokenizer(kind: str = "characters", vocabulary: int = 300) -> Tokenizer:
 
 def _trained(name: str, kind: str = "characters", **settings: Any) -> TrainedModel:
     tokenizer = _tokenizer(kind)
-    return TrainedModel(_model(name, len(tokenizer), **settings), (tokenizer,))
+    return wrap_model(_model(name, len(tokenizer), **settings), (tokenizer,))
 
 
 @pytest.fixture(scope="session")

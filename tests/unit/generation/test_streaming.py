@@ -130,13 +130,13 @@ def test_a_prompt_longer_than_the_model_sees_says_so(make_trained: Make) -> None
     trained = make_trained("laptop-writer", max_length=8)
     (answer,) = trained.continuations(["3 May 1990, 3 May 1990"], max_length=3)
     assert answer.warnings == ("the prompt has 22 tokens and the model sees 8: it goes on from the last 4",)
-    assert trained.warnings("3 May 1990, 3 May 1990") == answer.warnings
+    assert trained.prompt_warnings("3 May 1990, 3 May 1990") == answer.warnings
 
 
 def test_several_answers_cannot_stream(make_trained: Make) -> None:
     trained = make_trained("laptop-writer")
     for options in ({"beam": 3}, {"n_best": 2}):
-        with pytest.raises(UsageError, match="one text streams"):
+        with pytest.raises(UsageError, match="cannot be streamed"):
             trained.stream("3 May", **options)
 
 

@@ -10,8 +10,9 @@ import torch
 
 import heedful
 from heedful.errors import UsageError
-from heedful.inference.embedder import cosine_similarities
-from heedful.inference.trained import TrainedModel
+from heedful.inference.text_embedding import cosine_similarities
+from heedful.inference.trained_model import TrainedModel
+from heedful.loading import wrap_model
 from heedful.models.model_config import WordVectorsConfig
 from heedful.text.special_tokens import END
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
@@ -29,12 +30,12 @@ def trained(name: str, tokenizer: Tokenizer, **changes: Any) -> TrainedModel:
     size: dict[str, Any] = {"vocabulary": len(tokenizer), "width": 16, **changes}
     if name.startswith("laptop"):
         size |= {"heads": 2, "layers": 1}
-    return TrainedModel(heedful.build(name, **size).eval(), (tokenizer,))
+    return wrap_model(heedful.build(name, **size).eval(), (tokenizer,))
 
 
 @pytest.fixture(scope="module")
 def table(tokenizer: Tokenizer) -> TrainedModel:
-    return TrainedModel(
+    return wrap_model(
         heedful.build(WordVectorsConfig(family="word_vectors", vocabulary=len(tokenizer), width=16)), (tokenizer,)
     )
 
@@ -103,4 +104,4 @@ def test_cosines_are_between_minus_1_and_1_and_0_with_zeros() -> None:
 def test_no_texts_give_no_rows_and_a_model_without_a_tokenizer_is_refused(table: TrainedModel) -> None:
     assert table.embed([]).shape == (0, 16)
     with pytest.raises(UsageError, match=r"no tokenizer\.json"):
-        TrainedModel(table.model).embed("a text")
+        wrap_model(table.model).embed("a text")

@@ -9,7 +9,7 @@ from tokenizers import decoders, models
 
 import heedful
 from heedful.errors import UsageError
-from heedful.inference.trained import TrainedModel
+from heedful.loading import wrap_model
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 from heedful.vectors.vector_sources import word_table_from_model
 
@@ -20,7 +20,7 @@ TEXT = ["the king and the queen walked, the king talked; walking and talking."] 
 def test_every_kind_of_vocabulary_gives_its_words_with_their_own_rows(kind: str) -> None:
     tokenizer = Tokenizer.train(TEXT, TokenizerConfig(kind=kind, vocabulary=330))
     model = heedful.build("laptop-writer", vocabulary=len(tokenizer), width=16, heads=2, layers=1)
-    words = TrainedModel(model, (tokenizer,)).words
+    words = wrap_model(model, (tokenizer,)).words
     assert {"king", "queen", "the"} <= set(words)
     assert not {"<unk>", "<s>", ",", "", " "} & set(words)
     (ids,) = tokenizer.encode(["and king"])

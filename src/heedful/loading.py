@@ -1,0 +1,102 @@
+"""`heedful.load`: from a model folder, in heedful's format or a Hugging Face layout, to a model ready to use."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from heedful.device import select_device
+from heedful.errors import CheckpointError
+from heedful.inference.classifier import Classifier
+from heedful.inference.embedder import Embedder
+from heedful.inference.generator import Generator
+from heedful.inference.mask_filler import MaskFiller
+from heedful.inference.question_answerer import QuestionAnswerer
+from heedful.inference.trained_model import TrainedModel, task_of
+from heedful.inference.translator import Translator
+from heedful.interop.huggingface import import_model
+from heedful.interop.huggingface_tokenizer import import_tokenizer
+from heedful.interop.vocabulary_remapping import (
+    read_special_ids,
+    reorder_tokenizer,
+    reorder_vocabulary,
+    vocabulary_order,
+)
+from heedful.model_folder import (
+    CONFIG,
+    HUGGINGFACE_TARGET,
+    TARGET_TOKENIZER_FILE,
+    TOKENIZER_FILE,
+    is_heedful_format,
+    load_model,
+    read_config,
+)
+from heedful.text.special_tokens import SPECIAL_TOKENS, START
+from heedful.text.tokenizer import Tokenizer
+from heedful.vectors.nearest_neighbors import WordTable
+from heedful.vectors.vector_sources import load_word_table
+
+TYPES: dict[str, type[TrainedModel]] = {
+    "translate": Translator,
+    "generate": Generator,
+    "classify": Classifier,
+    "answer": QuestionAnswerer,
+    "fill": MaskFiller,
+    "embed": Embedder,
+    "encode": Embedder,
+}
+
+
+def load(
+    folder: str | os.PathLike[str], *, device: str | torch.device = "auto"
+) -> Translator | Generator | Classifier | QuestionAnswerer | MaskFiller | Embedder:
+    """Load a model folder; the type of the result is that of the model's task.
+
+    `device`: "auto" (CUDA or MPS if there is one, else CPU), "cpu", "cuda", "cuda:1", "mps". To require one type, use
+    for example `heedful.Translator.load`. A Hugging Face layout is converted as `heedful import` does.
+    """
+    path, target = Path(folder), select_device(device)
+    read = _read_heedful if is_heedful_format(path) else _read_huggingface
+    model, tokenizers = read(path)
+    trained: Any = TYPES[task_of(model.config)]
+    return trained(model.to(target), tokenizers, path, **trained.read_settings(path, model.config))
+
+
+def wrap_model(model: Any, tokenizers: tuple[Tokenizer, ...] = (), folder: Path | None = None) -> Any:
+    """Wrap a model in the class of its task, with default settings."""
+    return TYPES[task_of(model.config)](model, tokenizers, folder)
+
+
+def load_word_vectors(path: str | os.PathLike[str]) -> WordTable:
+    """Load the word vectors of a model folder of any task, or of a word2vec file."""
+    return load_word_table(Path(path)) if Path(path).is_file() else load(path, device="cpu").words
+
+
+def _read_heedful(folder: Path) -> tuple[Any, tuple[Tokenizer, ...]]:
+    files = [folder / name for name in (TOKENIZER_FILE, TARGET_TOKENIZER_FILE)]
+    return load_model(folder), tuple(Tokenizer.load(file) for file in files if file.is_file())
+
+
+def _read_huggingface(folder: Path) -> tuple[Any, tuple[Tokenizer, ...]]:
+    """Read a model in a Hugging Face layout, with heedful's special tokens.
+
+    Search code knows special tokens by heedful's ids, so the vocabulary of a decoder is reordered to have them. An
+    encoder keeps its own: `SpecialTokenTemplate` finds them by name.
+    """
+    if "model_type" not in read_config(folder):
+        raise CheckpointError(f"{folder / CONFIG} describes no model heedful knows (no 'format' or 'model_type')")
+    model = import_model(folder)
+    files = [folder / TOKENIZER_FILE, folder / HUGGINGFACE_TARGET / TOKENIZER_FILE]
+    tokenizers = [import_tokenizer(file) for file in files if file.is_file()]
+    if tokenizers and model.config.family != "encoder":
+        special_ids = read_special_ids(folder, tokenizers[0])
+        if special_ids != list(range(len(SPECIAL_TOKENS))):
+            if len(tokenizers) > 1 or model.config.target_vocabulary:
+                raise CheckpointError(f"{folder}: two vocabularies with special tokens of their own cannot be imported")
+            order = vocabulary_order(special_ids, model.config.vocabulary)
+            model = reorder_vocabulary(model, order, special_ids[START])
+            tokenizers = [reorder_tokenizer(tokenizers[0], order)]
+    return model, tuple(tokenizers)
