@@ -33,12 +33,12 @@ def test_each_process_writes_its_share(walked: Path) -> None:
     numbers = [sum(tensor.numel() for tensor in tensors.values()) for tensors in parts]
     assert sum(numbers) == sum(t.shape.numel() for t in read_checkpoint(path, "walk").tensors.values())
     assert max(numbers) < 0.52 * sum(numbers)
-    assert sorted(file.name for file in path.iterdir()) == ["facts.json", "manifest.json", shard_file_name(0, 2), shard_file_name(1, 2)]
+    assert sorted(file.name for file in path.iterdir()) == ["metadata.json", "manifest.json", shard_file_name(0, 2), shard_file_name(1, 2)]
 
 
 def test_a_run_in_one_piece_has_one_file_whoever_else_trains_it(walked: Path) -> None:
     (path,) = list_checkpoints(walked / "2" / "in double precision" / "end")
-    assert sorted(file.name for file in path.iterdir()) == ["facts.json", "manifest.json", "state.safetensors"]
+    assert sorted(file.name for file in path.iterdir()) == ["metadata.json", "manifest.json", "state.safetensors"]
 
 
 def test_saving_and_restoring_put_no_tensor_together_and_each_reads_its_share(walked: Path) -> None:

@@ -17,8 +17,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import heedful
-from heedful.data.batching import Batches, PairBatches, TextBatches
-from heedful.data.dataset_writer import Split
+from heedful.data.batching import Batches
+from heedful.data.pair_dataset import PairBatches
+from heedful.data.text_dataset import TextBatches
+from heedful.data.dataset import Split
 from heedful.data.labelled_dataset import ClassBatches
 from heedful.data.next_sentence import masked_batches
 from heedful.data.qa_dataset import SpanBatches

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from heedful.data.corpus_readers import content_hash, read_documents, read_lines, read_pairs
+from heedful.data.corpus_readers import content_hash, read_documents, read_pairs
+from heedful.data.line_reader import read_lines
 from heedful.data.line_reader import MAX_LINE
 from heedful.errors import DataError
 
@@ -148,7 +149,7 @@ def test_damaged_archives(tmp_path: Path) -> None:
             "flipped": packed[:-9] + b"\xff" + packed[-8:],
         }.items():
             path = file(tmp_path, name + suffix, data)
-            assert refused([path], documents=True).startswith(f"{path} is not a sound {suffix} file")
+            assert refused([path], documents=True).startswith(f"{path} is not a valid {suffix} file")
 
 
 def test_missing_columns_list_those_found(tmp_path: Path) -> None:
@@ -250,4 +251,4 @@ def test_an_xz_file_may_not_ask_for_gigabytes(tmp_path: Path) -> None:
     data[16] = 40
     data[header.stop : header.stop + 4] = zlib.crc32(data[header]).to_bytes(4, "little")
     path = file(tmp_path, "a.xz", bytes(data))
-    assert "is not a sound .xz file: Memory usage limit exceeded" in refused([path], documents=True)
+    assert "is not a valid .xz file: Memory usage limit exceeded" in refused([path], documents=True)

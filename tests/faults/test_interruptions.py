@@ -52,7 +52,7 @@ def result(run: Path) -> dict[str, Any]:
     return {
         "model": digest(run / "model.safetensors"),
         "state": digest(end / "state.safetensors"),
-        "progress": json.loads((end / "facts.json").read_text())["progress"],
+        "progress": json.loads((end / "metadata.json").read_text())["progress"],
         "metrics": [{key: value for key, value in event.items() if key not in CLOCK} for event in told],
         "card": TAKEN.sub("", (run / "card.md").read_text()),
         "names": sorted(str(path.relative_to(run)) for path in run.rglob("*")),

@@ -163,7 +163,7 @@ NOW = "lambda *_: os.kill(os.getpid(), signal.{name})"
         ("run.get_ready", "SIGTERM", 143, "stopped before the run began"),
         ("run.conclude", "SIGTERM", 143, "stopped; go on with: heedful train --resume run"),
         ("run.conclude", "SIGINT", 130, "stopped; go on with: heedful train --resume run"),
-        ("Checkpointer.save", "SIGINT", 130, "stopped after step 11 and saved; go on with: heedful train --resume run"),
+        ("Checkpointer.save", "SIGINT", 130, "stopped after step 11 and saved; resume with: heedful train --resume run"),
     ],
 )
 def test_asked_to_stop_where_there_is_no_step_to_finish(
@@ -190,7 +190,7 @@ def test_another_recipe_is_refused_key_by_key_and_the_safe_keys_are_listed(fork_
     ):
         assert words in line
     assert "training.workers was" not in line
-    assert "safe to change on the way" in line
+    assert "a resumed run may change" in line
     assert "training.patience" in line
 
 
@@ -241,10 +241,10 @@ HARM: dict[str, Callable[[Path], object]] = {
     "truncated": lambda path: (path / "state.safetensors").write_bytes((path / "state.safetensors").read_bytes()[:-9]),
     "flipped data": lambda path: flip(path / "state.safetensors", 0.9),
     "flipped header": lambda path: flip(path / "state.safetensors", 0.0),
-    "flipped facts": lambda path: flip(path / "facts.json", 0.5),
+    "flipped facts": lambda path: flip(path / "metadata.json", 0.5),
     "flipped manifest": lambda path: flip(path / "manifest.json", 0.3),
     "no manifest": lambda path: (path / "manifest.json").unlink(),
-    "empty file": lambda path: (path / "facts.json").write_bytes(b""),
+    "empty file": lambda path: (path / "metadata.json").write_bytes(b""),
     "empty folder": lambda path: [file.unlink() for file in path.iterdir()],
 }
 

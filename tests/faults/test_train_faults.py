@@ -142,7 +142,7 @@ def test_files_that_are_not_text(run: Run) -> None:
     Path("table.csv").write_text("english,german,when\na,b,c\n")
     cases = {
         "a.docx": "not plain text but a zip archive or office document: save it as plain text",
-        "plain.gz": "is not a sound .gz file",
+        "plain.gz": "is not a valid .gz file",
         "wide.txt": "not plain text but UTF-16: convert it with iconv -f UTF-16 -t UTF-8",
         "data.txt": "looks like a binary file",
         "table.csv": "columns found: 'english', 'german', 'when'",

@@ -1,7 +1,7 @@
-"""When a run's state is written: every so often, at the end, and when somebody asks it to stop.
+"""Saves a run's checkpoints: at intervals, at the end, and on a stop signal.
 
-From a GPU it is copied, and written while training goes on; on a CPU it is written at once, since a copy would take
-memory that may not be there. Several processes write at once, too: what they do together must not mix.
+On a GPU the state is copied to main memory and written in the background. On a CPU it is written at once, since a copy
+might not fit into memory; several ranks also write at once, since their collectives must stay in order.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from heedful.training.checkpoint.run_manifest import STATE_FOLDER, RunManifest
 from heedful.training.signals import StopSignal
 from heedful.training.trainer import Trainer
 
-PATIENCE = 50
-"""Unless the recipe says how often, at least so many times as long as a save took goes by before the next."""
+INTERVAL_FACTOR = 50
+"""Without `checkpoint_every`, the time between saves is at least this many times the duration of a save."""
 
 
 class Checkpointer:
-    """Keeps a trainer's state in the folder of its run."""
+    """Saves and restores a trainer's state in the folder of its run."""
 
     def __init__(self, folder: Path, manifest: RunManifest, trainer: Trainer) -> None:
         self.folder, self.manifest, self.trainer = folder, manifest, trainer
@@ -32,15 +32,16 @@ class Checkpointer:
         self.pending: Future[Path] | None = None
 
     def save(self) -> Path:
-        """Write the state as it is now. What became of the last time is known first."""
+        """Write a checkpoint, in the background on a GPU; an error of the previous background save is raised first."""
         self.trainer.process_group.run_on_rank_zero(lambda: self.manifest.check_folder(self.folder))
         start = time.monotonic()
         self.wait()
         trainer = self.trainer
         tensors, progress = trainer.state()
-        facts = {"seconds": trainer.events.seconds, "progress": progress}
-        kept = {name: tensor.to("cpu", copy=True) if self.in_background else tensor for name, tensor in tensors.items()}
-        checkpoint = Checkpoint(self.manifest.run_id, trainer.progress.step, {**kept}, facts)
+        if self.in_background:
+            tensors = {name: tensor.to("cpu", copy=True) for name, tensor in tensors.items()}
+        metadata = {"seconds": trainer.events.seconds, "progress": progress}
+        checkpoint = Checkpoint(self.manifest.run_id, trainer.progress.step, {**tensors}, metadata)
         keep, state = trainer.recipe.keep_checkpoints, self.folder / STATE_FOLDER
         write = partial(write_checkpoint, state, checkpoint, keep=keep, process_group=trainer.process_group)
         if self.in_background:
@@ -52,40 +53,48 @@ class Checkpointer:
         return state / checkpoint.folder_name
 
     def wait(self) -> None:
-        """Until what is being written is written."""
+        """Block until the pending save is on disk."""
         if self.pending is not None:
             self.pending.result()
             self.pending = None
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Take the state over, and let go of its files."""
+        """Load a checkpoint into the trainer and close its files."""
         try:
             self.trainer.restore(checkpoint.tensors, checkpoint.metadata["progress"])
         except (RuntimeError, KeyError, TypeError) as error:
-            why = str(error).replace("\n", " ")
-            raise CheckpointError(f"the checkpoint of step {checkpoint.step} does not fit the model: {why}") from None
+            reason = str(error).replace("\n", " ")
+            raise CheckpointError(
+                f"the checkpoint of step {checkpoint.step} does not fit the model: {reason}"
+            ) from None
         checkpoint.tensors.clear()
 
     def after_step(self, stop: StopSignal) -> None:
-        step = self.trainer.progress.step
-        asked = self.trainer.process_group.shared_stop_signal(stop.received, step)
-        if asked or self.trainer.finished or self._is_due():
+        """Save if due; on a stop signal to any rank, save and raise StoppedError."""
+        signal = self.trainer.process_group.shared_stop_signal(stop.received, self.trainer.progress.step)
+        if signal or self.trainer.finished or self._is_due():
             self.save()
-        if asked or self.trainer.finished:
+        if signal or self.trainer.finished:
             self.wait()
-        if asked:
-            raise self.stop_error(asked)
+        if signal:
+            raise self.stop_error(signal)
 
-    def stop_error(self, asked: int) -> StoppedError:
-        """What ends a run that was asked to stop."""
-        said = f"stopped after step {self.trainer.progress.step} and saved"
-        return StoppedError(f"{said}; go on with: heedful train --resume {self.folder}", asked)
+    def stop_error(self, signal: int) -> StoppedError:
+        """The error that ends a run after a stop signal."""
+        step = self.trainer.progress.step
+        return StoppedError(
+            f"stopped after step {step} and saved; resume with: heedful train --resume {self.folder}", signal
+        )
 
     def _is_due(self) -> bool:
-        """How often state is written changes nothing but how much is lost, so that a clock may decide it."""
+        """A clock may decide this: the interval affects only how much work an interruption loses."""
         recipe, step = self.trainer.recipe, self.trainer.progress.step
         if recipe.checkpoint_every:
             return step % recipe.checkpoint_every == 0
         if step % recipe.evaluate_every:
             return False
-        return self.trainer.process_group.broadcast_from_rank_zero(lambda: time.monotonic() - self.last_saved >= PATIENCE * self.save_seconds)
+
+        def long_enough() -> bool:
+            return time.monotonic() - self.last_saved >= INTERVAL_FACTOR * self.save_seconds
+
+        return self.trainer.process_group.broadcast_from_rank_zero(long_enough)

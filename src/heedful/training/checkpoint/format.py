@@ -1,10 +1,10 @@
-"""Training state on disk: a folder a step, written aside, synced, summed, renamed. Never pickled.
+"""Checkpoint format: one folder per step, of safetensors and JSON, complete or absent; nothing is pickled.
 
     step-00000500.tmp/ → write → fsync → manifest.json (size, SHA-256) → fsync → rename to step-00000500/
 
-State is a flat dict of named tensors and a few facts that fit into JSON; what they mean is not known here. Each process
-writes and sums what it keeps of tensors that are cut, the first one all else; and each reads what it needs, so that
-nobody ever holds a whole tensor of those, and any number of processes can go on.
+The state is a flat dict of named tensors and metadata that fits into JSON. Each rank writes its shards of sharded
+tensors, rank 0 also all others. Each rank reads only what it needs, so that no rank ever holds a full sharded tensor,
+and a run can be resumed by any number of processes.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from heedful.training.checkpoint.sharded_tensors import SliceableTensor, is_shar
 from heedful.training.distributed.fsdp import local_shard
 from heedful.training.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 
-METADATA_FILE = "facts.json"
+METADATA_FILE = "metadata.json"
 FORMAT = "heedful-training-1"
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The state after a step of the run of this name."""
+    """A run's state after a step."""
 
     run_id: str
     step: int
@@ -43,120 +43,123 @@ class Checkpoint:
         return f"step-{self.step:08d}"
 
 
-def shard_file_name(number: int, parts: int) -> str:
-    """The file of a process's tensors; one by itself has no number."""
-    return "state.safetensors" if parts == 1 else f"state-{number + 1:05d}-of-{parts:05d}.safetensors"
+def shard_file_name(number: int, files: int) -> str:
+    """The name of a rank's file; a single file has no number."""
+    return "state.safetensors" if files == 1 else f"state-{number + 1:05d}-of-{files:05d}.safetensors"
 
 
-def write_checkpoint(folder: Path, checkpoint: Checkpoint, *, keep: int, process_group: ProcessGroup = SINGLE_PROCESS) -> Path:
-    """Add a checkpoint to those in `folder`, then drop all but the `keep` newest up to it.
+def write_checkpoint(
+    folder: Path, checkpoint: Checkpoint, *, keep: int, process_group: ProcessGroup = SINGLE_PROCESS
+) -> Path:
+    """Write a checkpoint into `folder`, by all ranks together, then delete all but the `keep` newest up to it.
 
-    All processes of a world do this together. One that cannot write its part ends it for all.
+    If one rank cannot write its file, all raise an error and no checkpoint appears.
     """
-    final = folder / checkpoint.folder_name
-    aside = final.with_suffix(".tmp")
-    parts = process_group.size if any(map(is_sharded, checkpoint.tensors.values())) else 1
+    path = folder / checkpoint.folder_name
+    temporary = path.with_suffix(".tmp")
+    files = process_group.size if any(map(is_sharded, checkpoint.tensors.values())) else 1
+    rank_zero = process_group.is_rank_zero
 
-    def make_room() -> None:
-        with _write_errors(final, 0):
-            shutil.rmtree(aside, ignore_errors=True)
-            aside.mkdir(parents=True)
+    def create_folder() -> None:
+        with _write_errors(path, 0):
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir(parents=True)
 
-    def write_own() -> dict[str, Checksum]:
-        mine = {name: local_shard(t) for name, t in checkpoint.tensors.items() if process_group.is_rank_zero or is_sharded(t)}
-        if process_group.rank >= parts:
+    def write_file() -> dict[str, Checksum]:
+        if process_group.rank >= files:
             return {}
-        with _write_errors(final, sum(own.tensor.nbytes for own in mine.values())):
-            name = shard_file_name(process_group.rank, parts)
-            return {name: write_shards(aside / name, mine)}
+        shards = {name: local_shard(t) for name, t in checkpoint.tensors.items() if rank_zero or is_sharded(t)}
+        with _write_errors(path, sum(shard.tensor.nbytes for shard in shards.values())):
+            name = shard_file_name(process_group.rank, files)
+            return {name: write_shards(temporary / name, shards)}
 
     try:
-        process_group.run_on_rank_zero(make_room)
-        sums = {name: found for own in process_group.all_gather(write_own) for name, found in own.items()}
-        process_group.run_on_rank_zero(lambda: _finish(aside, final, checkpoint, sums))
+        process_group.run_on_rank_zero(create_folder)
+        checksums = {name: value for part in process_group.all_gather(write_file) for name, value in part.items()}
+        process_group.run_on_rank_zero(lambda: _commit(temporary, path, checkpoint, checksums))
     finally:
-        if process_group.is_rank_zero:
-            shutil.rmtree(aside, ignore_errors=True)
-    if process_group.is_rank_zero:
+        if rank_zero:
+            shutil.rmtree(temporary, ignore_errors=True)
+    if rank_zero:
         prune_checkpoints(folder, checkpoint, keep=keep)
-    return final
+    return path
 
 
-def _finish(aside: Path, final: Path, checkpoint: Checkpoint, sums: dict[str, Checksum]) -> None:
-    """All parts are there: say so, and give them their name.
+def _commit(temporary: Path, path: Path, checkpoint: Checkpoint, checksums: dict[str, Checksum]) -> None:
+    """Write metadata and manifest, and give the complete folder its name.
 
-    Later checkpoints belong to steps that are about to be taken again: they go.
+    Checkpoints of later steps, which are about to be trained again, are deleted.
     """
-    about = {"format": FORMAT, "run": checkpoint.run_id, "step": checkpoint.step, "parts": len(sums)}
-    with _write_errors(final, sum(size for size, _ in sums.values())):
-        (aside / METADATA_FILE).write_text(json.dumps({**about, **checkpoint.metadata}) + "\n", encoding="utf-8")
-        write_manifest(aside, (METADATA_FILE,), sums)
-        _remove([path for path in list_checkpoints(final.parent) if path >= final])
-        commit_folder(aside, final)
+    header = {"format": FORMAT, "run": checkpoint.run_id, "step": checkpoint.step, "parts": len(checksums)}
+    with _write_errors(path, sum(size for size, _ in checksums.values())):
+        (temporary / METADATA_FILE).write_text(json.dumps({**header, **checkpoint.metadata}) + "\n", encoding="utf-8")
+        write_manifest(temporary, (METADATA_FILE,), checksums)
+        _remove([other for other in list_checkpoints(path.parent) if other >= path])
+        commit_folder(temporary, path)
 
 
 @contextmanager
-def _write_errors(final: Path, size: int) -> Iterator[None]:
+def _write_errors(path: Path, size: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise HeedfulError(f"{final}: the checkpoint's {size:,} bytes could not be written: {error}") from None
+        raise HeedfulError(f"{path}: the checkpoint's {size:,} bytes could not be written: {error}") from None
 
 
 def prune_checkpoints(folder: Path, newest: Checkpoint, *, keep: int) -> None:
-    """Drop what kills have left behind, and all but the `keep` newest up to this one."""
-    for left in folder.glob("step-*.tmp"):
-        shutil.rmtree(left, ignore_errors=True)
+    """Delete what killed processes left behind, and all but the `keep` newest checkpoints up to this one."""
+    for abandoned in folder.glob("step-*.tmp"):
+        shutil.rmtree(abandoned, ignore_errors=True)
     _remove([path for path in list_checkpoints(folder) if path.name <= newest.folder_name][keep:])
 
 
 def _remove(paths: list[Path]) -> None:
-    """By renaming first, so that a kill never leaves half a checkpoint under a name that promises a whole one."""
+    """Rename before deleting, so that a kill never leaves half a checkpoint under a valid name."""
     for path in paths:
-        aside = path.with_suffix(".old.tmp")
-        path.rename(aside)
-        shutil.rmtree(aside, ignore_errors=True)
+        temporary = path.with_suffix(".old.tmp")
+        path.rename(temporary)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """Those in `folder`, newest first; not yet known to be whole."""
+    """The checkpoints in `folder`, newest first, unverified."""
     return sorted(folder.glob("step-" + "[0-9]" * 8), reverse=True)
 
 
 def read_checkpoint(path: Path, run_id: str, *, trusted: bool = False) -> Checkpoint:
-    """The checkpoint at `path`, if it is whole and of this run; one that is trusted has been summed already.
+    """Open a checkpoint of this run; its tensors are read when slices of them are taken.
 
-    Its tensors stay in their files until somebody asks for them.
+    `trusted` skips the checksums: they have been verified already.
     """
 
-    def check(*names: str) -> None:
+    def verify(*names: str) -> None:
         if not trusted:
             verify_manifest(path, names)
 
-    check(METADATA_FILE)
+    verify(METADATA_FILE)
     try:
-        facts = json.loads((path / METADATA_FILE).read_text(encoding="utf-8"))
-        if facts.pop("format") != FORMAT:
-            raise CheckpointError(f"{path / METADATA_FILE} is of another format than {FORMAT}")
-        parts = facts.pop("parts", 1)
-        names = [shard_file_name(number, parts) for number in range(parts)]
-        check(*names)
+        metadata = json.loads((path / METADATA_FILE).read_text(encoding="utf-8"))
+        if (version := metadata.pop("format")) != FORMAT:
+            raise CheckpointError(f"{path / METADATA_FILE} has format {version}, expected {FORMAT}")
+        files = metadata.pop("parts", 1)
+        names = [shard_file_name(number, files) for number in range(files)]
+        verify(*names)
         tensors: dict[str, SliceableTensor] = {**open_shards(path / name for name in names)}
-        found = Checkpoint(facts.pop("run"), facts.pop("step"), tensors, facts)
+        checkpoint = Checkpoint(metadata.pop("run"), metadata.pop("step"), tensors, metadata)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
-        raise CheckpointError(f"{path} is no checkpoint of heedful: {error}") from None
-    if found.run_id != run_id:
+        raise CheckpointError(f"{path} is not a valid checkpoint: {error}") from None
+    if checkpoint.run_id != run_id:
         raise CheckpointError(f"{path} belongs to another run")
-    return found
+    return checkpoint
 
 
 def newest_checkpoint(folder: Path, run_id: str, warn: Callable[[str], object]) -> Checkpoint:
-    """The newest that is whole; each that is not is passed over with a warning."""
-    faults = []
+    """Open the newest undamaged checkpoint; each damaged one is skipped with a warning."""
+    errors = []
     for path in list_checkpoints(folder):
         try:
             return read_checkpoint(path, run_id)
         except CheckpointError as error:
-            faults.append(str(error))
-            warn(f"{error}; going back to an older checkpoint")
-    raise CheckpointError(f"{folder} holds no whole checkpoint: {'; '.join(faults) or 'it is empty'}")
+            errors.append(str(error))
+            warn(f"{error}; trying an older checkpoint")
+    raise CheckpointError(f"{folder} has no undamaged checkpoint: {'; '.join(errors) or 'it is empty'}")

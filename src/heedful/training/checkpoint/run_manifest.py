@@ -1,10 +1,10 @@
-"""What a run began with, noted once: whoever resumes it must come with the same.
+"""Run manifest: what a run started with, written once; a resumed run must agree with it.
 
-    training/run.json       recipe, model, sums of the files and tokenizers, machine
-    training/step-…/        checkpoints, each of which names the run.json it belongs to
+    training/run.json       recipe, model config, checksums of data and tokenizers, machine
+    training/step-…/        checkpoints, each of which holds the SHA-256 of its run.json
     training/lock           held by the process that trains
 
-The folder `training` serves resuming alone and can be deleted when a run is done.
+The folder `training` is needed for resuming only and can be deleted when a run is finished.
 """
 
 from __future__ import annotations
@@ -32,17 +32,23 @@ from heedful.training.recipe import RECIPE, Recipe, make_recipe
 
 STATE_FOLDER, MANIFEST_FILE, LOCK_FILE = "training", "run.json", "lock"
 SPLIT_NAMES = ("train", "valid", "test")
-CHANGEABLE_SETTINGS = ("training.patience", "training.workers", "training.checkpoint_every", "training.keep_checkpoints", "training.shard")
-"""Settings that may change on the way: what is past would have been the same with them."""
+CHANGEABLE_SETTINGS = (
+    "training.patience",
+    "training.workers",
+    "training.checkpoint_every",
+    "training.keep_checkpoints",
+    "training.shard",
+)
+"""Settings that may change between steps: the steps already trained would have been the same."""
 MOVABLE_FILES = tuple(f"data.{name}" for name in SPLIT_NAMES)
-"""Files may have moved; it is their contents that must not change."""
+"""Files may move as long as their contents do not change."""
 OPEN_ENDED_SCHEDULES = ("constant", "inverse_root")
-"""Schedules whose past does not depend on where they end."""
+"""Learning-rate schedules that do not depend on the number of steps."""
 
 
 @dataclass(frozen=True)
 class RunManifest:
-    """A run as it began; `name` is the SHA-256 of its run.json."""
+    """What a run started with; `run_id` is the SHA-256 of its run.json."""
 
     run_id: str
     recipe: Recipe
@@ -53,8 +59,9 @@ class RunManifest:
     forecast: dict[str, Any]
 
     def check_folder(self, folder: Path) -> None:
-        """A folder that is moved or deleted while a run trains in it would be made anew, and could not be resumed."""
-        for name in (f"{STATE_FOLDER}/{MANIFEST_FILE}", *(TOKENIZER_FILE, TARGET_TOKENIZER_FILE)[: len(self.tokenizers)]):
+        """Raise an error if the run's folder was moved or deleted: a new one in its place could not be resumed."""
+        tokenizers = (TOKENIZER_FILE, TARGET_TOKENIZER_FILE)[: len(self.tokenizers)]
+        for name in (f"{STATE_FOLDER}/{MANIFEST_FILE}", *tokenizers):
             if not (folder / name).is_file():
                 raise HeedfulError(f"{folder / name} is gone: moved or deleted while the run was training in {folder}")
 
@@ -68,7 +75,7 @@ def write_run_manifest(
     forecast: dict[str, Any],
 ) -> RunManifest:
     """Write run.json."""
-    facts = {
+    content = {
         "recipe": recipe.model_dump(mode="json"),
         "config": config.model_dump(mode="json"),
         "files": data_checksums(recipe),
@@ -77,26 +84,27 @@ def write_run_manifest(
         "forecast": forecast,
     }
     (folder / STATE_FOLDER).mkdir(parents=True, exist_ok=True)
-    write_atomic(folder / STATE_FOLDER / MANIFEST_FILE, json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
+    write_atomic(folder / STATE_FOLDER / MANIFEST_FILE, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
     return read_run_manifest(folder)
 
 
 def read_run_manifest(folder: Path) -> RunManifest:
-    """What run.json says."""
+    """Read run.json."""
     file = folder / STATE_FOLDER / MANIFEST_FILE
     try:
         text = file.read_bytes()
-        facts = json.loads(text)
-        recipe = make_recipe(facts.pop("recipe"))
-        return RunManifest(hashlib.sha256(text).hexdigest(), recipe, **facts)
+        content = json.loads(text)
+        recipe = make_recipe(content.pop("recipe"))
+        return RunManifest(hashlib.sha256(text).hexdigest(), recipe, **content)
     except FileNotFoundError:
-        raise CheckpointError(f"{folder} has no {STATE_FOLDER}/{MANIFEST_FILE}: it is no run that could be resumed") from None
+        missing = f"{STATE_FOLDER}/{MANIFEST_FILE}"
+        raise CheckpointError(f"{folder} is not a run that can be resumed: it has no {missing}") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, HeedfulError) as error:
         raise CheckpointError(f"{file} is damaged: {error}") from None
 
 
 class RunFolderLockedError(UsageError):
-    """The folder of a run is in use."""
+    """Another process is training in the folder."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(f"another process is training in {folder}: wait for it, or stop it first")
@@ -104,8 +112,8 @@ class RunFolderLockedError(UsageError):
 
 @contextmanager
 def lock_run_folder(folder: Path) -> Iterator[None]:
-    """One process at a time trains in a folder. The lock goes with its process, however that ends; its loaders, which
-    may live a moment longer, do not hold it."""
+    """Lock a run's folder for this process. The kernel releases the lock when the process ends in whatever way; data
+    loader processes do not inherit it."""
     (folder / STATE_FOLDER).mkdir(parents=True, exist_ok=True)
     with (folder / STATE_FOLDER / LOCK_FILE).open("a") as file:
         try:
@@ -113,21 +121,21 @@ def lock_run_folder(folder: Path) -> Iterator[None]:
         except (BlockingIOError, PermissionError):
             raise RunFolderLockedError(folder) from None
         except OSError:
-            pass  # a file system that knows no locks
+            pass  # a file system without locks
         yield
 
 
 def is_occupied(folder: Path) -> bool:
-    """Whether a folder holds anything; but what a run leaves that was killed while it was laid out does not count."""
+    """Whether a folder has contents; files of a run that was killed while its folder was created do not count."""
     if not folder.is_dir():
         return folder.exists()
-    laid_out = (STATE_FOLDER, TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TASK_FILE)
-    left = {*laid_out, *(f"{name}.tmp" for name in (*laid_out, RECIPE))}
-    return any(file.name not in left for file in folder.iterdir())
+    created_first = (STATE_FOLDER, TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TASK_FILE)
+    ignored = {*created_first, *(f"{name}.tmp" for name in (*created_first, RECIPE))}
+    return any(file.name not in ignored for file in folder.iterdir())
 
 
 def machine_info(device: torch.device) -> dict[str, str | int]:
-    """All that results depend on besides recipe and data."""
+    """What results depend on besides recipe and data."""
     return {
         "device": str(device),
         "threads": torch.get_num_threads(),
@@ -145,26 +153,29 @@ def data_checksums(recipe: Recipe) -> dict[str, list[str]]:
     return {name: [content_hash([file]) for file in getattr(recipe.data, name)] for name in SPLIT_NAMES}
 
 
-def check_data_unchanged(begun: RunManifest, recipe: Recipe) -> None:
-    """The files must hold what they held when the run began, wherever they are now."""
-    now = data_checksums(recipe)
+def check_data_unchanged(manifest: RunManifest, recipe: Recipe) -> None:
+    """Raise an error if the contents of a data file differ from those the run started with, wherever it is now."""
+    checksums = data_checksums(recipe)
     for name in SPLIT_NAMES:
-        for file, was, there in zip(getattr(recipe.data, name), begun.files[name], now[name], strict=True):
-            if was != there:
+        files = getattr(recipe.data, name)
+        for file, before, now in zip(files, manifest.files[name], checksums[name], strict=True):
+            if before != now:
                 raise DataError(f"{file} has changed since the run began: bring it back, or start a new run")
 
 
-def check_recipe_unchanged(begun: RunManifest, asked: Recipe, folder: Path) -> None:
-    """A run is one recipe from beginning to end; all that differs is listed."""
-    safe = {*CHANGEABLE_SETTINGS, *MOVABLE_FILES, *(("training.steps",) if asked.training.schedule in OPEN_ENDED_SCHEDULES else ())}
-    was, now = flatten_recipe(begun.recipe), flatten_recipe(asked)
-    changed = [key for key in sorted({*was, *now}) if was.get(key) != now.get(key)]
-    moved = [key for key in changed if key in MOVABLE_FILES and len(was[key]) != len(now[key])]
-    if refused := [key for key in changed if key not in safe] + moved:
-        listed = "; ".join(f"{key} was {was.get(key)!r} and is now {now.get(key)!r}" for key in refused)
+def check_recipe_unchanged(manifest: RunManifest, recipe: Recipe, folder: Path) -> None:
+    """Raise an error that lists every setting which differs from the run's recipe and must not change."""
+    steps = ("training.steps",) if recipe.training.schedule in OPEN_ENDED_SCHEDULES else ()
+    changeable = {*CHANGEABLE_SETTINGS, *MOVABLE_FILES, *steps}
+    before, now = flatten_recipe(manifest.recipe), flatten_recipe(recipe)
+    changed = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
+    refused = [key for key in changed if key not in changeable]
+    refused += [key for key in changed if key in MOVABLE_FILES and len(before[key]) != len(now[key])]
+    if refused:
+        listed = "; ".join(f"{key} was {before.get(key)!r} and is now {now.get(key)!r}" for key in refused)
         raise UsageError(
             f"the run in {folder} began with another recipe: {listed}. Start a new run for these; "
-            f"safe to change on the way: {', '.join(sorted(safe))}"
+            f"a resumed run may change: {', '.join(sorted(changeable))}"
         )
 
 
@@ -176,7 +187,7 @@ def flatten_recipe(recipe: Recipe) -> dict[str, Any]:
     return result
 
 
-def machine_differences(begun: RunManifest, device: torch.device) -> str:
-    """What is no longer as it was, in words; empty if nothing is."""
+def machine_differences(manifest: RunManifest, device: torch.device) -> str:
+    """What differs from the machine that the run started on; empty if nothing does."""
     now = machine_info(device)
-    return ", ".join(f"{name} {was} → {now[name]}" for name, was in begun.machine.items() if was != now[name])
+    return ", ".join(f"{name} {old} → {now[name]}" for name, old in manifest.machine.items() if old != now[name])

@@ -77,12 +77,12 @@ class RankStore:
             raise HeedfulError(f"{missing}: start all of them with srun or torchrun")
 
     def set(self, key: str, value: bytes) -> None:
-        self._bounded(lambda: self.store.set(key, value))
+        self._bounded(partial(self.store.set, key, value))
 
     def get(self, key: str) -> bytes:
         """Wait for a value that rank 0 sets, as long as rank 0 lives."""
         self._wait([key])
-        return self._bounded(lambda: self.store.get(key))
+        return self._bounded(partial(self.store.get, key))
 
     def broadcast(self, value: Any = None) -> Any:
         """Give rank 0's value to all ranks; the others wait as long as rank 0 lives."""
@@ -100,7 +100,7 @@ class RankStore:
         self.set(keys[self.rank], pickle.dumps(value))
         if not self._wait(keys, WORK_TIMEOUTS * self.timeout):
             raise LostRankError(self._lost(self._ranks_without(keys)))
-        return [pickle.loads(data) for data in self._bounded(lambda: self.store.multi_get(keys))]
+        return [pickle.loads(data) for data in self._bounded(partial(self.store.multi_get, keys))]
 
     def report_failure(self, reason: str) -> None:
         """Tell the other ranks why this one ends."""
@@ -112,9 +112,10 @@ class RankStore:
         keys = self._keys("ended")
         try:
             self.set(keys[self.rank], b"")
-            if self._wait(keys, min(self.timeout, ROLL_CALL)):
-                return LostRankError(f"communication between ranks failed: {str(error).splitlines()[0]}")
-            return LostRankError(self._lost(self._ranks_without(keys)))
+            if not self._wait(keys, min(self.timeout, ROLL_CALL)):
+                return LostRankError(self._lost(self._ranks_without(keys)))
+            self._raise_reported_failure()
+            return LostRankError(f"communication between ranks failed: {str(error).splitlines()[0]}")
         except LostRankError as lost:
             return lost
 
@@ -122,13 +123,16 @@ class RankStore:
         """Wait until all keys are set; False after `seconds`. Polls, so that Ctrl-C is handled meanwhile."""
         start = time.monotonic()
         while not self._bounded(partial(self.store.check, list(keys))):
-            if self._bounded(partial(self.store.check, ["failure"])):
-                raise LostRankError(self._bounded(lambda: self.store.get("failure")).decode())
+            self._raise_reported_failure()
             waited = time.monotonic() - start
             if waited > seconds:
                 return False
             time.sleep(min(0.5, 0.002 + waited / 10))
         return True
+
+    def _raise_reported_failure(self) -> None:
+        if self._bounded(partial(self.store.check, ["failure"])):
+            raise LostRankError(self._bounded(partial(self.store.get, "failure")).decode())
 
     def _bounded(self, call: Callable[[], T]) -> T:
         """Call the store in a thread: torch's client waits for ever for a server whose process is suspended.
@@ -163,10 +167,9 @@ class RankStore:
         return ", ".join(self._rank_name(rank) for rank in missing)
 
     def _rank_name(self, rank: int) -> str:
-        key = f"host/{rank}"
-        if not self._bounded(lambda: self.store.check([key])):
+        if not self._bounded(partial(self.store.check, [f"host/{rank}"])):
             return f"rank {rank}"
-        return f"rank {rank} on {self._bounded(lambda: self.store.get(key)).decode()}"
+        return f"rank {rank} on {self._bounded(partial(self.store.get, f'host/{rank}')).decode()}"
 
     def _lost(self, ranks: str) -> str:
         return (

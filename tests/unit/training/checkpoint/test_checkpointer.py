@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import heedful
-from heedful.data.batching import TextBatches
+from heedful.data.text_dataset import TextBatches
 from heedful.data.token_store import Sequences
 from heedful.errors import HeedfulError, StoppedError
 from heedful.objectives.causal_lm_loss import CausalLMLoss
@@ -76,7 +76,7 @@ def test_asked_to_stop_it_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     stop, kept = StopSignal(), keeper(tmp_path)
     kept.trainer.progress.step = 7
     stop.note(15, None)
-    with pytest.raises(StoppedError, match="after step 7 and saved; go on with: heedful train --resume") as caught:
+    with pytest.raises(StoppedError, match="after step 7 and saved; resume with: heedful train --resume") as caught:
         kept.after_step(stop)
     assert caught.value.exit_code == 143
     assert [path.name for path in list_checkpoints(tmp_path / "training")] == ["step-00000007"]

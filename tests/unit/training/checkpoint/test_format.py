@@ -47,11 +47,11 @@ def test_what_is_written_comes_back(tmp_path: Path) -> None:
 
 def test_one_written_in_one_piece_by_an_older_version_is_read(tmp_path: Path) -> None:
     path = write_checkpoint(tmp_path, state(7), keep=1)
-    facts = json.loads((path / "facts.json").read_text())
+    facts = json.loads((path / "metadata.json").read_text())
     del facts["parts"]
-    (path / "facts.json").write_text(json.dumps(facts))
+    (path / "metadata.json").write_text(json.dumps(facts))
     save_file(tensors(8), path / "state.safetensors")
-    write_manifest(path, ("state.safetensors", "facts.json"))
+    write_manifest(path, ("state.safetensors", "metadata.json"))
     assert torch.equal(read_checkpoint(path, "a").tensors["model.w"][0:3, 0:2], torch.full((3, 2), 8.0))
 
 
@@ -87,10 +87,10 @@ def test_strangers_are_named(tmp_path: Path) -> None:
     path = write_checkpoint(tmp_path, state(1, run="b"), keep=1)
     with pytest.raises(CheckpointError, match="belongs to another run"):
         read_checkpoint(path, "a")
-    facts = json.loads((path / "facts.json").read_text())
+    facts = json.loads((path / "metadata.json").read_text())
     for strange in ({**facts, "format": "other"}, {}, []):
-        (path / "facts.json").write_text(json.dumps(strange))
-        write_manifest(path, ("state.safetensors", "facts.json"))
+        (path / "metadata.json").write_text(json.dumps(strange))
+        write_manifest(path, ("state.safetensors", "metadata.json"))
         with pytest.raises(CheckpointError, match="step-00000001"):
             read_checkpoint(path, "b")
 
@@ -99,7 +99,7 @@ def test_a_damaged_one_is_passed_over_and_none_is_an_error_that_names_all(tmp_pa
     for step in (10, 20):
         write_checkpoint(tmp_path, state(step), keep=2)
     warnings: list[str] = []
-    (tmp_path / "step-00000020" / "facts.json").unlink()
+    (tmp_path / "step-00000020" / "metadata.json").unlink()
     assert newest_checkpoint(tmp_path, "a", warnings.append).step == 10
     assert len(warnings) == 1
     assert "step-00000020" in warnings[0]
