@@ -1,7 +1,7 @@
-"""The page of concepts keeps its promises: every key explained, every link alive, every citation known.
+"""docs/concepts.md explains every key, has no dead link and cites only papers listed in REFERENCES.md.
 
-A *living* link leads to a file that exists; where its text is code, as in [`Mask`](…/masks.py), the file defines
-that name. Each check is also run on a small broken repository, to show that it can fail.
+A link is dead if its file does not exist or, where its text is code as in [`Mask`](…/masks.py), if the file does not
+define that name. Each check is also run on a small broken repository, to show that it can fail.
 """
 
 from __future__ import annotations
@@ -19,9 +19,14 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "concepts.md"
 REFERENCES = ROOT / "REFERENCES.md"
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", REFERENCES, PAGE]
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    REFERENCES,
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "benchmarks" / "notes").glob("*.md")),
+]
 
-SECTIONS = {"E": 3, "A": 9, "P": 3, "B": 6, "F": 6, "T": 5, "G": 4, "Q": 8, "Number ": 3, "Erratum ": 5}
+SECTIONS = {"E": 4, "A": 10, "P": 4, "B": 7, "F": 7, "T": 6, "G": 4, "Q": 9, "Number ": 3, "Erratum ": 5}
 CHECKLIST = [f"{section}{number + 1}" for section, size in SECTIONS.items() for number in range(size)]
 
 LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<target>[^)\s]+)\)")
@@ -29,23 +34,23 @@ CITATION = re.compile(r"\b[A-Z][a-z]\w*(?: & [A-Z][a-z]\w*)? (?:19|20)\d\d\b")
 
 
 def entries(page: str) -> dict[str, str]:
-    """Key → text of every entry, from `### key · title` or `### key` to the next entry or section."""
+    """Key -> text of every entry, from `### key · title` or `### key` to the next entry or section."""
     chunks = re.split(r"^### ", page, flags=re.MULTILINE)[1:]
     return {re.split(r" · |\n", chunk)[0]: re.split(r"^## ", chunk, flags=re.MULTILINE)[0] for chunk in chunks}
 
 
 @cache
 def defined(file: Path) -> set[str]:
-    """Names a Python file defines at its top, and `Class.member` for what its classes hold."""
+    """Top-level names of a Python file, and `Class.member` for the members of its classes."""
 
     def names(body: list[ast.stmt]) -> dict[str, ast.stmt]:
-        found: dict[str, ast.stmt] = {}
+        nodes: dict[str, ast.stmt] = {}
         for node in body:
             targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-            found |= {target.id: node for target in targets if isinstance(target, ast.Name)}
+            nodes |= {target.id: node for target in targets if isinstance(target, ast.Name)}
             if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                found[node.name] = node
-        return found
+                nodes[node.name] = node
+        return nodes
 
     top = names(ast.parse(file.read_text(encoding="utf-8")).body)
     classes = {name: node for name, node in top.items() if isinstance(node, ast.ClassDef)}
@@ -53,43 +58,43 @@ def defined(file: Path) -> set[str]:
 
 
 def links(text: str, folder: Path) -> list[tuple[str, Path]]:
-    """The text and file of every link that stays within the repository."""
+    """The text and file of every link to a file of the repository."""
     inner = [link for link in LINK.finditer(text) if "://" not in link["target"] and not link["target"].startswith("#")]
     return [(link["text"], (folder / link["target"].partition("#")[0]).resolve()) for link in inner]
 
 
 def dead_links(text: str, folder: Path) -> list[str]:
     dead = []
-    for shown, file in links(text, folder):
-        name = shown.strip("`") if shown.startswith("`") and file.suffix == ".py" else None
+    for label, file in links(text, folder):
+        name = label.strip("`") if label.startswith("`") and file.suffix == ".py" else None
         if not file.exists():
-            dead.append(f"{shown}: {file.name} does not exist")
+            dead.append(f"{label}: {file.name} does not exist")
         elif name and name != file.name and name not in defined(file):
-            dead.append(f"{shown}: {file.name} defines no such name")
+            dead.append(f"{label}: {file.name} defines no such name")
     return dead
 
 
-def unproved(key: str, text: str, page: Path) -> list[str]:
-    """What an entry lacks: a link to named code and one to a named test, or the words "not built yet".
+def missing_links(key: str, text: str, page: Path) -> list[str]:
+    """Which of the required links an entry lacks: one to named code and one to a named test.
 
-    An entry may be built in part: as soon as it has a line `- code:`, it needs a proof as well.
+    An entry that says "not built yet" needs none, unless it has a line `- code:`.
     """
     if "not built yet" in text and "- code:" not in text:
         return []
     root = page.parent.parent.resolve()
-    named = [(shown, file.relative_to(root).parts[0]) for shown, file in links(text, page.parent) if "`" in shown]
-    code = any(place == "src" for _, place in named)
-    test = any(place == "tests" and shown.startswith("`test_") for shown, place in named)
-    return [f"{key} links to no {what}" for what, there in (("code", code), ("test", test)) if not there]
+    named = [(label, file.relative_to(root).parts[0]) for label, file in links(text, page.parent) if "`" in label]
+    code = any(folder == "src" for _, folder in named)
+    test = any(folder == "tests" and label.startswith("`test_") for label, folder in named)
+    return [f"{key} links to no {target}" for target, present in (("code", code), ("test", test)) if not present]
 
 
 def problems(page: Path, checklist: list[str]) -> list[str]:
-    """All that is wrong with a page of concepts; nothing, if it keeps its promises."""
+    """Missing entries, entries without the required links, and dead links of a page of concepts."""
     text = page.read_text(encoding="utf-8")
-    found = entries(text)
-    missing = [f"{key} has no entry" for key in checklist if key not in found]
-    lacking = [fault for key in found for fault in unproved(key, found[key], page)]
-    return missing + lacking + dead_links(text, page.parent)
+    parsed = entries(text)
+    missing = [f"{key} has no entry" for key in checklist if key not in parsed]
+    incomplete = [fault for key in parsed for fault in missing_links(key, parsed[key], page)]
+    return missing + incomplete + dead_links(text, page.parent)
 
 
 @cache
@@ -103,7 +108,7 @@ def prose(source: str) -> str:
 
 
 def cited_keys(text: str) -> set[str]:
-    """Keys such as A3 after a `·` or in parentheses, ranges written out; the checklist's own letters anywhere."""
+    """Keys such as A3 after a `·` or in parentheses, ranges expanded; keys with a letter of the checklist anywhere."""
     tails = re.findall(r"·[^\n]*|\([^()]*\)", text)
     for letter, first, last in re.findall(r"\b([A-Z])(\d)–\1(\d)\b", text):
         tails.append(" ".join(f"{letter}{number}" for number in range(int(first), int(last) + 1)))
@@ -111,35 +116,35 @@ def cited_keys(text: str) -> set[str]:
     return {key for tail in tails for key in re.findall(r"\b[A-Z]\d{1,2}\b", tail)}
 
 
-def test_the_page_explains_every_key_and_every_link_is_alive() -> None:
+def test_every_key_has_an_entry_and_no_link_is_dead() -> None:
     assert problems(PAGE, CHECKLIST) == []
 
 
-def test_the_page_has_no_key_twice() -> None:
+def test_keys_are_unique_and_in_order() -> None:
     heads = re.findall(r"^### ([^·\n]+?) · ", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert heads == CHECKLIST
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda file: file.relative_to(ROOT).as_posix())
-def test_source_cites_only_keys_the_page_has(source: Path) -> None:
+def test_source_cites_only_known_keys(source: Path) -> None:
     assert cited_keys(prose(source.read_text(encoding="utf-8"))) <= set(CHECKLIST)
 
 
 @pytest.mark.parametrize("source", [*SOURCES, PAGE], ids=lambda file: file.relative_to(ROOT).as_posix())
-def test_every_paper_cited_is_in_the_references(source: Path) -> None:
+def test_cited_papers_are_in_the_references(source: Path) -> None:
     text = source.read_text(encoding="utf-8")
     cited = set(CITATION.findall(prose(text) if source.suffix == ".py" else text))
     assert cited <= entries(REFERENCES.read_text(encoding="utf-8")).keys()
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda file: file.name)
-def test_links_between_documents_are_alive(document: Path) -> None:
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda file: file.relative_to(ROOT).as_posix())
+def test_documents_have_no_dead_links(document: Path) -> None:
     assert dead_links(document.read_text(encoding="utf-8"), document.parent) == []
 
 
 @pytest.fixture
 def page(tmp_path: Path) -> Path:
-    """A repository of one function and one test, and where its page of concepts would be."""
+    """The path of docs/concepts.md in a repository with one module and one test."""
     for folder, name, text in (
         ("src", "thing.py", "class Thing:\n    size: int = 1\n    def grow(self) -> None: ...\ndef f() -> None: ...\n"),
         ("tests", "test_thing.py", "def test_f_is_f() -> None: ...\n"),
@@ -164,7 +169,7 @@ PROOF = "[`test_f_is_f`](../tests/test_thing.py)"
         f"### A1 · f\nHalf of it is not built yet.\n- code: {CODE}\n- proof: {PROOF}\n",
     ],
 )
-def test_a_page_with_living_links_passes(page: Path, text: str) -> None:
+def test_correct_page_passes(page: Path, text: str) -> None:
     page.write_text(text, encoding="utf-8")
     assert problems(page, ["A1"]) == []
 
@@ -187,7 +192,7 @@ def test_a_page_with_living_links_passes(page: Path, text: str) -> None:
         ("### A1 · f\nnot built yet, but [`g`](../src/thing.py)\n", "`g`: thing.py defines no such name"),
     ],
 )
-def test_a_broken_page_is_caught(page: Path, text: str, fault: str) -> None:
+def test_broken_page_is_reported(page: Path, text: str, fault: str) -> None:
     page.write_text(text, encoding="utf-8")
     assert any(fault in problem for problem in problems(page, ["A1"]))
 
@@ -204,10 +209,10 @@ def test_a_broken_page_is_caught(page: Path, text: str, fault: str) -> None:
         ('"""Half of 37 (in table 3), W_1 and SHA-256."""', set()),
     ],
 )
-def test_keys_are_found_in_comments_and_docstrings_and_not_in_code(source: str, keys: set[str]) -> None:
+def test_keys_are_read_from_comments_and_docstrings_only(source: str, keys: set[str]) -> None:
     assert cited_keys(prose(source)) == keys
 
 
-def test_papers_are_found_by_name_and_year() -> None:
+def test_citations_are_recognised_by_name_and_year() -> None:
     text = "As in Zhang & Sennrich 2019, eq. 4, and in 2017 Vaswani 2017 (GRU: Cho 2014); RFC 2119 is no paper."
     assert CITATION.findall(text) == ["Zhang & Sennrich 2019", "Vaswani 2017", "Cho 2014"]
