@@ -9,7 +9,9 @@ import typer
 
 
 def demo(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the model and the plots.")] = Path("heedful-demo"),
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the model and the plots.")] = Path(
+        "heedful-demo"
+    ),
     steps: Annotated[int, typer.Option(min=1, help="Number of training steps.")] = 800,
 ) -> None:
     """Train a small translator of dates in about 90 seconds, test it and plot its attention."""

@@ -1,4 +1,4 @@
-"""Steps recorded once and replayed: on a GPU, a small model's step is mostly waiting for kernels to be launched."""
+"""Training steps as CUDA graphs: in small models, launching kernels takes longer than running them."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from heedful.training.distributed.process_group import SINGLE_PROCESS, ProcessGr
 from heedful.training.step import ForwardBackward
 
 MAX_GRAPHS = 512
-"""Shapes recorded, at most: each recording holds a few megabytes."""
+"""Maximum number of batch shapes captured: each graph holds a few megabytes."""
 EAGER_CAPTURES = 256
-"""Of these, recorded when they come for the first time, which takes little longer than just going through the batch;
-the others when they come again."""
+"""Number of shapes captured on their first batch, which takes little longer than running it; later shapes are captured
+when they occur again."""
 
 
 class CudaGraphForwardBackward(ForwardBackward):
-    """The same as CUDA graphs, one for each shape of batch: a replay is one launch instead of thousands.
+    """Forward and backward pass as one CUDA graph per batch shape: a replay is one launch instead of thousands.
 
-    The first batch is not recorded: libraries set themselves up, and gradients get their places. Recordings share their
-    memory, since only one runs at a time. Weights and gradients must stay where they are from then on.
+    The first batch runs uncaptured, so that libraries initialise and gradients are allocated. Graphs share one memory
+    pool, since only one runs at a time. From then on weights and gradients must keep their addresses.
     """
 
     def __init__(
@@ -42,8 +42,10 @@ class CudaGraphForwardBackward(ForwardBackward):
         super().__init__(model, objective, device, precision, process_group)
         self.seen: Counter[tuple[Any, ...]] = Counter()
         self.captured: dict[tuple[Any, ...], CapturedStep] = {}
-        self.graphs: CudaGraphPool | None = None
-        self.eager_captures = 0 if isinstance(objective, CompiledObjective) else EAGER_CAPTURES  # it is compiled before
+        self.pool: CudaGraphPool | None = None
+        self.eager_captures = (
+            0 if isinstance(objective, CompiledObjective) else EAGER_CAPTURES
+        )  # compile before capturing
 
     @cached_property
     def loss_module(self) -> nn.Module:
@@ -51,7 +53,7 @@ class CudaGraphForwardBackward(ForwardBackward):
         return LossModule(self.model, self.objective)
 
     def backward(self, loss: Tensor) -> None:
-        """To all weights at once, where they have gradients already: backward would add to each by itself."""
+        """Add to all existing gradients in one fused kernel; `loss.backward()` would launch one per parameter."""
         weights = [weight for weight in self.model.parameters() if weight.requires_grad]
         gradients = [weight.grad for weight in weights if weight.grad is not None]
         if len(gradients) < len(weights):
@@ -71,28 +73,30 @@ class CudaGraphForwardBackward(ForwardBackward):
         if shape not in self.captured:
             if not self._is_due(shape):
                 return super().accumulate(batch, tokens)
-            if self.graphs is None:
-                self.graphs = CudaGraphPool()
-            self.captured[shape] = CapturedStep(super().accumulate, to_device(batch, self.device), self.graphs)
+            if self.pool is None:
+                self.pool = CudaGraphPool()
+            self.captured[shape] = CapturedStep(super().accumulate, to_device(batch, self.device), self.pool)
         return self.captured[shape].replay(batch, tokens)
 
     def _is_due(self, shape: tuple[Any, ...]) -> bool:
-        number = len(self.captured)
-        return self.seen.total() > 1 and (number < self.eager_captures or (number < MAX_GRAPHS and self.seen[shape] > 1))
+        graphs = len(self.captured)
+        return self.seen.total() > 1 and (
+            graphs < self.eager_captures or (graphs < MAX_GRAPHS and self.seen[shape] > 1)
+        )
 
 
 class CapturedStep:
-    """One shape's way forward and back, with the places its numbers are read from and written to."""
+    """The graph of one batch shape, with the static input tensors it reads."""
 
-    def __init__(self, add: Callable[[Any, Tensor], Tensor], batch: Any, graphs: CudaGraphPool) -> None:
-        self.batch, self.tokens = batch, torch.ones((), device=graphs.stream.device)
-        self.step = graphs.capture(lambda: add(self.batch, self.tokens), warmup=False)
+    def __init__(self, accumulate: Callable[[Any, Tensor], Tensor], batch: Any, pool: CudaGraphPool) -> None:
+        self.batch, self.tokens = batch, torch.ones((), device=pool.stream.device)
+        self.step = pool.capture(lambda: accumulate(self.batch, self.tokens), warmup=False)
 
     def replay(self, batch: Any, tokens: int | Tensor) -> Tensor:
-        given = tensors_of(batch)
-        for name, place in tensors_of(self.batch).items():
-            if place is not None:
-                place.copy_(given[name].pin_memory(), non_blocking=True)
+        inputs = tensors_of(batch)
+        for name, static in tensors_of(self.batch).items():
+            if static is not None:
+                static.copy_(inputs[name].pin_memory(), non_blocking=True)
         self.tokens.fill_(tokens)
         return self.step()
 

@@ -61,12 +61,14 @@ def demo(out: Path, *, steps: int = 800, listeners: Sequence[Listener] = (), pic
     """Generate the corpus, train a translator on it, test it on unseen days and plot its attention."""
     corpus = dates_corpus()
     folder = write_dates(out / "data")
-    files = {split: [folder / f"{split}.{side}" for side in ("source", "target")] for split in ("train", "valid", "test")}
+    train_files, valid, test = (
+        [folder / f"{split}.{side}" for side in ("source", "target")] for split in ("train", "valid", "test")
+    )
     model = train(
         "translate",
-        *files["train"],
-        valid=files["valid"],
-        test=files["test"],
+        *train_files,
+        valid=valid,
+        test=test,
         out=out / "model",
         settings=SETTINGS,
         steps=steps,

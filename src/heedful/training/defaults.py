@@ -1,7 +1,7 @@
-"""The choices a person would rather not make: sizes and rates from the data, the machine and the time allowed.
+"""Default model sizes and rates, chosen from the amount of data, the device and the time limit.
 
-Each rule is a guess that was measured, not a law: everything chosen is printed, saved in the recipe, and
-can be set by hand. What differs from task to task is in `tasks`.
+The rules are empirical. Everything chosen is printed, saved in the recipe, and can be overridden. Rules that differ
+between tasks are in `tasks`.
 """
 
 from __future__ import annotations
@@ -21,63 +21,62 @@ SIZES: list[dict[str, int]] = [
 
 @dataclass(frozen=True)
 class TrainingConditions:
-    """What the choices depend on."""
+    """What the defaults depend on."""
 
     recurrent: bool
     tokens: int
-    """Of training text, all sides."""
+    """Tokens of training text, all sides."""
     seconds: float
-    """Time allowed for training."""
+    """Time limit."""
     flops: float
-    """Of a large matrix product on this device, per second."""
+    """Operations per second of a large matrix product on this device."""
     gpu: bool
     pretrained: bool = False
-    """Whether training goes on from a model."""
+    """Whether a pretrained model is fine-tuned."""
 
     @property
     def low_resource(self) -> bool:
-        """Whether there is so little text that a model would learn it by heart."""
+        """Whether there is so little text that a model would memorise it."""
         return self.tokens < 3_000_000
 
 
 @dataclass(frozen=True)
 class ScalingRule:
-    """What models of a task cost, and how much reading does them good."""
+    """Compute cost of a task's models, and how many epochs they benefit from."""
 
     parameters_per_layer: int
-    """Parameters of a layer, in d²: 12 for attention and feed-forward, 28 for an encoder and a decoder layer."""
+    """In units of d²: 12 for attention and feed-forward, 28 for an encoder and a decoder layer."""
     stacks: int
-    """Parts of a model of which each token passes one."""
+    """Stacks of layers of which each token passes one: 2 for an encoder-decoder."""
     min_epochs: int
-    """Times a text should be read before a larger model is worth it."""
+    """Epochs that must be affordable for a larger model to be chosen."""
     max_epochs: int
-    """Times after which reading it again teaches nothing more."""
+    """Epochs after which models stop improving."""
 
 
-def vocabulary_for(wish: int, characters: int) -> int:
-    """Grows slowly with the text: common words whole, rare ones in pieces."""
-    return int(max(512, min(32_000, 64 * round(wish * characters**0.4 / 64))))
+def vocabulary_for(factor: int, characters: int) -> int:
+    """Vocabulary size, growing slowly with the text: frequent words become tokens, rare ones are split."""
+    return int(max(512, min(32_000, 64 * round(factor * characters**0.4 / 64))))
 
 
-def largest_size(situation: TrainingConditions, appetite: ScalingRule) -> dict[str, int]:
-    """The largest size that the text can feed and the time allows to read it often enough."""
+def largest_size(conditions: TrainingConditions, rule: ScalingRule) -> dict[str, int]:
+    """The largest size with enough training text for its parameters and enough time for `min_epochs`."""
 
-    def suits(size: dict[str, int]) -> bool:
-        fed = parameters(size, appetite) <= 8 * situation.tokens
-        return fed and budget_tokens(size, situation, appetite) >= appetite.min_epochs * situation.tokens
+    def fits(size: dict[str, int]) -> bool:
+        enough_text = parameters(size, rule) <= 8 * conditions.tokens
+        return enough_text and budget_tokens(size, conditions, rule) >= rule.min_epochs * conditions.tokens
 
-    return next((size for size in reversed(SIZES) if suits(size)), SIZES[0])
-
-
-def parameters(size: dict[str, int], appetite: ScalingRule) -> int:
-    """Of the blocks alone."""
-    return appetite.parameters_per_layer * size["layers"] * size["width"] ** 2
+    return next((size for size in reversed(SIZES) if fits(size)), SIZES[0])
 
 
-def budget_tokens(size: dict[str, int], situation: TrainingConditions, appetite: ScalingRule) -> float:
-    """Tokens that can be read in the time allowed: 6 operations per parameter and token, at the share of the
-    machine's speed that models of this size reach."""
-    # A small model leaves a GPU waiting for launches; a CPU is busy at any size.
-    reached = 0.35 if not situation.gpu else min(0.3, 0.02 * (size["width"] / 256) ** 2)
-    per_token = 6 * (parameters(size, appetite) / appetite.stacks + 4000 * size["width"])
-    return situation.seconds * situation.flops * reached / per_token
+def parameters(size: dict[str, int], rule: ScalingRule) -> int:
+    """Parameters of the layers, without embeddings."""
+    return rule.parameters_per_layer * size["layers"] * size["width"] ** 2
+
+
+def budget_tokens(size: dict[str, int], conditions: TrainingConditions, rule: ScalingRule) -> float:
+    """Tokens that fit into the time limit: 6 operations per parameter and token, at the utilisation of this size."""
+    # On a GPU small models are limited by kernel launches; on a CPU utilisation hardly depends on the size.
+    utilisation = 0.35 if not conditions.gpu else min(0.3, 0.02 * (size["width"] / 256) ** 2)
+    per_token = 6 * (parameters(size, rule) / rule.stacks + 4000 * size["width"])
+    return conditions.seconds * conditions.flops * utilisation / per_token

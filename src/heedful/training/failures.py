@@ -1,4 +1,4 @@
-"""What the machine can do to a run, in words a person can act on."""
+"""Failures of the machine during a run (memory, disk, worker processes), turned into one-line errors."""
 
 from __future__ import annotations
 
@@ -27,39 +27,39 @@ DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @contextmanager
 def readable_failures(settings: dict[str, Any], folder: Path | None = None) -> Iterator[None]:
-    """Memory, disks and worker processes that give out become one line each, and so does being asked to stop where
-    there is no step to finish; all other errors pass.
+    """Turn failures of memory, disk and worker processes, and interruptions between steps, into one-line errors.
 
-    `settings` are looked at when it happens: by then more may be decided than when training was asked for.
+    Other errors pass unchanged. `settings` are read when a failure occurs, when more of them may have been chosen.
     """
     try:
         yield
     except (RuntimeError, MemoryError, OSError, EOFError) as error:
-        plain = _plain(error, settings.get("training", {}), folder)
-        if plain is None:
+        readable = _readable(error, settings.get("training", {}), folder)
+        if readable is None:
             raise
-        raise plain from None
-    except (KeyboardInterrupt, SystemExit) as asked:
-        begun = folder is not None and (folder / RECIPE).is_file()
-        stopped = f"stopped; go on with: heedful train --resume {folder}" if begun else "stopped before the run began"
-        code = 128 + signal.SIGINT if isinstance(asked, KeyboardInterrupt) else int(asked.code or 0)
-        raise StoppedError(stopped, code - 128) from None
+        raise readable from None
+    except (KeyboardInterrupt, SystemExit) as stop:
+        started = folder is not None and (folder / RECIPE).is_file()
+        message = (
+            f"stopped; resume with: heedful train --resume {folder}" if started else "stopped before the run began"
+        )
+        code = 128 + signal.SIGINT if isinstance(stop, KeyboardInterrupt) else int(stop.code or 0)
+        raise StoppedError(message, code - 128) from None
 
 
-def _plain(error: Exception, training: dict[str, Any], folder: Path | None) -> HeedfulError | None:
-    words = str(error)
-    if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(sign in words for sign in OUT_OF_MEMORY_MESSAGES):
+def _readable(error: Exception, training: dict[str, Any], folder: Path | None) -> HeedfulError | None:
+    text = str(error)
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(m in text for m in OUT_OF_MEMORY_MESSAGES):
         return out_of_memory(training)
     if isinstance(error, OSError) and error.errno in DISK_FULL_ERRNOS:
-        where = error.filename or folder or "a full disk"
-        return HeedfulError(f"{where}: nothing more can be written: {error.strerror}")
-    # Who asks a process that was killed gets one of the first two; torch notices a moment later.
-    if (isinstance(error, ConnectionError | EOFError) and training.get("workers")) or "DataLoader worker" in words:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # or torch says so once more, in the midst of whatever comes next
-        first = (words.splitlines() or [type(error).__name__])[0].rstrip(".")
+        return HeedfulError(f"{error.filename or folder or 'a full disk'}: cannot write: {error.strerror}")
+    # Reading from a killed worker raises one of these two before torch notices that it is gone.
+    if (isinstance(error, ConnectionError | EOFError) and training.get("workers")) or "DataLoader worker" in text:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler would raise the same error again later
+        reason = (text.splitlines() or [type(error).__name__])[0].rstrip(".")
         return HeedfulError(
-            f"a process that prepares batches is gone: {first} (training.workers={training['workers']}; "
-            f"0 does without). Go on with: heedful train --resume {folder}"
+            f"a DataLoader worker died: {reason}. Resume with: heedful train --resume {folder} "
+            f"(training.workers={training['workers']}; 0 needs no worker processes)"
         )
     if isinstance(error, OSError) and error.errno is not None:
         return HeedfulError(f"{error.filename or folder or 'a file'}: {error.strerror}")
@@ -67,24 +67,24 @@ def _plain(error: Exception, training: dict[str, Any], folder: Path | None) -> H
 
 
 def out_of_memory(training: dict[str, Any]) -> OutOfMemoryError:
-    """The error that names what to lower, as far as it is decided."""
+    """The error with the settings to lower, if they have been chosen."""
     if "batch_tokens" not in training:
-        return OutOfMemoryError("out of memory, and not for the size of batches: this needs a machine with more of it")
+        return OutOfMemoryError("out of memory, and smaller batches would not help: use a machine with more memory")
     tokens, accumulate = training["batch_tokens"], training.get("accumulate", 1)
     return OutOfMemoryError(
-        f"out of memory with training.batch_tokens={tokens}: start again with {max(1, tokens // 2)} of them and "
-        f"training.accumulate={2 * accumulate}, which learns from as much at each step; --auto-batch does so by itself",
+        f"out of memory with training.batch_tokens={tokens}: use --set training.batch_tokens={max(1, tokens // 2)} "
+        f"--set training.accumulate={2 * accumulate} (the same tokens per step), or --auto-batch",
         tokens,
         accumulate,
     )
 
 
 MIN_BATCH_TOKENS = 64
-"""Tokens of a batch that it is no use to halve."""
+"""Batches below this size are not halved."""
 
 
 def with_smaller_batch(settings: dict[str, Any], error: OutOfMemoryError) -> dict[str, Any]:
-    """Half the batch, twice as often before each step; an error when there is nothing left to halve."""
+    """Halve the batch and double the accumulation; an error if the batch is already minimal."""
     if error.batch_tokens < MIN_BATCH_TOKENS:
         raise out_of_memory({})
     halved = {"batch_tokens": error.batch_tokens // 2, "accumulate": 2 * error.accumulate}

@@ -1,15 +1,17 @@
-"""A recipe: everything that decides what a training run does, in one TOML file.
+"""A recipe: every setting that decides the result of a training run, in one TOML file.
 
-With the same recipe, data and machine, the same model comes out. `train` writes the recipe it used,
-whether you gave one or left the choices to it, into the run's folder.
+The same recipe, data and machine give the same model. `train` writes the complete recipe into the run folder, including
+the settings it chose.
 """
 
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import tomli_w
 from pydantic import (
     Field,
     NonNegativeInt,
@@ -32,136 +34,150 @@ RECIPE = "recipe.toml"
 
 
 class DataRecipe(Config):
-    """Which text, and what of it is used."""
+    """The text files and how they are read."""
 
     train: tuple[str, ...]
     valid: tuple[str, ...] = ()
-    """Empty: a share of the training text is held out."""
+    """Empty: a part of the training text is held out (`held_out`)."""
     test: tuple[str, ...] = ()
     held_out: float = Field(default=0.02, gt=0.0, lt=0.5)
+    """Fraction of the training text used for validation if there are no `valid` files."""
     max_length: PositiveInt = 256
-    """Pairs with more tokens on a side are left out, and counted; labelled texts are cut off, and counted;
-    questions and passages are read in windows of so many."""
+    """Maximum tokens: longer pairs are dropped, longer labelled texts truncated (both are counted), and passages of
+    questions are split into windows."""
     columns: tuple[str, ...] = ()
-    """Of labelled texts, where their names are unusual: one or two of texts, then that of labels."""
+    """Column names of a labelled table, if they are unusual: one or two text columns, then the label column."""
     stride: NonNegativeInt = 128
-    """Tokens from one window of a long passage to the next (answer); 0: no windows."""
+    """Tokens from the start of one window of a long passage to the next (answer); 0 = no windows."""
     on_bad_line: Literal["fail", "skip"] = "fail"
+    """Unreadable lines: stop with an error, or skip and count them."""
     next_sentence: bool = False
-    """Also learn whether one text follows another (fill); documents then end at blank lines."""
+    """Also train next-sentence prediction (fill); documents then end at blank lines."""
 
 
 class TokenizerRecipe(TokenizerConfig):
-    """How text becomes tokens."""
+    """The tokenizer and how it is trained."""
 
     joint: bool = True
-    """One vocabulary for source and target."""
+    """One shared vocabulary for source and target."""
     sample: PositiveInt = 50_000_000
-    """Characters of text the tokenizer learns from, at most."""
+    """Maximum characters of text that the tokenizer is trained on."""
     subword_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
-    """Chance that a token is split into its parts: subword regularisation."""
+    """Subword regularisation: probability that a token is split into its parts."""
 
 
 class TrainingRecipe(Config):
-    """How the weights are found."""
+    """Batches, objective, optimizer, evaluation and checkpoints."""
 
     steps: PositiveInt
+    """Number of optimizer steps."""
     batch_tokens: PositiveInt = 4096
-    """Tokens in a batch, padding and both sides included."""
+    """Tokens per batch, padding and both sides included."""
     accumulate: PositiveInt = 1
-    """Batches whose gradients are added up before each step."""
+    """Gradient accumulation: batches per optimizer step."""
     context: PositiveInt = 256
-    """Tokens in a window of running text (generate, fill)."""
+    """Context length in tokens (generate, fill)."""
     mask_probability: float = Field(default=0.15, gt=0.0, lt=0.9)
-    """Share of the tokens that are to be found again (fill)."""
+    """Fraction of tokens that are masked (fill)."""
     whole_word_masking: bool = False
-    """Hide all pieces of a word or none (fill)."""
+    """Mask all subwords of a word or none (fill)."""
     window: PositiveInt = 5
-    """Words on each side that a word may predict, at most (word vectors)."""
+    """Maximum context words on each side (word vectors)."""
     negatives: PositiveInt = 5
-    """Words drawn against each that is predicted (word vectors)."""
+    """Negative samples per predicted word (word vectors)."""
     subsample: float = Field(default=1e-3, ge=0.0)
-    """Words with a larger share of the text than this are passed over now and then; 0: never (word vectors)."""
-    optimizer: Literal["adamw", "muon", "rows"] = "adamw"
-    """rows: a rate for each row, after AdaGrad, for tables of word vectors."""
+    """Frequency above which words are randomly skipped; 0 = off (word vectors)."""
+    optimizer: Literal["adamw", "muon", "row_adagrad"] = "adamw"
+    """row_adagrad: one adaptive learning rate per embedding row, for word vectors."""
     learning_rate: PositiveFloat = 1e-3
+    """Peak learning rate."""
     betas: tuple[float, float] = (0.9, 0.98)
+    """AdamW's decay rates of the first and second moment."""
     weight_decay: float = Field(default=0.01, ge=0.0)
     clip: float = Field(default=1.0, ge=0.0)
-    """Longest gradient; 0: no limit."""
+    """Clip the gradient norm to this; 0 = off."""
     schedule: ScheduleName = "cosine"
+    """Learning-rate schedule after the warm-up."""
     warmup: NonNegativeInt = 400
+    """Steps of linear warm-up."""
     label_smoothing: float = Field(default=0.1, ge=0.0, lt=1.0)
     class_weights: Literal["auto", "none", "balanced"] = "auto"
-    """Of a classifier: whether texts of rare classes or labels count for more; auto: where the commonest has 3 times as
-    many."""
+    """Weight the classes inversely to their frequency (classify); auto: if the most frequent one is 3 times as frequent
+    as the rarest."""
     r_drop: float = Field(default=0.0, ge=0.0)
+    """Weight of the R-Drop consistency loss; 0 = off."""
     average: Literal["none", "exponential", "last"] = "exponential"
+    """Weights that are evaluated and saved: the current ones, their exponential moving average, or the mean of those at
+    the last evaluations."""
     average_decay: float = Field(default=0.999, gt=0.0, lt=1.0)
+    """Decay of the exponential moving average."""
     average_last: PositiveInt = 5
+    """Number of evaluations that `average = "last"` covers."""
     evaluate_every: PositiveInt = 500
+    """Steps between evaluations."""
     eval_labels: PositiveInt = 20_000
-    """Validation labels predicted at each evaluation, at most: tokens, hidden tokens (fill), texts (classify)."""
+    """Maximum validation labels per evaluation: tokens, masked tokens (fill) or texts (classify)."""
     eval_texts: PositiveInt = 300
-    """Validation texts translated, and questions answered, at each evaluation, at most. Both are taken evenly from all
-    over the validation text, and choose the best model; its scores in the card are worked out anew."""
+    """Maximum validation texts translated, or questions answered, per evaluation. Labels and texts are sampled evenly
+    from the validation text and select the best model; the scores in the card are computed separately."""
     patience: NonNegativeInt = 0
-    """Evaluations without a better score before stopping; 0: never stop early."""
+    """Early stopping: evaluations without improvement; 0 = off."""
     checkpoint_every: NonNegativeInt = 0
-    """Steps between checkpoints; 0: one at every evaluation, as long as that takes less than 2% of the time."""
+    """Steps between checkpoints; 0 = at evaluations, as long as that takes less than 2% of the time."""
     keep_checkpoints: PositiveInt = 2
-    """Checkpoints kept; the best model is kept besides."""
+    """Number of checkpoints kept, in addition to the best model."""
     freeze: NonNegativeInt = 0
-    """Layers, from the bottom, whose weights stay as they are; with any, token vectors and positions do, too."""
+    """Number of layers frozen, from the bottom; embeddings are frozen with them."""
     layer_decay: float = Field(default=1.0, gt=0.0, le=1.0)
-    """Each layer learns at this share of the rate of the layer above it; 1: all alike."""
+    """Layer-wise learning rate decay: each layer's rate is this fraction of the layer above; 1 = off."""
     precision: Literal["float32", "bfloat16"] = "float32"
+    """bfloat16: mixed precision (autocast)."""
     cuda_graphs: bool = False
-    """Record the step once for each shape of batch and replay it (GPU, transformers): for small models several times
-    faster, for large ones a second set of activations held for nothing."""
+    """Capture the step as a CUDA graph for each batch shape and replay it (transformers on a GPU): several times faster
+    for small models; for large ones it only holds a second set of activations."""
     compile: bool = False
-    """Compile model and loss by torch.compile: most of a minute at the start, faster steps after."""
+    """Compile model and loss with torch.compile: faster steps after most of a minute of compilation."""
     workers: NonNegativeInt = 0
-    """Processes that prepare batches ahead of the model."""
+    """DataLoader worker processes."""
     shard: bool = False
-    """Of several devices, each keeps a part of the weights and their optimizer state (FSDP2), instead of all."""
+    """Shard weights and optimizer state over the devices (FSDP2) instead of replicating them."""
 
     @model_validator(mode="after")
-    def _parts_go_together(self) -> TrainingRecipe:
+    def _check_combinations(self) -> TrainingRecipe:
         if self.shard and (self.cuda_graphs or self.compile or self.optimizer == "muon"):
-            raise ValueError("shard = true goes with none of record, compile and muon (which needs its matrices whole)")
+            raise ValueError("shard = true cannot be combined with cuda_graphs, compile or optimizer = 'muon'")
         if self.shard and self.freeze:
-            raise ValueError("freeze and shard = true do not go together: a frozen model's gradients are small anyway")
+            raise ValueError("shard = true cannot be combined with freeze: set one of them to its default")
         return self
 
 
 class Recipe(Config):
-    """The whole of it."""
+    """All settings of a run."""
 
     task: str
     seed: NonNegativeInt = 1
     start_from: str | None = None
-    """A model folder: training goes on from its weights, with its vocabulary."""
+    """A model folder to fine-tune: its weights and its vocabulary."""
     data: DataRecipe
     tokenizer: TokenizerRecipe
     model: dict[str, Any]
-    """Settings of the model's configuration; the vocabulary comes from the tokenizer."""
+    """Model configuration, without the vocabulary size, which comes from the tokenizer."""
     training: TrainingRecipe
 
     @field_validator("task")
     @classmethod
-    def _task_is_known(cls, name: str) -> str:
+    def _check_task(cls, name: str) -> str:
         if name not in TASKS:
             raise ValueError(f"unknown task '{name}'; {nearest(name, TASKS)}")
         return name
 
     @model_validator(mode="after")
-    def _model_can_be_built(self) -> Recipe:
+    def _check_model(self) -> Recipe:
         if self.data.next_sentence and self.task != "fill":
             raise ValueError(f"data.next_sentence (--next-sentence) is for fill, not {self.task}")
         self.model_config_for(vocabulary=8)
-        if (self.model["family"] == "word_vectors") != (self.training.optimizer == "rows"):
-            raise ValueError("optimizer 'rows' is for tables of word vectors, and they are for no other")
+        if (self.model["family"] == "word_vectors") != (self.training.optimizer == "row_adagrad"):
+            raise ValueError("training.optimizer = 'row_adagrad' is for word vectors (embed), and embed needs it")
         return self
 
     def model_config_for(self, vocabulary: int, target_vocabulary: int | None = None) -> ModelConfig:
@@ -170,7 +186,7 @@ class Recipe(Config):
 
 
 def read_recipe(file: Path) -> dict[str, Any]:
-    """The settings in a recipe file, not yet checked: `--set` may still change them."""
+    """Read the settings of a recipe file; `make_recipe` validates them after `--set` has been applied."""
     try:
         with file.open("rb") as stream:
             return tomllib.load(stream)
@@ -181,7 +197,7 @@ def read_recipe(file: Path) -> dict[str, Any]:
 
 
 def make_recipe(settings: dict[str, Any]) -> Recipe:
-    """A checked recipe; a wrong key anywhere in it names the nearest right one."""
+    """Validate settings; the error for an unknown key suggests the nearest known one."""
     try:
         return Recipe.model_validate(settings)
     except ValidationError as error:
@@ -204,24 +220,24 @@ def known_keys(path: tuple[str, ...] = ()) -> list[str]:
 
 
 def check_keys(settings: dict[str, Any]) -> None:
-    """Refuse a key that no recipe can have, before anything is read or run."""
+    """Refuse unknown keys before anything is read or run."""
     for name, value in settings.items():
         if name not in Recipe.model_fields:
             raise UsageError(f"unknown setting '{name}'; {nearest(name, Recipe.model_fields)}")
         for key in value if isinstance(value, dict) else ():
             if key not in known_keys((name,)):
-                elsewhere = [f"{section}.{key}" for section in SECTIONS if key in known_keys((section,))]
-                hint = nearest(elsewhere[0], elsewhere) if elsewhere else nearest(key, known_keys((name,)))
+                other = [f"{section}.{key}" for section in SECTIONS if key in known_keys((section,))]
+                hint = nearest(other[0], other) if other else nearest(key, known_keys((name,)))
                 raise UsageError(f"unknown setting '{name}.{key}'; {hint}")
 
 
-def apply_overrides(settings: dict[str, Any], changes: list[str]) -> dict[str, Any]:
-    """`["model.width=256"]` put into the settings; values are read as TOML, bare words as text."""
+def apply_overrides(settings: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """Copy the settings with overrides such as "model.width=256"; values are TOML, or else bare strings."""
     result = {key: dict(value) if isinstance(value, dict) else value for key, value in settings.items()}
-    for change in changes:
-        path, equals, text = change.partition("=")
+    for override in overrides:
+        path, equals, text = override.partition("=")
         if not equals:
-            raise UsageError(f"--set takes section.key=value, got '{change}'")
+            raise UsageError(f"--set takes section.key=value, got '{override}'")
         section, dot, key = path.strip().partition(".")
         if section not in Recipe.model_fields:
             raise UsageError(f"unknown setting '{path}'; {nearest(section, Recipe.model_fields)}")
@@ -237,29 +253,20 @@ def apply_overrides(settings: dict[str, Any], changes: list[str]) -> dict[str, A
 
 
 def merge_settings(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """The settings with those of `changes` in their place."""
+    """Copy the settings with `changes`, merged section by section."""
     return settings | {
         name: {**settings.get(name, {}), **value} if isinstance(value, dict) else value
         for name, value in changes.items()
     }
 
 
+def settings_of(recipe: Recipe) -> dict[str, Any]:
+    """The settings that `make_recipe` turns into this recipe, without unset ones: TOML has no null."""
+    settings = recipe.model_dump(mode="json", exclude_none=True)
+    settings["model"] = {key: value for key, value in settings["model"].items() if value is not None}
+    return settings
+
+
 def to_toml(recipe: Recipe) -> str:
-    """The recipe as a file that `read_recipe` gives back unchanged."""
-    settings = recipe.model_dump(mode="json")
-    tables = {name: value for name, value in settings.items() if isinstance(value, dict)}
-    lines = [f"{name} = {_toml(value)}" for name, value in settings.items() if name not in tables and value is not None]
-    for name, table in tables.items():
-        lines += ["", f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in table.items() if value is not None)]
-    return "\n".join(lines) + "\n"
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(_toml(part) for part in value) + "]"
-    escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+    """Write the recipe as TOML that `read_recipe` reads back."""
+    return tomli_w.dumps(settings_of(recipe))

@@ -16,8 +16,7 @@ from heedful.data.dataset import PreparedData
 from heedful.device import select_device
 from heedful.errors import CheckpointError, UsageError
 from heedful.files import verify_manifest
-from heedful.model_folder import TARGET_TOKENIZER_FILE, TOKENIZER_FILE
-from heedful.model_folder import ASIDE, CONFIG, WEIGHTS
+from heedful.model_folder import CONFIG, TARGET_TOKENIZER_FILE, TEMPORARY, TOKENIZER_FILE, WEIGHTS
 from heedful.models.presets import make_config
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.checkpoint.format import Checkpoint, list_checkpoints, newest_checkpoint, read_checkpoint
@@ -116,7 +115,7 @@ def before_damaged_model(folder: Path, newest: Checkpoint, notify: Notify) -> Ch
     A save that was interrupted is not damage: its evaluation comes after the newest checkpoint and is repeated.
     """
     best_step = newest.metadata["progress"]["best_step"]
-    if not best_step or (folder / ASIDE).exists():
+    if not best_step or (folder / TEMPORARY).exists():
         return newest
     try:
         verify_manifest(folder, (CONFIG, WEIGHTS))

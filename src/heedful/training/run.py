@@ -36,14 +36,14 @@ from heedful.training.reporting.events import METRICS_FILE, Events, Listener, Me
 from heedful.training.request import FilePath, Files, TrainingRequest, new_run_settings, requested_settings
 from heedful.training.resume import can_resume, is_cleaned_up, load_interrupted_run, run_and_checkpoint
 from heedful.training.resume_check import check_resume
-from heedful.training.run_folder import claim_run_folder, choose_run_folder, create_run_folder, remove_run_folder
+from heedful.training.run_folder import choose_run_folder, claim_run_folder, create_run_folder, remove_run_folder
 from heedful.training.run_progress import RunProgress
 from heedful.training.setup import (
     PreparedRun,
     configure_cpu_memory,
     describe_run,
-    prepare_run,
     prepare_data_again,
+    prepare_run,
 )
 from heedful.training.signals import StopSignal, sigterm_raises_exit
 from heedful.training.tasks import get_task
@@ -159,7 +159,9 @@ def run_training(request: TrainingRequest, listeners: Sequence[Listener] = ()) -
 
 def start_or_resume(request: TrainingRequest, listeners: Sequence[Listener], group: ProcessGroup) -> TrainedModel:
     if group.size > 1 and (request.auto_batch or request.check_resume):
-        raise UsageError("--auto-batch and --check-resume need a single process: leave them out, or run without torchrun")
+        raise UsageError(
+            "--auto-batch and --check-resume need a single process: leave them out or run without torchrun"
+        )
     if request.resume is None:
         return train_new_model(request, listeners, group)
     if can_resume(request.resume) or not requested_settings(request):

@@ -1,4 +1,4 @@
-"""The folder of a run: chosen, locked and created so that nothing is overwritten and nothing half-written can resume."""
+"""The folder of a run: chosen, locked and created without overwriting anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a run stands."""
+"""The progress of a run: step, position in the data, best score and loss history."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from heedful.training.recipe import TrainingRecipe
 
 @dataclass
 class RunProgress:
-    """Where a run stands: all that resuming needs besides tensors."""
+    """Everything a checkpoint stores besides tensors."""
 
     step: int = 0
     epoch: int = 0
@@ -17,17 +17,16 @@ class RunProgress:
     best_score: float = -float("inf")
     best_step: int = 0
     evaluations_since_best: int = 0
-    """Evaluations since the best."""
     tokens: int = 0
     window_loss: float = 0.0
-    """Since the last report, summed over `labels`."""
+    """Sum over `window_labels`, since the last report."""
     window_labels: int = 0
     skipped: int = 0
-    """Steps that were not taken because their loss or gradient was not finite."""
+    """Steps skipped because their loss or gradient was not finite."""
     skipped_in_a_row: int = 0
     history: list[dict[str, int | float]] = field(default_factory=list)
 
 
 def is_finished(recipe: TrainingRecipe, progress: RunProgress) -> bool:
-    """Whether all steps are taken, or patience is at an end."""
+    """Whether all steps are done, or early stopping applies."""
     return progress.step >= recipe.steps or 0 < recipe.patience <= progress.evaluations_since_best

@@ -1,4 +1,4 @@
-"""From wishes to a run ready to begin: the text read and encoded, every choice made, what it takes foreseen."""
+"""Run set-up: check and encode the text, choose every open setting, and forecast time and memory."""
 
 from __future__ import annotations
 
@@ -9,213 +9,243 @@ from typing import Any
 import torch
 from torch import nn
 
-from heedful.data.dataset_preparation import PreparedData
-from heedful.data.doctor_report import CorpusReport as Checked
-from heedful.data.quick_check import check_corpus, doctor_command, data_issues
-from heedful.device import matmul_flops, select_device
+from heedful.data.dataset import PreparedData
+from heedful.data.doctor_report import CorpusReport
+from heedful.data.quick_check import check_corpus, data_issues, doctor_command
+from heedful.device import disable_onednn_cache, matmul_flops, retain_freed_memory, select_device
 from heedful.errors import UsageError
-from heedful.inference.trained import TrainedModel
+from heedful.inference.trained_model import TrainedModel
 from heedful.models.build import build
 from heedful.models.model_config import ModelConfig
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.defaults import TrainingConditions
-from heedful.training.finetune import PretrainedWeights, pretrained_model_settings, load_pretrained, match_weights, describe_pretrained, pretrained_tokenizer_settings
-from heedful.training.forecast.forecast import Forecast, forecast
-from heedful.training.recipe import (
-    DataRecipe,
-    Recipe,
-    make_recipe,
+from heedful.training.finetune import (
+    PretrainedWeights,
+    describe_pretrained,
+    load_pretrained,
+    match_weights,
+    pretrained_model_settings,
+    pretrained_tokenizer_settings,
 )
+from heedful.training.forecast.forecast import Forecast, forecast
+from heedful.training.recipe import DataRecipe, Recipe, make_recipe
 from heedful.training.reporting.events import Events
 from heedful.training.request import TrainingRequest
 from heedful.training.tasks import get_task
-from heedful.training.tasks.task import TrainingComponents, Task
+from heedful.training.tasks.task import Task, TrainingComponents
 
 DEFAULT_SECONDS = 600.0
-SHARE_OF_TIME = 0.9
-"""Spent in training; the rest is for reading the text before and scoring the model after."""
-NOT_YET_KNOWN = 1_000_000
-"""Steps of a run whose length depends on what a step will take."""
+TRAINING_SHARE = 0.9
+"""Share of the time limit spent on training; the rest is for reading the text and the final evaluation."""
+UNKNOWN_STEPS = 1_000_000
+"""Steps in the trial recipe of a run whose length depends on the time a step takes."""
+MIN_STEPS = 50
 CUDA_GRAPH_LIMIT = 2e11
-"""Width² × layers × tokens up to which steps are recorded."""
-COMPILED_FROM = 900.0
-"""Seconds of a run on a GPU from which it is tried whether compiled steps are faster: that takes most of a minute."""
+"""Width² × layers × tokens below which a step is captured as a CUDA graph."""
+MIN_COMPILED_SECONDS = 900.0
+"""Length of a GPU run from which torch.compile is tried: compiling takes most of a minute."""
+COMPILED_SPEEDUP = 0.95
+"""Compiled steps must take less than this share of the time of plain ones."""
 
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """Everything decided and prepared: one word from training."""
+    """A run with its data encoded and every setting chosen, ready to be trained."""
 
     recipe: Recipe
     data: PreparedData
     config: ModelConfig
-    start: PretrainedWeights | None
-    """The model whose weights to begin with; None: new ones."""
+    pretrained: PretrainedWeights | None
+    """Weights to start from; None: random initialisation, or a checkpoint."""
     device: torch.device
     forecast: Forecast
 
     def build_model(self) -> nn.Module:
         torch.manual_seed(self.recipe.seed)
         model: nn.Module = build(self.config)
-        if self.start:
-            model.load_state_dict({**model.state_dict(), **self.start.loaded})
+        if self.pretrained:
+            model.load_state_dict({**model.state_dict(), **self.pretrained.loaded})
         return model
 
-    def lesson(self) -> TrainingComponents:
-        return get_task(self.recipe.task).training_components(self.recipe, self.data, self.device)
+    def training_components(self) -> TrainingComponents:
+        return training_components(self.recipe, self.data, self.device)
 
 
-def prepare_run(settings: dict[str, Any], wish: TrainingRequest, events: Events) -> PreparedRun:
-    """Fill in every choice, preparing the data on the way, since later choices depend on it."""
-    device = select_device(wish.device)
-    task, recurrent = get_task(settings["task"]), wish.architecture == "recurrent"
-    folder = settings.get("start_from")
-    start = load_pretrained(folder, task, recurrent=recurrent) if folder else None
+def training_components(recipe: Recipe, data: PreparedData, device: torch.device) -> TrainingComponents:
+    return get_task(recipe.task).training_components(recipe, data, device)
+
+
+def prepare_run(settings: dict[str, Any], request: TrainingRequest, events: Events) -> PreparedRun:
+    """Complete the settings, encoding the data on the way since later choices depend on it."""
+    device = select_device(request.device)
+    task, recurrent = get_task(settings["task"]), request.architecture == "recurrent"
+    start_from = settings.get("start_from")
+    base = load_pretrained(start_from, task, recurrent=recurrent) if start_from else None
     data_settings = settings["data"]
-    if start:
-        cap_max_length(data_settings, start)
-    found = check_corpus(data_settings, task, events)
-    data_settings.setdefault("held_out", task.validation_fraction(found.characters))
-    text = settings["tokenizer"] = {**task.tokenizer_defaults(found.characters), **settings.get("tokenizer", {})}
-    text.setdefault("vocabulary", task.vocabulary_size(found.characters))
-    if start:
-        settings["tokenizer"] = pretrained_tokenizer_settings(start, text)
-    first = make_recipe({**settings, "model": {"family": "encoder"}, "training": {"steps": 1}})
-    data = prepare_data(first, found, events, start.tokenizers if start else ())
-    situation = TrainingConditions(
+    if base:
+        cap_max_length(data_settings, base)
+    report = check_training_files(data_settings, task, events)
+    data_settings.setdefault("held_out", task.validation_fraction(report.characters))
+    tokenizer = {**task.tokenizer_defaults(report.characters), **settings.get("tokenizer", {})}
+    tokenizer.setdefault("vocabulary", task.vocabulary_size(report.characters))
+    settings["tokenizer"] = pretrained_tokenizer_settings(base, tokenizer) if base else tokenizer
+    data_recipe = make_recipe({**settings, "model": {"family": "encoder"}, "training": {"steps": 1}})
+    data = prepare_data(data_recipe, report, events, base.tokenizers if base else ())
+    conditions = TrainingConditions(
         recurrent=recurrent,
         tokens=sum(int(side.lengths.sum()) for side in data.train.sides),
-        seconds=wish.seconds or DEFAULT_SECONDS,
+        seconds=request.seconds or DEFAULT_SECONDS,
         flops=matmul_flops(device),
         gpu=device.type == "cuda",
-        pretrained=start is not None,
+        pretrained=base is not None,
     )
-    return choose_settings(settings, task, situation, data, device, start)
+    return choose_settings(settings, task, conditions, data, device, base)
 
 
 def choose_settings(
     settings: dict[str, Any],
     task: Task,
-    situation: TrainingConditions,
+    conditions: TrainingConditions,
     data: PreparedData,
     device: torch.device,
-    start: TrainedModel | None,
+    base: TrainedModel | None,
 ) -> PreparedRun:
-    """The model and how to train it: chosen, unless said; and how long, from the forecast."""
-    chosen = pretrained_model_settings(start, task) if start else task.model_defaults(situation)
-    settings["model"] = {**chosen, **settings.get("model", {}), **task.head_settings(data)}
-    training = settings["training"] = {**task.training_defaults(situation, settings["model"]), **settings.get("training", {})}
+    """Choose the model and training settings left open; the number of steps follows from the forecast."""
+    defaults = pretrained_model_settings(base, task) if base else task.model_defaults(conditions)
+    model = settings["model"] = {**defaults, **settings.get("model", {}), **task.head_settings(data)}
+    training = settings["training"] = {**task.training_defaults(conditions, model), **settings.get("training", {})}
     if device.type == "cuda":
         training.setdefault("precision", "bfloat16")
-        training.setdefault("record", not training.get("shard") and gains_from_cuda_graphs(settings["model"], training))
-    settings["model"] |= {k: v for k, v in task.derived_model_settings(settings, data).items() if k not in settings["model"]}
-    trial = make_recipe({**settings, "training": {"steps": NOT_YET_KNOWN, **training}})
-    config = trial.model_config_for(*vocabulary_sizes(data.tokenizers, start))
-    begun = match_weights(start, config, task, task.reinitialized_prefixes(start, data)) if start else None
+        training.setdefault("cuda_graphs", not training.get("shard") and gains_from_cuda_graphs(model, training))
+    derived = task.derived_model_settings(settings, data)
+    settings["model"] = {**model, **{name: value for name, value in derived.items() if name not in model}}
+    trial = make_recipe({**settings, "training": {"steps": UNKNOWN_STEPS, **training}})
+    config = trial.model_config_for(*vocabulary_sizes(data.tokenizers, base))
+    pretrained = match_weights(base, config, task, task.reinitialized_prefixes(base, data)) if base else None
+    configure_cpu_memory(trial, training_components(trial, data, device), device)
     expected = forecast(trial, data, config, device)
-    seconds = situation.seconds if "steps" not in training else expected.seconds
-    if device.type == "cuda" and "compile" not in training and seconds >= COMPILED_FROM:
+    seconds = conditions.seconds if "steps" not in training else expected.seconds
+    if device.type == "cuda" and "compile" not in training and seconds >= MIN_COMPILED_SECONDS:
         expected, training["compile"] = try_compiling(trial, expected, data, config, device)
-    if begun:
-        expected = replace(expected, start=begun.to_json())
+    if pretrained:
+        expected = replace(expected, start=pretrained.to_json())
     if "steps" not in training:
-        in_time = expected.steps_within(SHARE_OF_TIME * situation.seconds)
-        training["steps"] = max(50, min(in_time, max_useful_steps(trial, task, situation, data, device)))
+        affordable = expected.steps_within(TRAINING_SHARE * conditions.seconds)
+        training["steps"] = max(MIN_STEPS, min(affordable, max_useful_steps(trial, task, conditions, data, device)))
     training.setdefault("warmup", min(1000, max(1, training["steps"] // 20)))
     training.setdefault("evaluate_every", -(-training["steps"] // expected.evaluation_count(training["steps"])))
     recipe = make_recipe(settings)
-    return PreparedRun(recipe, data, config, begun, device, expected.for_run(recipe.training))
+    return PreparedRun(recipe, data, config, pretrained, device, expected.for_run(recipe.training))
+
+
+def configure_cpu_memory(recipe: Recipe, components: TrainingComponents, device: torch.device) -> None:
+    """Set the allocator and oneDNN's kernel cache for training on a CPU. Has to come before the first forward pass."""
+    if device.type != "cpu":
+        return
+    retain_freed_memory()
+    if not components.train.fixed_shape and recipe.training.precision == "float32":
+        disable_onednn_cache()
 
 
 def try_compiling(
     recipe: Recipe, plain: Forecast, data: PreparedData, config: ModelConfig, device: torch.device
 ) -> tuple[Forecast, bool]:
-    """What compiled steps take and True, if that is clearly less; else what it was, and False. Batches of many shapes
-    would be compiled many times, and a recurrence not at all."""
-    lesson = get_task(recipe.task).training_components(recipe, data, device)
-    if recipe.training.shard or config.family.startswith("recurrent") or not lesson.train.fixed_shape:
+    """The faster forecast of plain and compiled steps, and whether it is the compiled one.
+
+    Not tried with varying batch shapes, each of which would be compiled, nor with recurrent models.
+    """
+    fixed_shape = training_components(recipe, data, device).train.fixed_shape
+    if recipe.training.shard or config.family.startswith("recurrent") or not fixed_shape:
         return plain, False
     training = recipe.training.model_copy(update={"compile": True})
     try:
         compiled = forecast(recipe.model_copy(update={"training": training}), data, config, device)
-    except (RuntimeError, OSError):  # no compiler there, or one that cannot do this: not needed, only faster
+    except (RuntimeError, OSError):  # no compiler, or an unsupported model: compiling is optional
         return plain, False
-    faster = compiled.timing == "measured" and compiled.seconds_per_step < 0.95 * plain.seconds_per_step
+    faster = compiled.timing == "measured" and compiled.seconds_per_step < COMPILED_SPEEDUP * plain.seconds_per_step
     return (compiled, True) if faster else (plain, False)
 
 
-def vocabulary_sizes(tokenizers: tuple[Tokenizer, ...], start: TrainedModel | None) -> tuple[int, ...]:
-    """The sizes of the model's tables: those of the tokenizers, but a model that is there may have spare rows."""
-    if start is None:
+def vocabulary_sizes(tokenizers: tuple[Tokenizer, ...], base: TrainedModel | None) -> tuple[int, ...]:
+    """Rows of the embedding tables: the tokenizers' sizes, or a pretrained model's, which may have spare rows."""
+    if base is None:
         return tuple(len(tokenizer) for tokenizer in tokenizers)
-    config = start.model.config
+    config = base.model.config
     return (config.vocabulary, config.target_vocabulary) if config.target_vocabulary else (config.vocabulary,)
 
 
-def cap_max_length(data: dict[str, Any], start: TrainedModel) -> None:
-    """Texts no longer than a learned position table, unless they are said to be: then it is an error."""
-    config = start.model.config
+def cap_max_length(data: dict[str, Any], base: TrainedModel) -> None:
+    """Limit data.max_length to the size of a learned position table; a larger value set by the user is an error."""
+    config = base.model.config
     if getattr(config, "positions", None) != "learned":
         return
-    wanted = data.setdefault("max_length", min(config.max_length, DataRecipe.model_fields["max_length"].default))
-    if isinstance(wanted, int) and wanted > config.max_length:
-        raise UsageError(
-            f"data.max_length={wanted} is more than the {config.max_length} positions {start.folder} knows"
-        )
+    length = data.setdefault("max_length", min(config.max_length, DataRecipe.model_fields["max_length"].default))
+    if isinstance(length, int) and length > config.max_length:
+        raise UsageError(f"data.max_length={length} exceeds the {config.max_length} learned positions of {base.folder}")
 
 
 def gains_from_cuda_graphs(model: dict[str, Any], training: dict[str, Any]) -> bool:
-    """Whether steps are so small that a GPU waits for launches: where a step has work for milliseconds it does not,
-    and recordings would hold a second set of activations. A recurrence asks the host for lengths: no recording."""
+    """Whether steps are so small that kernel launches dominate.
+
+    For larger ones a graph would only hold a second set of activations. Recurrent models read lengths on the host,
+    which cannot be captured.
+    """
     per_token = model["width"] ** 2 * model.get("layers", 1)
     return not str(model["family"]).startswith("recurrent") and per_token * training["batch_tokens"] < CUDA_GRAPH_LIMIT
 
 
-def max_useful_steps(recipe: Recipe, task: Task, situation: TrainingConditions, data: PreparedData, device: torch.device) -> int:
-    """Steps until the text has been read as often as is worth it."""
-    epoch = len(task.training_components(recipe, data, device).train.plan(0))
-    return task.max_epochs(situation) * epoch // recipe.training.accumulate
+def max_useful_steps(
+    recipe: Recipe, task: Task, conditions: TrainingConditions, data: PreparedData, device: torch.device
+) -> int:
+    """Steps in the number of epochs after which a task's models stop improving."""
+    batches_per_epoch = len(training_components(recipe, data, device).train.plan(0))
+    return task.max_epochs(conditions) * batches_per_epoch // recipe.training.accumulate
 
 
-def check_corpus(data: dict[str, Any], task: Task, events: Events) -> Checked:
-    """Count and examine the text, in one pass, and the files it will be judged on."""
-    files = [Path(file) for file in data["train"]]
-    apart = [Path(file) for name in task.held_out_files for file in data.get(name, ())]
-    on_bad_line = data.get("on_bad_line", "fail")
-    given = {"held_out": apart, "columns": data.get("columns", ()), "on_bad_line": on_bad_line}
-    return check_corpus(files, task.corpus_kind, **given, start_progress=events.stage)
+def check_training_files(data: dict[str, Any], task: Task, events: Events) -> CorpusReport:
+    """Count and check the training text in one pass, and look for held-out text in it."""
+    return check_corpus(
+        [Path(file) for file in data["train"]],
+        task.corpus_kind,
+        held_out=[Path(file) for name in task.held_out_files for file in data.get(name, ())],
+        columns=data.get("columns", ()),
+        on_bad_line=data.get("on_bad_line", "fail"),
+        start_progress=events.stage,
+    )
 
 
-def prepare_data(recipe: Recipe, found: Checked, events: Events, tokenizers: tuple[Tokenizer, ...]) -> PreparedData:
-    """Learn the tokenizers, unless there are some, encode the text, and say what was dropped and what looks wrong."""
+def prepare_data(
+    recipe: Recipe, report: CorpusReport, events: Events, tokenizers: tuple[Tokenizer, ...]
+) -> PreparedData:
+    """Train the tokenizers unless there are some, encode the text, and report what was dropped or looks wrong."""
     task = get_task(recipe.task)
-    tokenizers = tokenizers or task.train_tokenizers(recipe, found, events.stage)
-    prepared = task.prepare_data(recipe, tokenizers, found.characters, events.stage)
-    events.emit("note", text=f"read {task.corpus_size(found)}, {found.characters:,} characters")
-    said = data_issues(found, prepared.dropped, prepared.first_dropped_lines, prepared.truncated)
-    for remark in said:
-        events.emit("note", text=str(remark))
-    if said:
+    tokenizers = tokenizers or task.train_tokenizers(recipe, report, events.stage)
+    data = task.prepare_data(recipe, tokenizers, report.characters, events.stage)
+    events.emit("note", text=f"read {task.corpus_size(report)}, {report.characters:,} characters")
+    issues = data_issues(report, data.dropped, data.first_dropped_lines, data.truncated)
+    for issue in issues:
+        events.emit("note", text=str(issue))
+    if issues:
         train = [Path(file) for file in recipe.data.train]
-        apart = [Path(file) for name in task.held_out_files for file in getattr(recipe.data, name)]
-        events.emit("note", text=f"{doctor_command(found, train, apart, recipe.data.columns)} shows all")
-    return replace(prepared, remarks=said)
+        held_out = [Path(file) for name in task.held_out_files for file in getattr(recipe.data, name)]
+        events.emit("note", text=f"{doctor_command(report, train, held_out, recipe.data.columns)} shows all")
+    return replace(data, issues=issues)
 
 
-def prepare_same_data(recipe: Recipe, tokenizers: tuple[Tokenizer, ...], events: Events) -> PreparedData:
-    """The same text as before, by the same tokenizers."""
-    return prepare_data(recipe, check_corpus(recipe.data.model_dump(), get_task(recipe.task), events), events, tokenizers)
+def prepare_data_again(recipe: Recipe, tokenizers: tuple[Tokenizer, ...], events: Events) -> PreparedData:
+    """Encode the text of a run that is resumed, with the run's tokenizers."""
+    report = check_training_files(recipe.data.model_dump(), get_task(recipe.task), events)
+    return prepare_data(recipe, report, events, tokenizers)
 
 
-def describe_run(ready: PreparedRun, folder: Path) -> list[str]:
-    """What was chosen and what it will take, before the first step."""
-    recipe, expected = ready.recipe, ready.forecast
+def describe_run(prepared: PreparedRun, folder: Path) -> list[str]:
+    """The chosen settings and the forecast, shown before the first step."""
+    recipe, expected = prepared.recipe, prepared.forecast
     model = ", ".join(f"{key} {value}" for key, value in recipe.model.items())
     training = recipe.training
-    start = [f"start      {describe_pretrained(expected.start)}"] if expected.start else []
     return [
-        *start,
-        *get_task(recipe.task).setup_summary(recipe, ready.data),
+        *([f"start      {describe_pretrained(expected.start)}"] if expected.start else []),
+        *get_task(recipe.task).setup_summary(recipe, prepared.data),
         f"model      {model}",
         f"training   {training.steps:,} steps of {training.batch_tokens * training.accumulate:,} tokens, "
         f"{training.optimizer} at {training.learning_rate:.2g} ({training.schedule}), {training.precision}"

@@ -1,4 +1,4 @@
-"""One step of learning, whole and on one screen."""
+"""One training step: forward, backward, clip, update."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from heedful.training.optim.optimizer import Optimizer
 
 @dataclass(frozen=True)
 class StepResult:
-    """Tensors, so that nothing waits for the device until somebody reads them."""
+    """The result of a step, as tensors: reading them would wait for the device."""
 
     loss: Tensor
     """Summed over labels."""
     tokens: int
     grad_norm: Tensor
-    """The gradient's length before clipping."""
+    """Before clipping."""
 
 
 @dataclass
 class ForwardBackward:
-    """A model, what it learns, and where: forward and back over a batch."""
+    """Forward and backward pass of a batch, in the chosen precision."""
 
     model: nn.Module
     objective: Objective
@@ -55,12 +55,12 @@ class ForwardBackward:
         return loss.detach()
 
     def backward(self, loss: Tensor) -> None:
-        """Add the gradient of this to every weight's."""
+        """Add the gradient of `loss` to `.grad` of every parameter."""
         loss.backward()  # type: ignore[no-untyped-call]
 
 
 def seed_dropout(seed: int, device: torch.device) -> None:
-    """Of this device alone: torch.manual_seed looks for every kind of device there might be, at every step."""
+    """Seed the CPU and this device only: torch.manual_seed checks every device type, which is slow at each step."""
     torch.default_generator.manual_seed(seed)
     if device.type != "cpu":
         torch.get_device_module(device).manual_seed(seed)
@@ -75,11 +75,11 @@ def train_step(
     max_grad_norm: float,
     seed: tuple[int, int],
 ) -> StepResult:
-    """Gradients of all `batches` added up, divided by *all* their labels, clipped, applied (T1, T2).
+    """Accumulate the gradients of `batches`, divided by the labels of *all* of them, clip and update (T1, T2).
 
-    Each process of the world goes through its share of them. Dropout is drawn from (seed, step), so that a
-    resumed run drops the same values. A loss or gradient that is not finite changes nothing: that is decided on
-    the device, so that the host need not wait.
+    Each rank processes its share of the batches. Dropout is seeded by (seed, step), so that a resumed run drops the
+    same values. If the loss or gradient norm is not finite, the optimizer skips the update; this is decided on the
+    device, so that the host need not wait.
     """
     model, process_group = forward_backward.model, forward_backward.process_group
     if not model.training:
@@ -92,9 +92,9 @@ def train_step(
         total += forward_backward.accumulate(batch, max(1, tokens), sync=False)
     total += forward_backward.accumulate(last, max(1, tokens))
     process_group.all_reduce(total)
-    length = optimizer.gradient_norm()
-    finite = torch.isfinite(total) & torch.isfinite(length)
-    shrink = (length.float() / max_grad_norm).clamp(min=1.0) if max_grad_norm else None
-    optimizer.step(lr_factor, found_inf=1 - finite.float(), grad_scale=shrink)
+    grad_norm = optimizer.gradient_norm()
+    finite = torch.isfinite(total) & torch.isfinite(grad_norm)
+    grad_scale = (grad_norm.float() / max_grad_norm).clamp(min=1.0) if max_grad_norm else None
+    optimizer.step(lr_factor, found_inf=1 - finite.float(), grad_scale=grad_scale)
     optimizer.zero_grad()
-    return StepResult(total, tokens, length)
+    return StepResult(total, tokens, grad_norm)

@@ -1,4 +1,4 @@
-"""The training loop: one for every objective and every family."""
+"""The training loop, shared by all objectives and model families."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from heedful.training.distributed.process_group import SINGLE_PROCESS, ProcessGr
 from heedful.training.metrics import TrainingMetrics
 from heedful.training.optim.optimizer import Optimizer
 from heedful.training.optim.schedules import learning_rate_factor
-from heedful.training.optim.weight_averaging import ExponentialMovingAverage, CheckpointAverage
+from heedful.training.optim.weight_averaging import CheckpointAverage, ExponentialMovingAverage
 from heedful.training.recipe import TrainingRecipe
 from heedful.training.reporting.events import Events
 from heedful.training.run_progress import RunProgress, is_finished
@@ -32,11 +32,11 @@ from heedful.training.signals import ignore_stop_signals
 from heedful.training.step import ForwardBackward, StepResult, train_step
 
 PENDING_STEPS = 2
-"""Steps whose loss a report leaves to the next: a GPU has them to do while the host reads the others and goes on."""
+"""Newest steps left out of a report on a GPU: they are still running while the host reads the others."""
 
 
 class EpochDataset(Dataset[Any]):
-    """One epoch as a list: any process can make its i-th batch from i alone."""
+    """The batches of one epoch; the i-th depends on i alone, whichever worker builds it."""
 
     def __init__(self, batches: Batches, epoch: int) -> None:
         self.batches, self.epoch = batches, epoch
@@ -51,7 +51,7 @@ class EpochDataset(Dataset[Any]):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Scores of the model as it stands; `score` is the one to raise."""
+    """Validation scores; `score` selects the best model (higher is better)."""
 
     score: float
     scores: dict[str, float]
@@ -59,7 +59,7 @@ class Evaluation:
 
 
 class Trainer:
-    """A model, what it learns from, and how far it has got."""
+    """Trains a model: batches, steps, evaluations and the state that checkpoints store."""
 
     def __init__(
         self,
@@ -78,12 +78,13 @@ class Trainer:
         if recipe.shard and process_group.size > 1:
             shard_model(model, process_group, device)
         self.model, self.batches, self.recipe, self.process_group = model.to(device), batches, recipe, process_group
-        # A recipe made on a GPU must train elsewhere, too: what is recorded there is simply done here. So are the steps
-        # of recurrent models, whose library cannot be recorded.
-        recordable = device.type == "cuda" and isinstance(model, Transformer)
-        way = CudaGraphForwardBackward if recipe.cuda_graphs and recordable else ForwardBackward
-        learned = CompiledObjective(objective) if recipe.compile else objective
-        self.gradients = way(model, learned, device, getattr(torch, recipe.precision), process_group)
+        # A recipe with cuda_graphs must also train on other devices, and recurrent models cannot be captured.
+        capturable = device.type == "cuda" and isinstance(model, Transformer)
+        forward_backward = CudaGraphForwardBackward if recipe.cuda_graphs and capturable else ForwardBackward
+        objective = CompiledObjective(objective) if recipe.compile else objective
+        self.forward_backward = forward_backward(
+            model, objective, device, getattr(torch, recipe.precision), process_group
+        )
         self.seed, self.device, self.events = seed, device, events
         self.optimizer = Optimizer(model, recipe)
         self.average: ExponentialMovingAverage | CheckpointAverage | None = None
@@ -92,7 +93,7 @@ class Trainer:
         elif recipe.average == "last":
             self.average = CheckpointAverage(model, recipe.average_last)
         self.progress = RunProgress()
-        self.tally = TrainingMetrics(self.progress, events)
+        self.metrics = TrainingMetrics(self.progress, events)
 
     def fit(
         self,
@@ -100,15 +101,15 @@ class Trainer:
         save_best: Callable[[nn.Module], object],
         after_step: Callable[[], object] = lambda: None,
     ) -> RunProgress:
-        """Step until the recipe's end or until no evaluation gets better; the best model is saved on the way."""
+        """Train until the last step or early stopping, saving the best model at evaluations."""
         recipe, progress = self.recipe, self.progress
         stream = self.batch_stream()
-        self.tally.restart_clock()
+        self.metrics.restart_clock()
         while not self.finished:
-            self.tally.add(self.step(stream))
+            self.metrics.add(self.step(stream))
             evaluating = progress.step % recipe.evaluate_every == 0 or progress.step == recipe.steps
             if evaluating or progress.step % self._report_every() == 0:
-                self._report(but=0 if evaluating else PENDING_STEPS)
+                self._report(pending=0 if evaluating else PENDING_STEPS)
             if evaluating:
                 self._evaluate(evaluate, save_best)
             after_step()
@@ -119,14 +120,16 @@ class Trainer:
         return is_finished(self.recipe, self.progress)
 
     def step(self, stream: Iterator[Any]) -> StepResult:
-        """One update from the next batches of the stream."""
+        """One optimizer step on the next batches of the stream."""
         recipe, progress = self.recipe, self.progress
         with cudnn_attention(self.batches.fixed_shape):
             result = train_step(
-                self.gradients,
+                self.forward_backward,
                 [next(stream) for _ in range(recipe.accumulate)],
                 self.optimizer,
-                lr_factor=learning_rate_factor(recipe.schedule, progress.step, steps=recipe.steps, warmup=recipe.warmup),
+                lr_factor=learning_rate_factor(
+                    recipe.schedule, progress.step, steps=recipe.steps, warmup=recipe.warmup
+                ),
                 max_grad_norm=recipe.clip,
                 seed=(self.seed, progress.step),
             )
@@ -137,13 +140,17 @@ class Trainer:
         return result
 
     def batch_stream(self) -> Iterator[Any]:
-        """Batches from where the run stands, epoch after epoch; workers make them ahead, in the same order."""
+        """Batches from the current position on, epoch after epoch; DataLoader workers keep the order."""
         progress = self.progress
         while True:
             epoch = EpochDataset(self.batches, progress.epoch)
-            ahead = range(progress.batch_index, len(epoch))
+            remaining = range(progress.batch_index, len(epoch))
             loader = DataLoader(
-                epoch, batch_size=None, sampler=ahead, num_workers=self.recipe.workers, worker_init_fn=ignore_stop_signals
+                epoch,
+                batch_size=None,
+                sampler=remaining,
+                num_workers=self.recipe.workers,
+                worker_init_fn=ignore_stop_signals,
             )
             for batch in loader:
                 progress.batch_index += 1
@@ -153,9 +160,10 @@ class Trainer:
     def _report_every(self) -> int:
         return max(1, min(50, self.recipe.evaluate_every // 5))
 
-    def _report(self, *, but: int) -> None:
-        """Reading the loss waits for the device: done seldom."""
-        progress, window = self.progress, self.tally.close_window(pending=but if self.device.type == "cuda" else 0)
+    def _report(self, *, pending: int) -> None:
+        """Emit the metrics since the last report. Reading the loss waits for the device, so this is done rarely."""
+        progress = self.progress
+        window = self.metrics.close_window(pending=pending if self.device.type == "cuda" else 0)
         progress.history.append({"step": progress.step, "loss": window.loss})
         self.events.emit(
             "step",
@@ -178,46 +186,48 @@ class Trainer:
             self.average.update(self.model)
         with self.averaged_weights():
             model = unsharded_model(self.model.eval(), self.process_group)
-            found = self.process_group.broadcast_from_rank_zero(lambda: evaluate(model))
-            better = found.score >= progress.best_score  # of equals the later: a BLEU of 0 may hide a falling loss
-            progress.evaluations_since_best = 0 if found.score > progress.best_score else progress.evaluations_since_best + 1
+            result = self.process_group.broadcast_from_rank_zero(lambda: evaluate(model))
+            better = result.score >= progress.best_score  # ties: the later one, as a BLEU of 0 may hide a falling loss
+            progress.evaluations_since_best = (
+                0 if result.score > progress.best_score else progress.evaluations_since_best + 1
+            )
             if better:
-                progress.best_score, progress.best_step = found.score, progress.step
+                progress.best_score, progress.best_step = result.score, progress.step
                 self.process_group.run_on_rank_zero(lambda: save_best(model))
-        progress.history.append({"step": progress.step, **found.scores})
+        progress.history.append({"step": progress.step, **result.scores})
         self.events.emit(
             "evaluation",
             step=progress.step,
             steps=self.recipe.steps,
-            scores=found.scores,
+            scores=result.scores,
             best=better,
-            sample=found.sample,
+            sample=result.sample,
         )
-        self.tally.restart_clock()
+        self.metrics.restart_clock()
 
     def averaged_weights(self) -> AbstractContextManager[None]:
-        """The model with averaged weights, if weights are averaged."""
+        """Swap the averaged weights in, if weights are averaged."""
         return nullcontext() if self.average is None else self.average.swapped_into(self.model)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """All that going on needs: tensors by name, of which some may be cut, and plain facts."""
-        self.tally.collect()
+        """The state a checkpoint stores: named tensors, some of them sharded, and the progress as JSON."""
+        self.metrics.collect()
         parts = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
         if self.average is not None:
             parts["average"] = self.average.state_dict()
         tensors = {f"{part}.{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
         return tensors, asdict(self.progress)
 
-    def restore(self, tensors: Mapping[str, SliceableTensor], facts: dict[str, Any]) -> None:
-        """Go back to where `state` was taken, by however many processes."""
+    def restore(self, tensors: Mapping[str, SliceableTensor], progress: dict[str, Any]) -> None:
+        """Restore what `state` returned, possibly with another number of ranks."""
         parts: dict[str, dict[str, SliceableTensor]] = {"model": {}, "optimizer": {}, "average": {}}
         for full, tensor in tensors.items():
             part, _, name = full.partition(".")
             parts[part][name] = tensor
-        own = self.model.state_dict()
-        self.model.load_state_dict({name: shard_like(weight, own[name]) for name, weight in parts["model"].items()})
+        current = self.model.state_dict()
+        self.model.load_state_dict({name: shard_like(weight, current[name]) for name, weight in parts["model"].items()})
         self.optimizer.load_state_dict(parts["optimizer"])
         if self.average is not None:
             self.average.load_state_dict(parts["average"])
-        for name, value in facts.items():  # in place: whoever holds the progress sees it move
+        for name, value in progress.items():  # in place: the metrics hold the same object
             setattr(self.progress, name, value)

@@ -1,4 +1,4 @@
-"""Choices: more text and more time never give a smaller model, and every choice can be built."""
+"""Defaults: more text and more time never give a smaller model, and every default can be built."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def test_more_text_or_more_time_never_gives_a_smaller_model(name: str, gpu: bool
     task = get_task(name)
 
     def size(**changes: float) -> int:
-        chosen = task.model_defaults(replace(LAPTOP, gpu=gpu, flops=7e14 if gpu else 2e11, **changes))
-        return parameters({name: chosen[name] for name in ("width", "layers")}, task.appetite)
+        model = task.model_defaults(replace(LAPTOP, gpu=gpu, flops=7e14 if gpu else 2e11, **changes))
+        return parameters({name: model[name] for name in ("width", "layers")}, task.scaling_rule)
 
     by_time = [size(seconds=10.0**power, tokens=50_000_000) for power in range(1, 7)]
     assert by_time == sorted(by_time)
@@ -36,15 +36,15 @@ def test_more_text_or_more_time_never_gives_a_smaller_model(name: str, gpu: bool
 @pytest.mark.parametrize("name", TASKS)
 @pytest.mark.parametrize("recurrent", [False, True])
 @pytest.mark.parametrize("tokens", [1_000, 10_000_000])
-def test_every_choice_is_a_model_and_a_recipe(name: str, recurrent: bool, tokens: int) -> None:
-    task, situation = get_task(name), replace(LAPTOP, recurrent=recurrent, tokens=tokens)
+def test_defaults_are_a_valid_model_and_recipe(name: str, recurrent: bool, tokens: int) -> None:
+    task, conditions = get_task(name), replace(LAPTOP, recurrent=recurrent, tokens=tokens)
     if recurrent and name not in ("translate", "generate"):
         with pytest.raises(UsageError, match="leave out --model recurrent"):
-            task.model_defaults(situation)
+            task.model_defaults(conditions)
         return
-    settings = task.model_defaults(situation)
+    settings = task.model_defaults(conditions)
     assert heedful.count_parameters(make_config({**settings, "vocabulary": 1000})).total > 0
-    assert TrainingRecipe(steps=1, **task.training_defaults(situation, settings))
+    assert TrainingRecipe(steps=1, **task.training_defaults(conditions, settings))
 
 
 def test_the_vocabulary_grows_with_the_text_within_bounds() -> None:
@@ -55,7 +55,7 @@ def test_the_vocabulary_grows_with_the_text_within_bounds() -> None:
     assert get_task("generate").vocabulary_size(10**6) < get_task("translate").vocabulary_size(10**6)
 
 
-def test_what_is_held_out_stays_small_however_long_the_text() -> None:
+def test_the_validation_split_stays_small_for_long_texts() -> None:
     assert get_task("generate").validation_fraction(1_000_000) == 0.1
     assert get_task("translate").validation_fraction(1_000_000) == 0.02
     assert get_task("generate").validation_fraction(10**9) * 10**9 == pytest.approx(5_000_000)

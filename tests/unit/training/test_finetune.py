@@ -11,7 +11,7 @@ import heedful
 from heedful.data.dataset import PreparedData, Split
 from heedful.errors import UsageError
 from heedful.inference.classifier import ClassifierSettings
-from heedful.training.finetune import pretrained_model_settings, load_pretrained, match_weights, describe_pretrained
+from heedful.training.finetune import describe_pretrained, load_pretrained, match_weights, pretrained_model_settings
 from heedful.training.tasks.classification import TASK as CLASSIFY
 from heedful.training.tasks.language_model import TASK as GENERATE
 

@@ -1,41 +1,63 @@
-"""Compiled steps are chosen where they were measured to be faster."""
+"""Run set-up: torch.compile is used where it was measured to be faster; CPU memory settings."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 
-TRIED = """
+from heedful.training.setup import configure_cpu_memory
+
+SCRIPT = """
 import sys, torch
-from heedful.training import setup as ready
-from heedful.training.reporting.events import Events
-from heedful.training.request import Wishes, starting_settings
+from dataclasses import replace
+from heedful.training import setup
+from heedful.training.request import TrainingRequest
+from heedful.training.run import prepare_request
 
 task, *files = sys.argv[1:]
 settings = ("model.width=16", "model.heads=2", "model.layers=1", "training.batch_tokens=256", "training.context=16")
-wish = Wishes(task, tuple(files), device="cpu", seconds=30.0, settings=settings)
-made = ready.get_ready(starting_settings(wish), wish, Events())
-asked, forecast = [], ready.forecast
-ready.forecast = lambda recipe, *rest: asked.append(recipe.training.compile) or forecast(recipe, *rest)
+request = TrainingRequest(task=task, files=files, device="cpu", time=30, settings=settings)
+run = prepare_request(request)
+compiled, forecast = [], setup.forecast
+setup.forecast = lambda recipe, *rest: compiled.append(recipe.training.compile) or forecast(recipe, *rest)
 for seconds in (1e-9, 1e9):
-    from dataclasses import replace
-    plain = replace(made.forecast, seconds_per_step=seconds)
-    found, chosen = ready.faster_compiled(made.recipe, plain, made.data, made.config, torch.device("cpu"))
-    assert chosen == (task == "generate" and found.seconds_per_step < 0.95 * seconds), (chosen, found)
-    assert chosen or found == plain
-assert asked == ([True, True] if task == "generate" else []), asked
+    plain = replace(run.forecast, seconds_per_step=seconds)
+    best, chosen = setup.try_compiling(run.recipe, plain, run.data, run.config, torch.device("cpu"))
+    assert chosen == (task == "generate" and best.seconds_per_step < 0.95 * seconds), (chosen, best)
+    assert chosen or best == plain
+assert compiled == ([True, True] if task == "generate" else []), compiled
 """
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["generate", "translate"])
-def test_compiled_steps_are_tried_and_taken_if_they_are_faster(task: str, tmp_path: Path) -> None:
-    """Windows of a text have one shape; sentences have many, and are not tried. In a process without shape checks."""
+def test_compiled_steps_are_used_if_they_are_faster(task: str, tmp_path: Path) -> None:
+    """Only tried with batches of one shape: not for sentence pairs. In a subprocess, without shape checks."""
     lines = [f"a line {n % 17} of words {n % 5}\n" for n in range(400)]
     files = [tmp_path / name for name in ("one.txt", "other.txt")][: 1 if task == "generate" else 2]
     for file in files:
         file.write_text("".join(lines))
-    subprocess.run([sys.executable, "-c", TRIED, task, *map(str, files)], check=True, cwd=tmp_path)
+    subprocess.run([sys.executable, "-c", SCRIPT, task, *map(str, files)], check=True, cwd=tmp_path)
+
+
+@pytest.mark.parametrize(("fixed_shape", "precision", "capacity"), [(True, "float32", None), (False, "float32", "0")])
+def test_onednn_kernels_are_cached_only_for_fixed_shapes(
+    fixed_shape: bool, precision: str, capacity: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
+    monkeypatch.setenv(name, "")
+    monkeypatch.delenv(name)
+    recipe: Any = SimpleNamespace(training=SimpleNamespace(precision=precision))
+    components: Any = SimpleNamespace(train=SimpleNamespace(fixed_shape=fixed_shape))
+    configure_cpu_memory(recipe, components, torch.device("cpu"))
+    assert os.environ.get(name) == capacity
+    monkeypatch.setenv(name, "7")
+    configure_cpu_memory(recipe, components, torch.device("cpu"))
+    assert os.environ[name] == "7", "a value set by the user is kept"

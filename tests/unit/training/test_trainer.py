@@ -1,8 +1,7 @@
-"""The loop: the same batches whoever makes them, one update per step, the best model kept."""
+"""The training loop: batch order, one update per step, evaluation, resuming, non-finite steps."""
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 import torch
 
 import heedful
-from heedful.data.batching import PairBatches
+from heedful.data.pair_dataset import PairBatches
 from heedful.data.token_store import Sequences
 from heedful.errors import NonFiniteError
 from heedful.objectives.seq2seq_loss import Seq2SeqLoss
@@ -27,31 +26,21 @@ def trainer(listeners: tuple[Any, ...] = (), dropout: float = 0.1, device: str =
     model = heedful.build("laptop-translator", vocabulary=30, width=16, heads=2, layers=1, dropout=dropout)
     settings = {"steps": 12, "batch_tokens": 96, "learning_rate": 0.01, "warmup": 2, "evaluate_every": 4}
     recipe = TrainingRecipe(**{**settings, **changes})
-    batches = PairBatches(Sequences.from_lists(TEXTS), Sequences.from_lists(TEXTS), max_tokens=recipe.batch_tokens, seed=3)
+    batches = PairBatches(
+        Sequences.from_lists(TEXTS), Sequences.from_lists(TEXTS), max_tokens=recipe.batch_tokens, seed=3
+    )
     objective = Seq2SeqLoss(recipe.label_smoothing, recipe.r_drop)
     return Trainer(model, objective, batches, recipe, seed=3, device=torch.device(device), events=Events(*listeners))
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 4 worker processes")
-def test_the_same_batches_for_any_number_of_workers() -> None:
+def test_batches_do_not_depend_on_the_number_of_workers() -> None:
     seen = []
     for workers in (0, 1, 4):
         stream = trainer(workers=workers).batch_stream()
         seen.append([next(stream).source.tolist() for _ in range(25)])  # into the third epoch
         stream.close()  # type: ignore[attr-defined]
     assert seen[0] == seen[1] == seen[2]
-
-
-def test_kernels_are_kept_only_where_shapes_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    name = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
-    for one_shape, expected in ((True, None), (False, "0")):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.setattr(PairBatches, "one_shape", one_shape)
-        trainer()
-        assert os.environ.get(name) == expected
-    monkeypatch.setenv(name, "7")
-    trainer()
-    assert os.environ[name] == "7", "somebody has decided"
 
 
 def test_accumulated_batches_equal_one_large_batch() -> None:
@@ -66,17 +55,17 @@ def test_accumulated_batches_equal_one_large_batch() -> None:
     torch.testing.assert_close(one.grad_norm, many.grad_norm)
 
 
-def test_a_recipe_that_records_on_a_gpu_trains_the_same_without_one() -> None:
-    plain, recorded = (trainer(record=record, average="none") for record in (False, True))
-    streams = plain.batch_stream(), recorded.batch_stream()
-    for _ in range(9):  # shapes come back, which is when they would be recorded
-        losses = [run.step(stream).loss for run, stream in zip((plain, recorded), streams, strict=True)]
+def test_cuda_graphs_are_ignored_on_a_cpu() -> None:
+    plain, graphs = (trainer(cuda_graphs=enabled, average="none") for enabled in (False, True))
+    streams = plain.batch_stream(), graphs.batch_stream()
+    for _ in range(9):  # shapes repeat, which is when they would be captured
+        losses = [run.step(stream).loss for run, stream in zip((plain, graphs), streams, strict=True)]
         assert losses[0] == losses[1]
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 @pytest.mark.parametrize("average", ["none", "exponential", "last"])
-def test_every_optimizer_and_average_learns(optimizer: str, average: str) -> None:
+def test_the_loss_falls_with_every_optimizer_and_average(optimizer: str, average: str) -> None:
     events: list[dict[str, Any]] = []
     run = trainer((events.append,), steps=60, evaluate_every=20, optimizer=optimizer, average=average, r_drop=0.5)
     run.fit(lambda model: Evaluation(0.0, {}), lambda model: None)
@@ -84,7 +73,7 @@ def test_every_optimizer_and_average_learns(optimizer: str, average: str) -> Non
     assert losses[-1] < 0.8 * losses[0]
 
 
-def test_the_best_model_is_saved_and_no_progress_stops_the_run() -> None:
+def test_the_best_model_is_saved_and_patience_stops_the_run() -> None:
     scores = iter([1.0, 3.0, 2.0, 2.5, 9.0])
     saved: list[int] = []
     run = trainer(steps=20, patience=2)
@@ -93,7 +82,7 @@ def test_the_best_model_is_saved_and_no_progress_stops_the_run() -> None:
     assert (progress.step, progress.best_score, progress.best_step) == (16, 3.0, 8)
 
 
-def test_evaluation_sees_averaged_weights_and_training_goes_on_with_its_own() -> None:
+def test_evaluation_uses_averaged_weights_and_training_its_own() -> None:
     run = trainer(steps=4, average="exponential")
     seen: list[torch.Tensor] = []
     run.fit(lambda model: seen.append(model.table.weight.clone()) or Evaluation(0.0, {}), lambda model: None)  # type: ignore[func-returns-value]
@@ -102,7 +91,7 @@ def test_evaluation_sees_averaged_weights_and_training_goes_on_with_its_own() ->
     assert not torch.equal(seen[-1], run.model.table.weight)
 
 
-def test_two_runs_of_one_recipe_are_the_same_run() -> None:
+def test_training_is_deterministic() -> None:
     runs = [trainer(r_drop=1.0) for _ in range(2)]
     for run in runs:
         run.fit(lambda model: Evaluation(0.0, {}), lambda model: None)
@@ -110,8 +99,8 @@ def test_two_runs_of_one_recipe_are_the_same_run() -> None:
         assert torch.equal(a, b)
 
 
-def ends(run: Trainer, after_step: Callable[[], object] = lambda: None) -> dict[str, Any]:
-    """All a run ends with."""
+def final_state(run: Trainer, after_step: Callable[[], object] = lambda: None) -> dict[str, Any]:
+    """Train to the end; returns tensors and progress."""
     run.fit(lambda model: Evaluation(0.0, {}), lambda model: None, after_step)
     tensors, facts = run.state()
     return {**{name: tensor.tolist() for name, tensor in tensors.items()}, "progress": facts}
@@ -120,82 +109,82 @@ def ends(run: Trainer, after_step: Callable[[], object] = lambda: None) -> dict[
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 @pytest.mark.parametrize("average", ["none", "exponential", "last"])
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_run_restored_at_any_step_is_the_same_run(optimizer: str, average: str, workers: int) -> None:
+def test_a_run_restored_at_any_step_ends_with_the_same_state(optimizer: str, average: str, workers: int) -> None:
     settings: dict[str, Any] = {"optimizer": optimizer, "average": average, "accumulate": 2, "average_last": 2}
-    kept: list[tuple[dict[str, torch.Tensor], dict[str, Any]]] = []
+    states: list[tuple[dict[str, torch.Tensor], dict[str, Any]]] = []
     first = trainer(**settings, workers=workers)
 
-    def keep() -> None:
+    def store() -> None:
         tensors, facts = first.state()
-        kept.append(({name: tensor.clone() for name, tensor in tensors.items()}, facts))
+        states.append(({name: tensor.clone() for name, tensor in tensors.items()}, facts))
 
-    expected = ends(first, keep)
+    expected = final_state(first, store)
     for step in (0, 4, 6, 11):
         run = trainer(**settings)
-        run.restore(*kept[step])
-        assert ends(run) == expected
+        run.restore(*states[step])
+        assert final_state(run) == expected
 
 
-class Poisoned(Seq2SeqLoss):
-    """A loss that is no number at some calls."""
+class NanLoss(Seq2SeqLoss):
+    """A loss that is NaN at some calls."""
 
     calls = 0
     bad: tuple[int, ...] = ()
 
     def loss(self, model: Any, batch: Any) -> Any:
-        Poisoned.calls += 1
-        return super().loss(model, batch) * (float("nan") if Poisoned.calls in self.bad else 1.0)
+        NanLoss.calls += 1
+        return super().loss(model, batch) * (float("nan") if NanLoss.calls in self.bad else 1.0)
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_a_step_without_a_finite_loss_is_skipped_and_counted(optimizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Poisoned, "bad", (3, 5))
-    monkeypatch.setattr(Poisoned, "calls", 0)
+    monkeypatch.setattr(NanLoss, "bad", (3, 5))
+    monkeypatch.setattr(NanLoss, "calls", 0)
     events: list[dict[str, Any]] = []
     run = trainer((events.append,), optimizer=optimizer, average="none")
-    run.gradients.objective = Poisoned()
+    run.forward_backward.objective = NanLoss()
     stream = run.batch_stream()
     for number in range(1, 7):
         before = [weight.detach().clone() for weight in run.model.parameters()]
-        run.tally.add(run.step(stream))
+        run.metrics.add(run.step(stream))
         same = all(torch.equal(a, b) for a, b in zip(before, run.model.parameters(), strict=True))
         assert same == (number in (3, 5))
-    run.tally.collect()
+    run.metrics.collect()
     assert (run.progress.skipped, run.progress.skipped_in_a_row) == (2, 0)
     assert [event["text"] for event in events] == [
         f"skipped step {step} (epoch 0, batch {step - 1}): loss nan, gradient nan" for step in (3, 5)
     ]
 
 
-def test_too_many_in_a_row_are_given_up_on_even_across_a_resumption(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Poisoned, "bad", tuple(range(3, 100)))
-    monkeypatch.setattr(Poisoned, "calls", 0)
+def test_too_many_skipped_steps_in_a_row_fail_even_across_a_resume(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NanLoss, "bad", tuple(range(3, 100)))
+    monkeypatch.setattr(NanLoss, "calls", 0)
     run = trainer()
-    run.gradients.objective = Poisoned()
+    run.forward_backward.objective = NanLoss()
     stream = run.batch_stream()
     for _ in range(4):
-        run.tally.add(run.step(stream))
+        run.metrics.add(run.step(stream))
     again = trainer()
-    again.gradients.objective = Poisoned()
+    again.forward_backward.objective = NanLoss()
     again.restore(*run.state())
     with pytest.raises(NonFiniteError, match=r"5 times in a row, last at step 7 \(epoch 0, batch 6\)") as caught:
-        ends(again)
+        final_state(again)
     assert caught.value.exit_code == 5
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_a_step_on_a_gpu_waits_for_nothing(optimizer: str) -> None:
+def test_a_step_on_a_gpu_does_not_synchronise(optimizer: str) -> None:
     run = trainer(optimizer=optimizer, device="cuda")
     stream = run.batch_stream()
     for _ in range(3):
-        run.tally.add(run.step(stream))
+        run.metrics.add(run.step(stream))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that this mode is a prototype
         torch.cuda.set_sync_debug_mode("error")
     try:
         for _ in range(3):
-            run.tally.add(run.step(stream))
+            run.metrics.add(run.step(stream))
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    run.tally.collect()
+    run.metrics.collect()
