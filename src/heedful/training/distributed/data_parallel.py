@@ -4,7 +4,7 @@ The loss is summed over the target tokens of all ranks and divided once by their
 DDP sends a bucket of gradients as soon as it is complete, while the backward pass still computes lower layers.
 """
 
-# No `from __future__ import annotations`: DDP checks the types that a communication hook is annotated with.
+from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -12,7 +12,6 @@ from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from heedful.objectives.objective import Objective
@@ -40,17 +39,20 @@ def data_parallel(module: LossModule) -> DistributedDataParallel:
     """Wrap a loss so that its backward pass sums gradients over all ranks.
 
     Gradients are views into DDP's buckets, which saves a copy of them. The model's own `state_dict` keeps its names.
+    DDP arranges its buckets after the first step: with three or more ranks, sums of the first step after a resume may
+    differ in their last bit from those of an uninterrupted run.
     """
     parallel = DistributedDataParallel(module, bucket_cap_mb=BUCKET_MEGABYTES, gradient_as_bucket_view=True)
-    parallel.register_comm_hook(None, _sum_bucket)
+    # Without a hook, DDP would divide by the number of ranks.
+    parallel.register_comm_hook(None, lambda _, bucket: _sum(bucket.buffer()))
     return parallel
 
 
-def _sum_bucket(_: None, bucket: dist.GradBucket) -> Future[Tensor]:
-    """DDP communication hook: all-reduce a bucket by summing; without a hook, DDP would divide by the world size."""
-    work = dist.all_reduce(bucket.buffer(), async_op=True)
+def _sum(buffer: Tensor) -> Any:
+    """Start an all-reduce that sums, and return the future of its result."""
+    work = dist.all_reduce(buffer, async_op=True)
     assert work is not None
-    return work.get_future().then(lambda future: future.value()[0])  # type: ignore[no-any-return]
+    return work.get_future().then(lambda future: future.value()[0])
 
 
 def no_sync(module: nn.Module) -> AbstractContextManager[None]:
@@ -65,6 +67,6 @@ def all_reduce_gradients(parameters: Iterable[nn.Parameter]) -> None:
     """
     gradients = [weight.grad for weight in parameters if weight.grad is not None and not is_sharded(weight)]
     if gradients:
-        with dist._coalescing_manager(device=gradients[0].device):  # one launch for all of them
+        with dist._coalescing_manager():  # one launch for all of them
             for gradient in gradients:
                 dist.all_reduce(gradient)

@@ -1,22 +1,25 @@
-"""Who is who among processes, and which share of a step is whose."""
+"""Shares of a step, rank and world size from the environment, and the store that names missing ranks."""
 
 from __future__ import annotations
+
+import threading
 
 import pytest
 import torch
 from torch._C._distributed_c10d import HashStore
 
-from heedful.data.batching import PairBatch, TextBatch
+from heedful.data.pair_dataset import PairBatch
+from heedful.data.text_dataset import TextBatch
 from heedful.errors import HeedfulError, UsageError
-from heedful.training.distributed.heartbeat import Pulse, patience
 from heedful.training.distributed.process_group import SINGLE_PROCESS, ProcessGroup
-from heedful.training.distributed.rank import RankInfo, rank_from_environment, first_slurm_node
+from heedful.training.distributed.rank import RankInfo, first_slurm_node, rank_from_environment
+from heedful.training.distributed.rank_store import LostRankError, RankStore, collective_timeout
 
 
-def world(rank: int, size: int) -> ProcessGroup:
-    found = ProcessGroup()
-    found.rank, found.size = rank, size
-    return found
+def group_of(rank: int, size: int) -> ProcessGroup:
+    group = ProcessGroup()
+    group.rank, group.size = rank, size
+    return group
 
 
 def batch(rows: int) -> TextBatch:
@@ -27,26 +30,26 @@ def batch(rows: int) -> TextBatch:
 @pytest.mark.parametrize("size", [1, 2, 3, 8])
 @pytest.mark.parametrize("rows", [1, 2, 5, 8])
 @pytest.mark.parametrize("batches", [1, 2, 3, 4])
-def test_shares_make_up_the_step_whatever_the_number_of_processes(size: int, rows: int, batches: int) -> None:
+def test_shares_of_all_ranks_add_up_to_the_step(size: int, rows: int, batches: int) -> None:
     step = [batch(rows + i) for i in range(batches)]
-    shares = [world(rank, size).local_batches(step) for rank in range(size)]
-    assert len({len(share) for share in shares}) == 1, "each goes forward and back as often as the others"
-    found = sorted(row for share in shares for part in share for row in part.labels.tolist() if any(row))
-    assert found == sorted(row for part in step for row in part.labels.tolist())
+    shares = [group_of(rank, size).local_batches(step) for rank in range(size)]
+    assert len({len(share) for share in shares}) == 1, "every rank runs the same number of backward passes"
+    labels = sorted(row for share in shares for part in share for row in part.labels.tolist() if any(row))
+    assert labels == sorted(row for part in step for row in part.labels.tolist())
 
 
-def test_a_process_without_rows_has_one_with_nothing_to_learn() -> None:
+def test_a_rank_without_rows_gets_a_row_without_labels() -> None:
     pair = PairBatch(torch.ones(1, 4).long(), torch.tensor([4]), torch.ones(1, 2).long(), torch.ones(1, 2).long())
-    (share,) = world(2, 3).local_batches([pair])
+    (share,) = group_of(2, 3).local_batches([pair])
     assert share.source.shape == (1, 4)
     assert share.source_lengths.tolist() == [4]
     assert not share.labels.any()
 
 
-def test_each_process_drops_other_values_and_the_first_those_of_one_alone() -> None:
-    seeds = {world(rank, 8).rank_seed((1 << 32) + 7) for rank in range(8)}
+def test_dropout_seeds_differ_between_ranks_and_rank_zero_has_that_of_a_single_process() -> None:
+    seeds = {group_of(rank, 8).rank_seed((1 << 32) + 7) for rank in range(8)}
     assert len(seeds) == 8
-    assert world(0, 8).rank_seed(5) == SINGLE_PROCESS.rank_seed(5) == 5
+    assert group_of(0, 8).rank_seed(5) == SINGLE_PROCESS.rank_seed(5) == 5
     torch.manual_seed(max(seeds))
 
 
@@ -55,7 +58,7 @@ TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "a
 
 
 @pytest.mark.parametrize(
-    ("environment", "place"),
+    ("environment", "info"),
     [
         ({}, None),
         ({"RANK": "0", "WORLD_SIZE": "1"}, None),
@@ -67,41 +70,84 @@ TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "a
         ({**SLURM, "SLURM_JOB_NODELIST": "gpu[03-04],cpu1"}, RankInfo(5, 8, 1, "gpu03", 29745)),
     ],
 )
-def test_torchrun_or_slurm_says_which_process_this_is(environment: dict[str, str], place: RankInfo | None) -> None:
-    assert rank_from_environment(environment) == place
+def test_rank_and_world_size_come_from_torchrun_or_slurm(environment: dict[str, str], info: RankInfo | None) -> None:
+    assert rank_from_environment(environment) == info
 
 
 @pytest.mark.parametrize(
-    ("environment", "said"),
+    ("environment", "message"),
     [
-        ({**SLURM, "SLURM_PROCID": "x"}, "SLURM_PROCID and their like must be numbers: .*'x'"),
-        ({**TORCHRUN, "RANK": "4"}, "rank 4 of 4 processes: RANK or SLURM_PROCID counts them from 0"),
+        ({**SLURM, "SLURM_PROCID": "x"}, "SLURM_PROCID and the like must be integers: .*'x'"),
+        ({**TORCHRUN, "RANK": "4"}, "rank 4 of 4 processes: RANK or SLURM_PROCID must be below that number"),
     ],
 )
-def test_a_place_that_is_none_is_named(environment: dict[str, str], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_an_invalid_rank_is_refused(environment: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         rank_from_environment(environment)
-
-
-def test_whoever_does_not_come_is_waited_for_told_and_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("heedful.training.distributed.heartbeat.WARN_AFTER", 0.0)
-    with pytest.raises(HeedfulError, match="of 3 processes, rank 1, 2 did not come within 0 s"):
-        Pulse(HashStore(), 0, 3).roll_call(0.1)
-    assert capsys.readouterr().err == "waiting for rank 1, 2 of 3 processes: srun or torchrun starts them all\n"
 
 
 @pytest.mark.parametrize(
     ("nodes", "first"),
     [("one", "one"), ("a1,a2", "a1"), ("gpu[03-05,9]", "gpu03"), ("g[7]-ib,h[1-2]", "g7-ib"), ("n-1-[2,4]", "n-1-2")],
 )
-def test_the_first_of_slurms_nodes_is_where_processes_meet(nodes: str, first: str) -> None:
+def test_the_first_slurm_node_hosts_rank_zero(nodes: str, first: str) -> None:
     assert first_slurm_node(nodes) == first
 
 
-@pytest.mark.parametrize("said", ["soon", "0", "-3"])
-def test_a_time_out_that_is_none_is_named(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
-    monkeypatch.setenv("HEEDFUL_TIMEOUT", said)
-    with pytest.raises(UsageError, match=f"HEEDFUL_TIMEOUT is a number of seconds, not '{said}'"):
-        patience()
+@pytest.mark.parametrize("text", ["soon", "0", "-3"])
+def test_an_invalid_timeout_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("HEEDFUL_TIMEOUT", text)
+    with pytest.raises(UsageError, match=f"HEEDFUL_TIMEOUT must be a positive number of seconds, got '{text}'"):
+        collective_timeout()
+
+
+def test_ranks_that_do_not_join_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("heedful.training.distributed.rank_store.WARN_AFTER", 0.0)
+    with pytest.raises(HeedfulError, match="rank 1, rank 2 of 3 ranks did not join within 0 s"):
+        RankStore(HashStore(), 0, 3).join(0.1)
+    assert capsys.readouterr().err == "waiting for rank 1, rank 2 of 3 ranks: start all of them with srun or torchrun\n"
+
+
+def test_values_of_all_ranks_are_gathered_in_order() -> None:
+    store = HashStore()
+    other = RankStore(store, 1, 2)
+    thread = threading.Thread(target=other.all_gather, args=("b",))
+    thread.start()
+    assert RankStore(store, 0, 2).all_gather("a") == ["a", "b"]
+    thread.join()
+
+
+def test_a_rank_that_does_not_finish_its_share_of_work_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEEDFUL_TIMEOUT", "0.01")
+    store = RankStore(HashStore(), 0, 2)
+    with pytest.raises(LostRankError, match=r"rank 1 died or has not answered for 0\.01 s \(HEEDFUL_TIMEOUT\)"):
+        store.all_gather(None)
+
+
+def test_a_failed_rank_ends_the_waits_of_others_with_its_reason() -> None:
+    store = HashStore()
+    RankStore(store, 1, 2).report_failure("disk full")
+    with pytest.raises(LostRankError, match=r"rank 1 on .* failed: disk full"):
+        RankStore(store, 0, 2).all_gather(None)
+
+
+class UnresponsiveStore(HashStore):
+    """A store whose host is suspended: its answers never come."""
+
+    def check(self, keys: list[str]) -> bool:
+        threading.Event().wait()
+        return False
+
+
+def test_a_store_that_does_not_answer_names_rank_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEEDFUL_TIMEOUT", "0.1")
+    with pytest.raises(LostRankError, match="rank 0 died or has not answered"):
+        RankStore(UnresponsiveStore(), 1, 2).broadcast()
+
+
+def test_a_failed_collective_names_the_ranks_that_do_not_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEEDFUL_TIMEOUT", "0.1")
+    store = HashStore()
+    store.set("host/2", "node7")
+    error = RankStore(store, 0, 3).roll_call(RuntimeError("gloo: connection closed"))
+    assert str(error).startswith("rank 1, rank 2 on node7 died or has not answered for 0.1 s")
