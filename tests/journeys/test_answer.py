@@ -78,7 +78,7 @@ def test_a_squad_file_becomes_a_scored_model_that_points_at_characters(
     card = (model / "card.md").read_text()
     assert "240 questions, in " in card
     assert '.answer("question", "passage")' in card
-    assert "| right_unanswerable |" in card, "unanswerable questions are scored by the second edition's rule"
+    assert "| correct_unanswerable |" in card, "unanswerable questions are scored by the second edition's rule"
     assert heedful.load(model).settings.threshold is not None
     scored = heedful_command("evaluate", model, towns / "dev.json", "--json", cwd=tmp_path)
     assert scored.returncode == 0, scored.stderr

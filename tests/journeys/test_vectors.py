@@ -65,7 +65,7 @@ def test_vectors_are_scored_and_files_of_other_tools_are_scored_alike(run: Path,
     (run / "capitals.txt").write_text(": capitals\n" + "".join(" ".join(words) + "\n" for words in asked))
     ours = heedful_command("evaluate", "embed-1", "capitals.txt", "--json", cwd=run)
     scores = json.loads(ours.stdout)
-    assert scores["capitals_asked"] == 9
+    assert scores["capitals_questions"] == 9
     assert scores["capitals_accuracy"] > 0.5
     assert heedful_command("export", "embed-1", "out", "--to", "word2vec", cwd=run).returncode == 0
     theirs = heedful_command("evaluate", "out/vectors.txt", "capitals.txt", "--json", cwd=run)

@@ -54,11 +54,11 @@ def evaluate(
     for name, value in plain.items():
         typer.echo(f"{name.replace('_', ' '):<{width}}  {f'{value:.4f}' if isinstance(value, float) else value}")
     for name, section in (pair for value in scores.values() for pair in analogy_sections(value)):
-        accuracy = "none asked" if section["accuracy"] is None else f"{section['accuracy']:.4f} of {section['asked']:,}"
+        accuracy = "no questions" if section["accuracy"] is None else f"{section['accuracy']:.4f} of {section['questions']:,}"
         typer.echo(f"  {name:<28} {accuracy}")
 
 
 def analogy_sections(value: Any) -> list[tuple[str, dict[str, Any]]]:
     """The sections of an analogy benchmark, each with its accuracy."""
     sections = value.items() if isinstance(value, dict) else ()
-    return [(name, part) for name, part in sections if isinstance(part, dict) and {*part} == {"accuracy", "asked"}]
+    return [(name, part) for name, part in sections if isinstance(part, dict) and {*part} == {"accuracy", "questions"}]

@@ -98,7 +98,7 @@ def score_batches(
         return logits_to_probabilities(logits, batches.multi_label).cpu().numpy()
 
     chosen = evenly_spaced_batches(batches, limit)
-    labels = [batches.label_ids[place].astype(np.int64) for indices in chosen for place in indices.tolist()]
+    labels = [batches.label_ids[row].astype(np.int64) for indices in chosen for row in indices.tolist()]
     probabilities = np.concatenate([predict(indices) for indices in chosen])
     scores = (multi_label_scores if batches.multi_label else single_label_scores)(probabilities, labels, names)
     (first,) = predict(np.zeros(1, np.int64))

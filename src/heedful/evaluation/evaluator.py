@@ -1,14 +1,14 @@
-"""A trained model against held-out text: every score with what it takes to compare it."""
+"""Evaluate translators and language models on held-out text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from heedful.data.pair_dataset import PairBatches
-from heedful.data.text_dataset import TextBatches
 from heedful.data.dataset import Split
+from heedful.data.pair_dataset import PairBatches
 from heedful.data.progress import StartProgress, no_progress
+from heedful.data.text_dataset import TextBatches
 from heedful.data.token_store import Sequences
 from heedful.evaluation.calibration import reliability_curve, token_reliability, word_correctness
 from heedful.evaluation.perplexity import evaluate_perplexity
@@ -32,9 +32,9 @@ def evaluate_translation(
     start_progress: StartProgress = no_progress,
     calibration_size: int = 0,
 ) -> dict[str, Any]:
-    """What the model writes, whether it knows when it is right, and how well it predicts the references.
+    """Score translations (BLEU, chrF), the calibration of word probabilities, and the perplexity of the references.
 
-    The first pairs, if the model's confidence was `fitted` on them, have no say in how well it fits.
+    Word confidence was fitted on the first `calibration_size` pairs, so they are left out of the calibration error.
     """
     sources, targets = (list(side) for side in zip(*pairs, strict=True))
     confidence = trained.confidence or Confidence()
@@ -45,33 +45,32 @@ def evaluate_translation(
         confidence=Confidence(unit=confidence.unit),
         splitting=trained.splitting,
     )
-    how: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty, "engine": "torch"}
+    decoding: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty}
     with start_progress("translating", len(sources)) as watch:
-        found = list(uncalibrated.iter_translate(sources, progress=watch, **how))
-    scores = text_scores([answer.text for answer in found], targets).to_json()
-    words = [[(word.text, word.probability) for word in answer.words] for answer in found[calibration_size:]]
-    said, right = word_correctness(words, targets[calibration_size:], confidence.unit)
-    curves = {"raw": reliability_curve(said, right)}
+        translations = list(uncalibrated.iter_translate(sources, progress=watch, engine="torch", **decoding))
+    scores = text_scores([translation.text for translation in translations], targets).to_json()
+    words = [[(word.text, word.probability) for word in text.words] for text in translations[calibration_size:]]
+    probabilities, correct = word_correctness(words, targets[calibration_size:], confidence.unit)
+    curves = {"raw": reliability_curve(probabilities, correct)}
     calibration: dict[str, Any] = {"word_calibration_error": curves["raw"].error}
     if trained.confidence is not None:
-        curves["corrected"] = reliability_curve([confidence(probability) for probability in said], right)
+        curves["corrected"] = reliability_curve([confidence(probability) for probability in probabilities], correct)
         calibration = {
             "word_calibration_error": curves["corrected"].error,
             "word_calibration_error_raw": curves["raw"].error,
         }
     calibration["reliability"] = {name: curve.to_json() for name, curve in curves.items()}
-    decoding = {"beam": beam, "length_penalty": length_penalty}
     return {**scores, **decoding, **calibration, **teacher_forced_scores(trained, pairs)}
 
 
 def teacher_forced_scores(trained: TrainedModel, pairs: Sequence[tuple[str, ...]]) -> dict[str, Any]:
-    """How well the targets are predicted when they are given (teacher forcing)."""
+    """Compute perplexity and token calibration of the targets under teacher forcing."""
     sources, targets = (list(side) for side in zip(*pairs, strict=True))
     sides = tuple(
         Sequences.from_lists(tokenizer.encode(texts))
         for tokenizer, texts in ((trained.tokenizers[0], sources), (trained.tokenizers[-1], targets))
     )
-    split = Split(sides, len(pairs), *_size(targets))
+    split = Split(sides, len(pairs), *_count_words_and_bytes(targets))
     batches = PairBatches(*sides, max_tokens=BATCH_TOKENS, seed=0, shuffle=False)
     calibration = {"token_calibration_error": token_reliability(trained.model, batches).error}
     return {
@@ -81,29 +80,25 @@ def teacher_forced_scores(trained: TrainedModel, pairs: Sequence[tuple[str, ...]
 
 
 def evaluate_text(trained: TrainedModel, pieces: Iterable[tuple[str, bool]]) -> dict[str, Any]:
-    """Running text in windows of the model's length, each judged on its own."""
-    read = list(pieces)
-    encoded = trained.tokenizers[0].encode([text for text, _ in read])
+    """Compute the perplexity of running text in windows of the model's context length."""
+    chunks = list(pieces)
+    encoded = trained.tokenizers[0].encode([text for text, _ in chunks])
     documents: list[list[int]] = [[]]
-    for (_, last), ids in zip(read, encoded, strict=True):
+    for (_, last), ids in zip(chunks, encoded, strict=True):
         documents[-1] += [*ids, END] if last else ids
         if last:
             documents.append([])
     sides = (Sequences.from_lists([ids for ids in documents if ids]),)
-    return evaluate_split(trained, Split(sides, len(documents), *_size([text for text, _ in read])))
+    return evaluate_split(trained, Split(sides, len(documents), *_count_words_and_bytes([text for text, _ in chunks])))
 
 
 def evaluate_split(trained: TrainedModel, split: Split) -> dict[str, Any]:
-    """The same for text already prepared."""
+    """Compute the perplexity of prepared token ids."""
     context = trained.model.config.max_length if hasattr(trained.model.config, "max_length") else 256
     rows = max(1, BATCH_TOKENS // context)
     batches = TextBatches(split.sides[0], context=context, rows=rows, seed=0, shuffle=False)
     return evaluate_perplexity(trained.model, CausalLMLoss(), batches, split, trained.device).to_json()
 
 
-def _size(texts: Iterable[str]) -> tuple[int, int]:
-    words = size = 0
-    for text in texts:
-        words += len(text.split())
-        size += len(text.encode())
-    return words, size
+def _count_words_and_bytes(texts: Sequence[str]) -> tuple[int, int]:
+    return sum(len(text.split()) for text in texts), sum(len(text.encode()) for text in texts)

@@ -1,4 +1,4 @@
-"""How well a model finds hidden words again, and whether it knows which text followed which (T4)."""
+"""Masked-token loss and accuracy, and next-sentence accuracy (T4)."""
 
 from __future__ import annotations
 
@@ -20,19 +20,18 @@ from heedful.objectives.objective import to_device
 from heedful.text.special_token_template import SpecialTokenTemplate
 from heedful.text.special_tokens import PAD
 
-BATCH_TOKENS, LONGEST = 4096, 512
-"""Tokens judged at once, and in a window at most."""
+BATCH_TOKENS, MAX_CONTEXT = 4096, 512
 
 
 @dataclass(frozen=True)
 class MaskedLMScores:
-    """Of hidden tokens; and of pairs of texts, where the model was taught those."""
+    """Scores of masked tokens; next-sentence scores if the model has that head."""
 
     loss: float
-    """Nats per hidden token."""
+    """Nats per masked token."""
     perplexity: float
     accuracy: float
-    """Share of hidden tokens that the model's first choice is."""
+    """Share of masked tokens predicted correctly."""
     tokens: int
     next_sentence_accuracy: float | None = None
     """0.5 is chance."""
@@ -46,48 +45,48 @@ class MaskedLMScores:
 def score_masked_tokens(
     model: Any, batches: Batches, device: torch.device, *, limit: int | None = None
 ) -> MaskedLMScores:
-    """Over all batches of the first epoch, or over some that hide about `limit` tokens."""
-    nats, right, tokens, known, pairs = 0.0, 0, 0, 0, 0
+    """Score all batches of the first epoch, or evenly spaced ones with about `limit` masked tokens."""
+    nats, correct, tokens, correct_pairs, pairs = 0.0, 0, 0, 0, 0
     for indices in evenly_spaced_batches(batches, limit):
         batch = to_device(batches.batch(0, indices), device)
         states = encode_batch(model, batch)
         logits = model.apply_head("masked_token", states_at(states, batch.places)).float().flatten(0, 1)
         labels = batch.labels.flatten()
         nats += float(F.cross_entropy(logits, labels, ignore_index=PAD, reduction="sum"))
-        right += int(((logits.argmax(-1) == labels) & (labels != PAD)).sum())
+        correct += int(((logits.argmax(-1) == labels) & (labels != PAD)).sum())
         tokens += int((labels != PAD).sum())
         if batch.follows is not None:
-            guess = model.apply_head("next_sentence", states, batch.lengths).argmax(-1)
-            known, pairs = known + int((guess == batch.follows).sum()), pairs + len(guess)
+            predicted = model.apply_head("next_sentence", states, batch.lengths).argmax(-1)
+            correct_pairs, pairs = correct_pairs + int((predicted == batch.follows).sum()), pairs + len(predicted)
     loss = nats / max(1, tokens)
-    follows = (known / pairs, pairs) if pairs else (None, None)
-    return MaskedLMScores(loss, safe_exp(loss), right / max(1, tokens), tokens, *follows)
+    follows = (correct_pairs / pairs, pairs) if pairs else (None, None)
+    return MaskedLMScores(loss, safe_exp(loss), correct / max(1, tokens), tokens, *follows)
 
 
 def evaluate_masked_lm(trained: TrainedModel, text: Sequences, *, mask_rate: float = 0.15) -> dict[str, Any]:
-    """All of a text, with the same words hidden each time it is judged."""
+    """Evaluate a whole text; the seed is fixed, so the same tokens are masked every time."""
     batches = masked_batches(
         text,
         trained.tokenizers[0],
         next_sentence=predicts_next_sentence(trained),
-        context=min(LONGEST, trained.model.config.max_length),
+        context=min(MAX_CONTEXT, trained.model.config.max_length),
         tokens=BATCH_TOKENS,
         seed=0,
         shuffle=False,
         share=mask_rate,
     )
-    return {**score_masked_tokens(trained.model, batches, trained.device).to_json(), "hidden": mask_rate}
+    return {**score_masked_tokens(trained.model, batches, trained.device).to_json(), "mask_rate": mask_rate}
 
 
 def predicts_next_sentence(trained: TrainedModel) -> bool:
-    """Whether it was taught which text follows which."""
+    """Whether the model has a next-sentence head."""
     return "next_sentence" in trained.model.config.tasks
 
 
 def encode_documents(trained: TrainedModel, pieces: Iterable[tuple[str, bool]]) -> Sequences:
-    """Running text for a model that finds hidden words: sentences if it tells which follow, else as it comes."""
-    tokenizer, taken = trained.tokenizers[0], list(pieces)
+    """Encode running text: sentence by sentence for a model with a next-sentence head, else in the chunks given."""
+    tokenizer, chunks = trained.tokenizers[0], list(pieces)
     end = SpecialTokenTemplate.from_tokenizer(tokenizer).end
-    texts = [text for text, _ in taken]
+    texts = [text for text, _ in chunks]
     encoded = encode_sentences(texts, tokenizer) if predicts_next_sentence(trained) else tokenizer.encode(texts)
-    return Sequences.from_lists([[*ids, end] if last else ids for (_, last), ids in zip(taken, encoded, strict=True)])
+    return Sequences.from_lists([[*ids, end] if last else ids for (_, last), ids in zip(chunks, encoded, strict=True)])

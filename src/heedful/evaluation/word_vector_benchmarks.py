@@ -1,4 +1,4 @@
-"""Word vectors against what people say: analogies, and how alike two words are (E2)."""
+"""Word vector benchmarks: analogies and human similarity judgements (E2)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from heedful.data.line_reader import OnBadLine, read_lines
 from heedful.errors import DataError
 from heedful.vectors.nearest_neighbors import WordTable, analogy_vectors
 
-MOST_ANSWERS = 300_000
-"""An answer is looked for among the first so many words of a table, as others do: they are the frequent ones."""
+MAX_CANDIDATES = 300_000
+"""Answers are searched among this many first (most frequent) words of a table, as is usual."""
 BLOCK = 512
 Numbers = npt.NDArray[np.float64]
 
 
 @dataclass
 class WordBenchmark:
-    """A file of questions: four words (athens greece baghdad iraq), or two and a number (tiger cat 7.35)."""
+    """A file of analogies (athens greece baghdad iraq) or similarity pairs (tiger cat 7.35)."""
 
     name: str
     analogies: dict[str, list[tuple[str, ...]]] = field(default_factory=dict)
@@ -31,39 +31,40 @@ class WordBenchmark:
 
 
 def evaluate_word_vectors(words: WordTable, files: Sequence[Path], on_bad_line: OnBadLine = "fail") -> dict[str, Any]:
-    """Every set in its own figures, and how much of it the vocabulary covers."""
+    """Evaluate each benchmark file, and report how much of it the vocabulary covers."""
     scores: dict[str, Any] = {}
     for file in files:
-        asked = read_benchmark(file, on_bad_line)
+        benchmark = read_benchmark(file, on_bad_line)
         name = file.name.partition(".")[0].replace("-", "_")
-        scores |= evaluate_analogies(words, asked, name) if asked.analogies else evaluate_similarity(words, asked, name)
+        evaluate = evaluate_analogies if benchmark.analogies else evaluate_similarity
+        scores |= evaluate(words, benchmark, name)
     return scores
 
 
 def read_benchmark(file: Path, on_bad_line: OnBadLine = "fail") -> WordBenchmark:
-    """Which of the two it is, its lines say."""
-    found, section = WordBenchmark(file.name), "all"
+    """Read a benchmark file; its lines tell which of the two kinds it is."""
+    benchmark, section = WordBenchmark(file.name), "all"
     for number, line in read_lines(file, on_bad_line=on_bad_line):
         text = line.strip()
         if text.startswith(":"):
             section = text[1:].strip()
         elif text and not text.startswith("#"):
-            _take(found, section, text, f"{file}:{number}")
-    if bool(found.analogies) == bool(found.pairs):
-        what = "both analogies and pairs" if found.pairs else "neither analogies nor pairs of words"
-        raise DataError(f"{file} holds {what}: lines must be four words, or two words and a number")
-    return found
+            _add_line(benchmark, section, text, f"{file}:{number}")
+    if bool(benchmark.analogies) == bool(benchmark.pairs):
+        content = "both analogies and pairs" if benchmark.pairs else "neither analogies nor pairs of words"
+        raise DataError(f"{file} holds {content}: lines must be four words, or two words and a number")
+    return benchmark
 
 
-def _take(found: WordBenchmark, section: str, text: str, place: str) -> None:
+def _add_line(benchmark: WordBenchmark, section: str, text: str, location: str) -> None:
     fields = text.split("\t") if "\t" in text else text.split("," if "," in text else None)
     fields = [part.strip() for part in fields]
     if len(fields) == 4 and not _is_number(fields[2]):
-        found.analogies.setdefault(section, []).append(tuple(fields))
+        benchmark.analogies.setdefault(section, []).append(tuple(fields))
     elif len(fields) >= 3 and _is_number(fields[2]):
-        found.pairs.append((fields[0], fields[1], float(fields[2])))
-    elif found.analogies or found.pairs:  # the first line may be a heading
-        raise DataError(f"{place}: neither four words nor two words and a number: '{text[:60]}'")
+        benchmark.pairs.append((fields[0], fields[1], float(fields[2])))
+    elif benchmark.analogies or benchmark.pairs:  # the first line may be a header
+        raise DataError(f"{location}: neither four words nor two words and a number: '{text[:60]}'")
 
 
 def _is_number(text: str) -> bool:
@@ -73,65 +74,70 @@ def _is_number(text: str) -> bool:
         return False
 
 
-def evaluate_analogies(words: WordTable, asked: WordBenchmark, name: str) -> dict[str, Any]:
-    """The share of questions whose answer is the very word, by section and together; the questions' words are no
-    answers. Questions with an unknown word are left out, and the coverage says how many."""
+def evaluate_analogies(words: WordTable, benchmark: WordBenchmark, name: str) -> dict[str, Any]:
+    """Compute analogy accuracy by section and overall; the words of a question are excluded as answers.
+
+    Questions with an unknown word are skipped; the coverage is the share of questions evaluated.
+    """
     sections: dict[str, Any] = {}
-    right = known = total = 0
-    for section, questions in asked.analogies.items():
-        places = np.array(
-            [row for question in questions if None not in (row := [words.find_index(word) for word in question])],
-            np.int64,
-        ).reshape(-1, 4)
-        correct = int(analogies_correct(words, places).sum())
-        sections[section] = {"accuracy": correct / len(places) if len(places) else None, "asked": len(places)}
-        right, known, total = right + correct, known + len(places), total + len(questions)
-    if not known:
-        raise DataError(f"{asked.name}: none of its {total:,} questions has all its words in {words.name}")
-    together = {f"{name}_accuracy": right / known, f"{name}_asked": known, f"{name}_coverage": known / total}
-    return {**together, f"{name}_sections": sections}
-
-
-def analogies_correct(words: WordTable, places: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Which questions (a b c d: b − a + c ≈ d) the nearest word answers."""
-    directions = words.unit_vectors[:MOST_ANSWERS]
-    right = np.zeros(len(places), bool)
-    for start in range(0, len(places), BLOCK):
-        block = places[start : start + BLOCK]
-        cosines = analogy_vectors(words.unit_vectors, block[:, [1, 0, 2]]) @ directions.T
-        rows = np.arange(len(block))
-        for given in block[:, :3].T:
-            seen = given < len(directions)
-            cosines[rows[seen], given[seen]] = -np.inf
-        right[start : start + BLOCK] = cosines.argmax(axis=1) == block[:, 3]
-    return right
-
-
-def evaluate_similarity(words: WordTable, asked: WordBenchmark, name: str) -> dict[str, Any]:
-    """Spearman's ρ between the cosines and what people say."""
-    known = [(words.cosine(one, other), said) for one, other, said in asked.pairs if one in words and other in words]
-    if len(known) < 2:
-        raise DataError(f"{asked.name}: {len(known)} of its {len(asked.pairs):,} pairs are in {words.name}: too few")
-    cosines, said = (np.array(column) for column in zip(*known, strict=True))
+    correct = evaluated = total = 0
+    for section, questions in benchmark.analogies.items():
+        rows = ([words.find_index(word) for word in question] for question in questions)
+        indices = np.array([row for row in rows if None not in row], np.int64).reshape(-1, 4)
+        hits, count = int(analogies_correct(words, indices).sum()), len(indices)
+        sections[section] = {"accuracy": hits / count if count else None, "questions": count}
+        correct, evaluated, total = correct + hits, evaluated + count, total + len(questions)
+    if not evaluated:
+        raise DataError(f"{benchmark.name}: none of its {total:,} questions has all its words in {words.name}")
     return {
-        f"{name}_spearman": spearman(cosines, said),
-        f"{name}_asked": len(known),
-        f"{name}_coverage": len(known) / len(asked.pairs),
+        f"{name}_accuracy": correct / evaluated,
+        f"{name}_questions": evaluated,
+        f"{name}_coverage": evaluated / total,
+        f"{name}_sections": sections,
+    }
+
+
+def analogies_correct(words: WordTable, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Return for each question (a b c d: b − a + c ≈ d) whether d is the nearest word."""
+    candidates = words.unit_vectors[:MAX_CANDIDATES]
+    correct = np.zeros(len(indices), bool)
+    for start in range(0, len(indices), BLOCK):
+        block = indices[start : start + BLOCK]
+        cosines = analogy_vectors(words.unit_vectors, block[:, [1, 0, 2]]) @ candidates.T
+        rows = np.arange(len(block))
+        for column in block[:, :3].T:
+            is_candidate = column < len(candidates)
+            cosines[rows[is_candidate], column[is_candidate]] = -np.inf
+        correct[start : start + BLOCK] = cosines.argmax(axis=1) == block[:, 3]
+    return correct
+
+
+def evaluate_similarity(words: WordTable, benchmark: WordBenchmark, name: str) -> dict[str, Any]:
+    """Compute Spearman's ρ between cosines and human judgements."""
+    known = [(words.cosine(a, b), rating) for a, b, rating in benchmark.pairs if a in words and b in words]
+    if len(known) < 2:
+        raise DataError(
+            f"{benchmark.name}: {len(known)} of its {len(benchmark.pairs):,} pairs are in {words.name}: too few"
+        )
+    cosines, ratings = (np.array(column) for column in zip(*known, strict=True))
+    return {
+        f"{name}_spearman": spearman(cosines, ratings),
+        f"{name}_pairs": len(known),
+        f"{name}_coverage": len(known) / len(benchmark.pairs),
     }
 
 
 def spearman(one: Numbers, other: Numbers) -> float:
-    """The correlation of ranks; 0 where one side is all alike."""
-    ranks = [_ranks(one), _ranks(other)]
-    spread = [float(rank.std()) for rank in ranks]
-    if not all(spread):
+    """Return the rank correlation; 0 if one side is constant."""
+    a, b = _ranks(one), _ranks(other)
+    if not a.std() or not b.std():
         return 0.0
-    return float(((ranks[0] - ranks[0].mean()) * (ranks[1] - ranks[1].mean())).mean() / (spread[0] * spread[1]))
+    return float(((a - a.mean()) * (b - b.mean())).mean() / (a.std() * b.std()))
 
 
 def _ranks(values: Numbers) -> Numbers:
-    """1 for the smallest; equal values share the mean of their ranks."""
-    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
+    """Rank from 1; equal values share their mean rank."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
-    shared: Numbers = (last - (counts - 1) / 2)[which]
+    shared: Numbers = (last - (counts - 1) / 2)[inverse]
     return shared

@@ -22,10 +22,10 @@ def test_analogies_are_scored_by_section_and_in_all_with_their_coverage(tmp_path
                     ": wrong\nparis france rome japan\n")  # fmt: skip
     scores = evaluate_word_vectors(WORDS, [file])
     assert scores["questions_words_accuracy"] == pytest.approx(2 / 3)
-    assert (scores["questions_words_asked"], scores["questions_words_coverage"]) == (3, 0.75)
+    assert (scores["questions_words_questions"], scores["questions_words_coverage"]) == (3, 0.75)
     assert scores["questions_words_sections"] == {
-        "capitals": {"accuracy": 1.0, "asked": 2},
-        "wrong": {"accuracy": 0.0, "asked": 1},
+        "capitals": {"accuracy": 1.0, "questions": 2},
+        "wrong": {"accuracy": 0.0, "questions": 1},
     }
 
 
@@ -36,7 +36,7 @@ def test_similarity_is_the_correlation_of_ranks(tmp_path: Path) -> None:
     )
     scores = evaluate_word_vectors(WORDS, [file])
     assert scores["alike_spearman"] == pytest.approx(np.sqrt(3) / 2)  # two cosines are equal and share a rank
-    assert (scores["alike_asked"], scores["alike_coverage"]) == (3, 0.75)
+    assert (scores["alike_pairs"], scores["alike_coverage"]) == (3, 0.75)
 
 
 def test_equal_values_share_the_mean_of_their_ranks() -> None:
