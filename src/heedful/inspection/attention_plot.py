@@ -1,4 +1,4 @@
-"""Attention as a picture: who looks at whom."""
+"""Draw attention weights as a heat map."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def draw_attention(
     *,
     title: str = "",
 ) -> Path:
-    """A table of squares, darker where a query (row) reads a key (column) more."""
+    """Draw queries in rows and keys in columns; darker means more weight."""
     from matplotlib import rcParams
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -33,8 +33,8 @@ def draw_attention(
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     axes.imshow(weights.float().cpu().numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    axes.set_xticks(range(len(keys)), [_shown(key) for key in keys])
-    axes.set_yticks(range(len(queries)), [_shown(query) for query in queries])
+    axes.set_xticks(range(len(keys)), [_visible(key) for key in keys])
+    axes.set_yticks(range(len(queries)), [_visible(query) for query in queries])
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
     axes.set_xticks([x - 0.5 for x in range(1, len(keys))], minor=True)
@@ -49,6 +49,6 @@ def draw_attention(
     return file
 
 
-def _shown(text: str) -> str:
-    """A space has to be seen too."""
+def _visible(text: str) -> str:
+    """Make a space visible."""
     return "␣" if text == " " else text.strip() or "␣"

@@ -1,4 +1,4 @@
-"""How far a word's probability can be trusted, and the correction that makes it so."""
+"""Calibrate word probabilities by Platt scaling."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from heedful.text.word_tokens import Unit
 
 CONFIDENCE_FILE = "confidence.json"
 EPSILON = 1e-6
-"""Nothing is quite certain: a logit has to be finite."""
+"""Probabilities are clipped to [ε, 1 − ε], so that logits are finite."""
 
 
 class Confidence(Config):
-    """From the probability a model gives its word to how often such words are right: what confidence.json holds.
+    """Map a word's probability to how often such words are correct: the content of confidence.json.
 
-    p′ = σ(a · logit p + b) · min(1, p / p₀)        Platt 1999, but for the end
+    p′ = σ(a · logit p + b) · min(1, p / p₀)        Platt 1999, except for the last factor
 
-    Labels smoothed in training leave a model too modest, and choosing the likeliest text makes it look too sure; a
-    slope and a shift, fitted on held-out text, undo both and keep the order of words. Of words less likely than all it
-    was fitted on, p < p₀, nothing is known: p′ falls with p, or rivals of a model that is always right would look sure.
+    Label smoothing makes a model underconfident, search for the most probable text overconfident; a slope and a shift
+    fitted on held-out text correct both and keep the order of words. Below the lowest fitted probability, p < p₀, p′
+    falls in proportion to p: otherwise alternatives of a model that is always right would look certain.
     """
 
     slope: float = 1.0
@@ -31,28 +31,27 @@ class Confidence(Config):
     """p₀"""
     unit: Unit = "words"
     words: int = 0
-    """How many it was fitted on."""
+    """Number of words it was fitted on."""
     texts: int = 0
-    """And in how many texts: the first of the validation text."""
+    """Number of texts it was fitted on: the first of the validation set."""
 
     def __call__(self, probability: float) -> float:
-        known = min(1.0, probability / self.min_probability) if self.min_probability else 1.0
-        return known * float(sigmoid(self.slope * logit(np.array([probability])) + self.shift)[0])
+        factor = min(1.0, probability / self.min_probability) if self.min_probability else 1.0
+        return factor * float(sigmoid(self.slope * logit(np.array([probability])) + self.shift)[0])
 
 
 def fit_confidence(
     probabilities: Sequence[float], correct: Sequence[bool], *, unit: Unit = "words", texts: int = 0
 ) -> Confidence:
-    """The slope and shift under which the judgements `right` are likeliest, by Newton's method.
+    """Fit slope and shift by maximum likelihood of the labels `correct`, with Newton's method.
 
-    As in Platt 1999 the judgements are drawn in a little, (n₊ + 1) / (n₊ + 2) and 1 / (n₋ + 2), so that a model that is
-    always right, or never, still has a finite fit. Where probability says nothing of being right, all words are
-    given the same.
+    As in Platt 1999 the targets are (n₊ + 1) / (n₊ + 2) and 1 / (n₋ + 2), so that a model that is always or never
+    correct still has a finite fit. If probability does not predict correctness, all words get the mean.
     """
-    x, good = logit(np.asarray(probabilities, np.float64)), np.asarray(correct, np.bool_)
+    x, hits = logit(np.asarray(probabilities, np.float64)), np.asarray(correct, np.bool_)
     if not len(x):
         return Confidence(unit=unit, texts=texts)
-    y = np.where(good, (good.sum() + 1) / (good.sum() + 2), 1 / ((~good).sum() + 2))
+    y = np.where(hits, (hits.sum() + 1) / (hits.sum() + 2), 1 / ((~hits).sum() + 2))
     slope, shift = _newton(np.stack([x, np.ones_like(x)], axis=1), y)
     if slope <= 0:
         slope, shift = 0.0, float(logit(np.array([y.mean()]))[0])
@@ -61,17 +60,19 @@ def fit_confidence(
 
 
 def _newton(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> tuple[float, float]:
-    def surprise(weights: npt.NDArray[np.float64]) -> float:
+    def loss(weights: npt.NDArray[np.float64]) -> float:
         z = x @ weights
         return float((np.logaddexp(0, z) - y * z).sum())
 
     weights = np.array([0.0, logit(y.mean(keepdims=True))[0]])
     for _ in range(50):
         p = sigmoid(x @ weights)
-        curve = (x * (p * (1 - p))[:, None]).T @ x + EPSILON * np.eye(2)  # solvable even if all words are equally likely
-        change = np.linalg.solve(curve, x.T @ (y - p))
-        while surprise(weights + change) > surprise(weights) and np.abs(change).max() > EPSILON:
-            change /= 2  # a step too far
+        hessian = (x * (p * (1 - p))[:, None]).T @ x + EPSILON * np.eye(
+            2
+        )  # invertible even if all probabilities are equal
+        change = np.linalg.solve(hessian, x.T @ (y - p))
+        while loss(weights + change) > loss(weights) and np.abs(change).max() > EPSILON:
+            change /= 2  # backtracking line search
         weights = weights + change
         if np.abs(change).max() < EPSILON:
             break
@@ -80,10 +81,10 @@ def _newton(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> tuple[flo
 
 def logit(p: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     p = np.clip(p, EPSILON, 1 - EPSILON)
-    found: npt.NDArray[np.float64] = np.log(p / (1 - p))
-    return found
+    values: npt.NDArray[np.float64] = np.log(p / (1 - p))
+    return values
 
 
 def sigmoid(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    found: npt.NDArray[np.float64] = (1 + np.tanh(x / 2)) / 2
-    return found
+    values: npt.NDArray[np.float64] = (1 + np.tanh(x / 2)) / 2
+    return values

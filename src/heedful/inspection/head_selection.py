@@ -1,4 +1,4 @@
-"""Of all layers and heads, which one aligns? Measured, not guessed: every one is held against known links (A9)."""
+"""Select the cross-attention head that aligns best, by comparing every head with reference links (A9)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,19 @@ import numpy as np
 import numpy.typing as npt
 
 from heedful.data.unicode_scripts import SCRIPTS, scripts_of
-from heedful.inspection.attention_alignment import Alignment, AttentionHead, Row, Weights, cross_attention_weights, linked_sources, word_weights
+from heedful.inspection.attention_alignment import (
+    Alignment,
+    AttentionHead,
+    Row,
+    Weights,
+    cross_attention_weights,
+    linked_sources,
+    word_weights,
+)
 from heedful.inspection.hmm_aligner import WordLinks
 from heedful.text.word_tokens import TokenizedWords, Unit
 
-ROWS: tuple[Row, Row] = ("writes", "reads")
+ROWS: tuple[Row, Row] = ("output", "input")
 Counts = npt.NDArray[np.int64]
 
 
@@ -26,16 +34,16 @@ def select_head(
     aligner: str,
     progress: Callable[[int], object] = lambda _: None,
 ) -> Alignment:
-    """The head that errs least on half of the pairs, with its error on the rest, which had no say in the choice."""
-    choosing, judging = alignment_error_rates(model, pairs, links, progress=progress)
-    best = min(choosing, key=lambda head: choosing[head])
-    single = [error for head, error in judging.items() if head.head is not None and head.row == best.row]
+    """Select the head with the lowest error on half of the pairs; its reported error is on the other half."""
+    selection, held_out = alignment_error_rates(model, pairs, links, progress=progress)
+    best = min(selection, key=selection.__getitem__)
+    single = [error for head, error in held_out.items() if head.head is not None and head.row == best.row]
     return Alignment(
         tap=best.tap,
         head=best.head,
         row=best.row,
         units=units,
-        error_rate=judging[best],
+        error_rate=held_out[best],
         mean_error_rate=float(np.mean(single)),
         worst_error_rate=max(single),
         pairs=len(pairs) // 2,
@@ -50,54 +58,53 @@ def alignment_error_rates(
     *,
     progress: Callable[[int], object] = lambda _: None,
 ) -> tuple[dict[AttentionHead, float], dict[AttentionHead, float]]:
-    """Each head's alignment error rate, 1 − 2 |A ∩ S| / (|A| + |S|), on either half of the pairs        Och & Ney 2003
+    """Compute each head's alignment error rate, 1 − 2 |A ∩ S| / (|A| + |S|), on both halves        Och & Ney 2003
 
-    A: the links the head gives, S: those held to be true. A layer's mean over its heads stands as a candidate, too.
+    A: links of the head, S: reference links. The mean over the heads of a layer is a candidate, too.
     """
-    places: list[AttentionHead] = []
+    candidates: list[AttentionHead] = []
     counts: list[list[Counts]] = [[], []]
-    half = np.random.default_rng(0).permutation(len(pairs)) % 2  # neighbours may be alike, and every other one, too
-    for index, seen in cross_attention_weights(model, pairs):
-        every = np.concatenate([np.concatenate([heads, heads.mean(0, keepdims=True)]) for heads in seen.values()])
-        true = _table(links[index], *pairs[index])
+    half = np.random.default_rng(0).permutation(len(pairs)) % 2  # random: neighbouring pairs may be similar
+    for index, tables in cross_attention_weights(model, pairs):
+        weights = np.concatenate([np.concatenate([heads, heads.mean(0, keepdims=True)]) for heads in tables.values()])
+        reference = _link_table(links[index], *pairs[index])
         counts[half[index]].append(
-            np.concatenate([_counts(word_weights(every, *pairs[index], row), true) for row in ROWS])
+            np.concatenate([_link_counts(word_weights(weights, *pairs[index], row), reference) for row in ROWS])
         )
-        places = places or [
-            AttentionHead(tap, head, row) for row in ROWS for tap, heads in seen.items() for head in (*range(len(heads)), None)
-        ]
+        names = [(tap, head) for tap, heads in tables.items() for head in (*range(len(heads)), None)]
+        candidates = candidates or [AttentionHead(tap, head, row) for row in ROWS for tap, head in names]
         progress(1)
     one, other = counts
-    return _rates(places, one), _rates(places, other or one)
+    return _error_rates(candidates, one), _error_rates(candidates, other or one)
 
 
-def _table(links: WordLinks, source: TokenizedWords, target: TokenizedWords) -> npt.NDArray[np.bool_]:
+def _link_table(links: WordLinks, source: TokenizedWords, target: TokenizedWords) -> npt.NDArray[np.bool_]:
     table = np.zeros((len(target.words), len(source.words) + 1), np.bool_)
     for source_word, target_word in links:
         table[target_word, source_word] = True
     return table
 
 
-def _counts(weights: Weights, true: npt.NDArray[np.bool_]) -> Counts:
-    """For each head: links that are right, links given, links there are."""
-    chosen = linked_sources(weights)
-    right = true[np.arange(len(true)), chosen].sum(-1)
-    given = (chosen != true.shape[1] - 1).sum(-1)
-    return np.stack([right, given, np.full_like(right, true.sum())], axis=-1)
+def _link_counts(weights: Weights, reference: npt.NDArray[np.bool_]) -> Counts:
+    """Return for each head: correct links, predicted links, reference links."""
+    sources = linked_sources(weights)
+    correct = reference[np.arange(len(reference)), sources].sum(-1)
+    predicted = (sources != reference.shape[1] - 1).sum(-1)
+    return np.stack([correct, predicted, np.full_like(correct, reference.sum())], axis=-1)
 
 
-def _rates(places: Sequence[AttentionHead], counts: Sequence[Counts]) -> dict[AttentionHead, float]:
-    right, given, there = np.sum(counts, axis=0).T
-    rates = 1 - 2 * right / np.maximum(1, given + there)
-    return dict(zip(places, rates.tolist(), strict=True))
+def _error_rates(candidates: Sequence[AttentionHead], counts: Sequence[Counts]) -> dict[AttentionHead, float]:
+    correct, predicted, reference = np.sum(counts, axis=0).T
+    rates = 1 - 2 * correct / np.maximum(1, predicted + reference)
+    return dict(zip(candidates, rates.tolist(), strict=True))
 
 
 def choose_unit(texts: Sequence[str]) -> Unit:
-    """Words, where blanks part them: not in scripts that go without, nor where a text is but one word."""
+    """Return "characters" for scripts without spaces and for texts of about one word, else "words"."""
     script = scripts_of(list(texts), np.array([len(text) for text in texts]))
-    runs_on = np.isin(script, [SCRIPTS.index(name) for name in WITHOUT_BLANKS]).mean() > 0.5
+    unspaced = np.isin(script, [SCRIPTS.index(name) for name in UNSPACED_SCRIPTS]).mean() > 0.5
     words = np.mean([len(text.split()) for text in texts])
-    return "characters" if runs_on or words < 1.5 else "words"
+    return "characters" if unspaced or words < 1.5 else "words"
 
 
-WITHOUT_BLANKS = ("Han or kana", "Thai", "Lao", "Khmer", "Myanmar", "Tibetan")
+UNSPACED_SCRIPTS = ("Han or kana", "Thai", "Lao", "Khmer", "Myanmar", "Tibetan")

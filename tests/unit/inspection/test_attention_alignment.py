@@ -1,4 +1,4 @@
-"""Alignment: from a head's weights on tokens to links between words, and which head to trust."""
+"""Alignment: from attention weights on tokens to word links, and the selection of the best head."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from heedful.inspection.attention_alignment import (
     Alignment,
     align,
     cross_attention_weights,
-    extract_links,
     default_alignment,
+    extract_links,
     word_weights,
 )
-from heedful.inspection.head_selection import select_head, choose_unit, alignment_error_rates
+from heedful.inspection.head_selection import alignment_error_rates, choose_unit, select_head
 from heedful.text.word_tokens import TokenizedWords
 
 TAP = "decoder.1.cross.weights"
@@ -27,7 +27,7 @@ TAP = "decoder.1.cross.weights"
 
 def words(*ids: int) -> TokenizedWords:
     """A text whose every token is a word."""
-    return TokenizedWords(tuple(map(str, ids)), ids, tuple(range(place, place + 1) for place in range(len(ids))))
+    return TokenizedWords(tuple(map(str, ids)), ids, tuple(range(index, index + 1) for index in range(len(ids))))
 
 
 def translator(name: str = "laptop-translator", **settings: object) -> object:
@@ -36,7 +36,7 @@ def translator(name: str = "laptop-translator", **settings: object) -> object:
 
 
 @pytest.mark.parametrize("name", ["laptop-translator", "recurrent-translator"])
-def test_rows_are_target_tokens_columns_source_tokens_each_a_distribution_whatever_the_batch(name: str) -> None:
+def test_weights_have_shape_target_by_source_sum_to_one_and_do_not_depend_on_the_batch(name: str) -> None:
     model = translator(name)
     pairs = [(words(7, 8, 9), words(10, 11)), (words(7), words(10, 11, 12, 13)), (words(), words())]
     together = dict(cross_attention_weights(model, pairs))
@@ -44,12 +44,12 @@ def test_rows_are_target_tokens_columns_source_tokens_each_a_distribution_whatev
     for index, pair in enumerate(pairs):
         ((_, alone),) = cross_attention_weights(model, [pair])
         for tap, weights in together[index].items():
-            assert weights.shape[1:] == (len(pair[1].tokens) + 1, len(pair[0].tokens) + 1)  # and where each ends
+            assert weights.shape[1:] == (len(pair[1].tokens) + 1, len(pair[0].tokens) + 1)  # END included
             np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
             np.testing.assert_allclose(weights, alone[tap], atol=1e-5)
 
 
-def test_a_word_has_the_weight_of_its_tokens_and_reads_as_they_do_on_average() -> None:
+def test_source_tokens_are_summed_and_target_tokens_averaged_to_words() -> None:
     source = TokenizedWords(("unhappy", "dogs"), (7, 8, 9), (range(1), range(1), range(1, 2)))
     target = TokenizedWords(("traurige", "Hunde"), (10, 11, 12), (range(1), range(1, 2), range(1, 2)))
     weights = np.array(
@@ -57,82 +57,85 @@ def test_a_word_has_the_weight_of_its_tokens_and_reads_as_they_do_on_average() -
     )
     np.testing.assert_allclose(word_weights(weights, source, target), [[0.7, 0.2, 0.1], [0.05, 0.7, 0.25]], atol=1e-6)
     np.testing.assert_allclose(
-        word_weights(weights, source, target, "reads"), [[0.0, 0.9, 0.1], [0.05, 0.25, 0.7]], atol=1e-6
+        word_weights(weights, source, target, "input"), [[0.0, 0.9, 0.1], [0.05, 0.25, 0.7]], atol=1e-6
     )
 
 
-def looking(order: list[int], head: int, late: int = 0) -> object:
-    """Weights under which one head looks from each target token straight at a source token, `late` rows later."""
+def one_hot_attention(order: list[int], head: int, shift: int = 0) -> object:
+    """Replace the weights of one head: target token t attends only to source token order[t], `shift` rows later."""
 
-    def put(weights: torch.Tensor) -> torch.Tensor:
-        made = weights.clone()
+    def patch(weights: torch.Tensor) -> torch.Tensor:
+        patched = weights.clone()
         for target, source in enumerate(order):
-            made[:, head, target + late] = torch.nn.functional.one_hot(torch.tensor(source), made.shape[-1]).float()
-        return made
+            row = torch.nn.functional.one_hot(torch.tensor(source), patched.shape[-1]).float()
+            patched[:, head, target + shift] = row
+        return patched
 
-    return put
+    return patch
 
 
-def test_links_are_where_a_head_looks_and_looking_at_the_end_is_none() -> None:
+def test_links_follow_the_head_and_attention_to_end_gives_no_link() -> None:
     model, pairs = translator(), [(words(7, 8, 9), words(10, 11, 12))]
-    with heedful.replace(model, {TAP: looking([2, 3, 0], head=1)}):
-        (reading,) = align(model, Alignment(tap=TAP, head=1, row="writes"), pairs)
-    assert reading.links == ((0, 2), (2, 0))
-    assert reading.pharaoh() == "0-2 2-0"
-    assert reading.weights.shape == (3, 4)
+    with heedful.replace(model, {TAP: one_hot_attention([2, 3, 0], head=1)}):
+        (result,) = align(model, Alignment(tap=TAP, head=1, row="output"), pairs)
+    assert result.links == ((0, 2), (2, 0))
+    assert result.pharaoh() == "0-2 2-0"
+    assert result.weights.shape == (3, 4)
 
 
-def test_a_source_word_that_every_word_glances_at_is_the_origin_of_none_that_has_another() -> None:
+def test_source_word_attended_by_all_is_linked_only_where_there_is_no_better_one() -> None:
     weights = np.array([[0.4, 0.1, 0.5, 0.0], [0.1, 0.4, 0.5, 0.0], [0.0, 0.0, 0.9, 0.1]], np.float32)
     assert weights.argmax(-1).tolist() == [2, 2, 2]
     assert extract_links(weights) == ((0, 0), (1, 1), (2, 2))
-    assert extract_links(np.array([[0.2, 0.5, 0.3]], np.float32)) == ((1, 0),), "one word alone takes what it reads most"
+    assert extract_links(np.array([[0.2, 0.5, 0.3]], np.float32)) == ((1, 0),), (
+        "a single word is linked to its largest weight"
+    )
 
 
-@pytest.mark.parametrize(("late", "row"), [(0, "writes"), (1, "reads")])
-def test_the_head_that_gives_the_true_links_is_chosen_and_so_is_its_row(late: int, row: str) -> None:
+@pytest.mark.parametrize(("shift", "row"), [(0, "output"), (1, "input")])
+def test_head_and_row_with_the_reference_links_are_selected(shift: int, row: str) -> None:
     model = translator()
     pairs = [(words(7, 8, 9), words(10, 11, 12))] * 6
     links = [frozenset({(2, 0), (0, 1), (1, 2)})] * 6
-    with heedful.replace(model, {TAP: looking([2, 0, 1], head=1, late=late)}):
-        found = select_head(model, pairs, links, units=("words", "words"), aligner="the truth")
+    with heedful.replace(model, {TAP: one_hot_attention([2, 0, 1], head=1, shift=shift)}):
+        alignment = select_head(model, pairs, links, units=("words", "words"), aligner="the truth")
         rates, _ = alignment_error_rates(model, pairs, links)
-    assert (found.tap, found.head, found.row) == (TAP, 1, row)
-    assert found.error_rate == 0
-    assert found.pairs == 3
-    assert found.mean_error_rate > 0
-    assert found.worst_error_rate >= found.mean_error_rate
+    assert (alignment.tap, alignment.head, alignment.row) == (TAP, 1, row)
+    assert alignment.error_rate == 0
+    assert alignment.pairs == 3
+    assert alignment.mean_error_rate > 0
+    assert alignment.worst_error_rate >= alignment.mean_error_rate
     assert len(rates) == 2 * 2 * (2 + 1), "two layers, both rows, two heads and their mean"
 
 
-def test_the_error_of_the_choice_is_measured_on_pairs_that_had_no_say_in_it() -> None:
-    """The head is right about the pairs it is chosen by only: that must not be what is reported."""
+def test_reported_error_is_measured_on_pairs_not_used_for_selection() -> None:
+    """The head is correct only on the pairs used to select it."""
     model = translator()
     pairs = [(words(7, 8, 9), words(10, 11, 12))] * 6
     straight, turned = frozenset({(0, 0), (1, 1), (2, 2)}), frozenset({(2, 0), (0, 1), (1, 2)})
     links = [straight if half == 0 else turned for half in np.random.default_rng(0).permutation(6) % 2]
-    with heedful.replace(model, {TAP: looking([0, 1, 2], head=0)}):
+    with heedful.replace(model, {TAP: one_hot_attention([0, 1, 2], head=0)}):
         assert select_head(model, pairs, links, units=("words", "words"), aligner="the truth").error_rate == 1
 
 
-def test_a_model_that_does_not_attend_has_nothing_to_align_by() -> None:
-    with pytest.raises(UsageError, match="nothing to align by"):
+def test_model_without_cross_attention_cannot_be_aligned() -> None:
+    with pytest.raises(UsageError, match="cannot be aligned"):
         list(cross_attention_weights(translator("recurrent-translator", attention="none"), [(words(7), words(8))]))
 
 
-def test_a_model_nobody_measured_is_read_by_its_last_layer_but_one() -> None:
-    usual = default_alignment(translator())
-    assert (usual.tap, usual.head, usual.error_rate) == ("decoder.0.cross.weights", None, None)
-    (reading,) = align(translator(), usual, [(words(7, 8), words(9))])
-    assert len(reading.weights) == 1
+def test_default_alignment_is_the_mean_of_the_second_to_last_layer() -> None:
+    default = default_alignment(translator())
+    assert (default.tap, default.head, default.error_rate) == ("decoder.0.cross.weights", None, None)
+    (result,) = align(translator(), default, [(words(7, 8), words(9))])
+    assert len(result.weights) == 1
     assert default_alignment(translator("recurrent-translator")).tap == "cross.weights"
 
 
-def test_what_was_found_comes_back_from_the_folder_and_damage_is_named(tmp_path: Path) -> None:
+def test_alignment_file_round_trips_and_damage_is_reported(tmp_path: Path) -> None:
     assert Alignment.read_json(tmp_path / ALIGNMENT_FILE) is None
-    found = Alignment(tap=TAP, head=1, row="reads", error_rate=0.25, pairs=10, aligner="an aligner")
-    (tmp_path / ALIGNMENT_FILE).write_text(found.model_dump_json())
-    assert Alignment.read_json(tmp_path / ALIGNMENT_FILE) == found
+    alignment = Alignment(tap=TAP, head=1, row="input", error_rate=0.25, pairs=10, aligner="an aligner")
+    (tmp_path / ALIGNMENT_FILE).write_text(alignment.model_dump_json())
+    assert Alignment.read_json(tmp_path / ALIGNMENT_FILE) == alignment
     (tmp_path / ALIGNMENT_FILE).write_text('{"tap": 1}')
     with pytest.raises(CheckpointError, match=r"alignment\.json is damaged"):
         Alignment.read_json(tmp_path / ALIGNMENT_FILE)
@@ -148,5 +151,5 @@ def test_what_was_found_comes_back_from_the_folder_and_damage_is_named(tmp_path:
         (["안녕하세요 세계 여러분", "한국어는 재미있다"], "words"),
     ],
 )
-def test_text_without_blanks_is_counted_in_characters(texts: list[str], unit: str) -> None:
+def test_unit_is_characters_for_text_without_spaces(texts: list[str], unit: str) -> None:
     assert choose_unit(texts) == unit
