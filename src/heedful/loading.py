@@ -48,11 +48,10 @@ TYPES: dict[str, type[TrainedModel]] = {
     "embed": Embedder,
     "encode": Embedder,
 }
+AnyModel = Translator | Generator | Classifier | QuestionAnswerer | MaskFiller | Embedder
 
 
-def load(
-    folder: str | os.PathLike[str], *, device: str | torch.device = "auto"
-) -> Translator | Generator | Classifier | QuestionAnswerer | MaskFiller | Embedder:
+def load(folder: str | os.PathLike[str], *, device: str | torch.device = "auto") -> AnyModel:
     """Load a model folder; the type of the result is that of the model's task.
 
     `device`: "auto" (CUDA or MPS if there is one, else CPU), "cpu", "cuda", "cuda:1", "mps". To require one type, use
@@ -61,8 +60,9 @@ def load(
     path, target = Path(folder), select_device(device)
     read = _read_heedful if is_heedful_format(path) else _read_huggingface
     model, tokenizers = read(path)
-    trained: Any = TYPES[task_of(model.config)]
-    return trained(model.to(target), tokenizers, path, **trained.read_settings(path, model.config))
+    model_type: Any = TYPES[task_of(model.config)]
+    trained: AnyModel = model_type(model.to(target), tokenizers, path, **model_type.read_settings(path, model.config))
+    return trained
 
 
 def wrap_model(model: Any, tokenizers: tuple[Tokenizer, ...] = (), folder: Path | None = None) -> Any:

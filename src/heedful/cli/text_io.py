@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 from heedful.errors import DataError, HeedfulError, UsageError
 from heedful.files import atomic_file
@@ -40,7 +40,7 @@ class TextLines:
         self.results = self.warnings = 0
         self.progress: ProgressCallback | None = None
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> TextLines:
         with ExitStack() as stack:
             self.progress = stack.enter_context(_reading_progress(self.file, self.output))
             self._write_line = stack.enter_context(output_lines(self.output))

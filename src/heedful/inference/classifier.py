@@ -122,7 +122,7 @@ class Classifier(TrainedModel):
         return {TASK_FILE: self.settings}
 
     @overload
-    def classify(self, text: str | tuple[str, ...]) -> ClassifiedText: ...
+    def classify(self, text: str | tuple[str, ...]) -> ClassifiedText: ...  # type: ignore[overload-overlap]
     @overload
     def classify(self, text: Iterable[str] | Iterable[tuple[str, ...]]) -> list[ClassifiedText]: ...
     def classify(self, text: Text | Iterable[Text]) -> ClassifiedText | list[ClassifiedText]:

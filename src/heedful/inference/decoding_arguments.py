@@ -8,10 +8,12 @@ from typing import Literal, TypedDict
 EngineName = Literal["auto", "torch", "ctranslate2"]
 
 
-class GenerateOptions(TypedDict, total=False):
-    """Keyword arguments of `Generator.generate`, `iter_generate` and `stream`."""
+class DecodingOptions(TypedDict, total=False):
+    """Keyword arguments of every method that generates text."""
 
-    temperature: float | None
+    beam: int | None
+    length_penalty: float
+    n_best: int
     top_k: int
     top_p: float
     min_p: float
@@ -21,19 +23,28 @@ class GenerateOptions(TypedDict, total=False):
     max_length: int | None
     stop: Sequence[str]
     forbidden: Sequence[str]
-    beam: int | None
-    length_penalty: float
-    n_best: int
     exact: bool
     engine: EngineName
     int8: bool
 
 
-class TranslateOptions(GenerateOptions, total=False):
-    """Keyword arguments of `Translator.translate` and `iter_translate`."""
+class GenerateOptions(DecodingOptions, total=False):
+    """Keyword arguments of `Generator.generate`, `iter_generate` and `stream`."""
 
+    temperature: float | None
+
+
+class TranslateOptions(DecodingOptions, total=False):
+    """Keyword arguments of `Translator.translate`."""
+
+    temperature: float
     prefix: str
     glossary: str | dict[str, str] | None
     keep: bool
+
+
+class IterTranslateOptions(TranslateOptions, total=False):
+    """Keyword arguments of `Translator.iter_translate`."""
+
     alignments: bool
     word_probabilities: bool

@@ -33,7 +33,7 @@ class Generator(TrainedModel):
 
     # fmt: off
     @overload
-    def generate(
+    def generate(  # type: ignore[overload-overlap]
         self, prompt: str = ..., *, progress: ProgressCallback = ..., **options: Unpack[GenerateOptions]
     ) -> str: ...
     @overload

@@ -53,7 +53,7 @@ class MaskFiller(TrainedModel):
     kind = "a masked language model"
 
     @overload
-    def fill(self, text: str, *, top: int = 5) -> FilledText: ...
+    def fill(self, text: str, *, top: int = 5) -> FilledText: ...  # type: ignore[overload-overlap]
     @overload
     def fill(self, text: Iterable[str], *, top: int = 5) -> list[FilledText]: ...
     def fill(self, text: str | Iterable[str], *, top: int = 5) -> FilledText | list[FilledText]:

@@ -135,28 +135,19 @@ class QuestionAnswerer(TrainedModel):
     def template(self) -> SpecialTokenTemplate:
         return SpecialTokenTemplate.from_tokenizer(self.tokenizer)
 
+    # fmt: off
     @overload
-    def answer(
-        self, question: str, passage: str, *, top: int = 1, threshold: float | None = None, stride: int | None = None
+    def answer(  # type: ignore[overload-overlap]
+        self, question: str, passage: str, *, top: int = 1, threshold: float | None = None, stride: int | None = None,
     ) -> ExtractedAnswer: ...
     @overload
     def answer(
-        self,
-        question: Iterable[str],
-        passage: str | Iterable[str],
-        *,
-        top: int = 1,
-        threshold: float | None = None,
+        self, question: Iterable[str], passage: str | Iterable[str], *, top: int = 1, threshold: float | None = None,
         stride: int | None = None,
     ) -> list[ExtractedAnswer]: ...
     def answer(
-        self,
-        question: str | Iterable[str],
-        passage: str | Iterable[str],
-        *,
-        top: int = 1,
-        threshold: float | None = None,
-        stride: int | None = None,
+        self, question: str | Iterable[str], passage: str | Iterable[str], *, top: int = 1,
+        threshold: float | None = None, stride: int | None = None,
     ) -> ExtractedAnswer | list[ExtractedAnswer]:
         """Extract the answer to a question from a passage.
 
@@ -172,6 +163,7 @@ class QuestionAnswerer(TrainedModel):
         encoded = [self.encode(*pair, settings) for pair in zip(questions, passages, strict=True)]
         results = self.extract(encoded, settings, top=top)
         return results[0] if single else results
+    # fmt: on
 
     def iter_answer(
         self,

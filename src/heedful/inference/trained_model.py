@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -26,6 +26,8 @@ from heedful.vectors.vector_sources import word_table_from_model
 HEAD_TASKS = {"sequence_class": "classify", "answer_span": "answer", "masked_token": "fill"}
 """The task of a model with this head; the first one counts."""
 
+ModelType = TypeVar("ModelType", bound="TrainedModel")
+
 
 class TrainedModel:
     """A trained model with its tokenizers and settings, ready to use on text.
@@ -39,7 +41,9 @@ class TrainedModel:
         self.model, self.tokenizers, self.folder = model, tokenizers, folder
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str], *, device: str | torch.device = "auto") -> Self:
+    def load(
+        cls: type[ModelType], folder: str | os.PathLike[str], *, device: str | torch.device = "auto"
+    ) -> ModelType:
         """Load a model folder that holds a model of this type; another type of model is an error."""
         from heedful.loading import load
 

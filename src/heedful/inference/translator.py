@@ -25,7 +25,7 @@ from heedful.generation.terminology.required_terms import (
     find_requirements,
     translate_with_requirements,
 )
-from heedful.inference.decoding_arguments import EngineName, TranslateOptions
+from heedful.inference.decoding_arguments import EngineName, IterTranslateOptions, TranslateOptions
 from heedful.inference.trained_model import TrainedModel, text_batches, text_list
 from heedful.inspection.attention_alignment import ALIGNMENT_FILE, Alignment, align, default_alignment
 from heedful.inspection.confidence import CONFIDENCE_FILE, Confidence
@@ -75,7 +75,9 @@ class Translator(TrainedModel):
 
     # fmt: off
     @overload
-    def translate(self, text: str, *, progress: ProgressCallback = ..., **options: Unpack[TranslateOptions]) -> str: ...
+    def translate(  # type: ignore[overload-overlap]  # a str is an Iterable[str] too
+        self, text: str, *, progress: ProgressCallback = ..., **options: Unpack[TranslateOptions]
+    ) -> str: ...
     @overload
     def translate(
         self, text: Iterable[str], *, progress: ProgressCallback = ..., **options: Unpack[TranslateOptions]
@@ -93,7 +95,7 @@ class Translator(TrainedModel):
         `iter_translate` gives alternatives, word probabilities, alignments and warnings as well.
         """
         texts, single = text_list(text)
-        options = TranslateOptions(
+        options = IterTranslateOptions(
             beam=beam, length_penalty=length_penalty, n_best=n_best, temperature=temperature, top_k=top_k, top_p=top_p,
             min_p=min_p, repetition_penalty=repetition_penalty, seed=seed, min_length=min_length, max_length=max_length,
             stop=stop, prefix=prefix, forbidden=forbidden, glossary=glossary, keep=keep, exact=exact, engine=engine,
@@ -108,7 +110,7 @@ class Translator(TrainedModel):
         texts: Iterable[str | None],
         *,
         progress: ProgressCallback = ignore_progress,
-        **options: Unpack[TranslateOptions],
+        **options: Unpack[IterTranslateOptions],
     ) -> Iterator[Translation]:
         """Translate a stream of texts lazily and in order, with alternatives, word probabilities and warnings.
 
@@ -121,7 +123,7 @@ class Translator(TrainedModel):
             for translation in self._results(self._translate(batch, request, progress), request)
         )
 
-    def _request(self, options: TranslateOptions) -> _Request:
+    def _request(self, options: IterTranslateOptions) -> _Request:
         """Check the options and resolve what is the same for all texts of a call."""
         self.tokenizer  # noqa: B018  (raises if there is none)
         config, target = DecodingConfig(**options), self.tokenizers[-1]
@@ -172,14 +174,15 @@ class Translator(TrainedModel):
         for prefix, with_prefix in ((request.config.prefix, True), ("", False)):
             bound = [index for index, each in enumerate(required) if each and is_first[index] is with_prefix]
             if bound:
-                parts = [texts[index] for index in bound], [required[index] for index in bound]
-                for index, each in zip(bound, self._search_required(*parts, prefix, request), strict=True):
-                    results[index] = each
+                found = self._search_required(
+                    [texts[index] for index in bound], [required[index] for index in bound], prefix, request
+                )
+                results |= dict(zip(bound, found, strict=True))
                 progress(len(bound))
         return [results[index] for index in range(len(texts))]
 
     def _search_required(
-        self, texts: list[str], required: list[Sequence[Requirement]], prefix: str, request: _Request
+        self, texts: list[str], required: Sequence[Sequence[Requirement]], prefix: str, request: _Request
     ) -> list[list[Candidate]]:
         settings = replace(request.settings, early_stopping=False)
         backend = self.backends.select_torch(settings)

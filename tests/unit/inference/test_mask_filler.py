@@ -1,4 +1,4 @@
-"""Gaps filled: the likeliest words first, each text as it would be alone, whatever the vocabulary."""
+"""MaskFiller: probabilities are the model's, results do not depend on the batch, whatever the vocabulary."""
 
 from __future__ import annotations
 
@@ -16,67 +16,66 @@ from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 TEXT = ["The grass was green, and the sky was blue. Red wine, white bread: all well."] * 3
 
 
-def filler(kind: str = "byte_bpe", top: int = 5, **settings: Any) -> MaskFiller:
+def make_filler(kind: str = "byte_bpe", **settings: Any) -> MaskFiller:
     tokenizer = Tokenizer.train(TEXT, TokenizerConfig(kind=kind, vocabulary=600))
     shape = {"width": 16, "layers": 1, "heads": 2, "max_length": 32, "vocabulary": len(tokenizer) + 2}
-    model = heedful.build("laptop-reader", **shape, **settings).eval()
-    return MaskFiller(model, tokenizer, top=top)
+    return MaskFiller(heedful.build("laptop-reader", **shape, **settings).eval(), (tokenizer,))
 
 
 @pytest.mark.parametrize("kind", ["byte_bpe", "unigram", "wordpiece", "words"])
-def test_a_gap_stands_for_a_word_and_the_space_before_it(kind: str) -> None:
-    found = filler(kind)
-    whole = found.tokenizer.encode(["The grass was green, and"])[0]
-    (gone,) = found.tokenizer.encode([" green"], at_start=False)[0][:1]
-    at = whole.index(gone)
-    if found.tokenizer.encode([" green"], at_start=False)[0] == [gone]:
-        expected = [START, *whole[:at], MASK, *whole[at + 1 :], SEPARATOR]
-        assert found.ids("The grass was [MASK], and") == expected
-        assert found.ids("The grass was <mask>, and") == expected
+def test_a_mask_stands_for_a_word_and_the_space_before_it(kind: str) -> None:
+    filler = make_filler(kind)
+    tokens = filler.tokenizer.encode(["The grass was green, and"])[0]
+    (masked,) = filler.tokenizer.encode([" green"], at_start=False)[0][:1]
+    position = tokens.index(masked)
+    if filler.tokenizer.encode([" green"], at_start=False)[0] == [masked]:
+        expected = [START, *tokens[:position], MASK, *tokens[position + 1 :], SEPARATOR]
+        assert filler.encode("The grass was [MASK], and") == expected
+        assert filler.encode("The grass was <mask>, and") == expected
 
 
-def test_guesses_are_the_models_probabilities_in_order_without_special_tokens() -> None:
-    found = filler(top=200)
-    (answer,) = found.fill(["The grass was [MASK]."])
-    (guesses,) = answer.guesses
-    ids = torch.tensor([found.ids("The grass was [MASK].")])
-    place = ids[0].tolist().index(MASK)
-    logits = found.model.apply_head("masked_token", found.model(ids))[0, place]
-    chances = logits.softmax(-1)[len(SPECIAL_TOKENS) : len(found.tokenizer)].sort(descending=True).values
-    torch.testing.assert_close(torch.tensor([chance for _, chance in guesses]), chances[:200])
+def test_guesses_are_sorted_model_probabilities_without_special_tokens() -> None:
+    filler = make_filler()
+    (guesses,) = filler.fill("The grass was [MASK].", top=200).guesses
+    ids = torch.tensor([filler.encode("The grass was [MASK].")])
+    position = ids[0].tolist().index(MASK)
+    logits = filler.model.apply_head("masked_token", filler.model(ids))[0, position]
+    expected = logits.softmax(-1)[len(SPECIAL_TOKENS) : len(filler.tokenizer)].sort(descending=True).values
+    torch.testing.assert_close(torch.tensor([probability for _, probability in guesses]), expected[:200])
     assert not {word for word, _ in guesses} & {*SPECIAL_TOKENS}
-    assert sum(chance for _, chance in guesses) < 1
+    assert sum(probability for _, probability in guesses) < 1
 
 
-def test_a_text_is_filled_in_company_as_it_is_alone_and_blank_lines_stay() -> None:
-    found = filler()
+def test_the_batch_does_not_change_results_and_blank_texts_stay_blank() -> None:
+    filler = make_filler()
     texts = ["[MASK] grass", "", "The sky was [MASK], and the [MASK] was green. All [MASK].", "was [MASK]"]
-    together = found.fill(texts)
-    assert [len(answer.guesses) for answer in together] == [1, 0, 3, 1]
-    assert together[1].filled == ""
-    for text, answer in zip(texts, together, strict=True):
-        (alone,) = found.fill([text])
-        assert alone.filled == answer.filled
-        for ours, theirs in zip(alone.guesses, answer.guesses, strict=True):
-            assert [word for word, _ in ours] == [word for word, _ in theirs]
-            assert [chance for _, chance in ours] == pytest.approx([chance for _, chance in theirs], rel=1e-4)
+    batched = filler.fill(texts)
+    assert [len(result.guesses) for result in batched] == [1, 0, 3, 1]
+    assert batched[1].filled == ""
+    assert [result.filled for result in filler.iter_fill(iter(texts))] == [result.filled for result in batched]
+    for text, result in zip(texts, batched, strict=True):
+        single = filler.fill(text)
+        assert single.filled == result.filled
+        for one, other in zip(single.guesses, result.guesses, strict=True):
+            assert [guess.word for guess in one] == [guess.word for guess in other]
+            assert [guess.probability for guess in one] == pytest.approx([g.probability for g in other], rel=1e-4)
 
 
-def test_the_filled_text_has_the_first_word_of_each_gap() -> None:
-    found = filler()
-    (green,) = found.tokenizer.encode([" green"])[0]
+def test_the_filled_text_has_the_best_word_at_each_mask() -> None:
+    filler = make_filler()
+    (green,) = filler.tokenizer.encode([" green"])[0]
     with torch.no_grad():
-        found.model.heads["masked_token"].tokens.bias[green] = 1e3
-    (answer,) = found.fill(["The [MASK] was [MASK]."])
-    assert answer.filled == "The green was green."
-    assert answer.to_json()["guesses"][1][0] == {"word": "green", "probability": pytest.approx(1.0)}
+        filler.model.heads["masked_token"].tokens.bias[green] = 1e3
+    result = filler.fill("The [MASK] was [MASK].")
+    assert result.filled == "The green was green."
+    assert result.to_json()["guesses"][1][0] == {"word": "green", "probability": pytest.approx(1.0)}
 
 
-def test_what_cannot_be_filled_is_told() -> None:
-    found = filler()
+def test_a_text_that_cannot_be_filled_is_an_error() -> None:
+    filler = make_filler()
     with pytest.raises(UsageError, match=r"no \[MASK\] to fill in 'The grass'"):
-        found.fill(["The grass"])
-    with pytest.raises(UsageError, match=r"tokens is longer than the 32 this model reads"):
-        found.fill(["The grass " * 40 + "[MASK]"])
-    with pytest.raises(UsageError, match="top must lie between 1 and"):
-        filler(top=0)
+        filler.fill(["The grass"])
+    with pytest.raises(UsageError, match=r"tokens is longer than this model's 32"):
+        filler.fill(["The grass " * 40 + "[MASK]"])
+    with pytest.raises(UsageError, match="top must be between 1 and"):
+        filler.fill("[MASK] grass", top=0)
