@@ -106,8 +106,9 @@ class Same:
 
 def ours(cell: Cell, device: str, compiled: bool) -> tuple[nn.Module, Step]:
     """A step of the library's own Trainer, on the device as the library sets it up, compiled where the peers are."""
-    from heedful.data.batching import PairBatch, TextBatch
     from heedful.data.masked_lm_batches import MaskedBatch
+    from heedful.data.pair_dataset import PairBatch
+    from heedful.data.text_dataset import TextBatch
     from heedful.device import select_device
     from heedful.models.build import build
     from heedful.models.presets import BERT, make_config
@@ -117,6 +118,7 @@ def ours(cell: Cell, device: str, compiled: bool) -> tuple[nn.Module, Step]:
     from heedful.objectives.seq2seq_loss import Seq2SeqLoss
     from heedful.training.recipe import TrainingRecipe
     from heedful.training.reporting.events import Events
+    from heedful.training.setup import configure_cpu_memory
     from heedful.training.trainer import Trainer
 
     size = {name: getattr(cell, name) for name in ("width", "heads", "layers", "vocabulary")} | {"dropout": 0.0}
@@ -144,10 +146,12 @@ def ours(cell: Cell, device: str, compiled: bool) -> tuple[nn.Module, Step]:
     same |= {"betas": (0.9, 0.95), "weight_decay": 0.1, "clip": 1.0, "label_smoothing": 0.0}
     same |= {"precision": "bfloat16" if device == "cuda" else "float32"}
     if compiled:  # and on a GPU what is many small kernels is recorded
-        same |= {"compile": True, "record": device == "cuda" and cell.family == "pairs"}
+        same |= {"compile": True, "cuda_graphs": device == "cuda" and cell.family == "pairs"}
     model = build(make_config({**design, **size}))
     where = select_device(device)
-    trainer = Trainer(model, objective, Same(batch), TrainingRecipe(**same), seed=1, device=where, events=Events())
+    recipe, batches = TrainingRecipe(**same), Same(batch)
+    configure_cpu_memory(recipe, batches, where)
+    trainer = Trainer(model, objective, batches, recipe, seed=1, device=where, events=Events())
     stream = trainer.batch_stream()
     return model, lambda: trainer.step(stream)
 

@@ -93,10 +93,10 @@ def prepare(corpus: Path, folder: Path, pairs: int, vocabulary: int, shape: dict
 def _read(folder: Path) -> tuple[Any, Any]:
     from heedful.training.recipe import make_recipe, read_recipe
     from heedful.training.reporting.events import Events
-    from heedful.training.setup import prepare_same_data
+    from heedful.training.setup import prepare_data_again
 
     recipe = make_recipe(read_recipe(folder / "recipe.toml"))
-    return recipe, prepare_same_data(recipe, (), Events())
+    return recipe, prepare_data_again(recipe, (), Events())
 
 
 Epoch = Callable[[], float]
@@ -107,6 +107,7 @@ def heedful(folder: Path, facts: dict[str, Any]) -> tuple[Any, Epoch]:
     from heedful.evaluation.perplexity import evaluate_perplexity
     from heedful.models.build import build
     from heedful.training.reporting.events import Events, MetricsFile, PlainLines
+    from heedful.training.setup import configure_cpu_memory
     from heedful.training.tasks import get_task
     from heedful.training.trainer import Evaluation, Trainer
 
@@ -116,6 +117,7 @@ def heedful(folder: Path, facts: dict[str, Any]) -> tuple[Any, Epoch]:
     training = recipe.training.with_changes(steps=facts["steps"], evaluate_every=facts["steps"])
     model = build(recipe.model_config_for(len(data.tokenizers[0])))
     events = Events(PlainLines(sys.stderr), MetricsFile(folder / "metrics.jsonl"))
+    configure_cpu_memory(training, lesson.train, device)
     trainer = Trainer(model, lesson.objective, lesson.train, training, seed=recipe.seed, device=device, events=events)
 
     def evaluate(model: Any) -> Evaluation:

@@ -110,7 +110,7 @@ def run(
 ) -> dict[str, Any]:
     seen: list[dict[str, Any]] = []
     heedful.train(
-        task, *files, kind=kind, device=device, seconds=seconds, settings=tuple(settings), out=out,
+        task, *files, architecture=kind, device=device, time=seconds, settings=tuple(settings), out=out,
         valid=tuple(valid), listeners=[seen.append],
     )  # fmt: skip
     ready, done = (next(event for event in seen if event["kind"] == kind) for kind in ("ready", "done"))

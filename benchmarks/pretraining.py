@@ -31,11 +31,11 @@ from typing import Any
 import torch
 
 import heedful
-from heedful.cli.argv import duration_in_seconds
 from heedful.device import describe_machine, select_device
 from heedful.model_folder import save
 from heedful.models.build import build
 from heedful.training.reporting.events import terminal_listener
+from heedful.training.request import duration_in_seconds
 from heedful.training.tasks import evaluate_model
 
 ARMS = ("pretrained", "scratch", "own", "minilm")
@@ -69,7 +69,7 @@ def pretrain(text: Path, folder: Path, options: argparse.Namespace) -> dict[str,
     start = time.monotonic()
     if not (folder / "card.md").exists():
         size = (*(QUICK if options.quick else SIZE), "tokenizer.lowercase=true")
-        heedful.train("fill", text, out=str(folder), seconds=options.seconds, **common(options, size))
+        heedful.train("fill", text, out=str(folder), time=options.seconds, **common(options, size))
     facts: dict[str, Any] = {"seconds": round(time.monotonic() - start)}
     done = json.loads((folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])
     return facts | {"scores": {name: value for name, value in done["scores"].items() if isinstance(value, int | float)}}
@@ -104,7 +104,7 @@ def fine_tune(arm: str, seed: int, options: argparse.Namespace, encoder: Path) -
         out=str(folder),
         seed=seed,
         start_from=None if start is None else str(start),
-        seconds=options.tune_seconds,
+        time=options.tune_seconds,
         **common(options, size),
     )
     seconds = time.monotonic() - begun

@@ -83,14 +83,13 @@ class BareSteps:
 
     def __init__(self, recipe: Path, device: str) -> None:
         from heedful.training.reporting.events import Events
-        from heedful.training.request import TrainingRequest, new_run_settings
-        from heedful.training.run import build_trainer
-        from heedful.training.setup import prepare_run
+        from heedful.training.request import TrainingRequest
+        from heedful.training.run import build_trainer, prepare_request
 
-        wish = TrainingRequest(recipe=str(recipe), device=device)
-        ready = prepare_run(new_run_settings(wish), wish, Events())
-        self.trainer, self.device = build_trainer(ready, ready.lesson(), Events()), device
-        batches = list(islice(self.trainer.batch_stream(), DIFFERENT * ready.recipe.training.accumulate))
+        prepared = prepare_request(TrainingRequest(recipe=recipe, device=device))
+        self.trainer = build_trainer(prepared, prepared.training_components(), Events())
+        self.device = device
+        batches = list(islice(self.trainer.batch_stream(), DIFFERENT * prepared.recipe.training.accumulate))
         self.stream = cycle(batches)
         if device == "cuda":  # each shape is recorded
             self._take(2 * DIFFERENT)
@@ -180,7 +179,7 @@ def main() -> None:
         out = Path(name) / "run"
         keeper = Timekeeper(out / "recipe.toml", device)
         trained = heedful.train(
-            "translate", *files, valid=valid, seconds=seconds, device=device, out=str(out), listeners=[keeper]
+            "translate", *files, valid=valid, time=seconds, device=device, out=str(out), listeners=[keeper]
         )
         found = keeper.found()
         done = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])

@@ -38,7 +38,7 @@ HEEDFUL = ("-m", "heedful.cli")
 def command(dates: Path, *more: str, **changes: Any) -> list[str]:
     words = [word for key, value in {**SETTINGS, **changes}.items() for word in ("--set", f"{key}={value}")]
     pair = [str(dates / "train.source"), str(dates / "train.target")]
-    valid = ["--valid", str(dates / "valid.source"), str(dates / "valid.target")]
+    valid = ["--valid", str(dates / "valid.source"), "--valid", str(dates / "valid.target")]
     return ["train", "translate", *pair, *valid, "--device", "cpu", *words, *more]
 
 
@@ -241,7 +241,7 @@ def test_what_only_one_process_can_train_is_said_by_the_first(ranks: Any, dates:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("words", [("--auto-batch",), ("--prove-resume",), ("--set", "model.widht=3")])
+@pytest.mark.parametrize("words", [("--auto-batch",), ("--check-resume",), ("--set", "model.widht=3")])
 @pytest.mark.slow
 def test_what_cannot_be_is_said_by_the_first_and_ends_all(ranks: Any, dates: Path, tmp_path: Path, words: Any) -> None:
     (first, said), (other, _) = ranks.finish(ranks.start(2, *command(dates, *words), folder=tmp_path), 60)

@@ -1,4 +1,4 @@
-"""Interruption changes nothing: killed at any moment and resumed, a run ends with the same bits."""
+"""A run that is killed at any moment and resumed ends with the same bits."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def command(dates: Path, family: str, **changes: Any) -> list[str | Path]:
     settings = {**SMALL, **FAMILIES[family], "training.steps": STEPS, **changes}
     words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     pair = [dates / "train.source", dates / "train.target"]
-    valid = ["--valid", dates / "valid.source", dates / "valid.target"]
+    valid = ["--valid", dates / "valid.source", "--valid", dates / "valid.target"]
     return ["train", "translate", *pair, *valid, "--model", family, "--device", "cpu", *words]
 
 
 def result(run: Path) -> dict[str, Any]:
-    """All that a run leaves behind, but for what a clock measured."""
+    """Everything a run writes, except measured times."""
     events = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     told = [event for event in events if event["kind"] in ("step", "evaluation", "done")]
     end = list_checkpoints(run / "training")[0]
@@ -64,8 +64,8 @@ def digest(file: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def straight(fork_server: Any, dates: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What each family comes to when nothing happens."""
+def uninterrupted(fork_server: Any, dates: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The result of an uninterrupted run of each family."""
     known: dict[str, dict[str, Any]] = {}
 
     def of(family: str) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def straight(fork_server: Any, dates: Path, tmp_path_factory: pytest.TempPathFac
 
 
 def killed_often(fork_server: Any, dates: Path, family: str, folder: Path, kills: int) -> Iterator[str]:
-    """Kill all along the way, from the layout of the folder to the report, each time at a random moment."""
+    """Kill the run repeatedly, from the creation of its folder to the report, at random moments."""
     draw = random.Random(family)
     for kill in range(kills):
         process = fork_server.start(*command(dates, family), "--resume", "run", folder=folder)
@@ -95,7 +95,7 @@ def killed_often(fork_server: Any, dates: Path, family: str, folder: Path, kills
 
 
 def wait_for_step(process: Any, step: int) -> None:
-    """Until it has told of this step, or goes on from a later one."""
+    """Wait until the log shows this step or a later one."""
     end = time.monotonic() + 60
     while step and max(map(int, re.findall(r"step +(\d+)", process.output())), default=0) < step:
         assert time.monotonic() < end, process.output()
@@ -104,10 +104,10 @@ def wait_for_step(process: Any, step: int) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
-def test_killed_at_random_and_resumed_is_as_if_never_killed(
-    fork_server: Any, dates: Path, straight: Any, family: str, kills: int, tmp_path: Path
+def test_a_run_killed_at_random_moments_ends_with_the_same_bits(
+    fork_server: Any, dates: Path, uninterrupted: Any, family: str, kills: int, tmp_path: Path
 ) -> None:
-    expected = straight(family)
+    expected = uninterrupted(family)
     hits = list(killed_often(fork_server, dates, family, tmp_path, kills))
     print("", *hits, sep="\n")
     done = fork_server.run(*command(dates, family), "--resume", "run", folder=tmp_path)
@@ -116,10 +116,10 @@ def test_killed_at_random_and_resumed_is_as_if_never_killed(
 
 
 @pytest.mark.parametrize("spacing", [14, pytest.param(1, marks=pytest.mark.slow)])
-def test_killed_at_any_call_that_changes_files_is_as_if_never_killed(
-    fork_server: Any, dates: Path, straight: Any, spacing: int, tmp_path: Path
+def test_a_run_killed_at_any_file_operation_ends_with_the_same_bits(
+    fork_server: Any, dates: Path, uninterrupted: Any, spacing: int, tmp_path: Path
 ) -> None:
-    """Each process gets a little further: through the folder's layout, checkpoints and saves of the best model."""
+    """Each process gets a little further: creating the folder, saving checkpoints and the best model."""
     kills, last = 0, -signal.SIGKILL
     while last == -signal.SIGKILL:
         number = 4 + spacing * kills
@@ -127,22 +127,24 @@ def test_killed_at_any_call_that_changes_files_is_as_if_never_killed(
         kills, last = kills + 1, done.code
     assert last == 0, done.output
     assert kills > 3
-    assert result(tmp_path / "run") == straight("recurrent")
+    assert result(tmp_path / "run") == uninterrupted("recurrent")
 
 
-def test_asked_to_stop_it_saves_says_how_to_go_on_and_twice_stops_at_once(
-    fork_server: Any, dates: Path, straight: Any, tmp_path: Path
+def test_a_stop_signal_saves_a_checkpoint_and_a_second_one_exits_at_once(
+    fork_server: Any, dates: Path, uninterrupted: Any, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
     for number, step, code in ((signal.SIGINT, 2, 130), (signal.SIGTERM, 12, 143)):
         process = fork_server.start(*command(dates, "transformer"), "--resume", "run", folder=tmp_path)
         wait_for_step(process, step)
-        process.send_to_group(number)  # loaders get it, too: by a terminal, by systemd, by SLURM
+        process.send_to_group(number)  # to DataLoader workers, too, as terminals, systemd and SLURM do
         done = process.wait()
         assert done.code == code, done.output
         last = done.output.strip().splitlines()[-1]
-        assert "go on with: heedful train --resume run" in last
-        assert f"after step {int(list_checkpoints(run / 'training')[0].name[5:])} " in last, "it stopped where it was"
+        assert "resume with: heedful train --resume run" in last
+        assert f"after step {int(list_checkpoints(run / 'training')[0].name[5:])} " in last, (
+            "it stopped after the current step"
+        )
     process = fork_server.start("train", "--resume", "run", folder=tmp_path)
     wait_for_step(process, 24)
     process.send(signal.SIGINT)
@@ -150,20 +152,20 @@ def test_asked_to_stop_it_saves_says_how_to_go_on_and_twice_stops_at_once(
     assert process.wait().code in (130, 143)
     done = fork_server.run("train", "--resume", "run", folder=tmp_path)
     assert done.code == 0, done.output
-    assert result(run) == straight("transformer")
+    assert result(run) == uninterrupted("transformer")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_proof_kills_and_resumes_and_the_card_tells(fork_server: Any, dates: Path, family: str, tmp_path: Path) -> None:
-    done = fork_server.run(*command(dates, family), "--out", "run", "--prove-resume", folder=tmp_path)
+def test_the_resume_check_is_reported_in_the_card(fork_server: Any, dates: Path, family: str, tmp_path: Path) -> None:
+    done = fork_server.run(*command(dates, family), "--out", "run", "--check-resume", folder=tmp_path)
     assert done.code == 0, done.output
-    assert "the same, bit for bit" in done.output
+    assert "identical, bit for bit" in done.output
     card = (tmp_path / "run" / "card.md").read_text()
-    assert card.count("## Resuming, proved") == 1
-    straight, resumed = re.findall(r"SHA-256 (\w{64})", card)
-    assert straight == resumed
-    again = fork_server.run("train", "--resume", "run", "--prove-resume", folder=tmp_path)
+    assert card.count("## Resume check") == 1
+    first, resumed = re.findall(r"SHA-256 (\w{64})", card)
+    assert first == resumed
+    again = fork_server.run("train", "--resume", "run", "--check-resume", folder=tmp_path)
     assert again.code == 0, again.output
     assert (tmp_path / "run" / "card.md").read_text() == card
-    assert not list((tmp_path / "run").glob("proof-*"))
+    assert not list((tmp_path / "run").glob("resume-check-*"))

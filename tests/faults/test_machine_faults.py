@@ -1,4 +1,4 @@
-"""When the machine gives out: one line, an exit code, nothing half-written, and a way to go on."""
+"""Failures of the machine: one line, an exit code, no partial files, and the run can be resumed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SETTINGS = {
 def command(dates: Path, **changes: Any) -> list[str | Path]:
     words = [word for key, value in {**SETTINGS, **changes}.items() for word in ("--set", f"{key}={value}")]
     pair = [dates / "train.source", dates / "train.target"]
-    valid = ["--valid", dates / "valid.source", dates / "valid.target"]
+    valid = ["--valid", dates / "valid.source", "--valid", dates / "valid.target"]
     return ["train", "translate", *pair, *valid, "--device", "cpu", *words]
 
 
@@ -120,12 +120,14 @@ import resource
 held = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmSize")) * 1024
 resource.setrlimit(resource.RLIMIT_AS, (held + 400_000_000, held + 400_000_000))
 import heedful.training.run as run
-run.conclude = lambda *_: None  # scoring would only take time
+run.evaluate_and_report = lambda *_: None  # saves time
 """
 
 
 @pytest.mark.slow
-def test_out_of_memory_names_the_setting_and_auto_batch_lowers_it(fork_server: Any, dates: Path, tmp_path: Path) -> None:
+def test_out_of_memory_names_the_setting_and_auto_batch_lowers_it(
+    fork_server: Any, dates: Path, tmp_path: Path
+) -> None:
     large = command(dates, **{"training.batch_tokens": 16_000, "model.feed_forward": 8192, "training.steps": 1})
     line = error(fork_server.run(*large, "--out", "run", folder=tmp_path, before=MEMORY), 1)
     assert "out of memory with training.batch_tokens=16000" in line
@@ -153,7 +155,9 @@ Trainer.step = step
 """
 
 
-def test_auto_batch_halves_until_it_fits_and_the_step_stays_as_large(fork_server: Any, dates: Path, tmp_path: Path) -> None:
+def test_auto_batch_halves_until_it_fits_and_the_step_stays_as_large(
+    fork_server: Any, dates: Path, tmp_path: Path
+) -> None:
     short = SHORT.format(when="self.recipe.batch_tokens > 150")
     done = fork_server.run(*command(dates), "--out", "run", "--auto-batch", folder=tmp_path, before=short)
     assert done.code == 0, done.output
@@ -180,7 +184,7 @@ def test_a_killed_loader_worker_is_an_error_soon_and_no_hang(fork_server: Any, d
     os.kill(worker, signal.SIGKILL)
     line = error(process.wait(), 1)
     assert time.monotonic() - start < 30
-    assert "a process that prepares batches is gone" in line
+    assert "a DataLoader worker died" in line
     assert "heedful train --resume run" in line
 
 
@@ -190,28 +194,32 @@ def children(pid: int) -> list[int]:
 
 POISON = """
 import torch
-from heedful.objectives.seq2seq_loss import Translation
-calls, sound = [0], Translation.loss
+from heedful.objectives.seq2seq_loss import Seq2SeqLoss
+calls, original = [0], Seq2SeqLoss.loss
 def loss(self, model, batch):
-    calls[0] += model.training and begun[0]
-    return sound(self, model, batch) * (float("nan") if model.training and begun[0] and {when} else 1.0)
-Translation.loss = loss
+    calls[0] += model.training and started[0]
+    return original(self, model, batch) * (float("nan") if model.training and started[0] and {when} else 1.0)
+Seq2SeqLoss.loss = loss
 import heedful.training.run as run
-begun, lay_out = [False], run.lay_out
-def laid_out(*given):
-    begun[0] = True
-    return lay_out(*given)
-run.lay_out = laid_out
+started, create_run_folder = [False], run.create_run_folder
+def create_and_note(*arguments):
+    started[0] = True
+    return create_run_folder(*arguments)
+run.create_run_folder = create_and_note
 """
 
 
-def test_a_loss_that_is_no_number_is_skipped_counted_and_given_up_on(fork_server: Any, dates: Path, tmp_path: Path) -> None:
+def test_a_loss_that_is_no_number_is_skipped_counted_and_given_up_on(
+    fork_server: Any, dates: Path, tmp_path: Path
+) -> None:
     once = fork_server.run(*command(dates), "--out", "run", folder=tmp_path, before=POISON.format(when="calls[0] == 3"))
     assert once.code == 0, once.output
     assert "skipped step 3 (epoch 0, batch 2): loss nan" in once.output
     events = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [event["skipped"] for event in events if event["kind"] == "step"][-1] == 1
-    always = fork_server.run(*command(dates), "--out", "lost", folder=tmp_path, before=POISON.format(when="calls[0] >= 4"))
+    always = fork_server.run(
+        *command(dates), "--out", "lost", folder=tmp_path, before=POISON.format(when="calls[0] >= 4")
+    )
     line = error(always, 5)
     assert "not finite 5 times in a row, last at step 8 (epoch 0, batch 7)" in line
     assert list_checkpoints(tmp_path / "lost" / "training")[0].name == "step-00000005"
@@ -228,7 +236,9 @@ class Payload:
 
 
 @pytest.mark.parametrize("disguise", ["pytorch_model.bin", "model.safetensors", "model.pt", "a file"])
-def test_a_malicious_pickle_is_refused_and_never_runs(fork_server: Any, dates: Path, disguise: str, tmp_path: Path) -> None:
+def test_a_malicious_pickle_is_refused_and_never_runs(
+    fork_server: Any, dates: Path, disguise: str, tmp_path: Path
+) -> None:
     ran, model = tmp_path / "ran", tmp_path / "model"
     payload = pickle.dumps(Payload(ran))
     pickle.loads(payload)

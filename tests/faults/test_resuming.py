@@ -1,4 +1,4 @@
-"""What may change between a run's beginning and its resumption, what may not, and what a damaged state comes to."""
+"""Resuming: which settings and files may change, and how damaged checkpoints are handled."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def half(fork_server: Any, dates: Path, tmp_path_factory: pytest.TempPathFactory
     folder = tmp_path_factory.mktemp("half")
     shutil.copytree(dates, folder / "text")
     pair = [folder / "text" / "train.source", folder / "text" / "train.target"]
-    kill = "import os, heedful.training.run as run; run.conclude = lambda *_: os.kill(os.getpid(), 9)"
+    kill = "import os, heedful.training.run as run; run.evaluate_and_report = lambda *_: os.kill(os.getpid(), 9)"
     done = fork_server.run(
         "train", "translate", *pair, *settings(), "--steps", "10", "--out", "run", "--device", "cpu",
         folder=folder, before=kill,
@@ -70,7 +70,7 @@ def error(said: str) -> str:
     return line
 
 
-def test_a_finished_run_says_so_with_or_without_its_state(fork_server: Any, folder: Path) -> None:
+def test_a_finished_run_is_reported_with_or_without_its_state(fork_server: Any, folder: Path) -> None:
     assert resume(fork_server, folder).code == 0
     card = (folder / "run" / "card.md").read_bytes()
     with (folder / "run" / "metrics.jsonl").open("a") as log:
@@ -94,17 +94,17 @@ def test_two_processes_never_train_in_one_folder(fork_server: Any, folder: Path)
 MEANWHILE = """
 import heedful.training.run as run
 from pathlib import Path
-sound = run.get_ready
-def get_ready(*given):
-    ready = sound(*given)
+original = run.prepare_run
+def prepare_run(*arguments):
+    prepared = original(*arguments)
     Path("translate-1").mkdir()
     Path("translate-1/recipe.toml").write_text("another's")
-    return ready
-run.get_ready, run.conclude = get_ready, lambda *_: None
+    return prepared
+run.prepare_run, run.evaluate_and_report = prepare_run, lambda *_: None
 """
 
 
-def test_a_folder_that_another_run_has_taken_meanwhile_is_left_to_it(fork_server: Any, half: Path, tmp_path: Path) -> None:
+def test_a_folder_taken_by_another_run_meanwhile_is_not_used(fork_server: Any, half: Path, tmp_path: Path) -> None:
     pair = [half / "text" / "train.source", half / "text" / "train.target"]
     words = ["train", "translate", *pair, *settings(), "--steps", "2", "--device", "cpu"]
     done = fork_server.run(*words, folder=tmp_path, before=MEANWHILE)
@@ -115,7 +115,7 @@ def test_a_folder_that_another_run_has_taken_meanwhile_is_left_to_it(fork_server
     assert (tmp_path / "translate-1" / "recipe.toml").read_text() == "another's"
 
 
-def test_looking_on_does_not_tidy_up_what_another_is_writing(fork_server: Any, folder: Path) -> None:
+def test_a_locked_run_is_not_cleaned_up(fork_server: Any, folder: Path) -> None:
     writing = folder / "run" / "training" / "step-00000015.tmp"
     writing.mkdir()
     with lock_run_folder(folder / "run"):
@@ -136,12 +136,12 @@ Trainer.step = step
 
 
 @pytest.mark.parametrize("what", ["os.rename('run', 'away')", "os.unlink('run/tokenizer.json')"])
-def test_a_run_whose_folder_goes_away_soon_says_so(fork_server: Any, folder: Path, what: str) -> None:
+def test_a_run_whose_folder_disappears_fails_at_the_next_save(fork_server: Any, folder: Path, what: str) -> None:
     done = fork_server.run("train", "--resume", "run", "--steps", "40", folder=folder, before=AWAY.format(what=what))
     assert done.code == 1, done.output
     assert error(done.output).startswith("heedful: run/"), done.output
     assert "step     20" not in done.output
-    assert (folder / "run").exists() == ("rename" not in what), "nothing is made anew"
+    assert (folder / "run").exists() == ("rename" not in what), "the folder is not created again"
 
 
 STOPPED = """
@@ -160,25 +160,30 @@ NOW = "lambda *_: os.kill(os.getpid(), signal.{name})"
 @pytest.mark.parametrize(
     ("where", "name", "code", "said"),
     [
-        ("run.get_ready", "SIGTERM", 143, "stopped before the run began"),
-        ("run.conclude", "SIGTERM", 143, "stopped; go on with: heedful train --resume run"),
-        ("run.conclude", "SIGINT", 130, "stopped; go on with: heedful train --resume run"),
-        ("Checkpointer.save", "SIGINT", 130, "stopped after step 11 and saved; resume with: heedful train --resume run"),
+        ("run.prepare_run", "SIGTERM", 143, "stopped before the run began"),
+        ("run.evaluate_and_report", "SIGTERM", 143, "stopped; resume with: heedful train --resume run"),
+        ("run.evaluate_and_report", "SIGINT", 130, "stopped; resume with: heedful train --resume run"),
+        (
+            "Checkpointer.save",
+            "SIGINT",
+            130,
+            "stopped after step 11 and saved; resume with: heedful train --resume run",
+        ),
     ],
 )
-def test_asked_to_stop_where_there_is_no_step_to_finish(
+def test_a_stop_signal_outside_the_training_loop(
     fork_server: Any, folder: Path, where: str, name: str, code: int, said: str
 ) -> None:
     what = "stopped" if where == "Checkpointer.save" else NOW.format(name=name)
     before = STOPPED.format(where=where, what=what, name=name)
     pair = [folder / "text" / "train.source", folder / "text" / "train.target"]
-    words = ["translate", *pair, "--out", "new"] if where == "run.get_ready" else ["--resume", "run", "--steps", "11"]
+    words = ["translate", *pair, "--out", "new"] if where == "run.prepare_run" else ["--resume", "run", "--steps", "11"]
     done = fork_server.run("train", *words, folder=folder, before=before)
     assert (done.code, error(done.output)) == (code, f"heedful: {said}"), done.output
     assert not (folder / "new").exists()
 
 
-def test_another_recipe_is_refused_key_by_key_and_the_safe_keys_are_listed(fork_server: Any, folder: Path) -> None:
+def test_changed_settings_are_refused_and_the_safe_ones_listed(fork_server: Any, folder: Path) -> None:
     changes = ("--set", "model.width=32", "--set", "training.clip=2.5", "--seed", "9", "--set", "training.workers=1")
     done = resume(fork_server, folder, *changes)
     line = error(done.output)
@@ -194,7 +199,7 @@ def test_another_recipe_is_refused_key_by_key_and_the_safe_keys_are_listed(fork_
     assert "training.patience" in line
 
 
-def test_a_recipe_edited_in_the_folder_is_no_way_around(fork_server: Any, folder: Path) -> None:
+def test_an_edited_recipe_file_is_refused(fork_server: Any, folder: Path) -> None:
     recipe = folder / "run" / "recipe.toml"
     recipe.write_text(recipe.read_text().replace("clip = 1.0", "clip = 9.0"))
     done = resume(fork_server, folder)
@@ -202,17 +207,28 @@ def test_a_recipe_edited_in_the_folder_is_no_way_around(fork_server: Any, folder
     assert "training.clip was 1.0 and is now 9.0" in error(done.output)
 
 
-def test_safe_keys_may_change_and_an_endless_schedule_may_end_later(fork_server: Any, folder: Path) -> None:
-    done = resume(fork_server, folder, "--set", "training.keep_checkpoints=1", "--set", "training.patience=50", "--steps", "15")
+def test_a_run_without_its_recipe_file_resumes_from_the_manifest(fork_server: Any, folder: Path) -> None:
+    recipe = folder / "run" / "recipe.toml"
+    text = recipe.read_text()
+    recipe.unlink()
+    done = resume(fork_server, folder)
+    assert done.code == 0, done.output
+    assert recipe.read_text() == text
+
+
+def test_safe_settings_may_change_and_a_constant_schedule_may_be_extended(fork_server: Any, folder: Path) -> None:
+    done = resume(
+        fork_server, folder, "--set", "training.keep_checkpoints=1", "--set", "training.patience=50", "--steps", "15"
+    )
     assert done.code == 0, done.output
     assert [path.name for path in list_checkpoints(folder / "run" / "training")] == ["step-00000015"]
-    assert "keep = 1" in (folder / "run" / "recipe.toml").read_text()
+    assert "keep_checkpoints = 1" in (folder / "run" / "recipe.toml").read_text()
     steps = [json.loads(line).get("step") for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
     told = [step for step in steps if step and step > 10]
-    assert told == [11, 12, 13, 14, 15, 15], "a step is told once; the last with its evaluation"
+    assert told == [11, 12, 13, 14, 15, 15], "each step is logged once; the last with its evaluation"
 
 
-def test_changed_text_is_refused_and_moved_text_is_not(fork_server: Any, half: Path, folder: Path) -> None:
+def test_changed_files_are_refused_and_moved_files_are_not(fork_server: Any, half: Path, folder: Path) -> None:
     moved = [folder / "text" / "train.source", folder / "text" / "train.target"]
     done = resume(fork_server, folder, "translate", *moved, "--steps", "11")
     assert done.code == 0, done.output
@@ -224,7 +240,7 @@ def test_changed_text_is_refused_and_moved_text_is_not(fork_server: Any, half: P
 
 
 @pytest.mark.parametrize("name", ["nowhere", "text", "file", "run/training/step-00000007"])
-def test_what_is_no_run_is_named(fork_server: Any, folder: Path, name: str) -> None:
+def test_a_folder_without_a_run_is_named(fork_server: Any, folder: Path, name: str) -> None:
     (folder / "file").write_bytes(b"\x80\x04.")
     done = resume(fork_server, folder, run=name)
     assert done.code == 4
@@ -250,7 +266,7 @@ HARM: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("harm", HARM)
-def test_a_damaged_checkpoint_is_passed_over_with_a_warning_or_refused_when_named(
+def test_a_damaged_checkpoint_is_skipped_with_a_warning_or_refused_when_named(
     fork_server: Any, folder: Path, harm: str
 ) -> None:
     newest = folder / "run" / "training" / "step-00000010"
@@ -262,23 +278,23 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning_or_refused_when_name
         done = resume(fork_server, folder)
         assert done.code == 0, done.output
         assert "step-00000010/state.safetensors is damaged" in done.output
-        assert "going on after step 5 of 10" in done.output
+        assert "resuming after step 5 of 10" in done.output
 
 
-def test_a_damaged_best_model_is_brought_back_from_before_it_was_written(fork_server: Any, folder: Path) -> None:
+def test_a_damaged_best_model_is_trained_again(fork_server: Any, folder: Path) -> None:
     best = folder / "run" / "model.safetensors"
     whole = best.read_bytes()
     flip(best, 0.5)
-    skip = "import heedful.training.run as run; run.conclude = lambda *_: None"
+    skip = "import heedful.training.run as run; run.evaluate_and_report = lambda *_: None"
     done = fork_server.run("train", "--resume", "run", "--time", "60", folder=folder, before=skip)
     assert done.code == 0, done.output
     assert "run/model.safetensors is damaged" in done.output
-    assert "going on after step 5 of 10" in done.output
-    assert "--time was turned into steps when the run began" in done.output
+    assert "resuming after step 5 of 10" in done.output
+    assert "--time has no effect on a resumed run" in done.output
     assert best.read_bytes() == whole
 
 
-def test_when_no_checkpoint_is_whole_all_are_named(fork_server: Any, folder: Path) -> None:
+def test_if_all_checkpoints_are_damaged_all_are_named(fork_server: Any, folder: Path) -> None:
     for path in list_checkpoints(folder / "run" / "training"):
         flip(path / "state.safetensors", 0.5)
     done = resume(fork_server, folder)
@@ -287,7 +303,7 @@ def test_when_no_checkpoint_is_whole_all_are_named(fork_server: Any, folder: Pat
         assert f"step-{step:08d}/state.safetensors is damaged" in error(done.output)
 
 
-def test_a_checkpoint_of_another_run_is_passed_over(fork_server: Any, folder: Path) -> None:
+def test_a_checkpoint_of_another_run_is_skipped(fork_server: Any, folder: Path) -> None:
     run = folder / "run" / "training" / "run.json"
     run.write_text(run.read_text() + " ")
     done = resume(fork_server, folder)

@@ -27,7 +27,9 @@ Run = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def run(fork_server: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(
+    fork_server: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Run:
     """The command, in a folder with sound files: its exit code and what it said."""
     aside = tmp_path_factory.mktemp("aside")
     cache = f"import os; os.environ['HEEDFUL_CACHE'] = {str(aside / 'cache')!r}"
@@ -122,7 +124,7 @@ def test_nothing_to_train_on(run: Run) -> None:
         ("generate", "empty.txt"): "empty.txt is empty",
         ("generate", "none"): "none is a folder without text files",
         ("translate", "blank.en", "a.de"): "nothing usable in",
-        ("translate", "long.en", "a.de"): "nothing is left to train on: 120 longer than 256 tokens",
+        ("translate", "long.en", "a.de"): "nothing is left to train on: 120 pairs longer than 256 tokens",
         ("translate", "a.en", "a.en"): "a.en is given as source and as target",
         ("translate", "a.en"): "pairs come as two line-aligned text files",
         ("translate", "none", "a.de"): "is a folder: a file is needed here",
@@ -160,10 +162,12 @@ def test_held_out_files_are_looked_at_before_training(option: str, run: Run) -> 
         ("a.en", "nowhere.de"): "nowhere.de: no such file",
         ("a.en", "bad.de"): "bad.de:40: byte offset",
         ("a.en", "short.de"): "has 120 lines but",
-        ("a.en",): "pairs come as two line-aligned text files",
     }
     for files, said in cases.items():
-        assert said in refusal(run, "train", "translate", "a.en", "a.de", option, *files), files
+        options = [word for file in files for word in (option, file)]
+        assert said in refusal(run, "train", "translate", "a.en", "a.de", *options), files
+    half = refusal(run, "train", "translate", "a.en", "a.de", option, "a.en", "a.de", code=2)
+    assert f"{option} a.en {option} FILE" in half
     assert "bad.de:40" in refusal(run, "train", "generate", "a.en", option, "bad.de")
 
 
@@ -172,7 +176,7 @@ def test_a_test_file_with_a_bad_line_is_scored_without_it(run: Run) -> None:
     for task, files in (("translate", ["a.en", "bad.de"]), ("generate", ["bad.de"])):
         out = ["--out", task, "--on-bad-line", "skip"]
         trained = ["a.en", "a.de"] if task == "translate" else ["a.en"]
-        words = ["train", task, *trained, "--test", *files, *out]
+        words = ["train", task, *trained, *(word for file in files for word in ("--test", file)), *out]
         code, said = run(*words, options=OPTIONS[:2] + OPTIONS[4:])
         assert code == 0, said
         assert Path(task, "card.md").is_file()
@@ -184,7 +188,7 @@ def test_swapped_files_are_noticed_where_their_scripts_differ(run: Run) -> None:
     write("a.ru", [f"кошки номер {number} сидели на коврике" for number in range(120)])
     write("v.en", LINES[:9])
     write("v.ru", [f"собака номер {number} сидит" for number in range(9)])
-    said = refusal(run, "train", "translate", "a.en", "a.ru", "--valid", "v.ru", "v.en")
+    said = refusal(run, "train", "translate", "a.en", "a.ru", "--valid", "v.ru", "--valid", "v.en")
     assert "v.ru is Cyrillic, but " in said
     assert "a.en is Latin: are the files in the wrong order?" in said
 

@@ -1,4 +1,4 @@
-"""The demo: in short, the whole way with too few dates and steps to learn much; and as it is."""
+"""`heedful demo`: a shortened run, and the real one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ demo.dates_corpus, demo.write_dates = partial(demo.dates_corpus, **few), partial
 """
 
 
-def test_the_demo_trains_tests_draws_and_says_what_to_type_next(fork_server: Any, tmp_path: Path) -> None:
+def test_the_demo_trains_plots_and_shows_the_next_command(fork_server: Any, tmp_path: Path) -> None:
     done = fork_server.run("demo", "--out", "demo", "--steps", "10", folder=tmp_path, before=SHORTER)
     assert done.code == 0, done.output
     assert "heedful train translate" in done.output
@@ -25,11 +25,11 @@ def test_the_demo_trains_tests_draws_and_says_what_to_type_next(fork_server: Any
     assert len(pictures) == 4
     assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
     again = fork_server.run("demo", "--out", "demo", "--steps", "10", folder=tmp_path)
-    assert again.code == 2, "nothing is overwritten"
+    assert again.code == 2, "an existing folder is not overwritten"
 
 
 @pytest.mark.slow
-def test_the_whole_demo_is_right_about_days_it_has_never_seen(heedful_command: Any, tmp_path: Path) -> None:
+def test_the_demo_translates_unseen_days(heedful_command: Any, tmp_path: Path) -> None:
     done = heedful_command("demo", "--out", "demo", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     events = (tmp_path / "demo" / "model" / "metrics.jsonl").read_text().splitlines()

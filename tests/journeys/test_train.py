@@ -1,4 +1,4 @@
-"""From text files to a scored model through the real command, as a person would."""
+"""`heedful train` end to end: from text files to an evaluated model."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
-def test_two_files_become_a_scored_model_and_the_recipe_makes_it_again(
+def test_two_files_become_an_evaluated_model_and_the_recipe_reproduces_it(
     heedful_command: Any, dates: Path, tmp_path: Path
 ) -> None:
     files = [dates / "train.source", dates / "train.target"]
-    valid = ["--valid", dates / "valid.source", dates / "valid.target"]
-    test = ["--test", dates / "test.source", dates / "test.target"]
+    valid = ["--valid", dates / "valid.source", "--valid", dates / "valid.target"]
+    test = ["--test", dates / "test.source", "--test", dates / "test.target"]
     done = heedful_command(
         "train", "translate", *files, *valid, *test, "--steps", "40", "--out", "one", *settings(), cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "one"
-    kept = {file.name for file in folder.iterdir()}
-    assert kept >= {
+    names = {file.name for file in folder.iterdir()}
+    assert names >= {
         "config.json",
         "model.safetensors",
         "tokenizer.json",
@@ -71,23 +71,21 @@ def test_two_files_become_a_scored_model_and_the_recipe_makes_it_again(
     one, two = (heedful.load(tmp_path / name).model.state_dict() for name in ("one", "two"))
     assert all(torch.equal(one[name], two[name]) for name in one), "the same recipe gives the same model, bit for bit"
     for name in ("alignment.json", "confidence.json"):
-        assert (folder / name).read_text() == (tmp_path / "two" / name).read_text(), (
-            "and the same is found out about it"
-        )
-    found = heedful.load(folder)
-    assert found.alignment is not None
-    assert found.alignment.units == ("words", "characters"), "2015-07-01 is but one word"
-    assert found.alignment.pairs == 30
-    assert found.confidence is not None
-    assert found.confidence.unit == "characters"
+        assert (folder / name).read_text() == (tmp_path / "two" / name).read_text(), "and the same calibration"
+    trained = heedful.load(folder)
+    assert trained.alignment is not None
+    assert trained.alignment.units == ("words", "characters"), "2015-07-01 is one word"
+    assert trained.alignment.pairs == 30
+    assert trained.confidence is not None
+    assert trained.confidence.unit == "characters"
 
     events = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     losses = [event["loss"] for event in events if event["kind"] == "step"]
     assert losses[-1] < losses[0]
     card = (folder / "card.md").read_text()
-    assert "nrefs:1" in card, "a BLEU never stands without its signature"
+    assert "nrefs:1" in card, "BLEU is reported with its signature"
     assert "600 examples" in card.replace(",", "")
-    assert f"Words are aligned by {found.alignment}" in card
+    assert f"Words are aligned by {trained.alignment}" in card
 
     scored = heedful_command("evaluate", "one", dates / "test.source", dates / "test.target", "--json", cwd=tmp_path)
     scores = json.loads(scored.stdout)
@@ -121,7 +119,7 @@ def test_without_validation_files_some_pairs_are_held_out(first: heedful.Trained
     assert "validation" in (first.folder / "card.md").read_text()
 
 
-def test_recurrent_models_and_language_models_go_through_the_same_door(dates: Path, tmp_path: Path) -> None:
+def test_recurrent_models_and_language_models_are_trained(dates: Path, tmp_path: Path) -> None:
     book = tmp_path / "book.txt"
     book.write_text(PROSE)
     recurrent = (
@@ -133,24 +131,24 @@ def test_recurrent_models_and_language_models_go_through_the_same_door(dates: Pa
     pair = (dates / "train.source", dates / "train.target")
     for attention in ("none", "additive"):
         trained = heedful.train(
-            "translate", *pair, kind="recurrent", steps=5, out=str(tmp_path / attention), device="cpu",
+            "translate", *pair, architecture="recurrent", steps=5, out=str(tmp_path / attention), device="cpu",
             settings=(*recurrent, f"model.attention={attention}"),
         )  # fmt: skip
         assert trained.model.config.attention == attention
         assert (tmp_path / attention / "alignment.json").exists() == (attention != "none")
         assert (tmp_path / attention / "confidence.json").exists()
-    for kind in ("transformer", "recurrent"):
-        sized = recurrent if kind == "recurrent" else SMALL
+    for architecture in ("transformer", "recurrent"):
+        sized = recurrent if architecture == "recurrent" else SMALL
         trained = heedful.train(
-            "generate", book, kind=kind, steps=6, out=str(tmp_path / kind), device="cpu",
+            "generate", book, architecture=architecture, steps=6, out=tmp_path / architecture, device="cpu",
             settings=(*sized, "training.context=32"),
         )  # fmt: skip
         assert trained.generate("The cat", max_length=5, seed=1) == trained.generate("The cat", max_length=5, seed=1)
-        assert "bits_per_byte" in (tmp_path / kind / "card.md").read_text()
-        assert not (tmp_path / kind / "confidence.json").exists(), "that is for translators"
+        assert "bits_per_byte" in (tmp_path / architecture / "card.md").read_text()
+        assert not (tmp_path / architecture / "confidence.json").exists(), "only translators have one"
 
 
-def test_the_vocabulary_does_not_know_what_is_held_out(tmp_path: Path) -> None:
+def test_the_tokenizer_is_not_trained_on_held_out_text(tmp_path: Path) -> None:
     book = tmp_path / "book.txt"
     book.write_text(PROSE + "Ω" * 40 + "\n" + "Z" * 40 + "\n")
     trained = heedful.train(
@@ -161,7 +159,9 @@ def test_the_vocabulary_does_not_know_what_is_held_out(tmp_path: Path) -> None:
     assert "Ω" not in known
 
 
-def test_training_goes_on_from_a_trained_model(first: heedful.TrainedModel, dates: Path, tmp_path: Path) -> None:
+def test_fine_tuning_starts_from_the_weights_of_a_model(
+    first: heedful.TrainedModel, dates: Path, tmp_path: Path
+) -> None:
     pair = (dates / "train.source", dates / "train.target")
     second = heedful.train(
         "translate", *pair, steps=1, out=str(tmp_path / "second"), start_from=str(first.folder), device="cpu",
@@ -171,10 +171,10 @@ def test_training_goes_on_from_a_trained_model(first: heedful.TrainedModel, date
         torch.testing.assert_close(second.model.state_dict()[name], weight, atol=1e-5, rtol=0)
 
 
-def test_going_on_keeps_the_vocabulary_whatever_the_new_text(heedful_command: Any, dates: Path, tmp_path: Path) -> None:
+def test_fine_tuning_keeps_the_vocabulary(heedful_command: Any, dates: Path, tmp_path: Path) -> None:
     pair = (dates / "train.source", dates / "train.target")
-    own = (*SMALL, "tokenizer.kind=byte_bpe", "tokenizer.vocabulary=400", "tokenizer.lowercase=true")
-    first = heedful.train("translate", *pair, steps=2, out=str(tmp_path / "first"), settings=own, device="cpu")
+    settings = (*SMALL, "tokenizer.kind=byte_bpe", "tokenizer.vocabulary=400", "tokenizer.lowercase=true")
+    first = heedful.train("translate", *pair, steps=2, out=str(tmp_path / "first"), settings=settings, device="cpu")
     lines = [f"{number} green bottles hanging on the wall" for number in range(300)]
     for name, change in (("new.en", str), ("new.xx", str.upper)):
         (tmp_path / name).write_text("".join(f"{change(line)}\n" for line in lines))
@@ -193,14 +193,14 @@ def test_going_on_keeps_the_vocabulary_whatever_the_new_text(heedful_command: An
     assert all(torch.equal(third[name], weight) for name, weight in second.model.state_dict().items())
 
 
-def test_going_on_from_what_does_not_fit_is_one_clear_line(
+def test_fine_tuning_from_an_unsuitable_model_is_one_clear_line(
     heedful_command: Any, first: heedful.TrainedModel, dates: Path, tmp_path: Path
 ) -> None:
     pair = (dates / "train.source", dates / "train.target")
     book = tmp_path / "book.txt"
     book.write_text(PROSE)
     cases = (
-        (["generate", book], 2, "it can translate, not generate"),
+        (["generate", book], 2, "an encoder_decoder for translate, not generate"),
         (["translate", *pair, "--set", "model.width=64"], 2, "model.width=64 (it has 32)"),
         (["translate", *pair, "--set", "tokenizer.kind=unigram"], 2, "tokenizer.kind is characters, not unigram"),
         (["translate", *pair, "--set", "tokenizer.joint=false"], 2, "tokenizer.joint is True, not False"),
@@ -220,6 +220,8 @@ def test_going_on_from_what_does_not_fit_is_one_clear_line(
         (["train", "translat", "a", "b"], 2, "did you mean 'translate'"),
         (["train", "translate"], 2, "nothing to train on"),
         (["train", "translate", "no.en", "no.de"], 3, "no.en"),
+        (["train", "translate", "a", "b", "--valid", "c", "d"], 2, "--valid c --valid FILE"),
+        (["train", "translate", "a", "b", "--out", "c", "--resume", "d"], 2, "give only --resume DIR"),
         (["train", "generate", "book.txt", "--set", "model.widht=4"], 2, "did you mean 'width'"),
         (["train", "generate", "book.txt", "--set", "model.width=33"], 2, "33"),
         (["train", "generate", "book.txt", "--time", "soon"], 2, "10m"),
@@ -231,7 +233,7 @@ def test_going_on_from_what_does_not_fit_is_one_clear_line(
         (["evaluate", "nowhere", "book.txt"], 4, "nowhere"),
     ],
 )
-def test_a_mistake_is_one_line_an_exit_code_and_no_debris(
+def test_a_usage_error_is_one_line_an_exit_code_and_no_files(
     heedful_command: Any, arguments: list[str], code: int, words: str, tmp_path: Path
 ) -> None:
     (tmp_path / "book.txt").write_text(PROSE)
@@ -244,11 +246,11 @@ def test_a_mistake_is_one_line_an_exit_code_and_no_debris(
     assert done.returncode == code, done.stderr
     assert words in done.stderr
     assert "Traceback" not in done.stderr
-    said = [line for line in done.stderr.splitlines() if line.startswith("heedful: ")]
-    assert len(said) == 1
-    assert {file.name for file in tmp_path.iterdir()} <= before, "a run that never began leaves nothing behind"
+    errors = [line for line in done.stderr.splitlines() if line.startswith("heedful: ")]
+    assert len(errors) == 1
+    assert {file.name for file in tmp_path.iterdir()} <= before, "a run that did not start leaves no files"
 
 
-def test_help_starts_without_torch() -> None:
+def test_commands_are_registered_without_importing_torch() -> None:
     code = "import sys; from heedful.cli import commands; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -324,7 +324,7 @@ def build_trainer(
     prepared: PreparedRun, components: TrainingComponents, events: Events, group: ProcessGroup = SINGLE_PROCESS
 ) -> Trainer:
     recipe = prepared.recipe
-    configure_cpu_memory(recipe, components, prepared.device)
+    configure_cpu_memory(recipe.training, components.train, prepared.device)
     sharded = recipe.training.shard and group.size > 1  # each rank then loads its shard only
     return Trainer(
         build_without_weights(prepared.config) if sharded else prepared.build_model(),

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from heedful.data.batching import Batches
 from heedful.data.dataset import PreparedData
 from heedful.data.doctor_report import CorpusReport
 from heedful.data.quick_check import check_corpus, data_issues, doctor_command
@@ -28,7 +29,7 @@ from heedful.training.finetune import (
     pretrained_tokenizer_settings,
 )
 from heedful.training.forecast.forecast import Forecast, forecast
-from heedful.training.recipe import DataRecipe, Recipe, make_recipe
+from heedful.training.recipe import DataRecipe, Recipe, TrainingRecipe, make_recipe
 from heedful.training.reporting.events import Events
 from heedful.training.request import TrainingRequest
 from heedful.training.tasks import get_task
@@ -122,7 +123,7 @@ def choose_settings(
     trial = make_recipe({**settings, "training": {"steps": UNKNOWN_STEPS, **training}})
     config = trial.model_config_for(*vocabulary_sizes(data.tokenizers, base))
     pretrained = match_weights(base, config, task, task.reinitialized_prefixes(base, data)) if base else None
-    configure_cpu_memory(trial, training_components(trial, data, device), device)
+    configure_cpu_memory(trial.training, training_components(trial, data, device).train, device)
     expected = forecast(trial, data, config, device)
     seconds = conditions.seconds if "steps" not in training else expected.seconds
     if device.type == "cuda" and "compile" not in training and seconds >= MIN_COMPILED_SECONDS:
@@ -138,12 +139,12 @@ def choose_settings(
     return PreparedRun(recipe, data, config, pretrained, device, expected.for_run(recipe.training))
 
 
-def configure_cpu_memory(recipe: Recipe, components: TrainingComponents, device: torch.device) -> None:
+def configure_cpu_memory(recipe: TrainingRecipe, batches: Batches, device: torch.device) -> None:
     """Set the allocator and oneDNN's kernel cache for training on a CPU. Has to come before the first forward pass."""
     if device.type != "cpu":
         return
     retain_freed_memory()
-    if not components.train.fixed_shape and recipe.training.precision == "float32":
+    if not batches.fixed_shape and recipe.precision == "float32":
         disable_onednn_cache()
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from heedful.training.recipe import TrainingRecipe
 from heedful.training.setup import configure_cpu_memory
 
 SCRIPT = """
@@ -47,17 +48,20 @@ def test_compiled_steps_are_used_if_they_are_faster(task: str, tmp_path: Path) -
     subprocess.run([sys.executable, "-c", SCRIPT, task, *map(str, files)], check=True, cwd=tmp_path)
 
 
-@pytest.mark.parametrize(("fixed_shape", "precision", "capacity"), [(True, "float32", None), (False, "float32", "0")])
+@pytest.mark.parametrize(
+    ("fixed_shape", "precision", "capacity"),
+    [(True, "float32", None), (False, "float32", "0"), (False, "bfloat16", None)],
+)
 def test_onednn_kernels_are_cached_only_for_fixed_shapes(
-    fixed_shape: bool, precision: str, capacity: str | None, monkeypatch: pytest.MonkeyPatch
+    fixed_shape: bool, precision: Any, capacity: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
     monkeypatch.setenv(name, "")
     monkeypatch.delenv(name)
-    recipe: Any = SimpleNamespace(training=SimpleNamespace(precision=precision))
-    components: Any = SimpleNamespace(train=SimpleNamespace(fixed_shape=fixed_shape))
-    configure_cpu_memory(recipe, components, torch.device("cpu"))
+    recipe = TrainingRecipe(steps=1, precision=precision)
+    batches: Any = SimpleNamespace(fixed_shape=fixed_shape)
+    configure_cpu_memory(recipe, batches, torch.device("cpu"))
     assert os.environ.get(name) == capacity
     monkeypatch.setenv(name, "7")
-    configure_cpu_memory(recipe, components, torch.device("cpu"))
+    configure_cpu_memory(recipe, batches, torch.device("cpu"))
     assert os.environ[name] == "7", "a value set by the user is kept"
