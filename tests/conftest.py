@@ -15,6 +15,12 @@ from typing import Any
 
 import pytest
 import torch
+
+# Without a GPU, Triton kernels run in Triton's interpreter. It is chosen when triton is imported, which torch._dynamo
+# may do. Only the kernels' own tests call them on CPU tensors: kernels.dispatch never does.
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+
 import torch._dynamo
 
 import shapechecks
@@ -93,6 +99,7 @@ class ForkServer:
 
     def __init__(self, cache: Path) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "HEEDFUL_CACHE": str(cache)}
+        environment.pop("TRITON_INTERPRET", None)
         self.process = subprocess.Popen(
             [sys.executable, str(FORK_SERVER)],
             env=environment,

@@ -1,8 +1,8 @@
-"""Shapes are checked at every call while the tests run: the same checks as jaxtyping's own, in less than half the time.
+"""Check tensor shapes at every call while tests run, in less than half the time of jaxtyping's own decorator.
 
-jaxtyping's import hook puts `jaxtyping.jaxtyped` on every function of heedful. That binds the arguments of each call to
-the signature and checks them twice, before and after, whether or not a shape is among them: a good third of what the
-tests would take. Here each call is checked once, by beartype, and axes are only kept account of where some are named.
+jaxtyping's import hook puts `jaxtyping.jaxtyped` on every function of heedful, which binds and checks the arguments of
+each call twice, whether or not they have shapes: a good third of the test suite's time. Here beartype checks each call
+once, and axis lengths are tracked only where an annotation names axes.
 """
 
 from __future__ import annotations
@@ -16,33 +16,40 @@ from typing import Any, get_args, get_type_hints
 import jaxtyping
 from beartype import beartype
 
-theirs: Any = jaxtyping.jaxtyped
+original_jaxtyped: Any = jaxtyping.jaxtyped
 
 
 def install() -> None:
-    """Let the import hook, which looks the name up, put `checked` on functions. To be called before heedful is
-    imported."""
-    jaxtyping.jaxtyped = ours
+    """Replace `jaxtyping.jaxtyped`, which the import hook looks up by name; call it before heedful is imported."""
+    jaxtyping.jaxtyped = jaxtyped
 
 
-def ours(thing: Any = None, *, typechecker: Any = None) -> Any:
-    """In the place of `jaxtyping.jaxtyped`: `@jaxtyped(typechecker=…)`, which is how the hook writes it."""
-    return checked if thing is None else theirs(thing, typechecker=typechecker)
+def jaxtyped(target: Any = None, *, typechecker: Any = None) -> Any:
+    """Stand-in for `jaxtyping.jaxtyped`; the hook writes `@jaxtyped(typechecker=…)`."""
+    return checked if target is None else original_jaxtyped(target, typechecker=typechecker)
 
 
-def checked(thing: Any) -> Any:
-    """A function that looks at what it is given and what it gives; of a data class, that which makes one."""
-    if isinstance(thing, classmethod | staticmethod):
-        return type(thing)(checked(thing.__func__))
-    if isinstance(thing, property):
-        return property(*(each and checked(each) for each in (thing.fget, thing.fset, thing.fdel)), thing.__doc__)
-    if inspect.isclass(thing):
-        if is_dataclass(thing):
-            thing.__init__ = checked(thing.__init__)  # type: ignore[misc]
-        return thing
-    if inspect.isgeneratorfunction(thing) or inspect.iscoroutinefunction(thing):
-        return theirs(thing, typechecker=beartype)  # whose work goes on after the call
-    return checked_function(thing)
+def checked(target: Any) -> Any:
+    """Check the arguments and result of a function; of a dataclass, the arguments of its constructor."""
+    if isinstance(target, classmethod | staticmethod):
+        return type(target)(checked(target.__func__))
+    if isinstance(target, property):
+        accessors = (target.fget, target.fset, target.fdel)
+        return property(*(accessor and checked(accessor) for accessor in accessors), target.__doc__)
+    if inspect.isclass(target):
+        if is_dataclass(target):
+            target.__init__ = checked(target.__init__)  # type: ignore[misc]
+        return target
+    if is_triton_kernel(target):
+        return target
+    if inspect.isgeneratorfunction(target) or inspect.iscoroutinefunction(target):
+        return original_jaxtyped(target, typechecker=beartype)  # it keeps running after the call returns
+    return checked_function(target)
+
+
+def is_triton_kernel(function: Callable[..., Any]) -> bool:
+    """Whether `@triton.jit` is applied to this function: Triton compiles its source, which a wrapper would hide."""
+    return "triton" in function.__globals__ and inspect.getsource(function).lstrip().startswith("@triton.jit")
 
 
 def checked_function(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,23 +59,23 @@ def checked_function(function: Callable[..., Any]) -> Callable[..., Any]:
     typed = beartype(function)
 
     @wraps(function)
-    def call(*given: Any, **named: Any) -> Any:
+    def call(*arguments: Any, **keywords: Any) -> Any:
         __tracebackhide__ = True
-        return (function if jaxtyping.config.jaxtyping_disable else typed)(*given, **named)
+        return (function if jaxtyping.config.jaxtyping_disable else typed)(*arguments, **keywords)
 
     @wraps(function)
-    def call_with_axes(*given: Any, **named: Any) -> Any:
+    def call_with_axes(*arguments: Any, **keywords: Any) -> Any:
         __tracebackhide__ = True
         if jaxtyping.config.jaxtyping_disable:
-            return function(*given, **named)
-        with theirs("context"):  # an axis has one length throughout a call
-            return typed(*given, **named)
+            return function(*arguments, **keywords)
+        with original_jaxtyped("context"):  # an axis has one length throughout a call
+            return typed(*arguments, **keywords)
 
     return call_with_axes if any(map(names_axes, function.__annotations__.values())) else call
 
 
 def resolved(annotation: Any, names: dict[str, Any]) -> Any:
-    """The type an annotation stands for; anything, where what it names is not there yet. As jaxtyping does it."""
+    """The type of an annotation; `Any` where a name in it is not defined yet, as in jaxtyping."""
 
     def stub() -> None: ...
 

@@ -1,6 +1,10 @@
-"""The likeliest token of each row and its log-probability, in one kernel: a GPU reads the logits once.
+"""The most probable token of each row and its log-probability, reading the logits once.
 
-It equals `log_softmax` and a maximum; a test compares them.
+    w* = argmax_w z_w,  log P(w*) = z_w* − log Σ_w exp(z_w)
+
+Torch equivalent: `generation.search.masked_log_softmax` followed by `max`. Without this kernel the log-probabilities
+of the whole vocabulary are written and read again at every greedy step. GPU-only; gain not measured separately
+(benchmarks/kernels.py measures it).
 """
 
 from __future__ import annotations
@@ -14,39 +18,42 @@ from heedful.shapes import Float, Int
 from heedful.text.special_tokens import NEVER_GENERATED
 
 LOG2_E = tl.constexpr(1.4426950408889634)
-LANES, EACH = 1024, 4
+LANES, LOGITS_PER_LANE = 1024, 4
 
 
 def argmax_logprob(logits: Float[Tensor, "rows vocabulary"]) -> tuple[Int[Tensor, " rows"], Float[Tensor, " rows"]]:
-    """Of tokens equally likely, the one with the lowest number."""
+    """Token ids and their log-probabilities; of equally probable tokens, the lowest id."""
     rows, vocabulary = logits.shape
     tokens = torch.empty(rows, dtype=torch.long, device=logits.device)
-    likely = torch.empty(rows, dtype=torch.float32, device=logits.device)
-    first = len(NEVER_GENERATED)  # they have the first ids
-    _best[(rows,)](logits, tokens, likely, logits.stride(0), first, vocabulary, lanes=LANES, each=EACH, num_warps=32)
-    return tokens, likely
+    logprobs = torch.empty(rows, dtype=torch.float32, device=logits.device)
+    first = len(NEVER_GENERATED)  # the special tokens that are never generated have the first ids
+    _argmax_logprob[(rows,)](
+        logits, tokens, logprobs, logits.stride(0), first, vocabulary,
+        lanes=LANES, per_lane=LOGITS_PER_LANE, num_warps=32,
+    )  # fmt: skip
+    return tokens, logprobs
 
 
-# One row: log Σ exp is kept up to date in every lane while the logits go by (Milakov & Gimelshein 2018).
-# Without annotations: the compiler would read them as code.
+# One program a row: every lane keeps a running log Σ exp (Milakov & Gimelshein 2018).
+# No type annotations in kernels: Triton's compiler would read them as code.
 @triton.jit
-def _best(logits, tokens, likely, stride, start, vocabulary, lanes: tl.constexpr, each: tl.constexpr):
+def _argmax_logprob(logits, tokens, logprobs, stride, start, vocabulary, lanes: tl.constexpr, per_lane: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
-    at = logits + row * stride
-    block = tl.arange(0, lanes)[:, None] * each + tl.arange(0, each)[None, :]
-    most = tl.full([lanes], -1e30, tl.float32)  # finite: a lane without logits stays a number
+    row_logits = logits + row * stride
+    block = tl.arange(0, lanes)[:, None] * per_lane + tl.arange(0, per_lane)[None, :]
+    peak = tl.full([lanes], -1e30, tl.float32)  # finite, so that a lane without logits stays finite
     total = tl.zeros([lanes], tl.float32)
-    which = tl.zeros([lanes], tl.int32)
-    for first in range(0, vocabulary, lanes * each):
-        place = first + block
-        here = (place < vocabulary) & (place >= start)
-        z = tl.load(at + place, mask=here, other=float("-inf")).to(tl.float32) * LOG2_E
+    best = tl.zeros([lanes], tl.int32)
+    for first in range(0, vocabulary, lanes * per_lane):
+        index = first + block
+        valid = (index < vocabulary) & (index >= start)
+        z = tl.load(row_logits + index, mask=valid, other=float("-inf")).to(tl.float32) * LOG2_E
         highest = tl.max(z, 1)
-        more = tl.maximum(most, highest)
-        total = total * tl.exp2(most - more) + tl.sum(tl.exp2(z - more[:, None]), 1)
-        found = tl.min(tl.where(z == highest[:, None], place, vocabulary), 1)
-        which = tl.where(highest > most, found, which)
-        most = more
-    peak = tl.max(most, 0)
-    tl.store(tokens + row, tl.min(tl.where(most == peak, which, vocabulary), 0).to(tl.int64))
-    tl.store(likely + row, -tl.log2(tl.sum(total * tl.exp2(most - peak), 0)) / LOG2_E)
+        new_peak = tl.maximum(peak, highest)
+        total = total * tl.exp2(peak - new_peak) + tl.sum(tl.exp2(z - new_peak[:, None]), 1)
+        argmax = tl.min(tl.where(z == highest[:, None], index, vocabulary), 1)
+        best = tl.where(highest > peak, argmax, best)
+        peak = new_peak
+    row_peak = tl.max(peak, 0)
+    tl.store(tokens + row, tl.min(tl.where(peak == row_peak, best, vocabulary), 0).to(tl.int64))
+    tl.store(logprobs + row, -tl.log2(tl.sum(total * tl.exp2(peak - row_peak), 0)) / LOG2_E)

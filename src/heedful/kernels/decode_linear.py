@@ -1,7 +1,10 @@
-"""act(norm(x) Wᵀ + b) + residual for a few rows, in one kernel: what decoding on a GPU does between attentions.
+"""A linear layer with the norm before it and the activation and residual after it, for a few rows.
 
-With one token a row, a step does little but read the weights; each kernel it takes besides costs as much as reading
-some megabytes of them. It equals the modules it stands for; a test compares them.
+    y = act(norm(x) Wᵀ + b) + residual
+
+Torch equivalent: the norm, `nn.Linear`, activation and addition of `layers.block.Block`. With one token a row, a decode
+step is bound by reading the weights, and each further kernel launch costs as much as reading some megabytes of them.
+GPU-only; gain not measured separately (benchmarks/kernels.py measures it).
 """
 
 from __future__ import annotations
@@ -14,11 +17,11 @@ from torch import Tensor, nn
 
 from heedful.shapes import Float
 
-ACTIVATIONS = {"": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "silu": 4}
+ACTIVATION_CODES = {"": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "silu": 4}
 
 
 class NormWeights(NamedTuple):
-    """A norm's weights, as a kernel takes them."""
+    """A LayerNorm's or RMSNorm's parameters, as the kernel takes them."""
 
     gain: Tensor
     bias: Tensor | None
@@ -45,35 +48,32 @@ def decode_linear(
     residual: Float[Tensor, "rows n"] | None = None,
     residual_norm: NormWeights | None = None,
 ) -> Float[Tensor, "rows n"]:
-    """The linear layer of normalised rows, what the activation makes of it, added to a (normalised) residual.
-
-    Gated, the first half of the outputs decides how much of the second passes.
-    """
+    """act(norm(x) Wᵀ + b) + residual_norm(residual); gated, act(first half of the outputs) ⊙ second half."""
     rows, width = x.shape
-    wide = linear.weight.shape[0] // (2 if gated else 1)
-    out = x.new_empty(rows, wide)
-    before, behind = _given(norm, x), _given(residual_norm, x)
-    tall = 4 if width <= 1024 and wide >= 2048 else 2
-    _linear[(triton.cdiv(wide, tall),)](
+    outputs = linear.weight.shape[0] // (2 if gated else 1)
+    out = x.new_empty(rows, outputs)
+    before, after = _norm_arguments(norm, x), _norm_arguments(residual_norm, x)
+    block = 4 if width <= 1024 and outputs >= 2048 else 2
+    _linear[(triton.cdiv(outputs, block),)](
         x, linear.weight, linear.bias if linear.bias is not None else x, *before[:2],
-        residual if residual is not None else x, *behind[:2], out,
-        wide, width, x.stride(0), before[2], behind[2], rows=rows,
-        has_bias=linear.bias is not None, norm=before[3], residual_norm=behind[3], has_residual=residual is not None,
-        activation=ACTIVATIONS[activation], gated=gated, tall=tall, num_warps=4,
-        k_size=triton.next_power_of_2(width), n_size=triton.next_power_of_2(wide),
+        residual if residual is not None else x, *after[:2], out,
+        outputs, width, x.stride(0), before[2], after[2], rows=rows,
+        has_bias=linear.bias is not None, norm=before[3], residual_norm=after[3], has_residual=residual is not None,
+        activation=ACTIVATION_CODES[activation], gated=gated, block=block, num_warps=4,
+        k_size=triton.next_power_of_2(width), n_size=triton.next_power_of_2(outputs),
     )  # fmt: skip
     return out
 
 
-def _given(norm: NormWeights | None, x: Tensor) -> tuple[Tensor, Tensor, float, int]:
-    """Gain, bias, epsilon and kind: 0 none, 1 centred with a bias, 2 centred without, 3 not centred."""
+def _norm_arguments(norm: NormWeights | None, x: Tensor) -> tuple[Tensor, Tensor, float, int]:
+    """Gain, bias, epsilon and kind: 0 none, 1 LayerNorm with bias, 2 LayerNorm without, 3 RMSNorm."""
     if norm is None:
         return x, x, 0.0, 0
     kind = 3 if not norm.centred else 2 if norm.bias is None else 1
     return norm.gain, norm.bias if norm.bias is not None else x, norm.epsilon, kind
 
 
-# Kernels are without annotations: their compiler would read them as code.
+# No type annotations in kernels: Triton's compiler would read them as code.
 @triton.jit
 def _activated(y, activation: tl.constexpr):
     if activation == 1:
@@ -88,56 +88,56 @@ def _activated(y, activation: tl.constexpr):
 
 
 @triton.jit
-def _mean(values, inside, size, norm: tl.constexpr):
-    """Of one row: its mean, and its variance about it; of a norm that is not centred, about 0."""
+def _moments(values, valid, size, norm: tl.constexpr):
+    """Mean and variance of one row; for an RMSNorm, 0 and the mean square."""
     mean = tl.sum(values, 0) * 0.0
     if norm < 3:
         mean = tl.sum(values, 0) / size
-    apart = tl.where(inside, values - mean, 0.0)
-    return mean, tl.sum(apart * apart, 0) / size
+    deviation = tl.where(valid, values - mean, 0.0)
+    return mean, tl.sum(deviation * deviation, 0) / size
 
 
 @triton.jit
 def _linear(
     x, weight, bias, gain, shift, residual, residual_gain, residual_shift, out,
-    wide, width, stride, epsilon, residual_epsilon, rows: tl.constexpr,
+    outputs, width, stride, epsilon, residual_epsilon, rows: tl.constexpr,
     has_bias: tl.constexpr, norm: tl.constexpr, residual_norm: tl.constexpr, has_residual: tl.constexpr,
-    activation: tl.constexpr, gated: tl.constexpr, k_size: tl.constexpr, n_size: tl.constexpr, tall: tl.constexpr,
+    activation: tl.constexpr, gated: tl.constexpr, k_size: tl.constexpr, n_size: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
-    """A program reads `tall` rows of the weights at once, and all of x."""
-    at = tl.program_id(0) * tall + tl.arange(0, tall)
+    """One program computes `block` outputs of every row: it reads that many rows of the weights, and all of x."""
+    at = tl.program_id(0) * block + tl.arange(0, block)
     d = tl.arange(0, k_size)
-    here, inside = at < wide, d < width
+    valid_out, valid_in = at < outputs, d < width
     tile = at[:, None] * width + d[None, :]
-    both = here[:, None] & inside[None, :]
-    w = tl.load(weight + tile, mask=both, other=0.0)  # first of all: it takes longest
+    valid = valid_out[:, None] & valid_in[None, :]
+    w = tl.load(weight + tile, mask=valid, other=0.0)  # first: the longest load
     if gated:
-        w_inner = tl.load(weight + wide * width + tile, mask=both, other=0.0)
+        w_ungated = tl.load(weight + outputs * width + tile, mask=valid, other=0.0)
     for row in tl.static_range(rows):
-        v = tl.load(x + row * stride + d, mask=inside, other=0.0).to(tl.float32)
+        v = tl.load(x + row * stride + d, mask=valid_in, other=0.0).to(tl.float32)
         if norm > 0:
-            mean, variance = _mean(v, inside, width, norm)
-            v = (v - mean) / tl.sqrt(variance + epsilon) * tl.load(gain + d, mask=inside, other=0.0).to(tl.float32)
+            mean, variance = _moments(v, valid_in, width, norm)
+            v = (v - mean) / tl.sqrt(variance + epsilon) * tl.load(gain + d, mask=valid_in, other=0.0).to(tl.float32)
             if norm == 1:
-                v += tl.load(shift + d, mask=inside, other=0.0).to(tl.float32)
+                v += tl.load(shift + d, mask=valid_in, other=0.0).to(tl.float32)
         y = tl.sum(w.to(tl.float32) * v[None, :], 1)
         if has_bias:
-            y += tl.load(bias + at, mask=here, other=0.0).to(tl.float32)
+            y += tl.load(bias + at, mask=valid_out, other=0.0).to(tl.float32)
         y = _activated(y, activation)
         if gated:
-            inner = tl.sum(w_inner.to(tl.float32) * v[None, :], 1)
+            ungated = tl.sum(w_ungated.to(tl.float32) * v[None, :], 1)
             if has_bias:
-                inner += tl.load(bias + wide + at, mask=here, other=0.0).to(tl.float32)
-            y *= inner
+                ungated += tl.load(bias + outputs + at, mask=valid_out, other=0.0).to(tl.float32)
+            y *= ungated
         if has_residual:
-            skip = tl.load(residual + row * wide + at, mask=here, other=0.0).to(tl.float32)
+            skip = tl.load(residual + row * outputs + at, mask=valid_out, other=0.0).to(tl.float32)
             if residual_norm > 0:
                 n = tl.arange(0, n_size)
-                all_of_it = tl.load(residual + row * wide + n, mask=n < wide, other=0.0).to(tl.float32)
-                mean, variance = _mean(all_of_it, n < wide, wide, residual_norm)
-                scale = tl.load(residual_gain + at, mask=here, other=0.0).to(tl.float32)
+                residual_row = tl.load(residual + row * outputs + n, mask=n < outputs, other=0.0).to(tl.float32)
+                mean, variance = _moments(residual_row, n < outputs, outputs, residual_norm)
+                scale = tl.load(residual_gain + at, mask=valid_out, other=0.0).to(tl.float32)
                 skip = (skip - mean) / tl.sqrt(variance + residual_epsilon) * scale
                 if residual_norm == 1:
-                    skip += tl.load(residual_shift + at, mask=here, other=0.0).to(tl.float32)
+                    skip += tl.load(residual_shift + at, mask=valid_out, other=0.0).to(tl.float32)
             y += skip
-        tl.store(out + row * wide + at, y.to(out.dtype.element_ty), mask=here)
+        tl.store(out + row * outputs + at, y.to(out.dtype.element_ty), mask=valid_out)

@@ -1,6 +1,8 @@
-"""One step of decoding in few kernels: a decoder's blocks, walked through with `next_linear` and `attend_next`.
+"""One decode step through all blocks of a decoder, for one new token in each of at most 8 rows.
 
-The modules say what is computed; here it is computed for one new token in each of a few rows, on a GPU.
+Composes `decode_linear` and `decode_attention`: two or three kernel launches a sub-layer instead of about ten.
+Torch equivalent: `layers.block.Block.forward`, block after block. GPU-only; gain not measured separately
+(benchmarks/kernels.py measures it).
 """
 
 from __future__ import annotations
@@ -23,69 +25,70 @@ from heedful.shapes import Float
 
 
 def fused_decode_step(
-    blocks: Iterable[Any], x: Float[Tensor, "rows 1 width"], state: KVCache, rotation: Rotation | None
+    blocks: Iterable[Any], x: Float[Tensor, "rows 1 width"], cache: KVCache, rotation: Rotation | None
 ) -> Float[Tensor, "rows 1 width"]:
-    """What the blocks make of one new token in each row."""
-    walk = ResidualStream(x[:, 0])
-    for block, layer in zip(blocks, state.layers, strict=True):
+    """Apply the blocks to one new token in each row, appending it to the cache."""
+    stream = ResidualStream(x[:, 0])
+    for block, layer in zip(blocks, cache.layers, strict=True):
         first, *middle, last = block.residual
-        walk.add(first, _self_attention(block.attention, layer, state, rotation))
+        stream.add(first, _self_attention(block.attention, layer, cache, rotation))
         if block.cross is not None:
-            walk.add(middle[0], _cross_attention(block.cross, layer, state))
-        walk.add(last, _feed_forward(block.feed_forward))
-    return walk.x[:, None] if walk.norm is None else walk.norm(walk.x)[:, None]
+            stream.add(middle[0], _cross_attention(block.cross, layer, cache))
+        stream.add(last, _feed_forward(block.feed_forward))
+    return stream.x[:, None] if stream.norm is None else stream.norm(stream.x)[:, None]
 
 
 Sublayer = Callable[[Tensor, NormWeights | None], tuple[Tensor, nn.Linear]]
-"""From the stream and the norm to be put on it: what the sub-layer found, and the layer that writes it down."""
+"""From the residual stream and the norm before the sub-layer: its hidden values, and the linear layer after them."""
 
 
 class ResidualStream:
-    """The stream x, and the norm of post-norm blocks that is still to be put on it by whoever reads it."""
+    """The residual stream x, and the post-norm not yet applied to it: the next kernel fuses it into its input."""
 
     def __init__(self, x: Float[Tensor, "rows width"]) -> None:
         self.x = x
         self.norm: nn.Module | None = None
 
     def add(self, residual: Residual, sublayer: Sublayer) -> None:
-        pre = residual.order == "pre"
-        found, last = sublayer(self.x, NormWeights.from_module(residual.norm if pre else self.norm))
-        self.x = decode_linear(found, last, residual=self.x, residual_norm=None if pre else NormWeights.from_module(self.norm))
-        self.norm = None if pre else residual.norm
+        pre_norm = residual.order == "pre"
+        hidden, last = sublayer(self.x, NormWeights.from_module(residual.norm if pre_norm else self.norm))
+        pending = None if pre_norm else NormWeights.from_module(self.norm)
+        self.x = decode_linear(hidden, last, residual=self.x, residual_norm=pending)
+        self.norm = None if pre_norm else residual.norm
 
 
 def _self_attention(
-    attention: SelfAttention, layer: LayerKVCache, state: KVCache, rotation: Rotation | None
+    attention: SelfAttention, layer: LayerKVCache, cache: KVCache, rotation: Rotation | None
 ) -> Sublayer:
-    def found(x: Tensor, norm: NormWeights | None) -> tuple[Tensor, nn.Linear]:
+    def sublayer(x: Tensor, norm: NormWeights | None) -> tuple[Tensor, nn.Linear]:
         projected = decode_linear(x, attention.query_key_value, norm=norm)[:, None]
         q, k, v = torch.split(projected, attention.sizes, dim=-1)
         query, key = split_heads(q, attention.heads), split_heads(k, attention.groups)
         if rotation is not None:
             query, key = rotate(query, rotation), rotate(key, rotation)
-        assert state.static_index is not None
+        assert cache.static_index is not None
         scale = attention.scale or attention.d_k**-0.5
-        heads = decode_attention(query, key, split_heads(v, attention.groups), layer, state.static_index, scale)
-        return heads.flatten(1), attention.output
+        value = split_heads(v, attention.groups)
+        return decode_attention(query, key, value, layer, cache.static_index, scale).flatten(1), attention.output
 
-    return found
+    return sublayer
 
 
-def _cross_attention(cross: CrossAttention, layer: LayerKVCache, state: KVCache) -> Sublayer:
-    def found(x: Tensor, norm: NormWeights | None) -> tuple[Tensor, nn.Linear]:
+def _cross_attention(cross: CrossAttention, layer: LayerKVCache, cache: KVCache) -> Sublayer:
+    def sublayer(x: Tensor, norm: NormWeights | None) -> tuple[Tensor, nn.Linear]:
         assert layer.memory is not None
         key, value = layer.memory
-        asked = decode_linear(x, cross.query, norm=norm).view(len(key), -1, cross.heads * cross.d_k)
-        heads = fused_attention(split_heads(asked, cross.heads), key, value, state.memory_mask, scale=cross.scale)
+        query = decode_linear(x, cross.query, norm=norm).view(len(key), -1, cross.heads * cross.d_k)
+        heads = fused_attention(split_heads(query, cross.heads), key, value, cache.memory_mask, scale=cross.scale)
         return join_heads(heads).reshape(len(x), -1), cross.output
 
-    return found
+    return sublayer
 
 
 def _feed_forward(layer: FeedForward) -> Sublayer:
     name = next(name for name, function in ACTIVATIONS.items() if function is layer.activation)
 
-    def found(x: Tensor, norm: NormWeights | None) -> tuple[Tensor, nn.Linear]:
+    def sublayer(x: Tensor, norm: NormWeights | None) -> tuple[Tensor, nn.Linear]:
         return decode_linear(x, layer.inward, norm=norm, activation=name, gated=layer.gated), layer.outward
 
-    return found
+    return sublayer

@@ -1,4 +1,4 @@
-"""Attention: the equation, the fast kernel that equals it, and the layers made of them (A1–A6)."""
+"""Attention: the reference equation, the fused kernel tested against it, and the multi-head layers (A1–A6)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch.nn.functional import dropout as drop
 from torch.nn.functional import scaled_dot_product_attention
 
 from heedful.errors import UsageError, require_positive
+from heedful.kernels import dispatch
 from heedful.layers.kv_cache import LayerKVCache
 from heedful.layers.masks import UNMASKED, Mask
 from heedful.layers.positions import Rotation, rotate
@@ -33,8 +34,7 @@ def attention(
 
     A(Q, K, V) = softmax(score(Q, K) + B) V        Vaswani 2017, eq. 1 · A1, A3, A6
 
-    This is the reference the fused kernel is tested against. A query that may attend to
-    nothing reads zeros rather than NaN, so padding can never poison a batch.
+    This is the reference the fused kernel is tested against. A query that may attend to nothing reads zeros, not NaN.
     """
     return attention_weights(query, key, mask, score=score, softmax=softmax) @ value
 
@@ -47,7 +47,7 @@ def attention_weights(
     score: Score = scaled_dot,
     softmax: bool = True,
 ) -> Float[Tensor, "*axes queries keys"]:
-    """Who attends to whom: one row per query, a distribution over the keys (A9).
+    """Attention weights: for each query a distribution over the keys (A9).
 
     Without `softmax` the scores themselves are the weights: *linear attention* (A2).
     """
@@ -58,8 +58,8 @@ def attention_weights(
     allowed = mask.dense(queries, keys, scores.device) if mask.causal else mask.allowed
     if mask.bias is not None:
         scores = scores + mask.bias.to(scores.dtype)
-        allowed = mask.bias > -torch.inf  # settled: closed wherever the mask is, and where B itself is
-    return masked_softmax(scores, allowed) if softmax else _closed_to(0.0, scores, allowed)
+        allowed = mask.bias > -torch.inf  # a resolved bias is −inf wherever the mask forbids attending
+    return masked_softmax(scores, allowed) if softmax else _fill_masked(scores, allowed, 0.0)
 
 
 def masked_softmax(
@@ -69,12 +69,12 @@ def masked_softmax(
 
     The lowest finite number instead of −inf keeps a row without keys, and its gradient, finite.
     """
-    weights = torch.softmax(_closed_to(torch.finfo(scores.dtype).min, scores, allowed), dim=-1)
-    return _closed_to(0.0, weights, allowed)
+    weights = torch.softmax(_fill_masked(scores, allowed, torch.finfo(scores.dtype).min), dim=-1)
+    return _fill_masked(weights, allowed, 0.0)
 
 
-def _closed_to(number: float, table: Tensor, allowed: Tensor | None) -> Tensor:
-    return table if allowed is None else table.masked_fill(~allowed, number)
+def _fill_masked(scores: Tensor, allowed: Tensor | None, number: float) -> Tensor:
+    return scores if allowed is None else scores.masked_fill(~allowed, number)
 
 
 def fused_attention(
@@ -86,18 +86,16 @@ def fused_attention(
     scale: float | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "batch heads queries d_v"]:
-    """`attention` by PyTorch's kernel, which never stores the n_q × n_k weights (A8); of short texts on a GPU, by ours.
+    """`attention` by a fused kernel, which never stores the n_q × n_k weights (A8): PyTorch's, or ours for short texts.
 
-    Fewer key/value heads than query heads are shared in groups (Ainslie 2023).
+    With fewer key/value heads than query heads, groups of query heads share one (Ainslie 2023).
     """
     mask = (mask or UNMASKED).resolve(query.shape[-2], key.shape[-2], query.device)
     mask.check(*query.shape[:-1], key.shape[-2])
     if query.is_cuda and not dropout and query.shape[1] == key.shape[1]:
-        from heedful.kernels.short_attention import is_short, short_attention  # there is none without a GPU
-
         parts = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
-        if is_short(*parts):
-            return short_attention(parts, mask, scale).transpose(1, 2)
+        if dispatch.has_short_attention(*parts):
+            return dispatch.short_attention(parts, mask, scale).transpose(1, 2)
     bias = mask.allowed if mask.bias is None else mask.bias.to(query.dtype)
     heads = scaled_dot_product_attention(
         query,
@@ -110,14 +108,14 @@ def fused_attention(
         enable_gqa=query.shape[1] != key.shape[1],
     )
     if query.is_cuda and mask.allowed is not None:
-        # Half-precision kernels there read *everything* in a row that may read nothing.
+        # CUDA's half-precision kernels average *all* values for a query that may attend to nothing.
         heads = heads.masked_fill(~mask.allowed.any(-1, keepdim=True), 0.0)
     return heads
 
 
 @contextmanager
 def cudnn_attention(enabled: bool) -> Iterator[None]:
-    """cuDNN's attention makes a plan for every shape it meets, which takes it long: it pays where all batches have one.
+    """Enable or disable cuDNN's attention, which plans anew for every shape: worth it only where all batches share one.
 
     On an H200 a step of GPT-2 (64 × 1,024 tokens) took 124 ms with it and 129 without; batches bucketed by length
     averaged 83 ms with it and 47 without.
@@ -131,12 +129,12 @@ def cudnn_attention(enabled: bool) -> Iterator[None]:
 
 
 class MultiHeadAttention(Tapped):
-    """Several heads read side by side; W_o joins what they found.
+    """Several attention heads in parallel; W_o combines their outputs.
 
     MultiHead = Concat(h_1 … h_H) W_o = Σ_h h_h W_h        Vaswani 2017, 3.2.2 · A5
 
-    The usual H·d_k = d is only a default: `head_width` (d_k), `value_width` (d_v) and `heads` are
-    free, and `key_value_heads` < `heads` lets several query heads share one key/value head.
+    H·d_k = d is only the default: `head_width` (d_k), `value_width` (d_v) and `heads` are independent, and
+    `key_value_heads` < `heads` lets several query heads share one key/value head.
     """
 
     points: ClassVar[tuple[str, ...]] = ("queries", "keys", "values", "weights", "heads", "output")
@@ -174,50 +172,50 @@ class MultiHeadAttention(Tapped):
         self.output = nn.Linear(heads * self.d_v, width, bias=bias)  # W_o
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None) -> Tensor:
-        """From split queries, keys and values to the layer's output."""
+        """The layer's output from queries, keys and values split into heads."""
         query, key, value = self.tap("queries", query), self.tap("keys", key), self.tap("values", value)
-        heads = self.tap("heads", self._look_up(query, key, value, mask))
+        heads = self.tap("heads", self._attend_heads(query, key, value, mask))
         return self.tap("output", self.output(join_heads(heads)))
 
-    def read_short(self, mask: Mask | None, *projected: Tensor) -> Tensor | None:
-        """The layer's output by the kernel for short texts, from projections as they are; or nothing: it is not made
-        for these, or somebody looks on."""
-        plain = self.fused and self.groups == self.heads and not (self.training and self.dropout)
-        if not plain or self.listeners or not projected[0].is_cuda:
-            return None
-        from heedful.kernels.short_attention import is_short, short_attention  # there is none without a GPU
+    def _short_attention(self, mask: Mask | None, *projected: Tensor) -> Tensor | None:
+        """The layer's output by the kernel for short texts, straight from the projections.
 
-        parts = [part.view(*part.shape[:2], -1, self.d_k) for part in projected] if self.d_k == self.d_v else []
-        if not parts or not is_short(*parts):
+        None if the kernel does not support these inputs or a tap is listening.
+        """
+        plain = self.fused and self.groups == self.heads and self.d_k == self.d_v
+        if not plain or (self.training and self.dropout) or self.listeners or not projected[0].is_cuda:
+            return None
+        parts = [part.view(*part.shape[:2], -1, self.d_k) for part in projected]
+        if not dispatch.has_short_attention(*parts):
             return None
         queries, keys = parts[0].shape[1], parts[-1].shape[1]
         mask = (mask or UNMASKED).resolve(queries, keys, parts[0].device)
         mask.check(len(parts[0]), self.heads, queries, keys)
-        found: Tensor = self.output(short_attention(parts, mask, self.scale).flatten(2))
-        return found
+        output: Tensor = self.output(dispatch.short_attention(parts, mask, self.scale).flatten(2))
+        return output
 
-    def _look_up(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None) -> Tensor:
+    def _attend_heads(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None) -> Tensor:
         dropout = self.dropout if self.training else 0.0
         if self.fused:
             heads = fused_attention(query, key, value, mask, scale=self.scale, dropout=dropout)
             if "weights" not in self.listeners:
                 return heads
-        # The kernel does not show its weights: compute them again, exactly, for whoever asks.
-        # Watching leaves the kernel's result alone; putting other weights in their place does not.
-        weights = attention_weights(query, self._every_head(key), mask, score=self.score, softmax=self.softmax)
-        shown = self.tap("weights", weights)
-        if self.fused and shown is weights:
+        # The fused kernel does not return its weights: compute them again, exactly, for the tap.
+        # A tap that only records leaves the kernel's result alone; one that replaces the weights does not.
+        weights = attention_weights(query, self._repeat_groups(key), mask, score=self.score, softmax=self.softmax)
+        tapped = self.tap("weights", weights)
+        if self.fused and tapped is weights:
             return heads
-        return drop(shown, dropout) @ self._every_head(value)
+        return drop(tapped, dropout) @ self._repeat_groups(value)
 
-    def _every_head(self, shared: Tensor) -> Tensor:
-        """A copy of each shared key or value head for every query head that reads it."""
+    def _repeat_groups(self, shared: Tensor) -> Tensor:
+        """Repeat each shared key or value head for every query head of its group."""
         return shared if self.groups == self.heads else shared.repeat_interleave(self.heads // self.groups, 1)
 
     def contributions(
         self, heads: Float[Tensor, "batch heads queries d_v"]
     ) -> Float[Tensor, "batch heads queries width"]:
-        """h_h W_h: what each head adds to the output, whose sum (plus bias) the output is (A5)."""
+        """h_h W_h: each head's contribution; their sum (plus bias) is the output (A5)."""
         weight = self.output.weight.view(-1, self.heads, self.d_v)  # width heads d_v
         return torch.einsum("bhqv,whv->bhqw", heads, weight)
 
@@ -240,7 +238,7 @@ class SelfAttention(MultiHeadAttention):
         cache: LayerKVCache | None = None,
     ) -> Float[Tensor, "batch tokens width"]:
         projected = self.query_key_value(x)
-        if rotation is None and cache is None and (output := self.read_short(mask, projected)) is not None:
+        if rotation is None and cache is None and (output := self._short_attention(mask, projected)) is not None:
             return output
         q, k, v = projected.split(self.sizes, dim=-1)
         query, key, value = (
@@ -250,23 +248,14 @@ class SelfAttention(MultiHeadAttention):
         )
         if rotation is not None:
             query, key = rotate(query, rotation), rotate(key, rotation)
-        if cache is not None and mask is None and cache.cache.static_index is not None:
-            return self._next(query, key, value, cache)
+        if cache is not None and mask is None and cache.parent.static_index is not None:
+            scale = self.scale or self.d_k**-0.5
+            heads = dispatch.decode_attention(query, key, value, cache, cache.parent.static_index, scale)
+            decoded: Tensor = self.output(join_heads(heads))
+            return decoded
         if cache is not None:
             key, value = cache.append(key, value)
         return self.attend(query, key, value, mask)
-
-    def has_kernel(self, x: Tensor) -> bool:
-        """Whether one kernel can do a step of decoding: plain attention, heads of a common width, a GPU."""
-        return self.fused and self.d_k == self.d_v and self.d_k in (16, 32, 64, 128, 256) and x.is_cuda
-
-    def _next(self, query: Tensor, key: Tensor, value: Tensor, state: LayerKVCache) -> Tensor:
-        from heedful.kernels.decode_attention import decode_attention  # there is none without a GPU
-
-        assert state.cache.static_index is not None
-        heads = decode_attention(query, key, value, state, state.cache.static_index, self.scale or self.d_k**-0.5)
-        output: Tensor = self.output(join_heads(heads))
-        return output
 
 
 class CrossAttention(MultiHeadAttention):
@@ -282,11 +271,11 @@ class CrossAttention(MultiHeadAttention):
     def project(
         self, memory: Float[Tensor, "batch keys width"]
     ) -> tuple[Float[Tensor, "batch groups keys d_k"], Float[Tensor, "batch groups keys d_v"]]:
-        """K and V of what is read: the same at every decoding step, so computed once."""
+        """K and V of the memory: the same at every decode step, so computed once."""
         return self._split(self.key_value(memory))
 
-    def _split(self, known: Tensor) -> tuple[Tensor, Tensor]:
-        k, v = torch.split(known, self.sizes, dim=-1)
+    def _split(self, key_value: Tensor) -> tuple[Tensor, Tensor]:
+        k, v = torch.split(key_value, self.sizes, dim=-1)
         return split_heads(k, self.groups), split_heads(v, self.groups)
 
     def forward(
@@ -296,13 +285,13 @@ class CrossAttention(MultiHeadAttention):
         mask: Mask | None = None,
     ) -> Float[Tensor, "batch queries width"]:
         if isinstance(memory, Tensor):
-            asked, known = self.query(x), self.key_value(memory)
-            if (output := self.read_short(mask, asked, known)) is not None:
+            query, key_value = self.query(x), self.key_value(memory)
+            if (output := self._short_attention(mask, query, key_value)) is not None:
                 return output
-            return self.attend(split_heads(asked, self.heads), *self._split(known), mask)
+            return self.attend(split_heads(query, self.heads), *self._split(key_value), mask)
         key, value = memory
-        asked = x.view(len(key), -1, x.shape[2]) if len(key) else x  # rows that share a memory ask side by side
-        return self.attend(split_heads(self.query(asked), self.heads), key, value, mask).view_as(x)
+        grouped = x.view(len(key), -1, x.shape[2]) if len(key) else x  # beams of one source attend as one row
+        return self.attend(split_heads(self.query(grouped), self.heads), key, value, mask).view_as(x)
 
 
 def split_heads(x: Float[Tensor, "batch tokens wide"], heads: int) -> Float[Tensor, "batch heads tokens narrow"]:
@@ -317,7 +306,7 @@ def join_heads(
 
 
 def even_split(width: int, heads: int) -> int:
-    """d_k = d / H, or an error that names what would divide."""
+    """d_k = d / H, or an error that suggests divisible sizes."""
     if width % heads == 0:
         return width // heads
     down, up = width // heads * heads, (width // heads + 1) * heads

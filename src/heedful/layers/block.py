@@ -1,4 +1,4 @@
-"""The block every transformer here is made of, and the stack of them (B4–B6)."""
+"""The transformer block, and the stack of blocks (B4–B6)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from heedful.kernels import dispatch
 from heedful.layers.attention import CrossAttention, SelfAttention
 from heedful.layers.feed_forward import FeedForward
 from heedful.layers.kv_cache import KVCache, LayerKVCache
@@ -15,14 +16,11 @@ from heedful.layers.positions import Rotation, alibi, rotation
 from heedful.layers.residual import Residual
 from heedful.shapes import Float, Int
 
-FEW = 8
-"""Rows up to which a step of decoding on a GPU is mostly reading weights, and goes through kernels of its own."""
-
 
 class Block(nn.Module):
-    """Self-attention, then (in a decoder that reads a source) cross-attention, then feed-forward.
+    """Self-attention, then (in an encoder-decoder's decoder) cross-attention, then feed-forward.
 
-    Each stands inside its own residual        Vaswani 2017, figure 1 · B4, B5
+    Each has its own residual connection        Vaswani 2017, figure 1 · B4, B5
     """
 
     def __init__(
@@ -59,7 +57,7 @@ class Block(nn.Module):
 class Stack(nn.Module):
     """f_L ∘ … ∘ f_1, then one last norm where the blocks are pre-norm        B6
 
-    Masks and the angles or biases of relative positions are worked out here, once for all blocks.
+    Masks, rotary angles and ALiBi biases are computed here, once for all blocks.
     """
 
     def __init__(
@@ -85,33 +83,34 @@ class Stack(nn.Module):
         memory_mask: Mask | None = None,
         cache: KVCache | None = None,
     ) -> Float[Tensor, "batch tokens width"]:
-        turn, settled = self._placed(x, mask, cache)
-        if cache is not None and settled is None and len(x) <= FEW and self.skip:
-            from heedful.kernels.fused_decode_step import fused_decode_step  # there is none without a GPU
-
-            x = fused_decode_step(self.blocks, x, cache, turn)
-        elif cache is None:
+        angles, resolved = self._angles_and_mask(x, mask, cache)
+        if cache is None:
             for block in self.blocks:
-                x = block(x, settled, rotation=turn, memory=memory, memory_mask=memory_mask)
+                x = block(x, resolved, rotation=angles, memory=memory, memory_mask=memory_mask)
+        elif resolved is None and dispatch.has_fused_decode_step(x, skip=self.skip):
+            x = dispatch.fused_decode_step(self.blocks, x, cache, angles)
         else:
             for block, layer in zip(self.blocks, cache.layers, strict=True):
-                x = block(x, settled, rotation=turn, cache=layer, memory=layer.memory, memory_mask=cache.memory_mask)
+                x = block(x, resolved, rotation=angles, cache=layer, memory=layer.memory, memory_mask=cache.memory_mask)
         return x if self.norm is None else self.norm(x)
 
-    def _placed(self, x: Tensor, mask: Mask, state: KVCache | None) -> tuple[Rotation | None, Mask | None]:
-        """Only differences of positions matter here, so packed documents need not start from 0."""
+    def _angles_and_mask(self, x: Tensor, mask: Mask, cache: KVCache | None) -> tuple[Rotation | None, Mask | None]:
+        """Rotary angles and the resolved mask; no mask if `decode_attention` reads the past and nothing else.
+
+        Only differences of positions matter here, so packed documents need not start from 0.
+        """
         queries, attention = x.shape[1], self.attention
-        positions = position_ids(x) if state is None else state.positions(queries)
-        keys = queries if state is None else state.key_count(queries)
+        positions = position_ids(x) if cache is None else cache.positions(queries)
+        keys = queries if cache is None else cache.key_count(queries)
         if self.alibi:
             mask = mask & Mask(bias=alibi(positions, keys, attention.heads))
-        turn = rotation(positions, attention.d_k, base=self.rotary_base) if self.rotary_base else None
-        if state is not None and state.static_index is not None:
-            if mask.is_causal_only and attention.has_kernel(x):
-                return turn, None  # the kernel reads what is past, and nothing else
-            return turn, mask.resolve(queries, keys, x.device, positions).as_bias(x.dtype)
-        ragged = None if state is None or state.equal_lengths else positions
-        return turn, mask.resolve(queries, keys, x.device, ragged)
+        angles = rotation(positions, attention.d_k, base=self.rotary_base) if self.rotary_base else None
+        if cache is not None and cache.static_index is not None:
+            if mask.is_causal_only and dispatch.has_decode_attention(attention, x):
+                return angles, None
+            return angles, mask.resolve(queries, keys, x.device, positions).as_bias(x.dtype)
+        ragged = None if cache is None or cache.equal_lengths else positions
+        return angles, mask.resolve(queries, keys, x.device, ragged)
 
     @property
     def skip(self) -> bool:
@@ -121,12 +120,12 @@ class Stack(nn.Module):
 
     @property
     def attention(self) -> SelfAttention:
-        """The first block's self-attention: all blocks have one shape."""
+        """The first block's self-attention, which has the shape of all."""
         first = self.blocks[0]
         assert isinstance(first, Block)
         return first.attention
 
 
 def position_ids(x: Tensor) -> Int[Tensor, "1 tokens"]:
-    """0, 1, 2 … for a batch × tokens × … tensor read from its start."""
+    """0, 1, 2 … for the tokens of a batch × tokens × … tensor."""
     return torch.arange(x.shape[1], device=x.device)[None]

@@ -56,7 +56,9 @@ class Embedding(Tapped):
         x = self.tap("tokens", embedding_lookup(table, tokens))
         x = x * self.scale if self.scale != 1.0 else x
         if self.segments is not None:
-            x = x + (self.segments.weight[0] if segments is None else embedding_lookup(self.segments, segments, "segment"))
+            x = x + (
+                self.segments.weight[0] if segments is None else embedding_lookup(self.segments, segments, "segment")
+            )
         elif segments is not None:
             raise UsageError("this model has no segment vectors; build it with segments=2")
         x = self._placed(x, positions)

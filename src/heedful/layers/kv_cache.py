@@ -1,7 +1,7 @@
-"""Decoding state: what a model remembers of the tokens it has read. It is an argument, never hidden in a module.
+"""KV cache: keys and values of the tokens decoded so far, passed as an argument and never stored in a module.
 
-Generation owns a state, hands it to `model.extend(tokens, state)` and reorders it as beams come and go.
-Recurrent and attentive models meet one protocol, so each search is written once for all families (G1).
+Generation owns the cache, hands it to `model.extend(tokens, cache)` and reorders its rows as beams are replaced.
+`KVCache` and the recurrent models' hidden state meet one protocol, so every search serves all families (G1).
 """
 
 from __future__ import annotations
@@ -17,71 +17,72 @@ from heedful.shapes import Float, Int
 
 @runtime_checkable
 class DecoderState(Protocol):
-    """What every search may rely on."""
+    """Decoding state of any model family: a `KVCache` or a recurrent hidden state."""
 
     lengths: Int[Tensor, " batch"]
-    """Tokens read so far, sequence by sequence."""
+    """Tokens read so far in each row."""
 
     def reorder(self, rows: Int[Tensor, " chosen"], rows_per_source: int = 1) -> None:
         """Keep these rows, in this order: drop finished sequences, copy surviving beams.
 
-        From now on each `together` rows in a row read one source. Sources may leave, but keep their order.
+        Afterwards each `rows_per_source` consecutive rows share one source. Sources may be dropped, not reordered.
         """
 
 
 class StaticCacheIndex(NamedTuple):
-    """A step whose shapes never change, so that it can be recorded: the device alone knows how far rows have got.
+    """Indices into a static KV cache, kept on the device so that a CUDA graph can capture the step.
 
-    Keys and values have their places set aside; those not yet written are closed. Rows that are reordered do not move:
-    they point to where their past was written.
+    Keys and values have a fixed number of positions, masked until they are written. Reordering moves no keys: each row
+    points to the cache rows in which its past was written.
     """
 
     position: Int[Tensor, " 1"]
-    """Where every row's next token goes."""
-    cache_rows: Int[Tensor, "batch places"]
-    """For each row and place, the row of keys and values that holds it."""
+    """Position of every row's next token."""
+    cache_rows: Int[Tensor, "batch positions"]
+    """For each row and position, the cache row that holds its key and value."""
     reordered: bool = True
-    """Whether any row's past is held by another."""
+    """Whether any row's past lies in another cache row."""
 
     def append(
         self, layer: LayerKVCache, key: Float[Tensor, "batch groups 1 d_k"], value: Float[Tensor, "batch groups 1 d_v"]
-    ) -> tuple[Float[Tensor, "batch groups places d_k"], Float[Tensor, "batch groups places d_v"]]:
-        """Write the new token, each row at its own; gather what each has read."""
+    ) -> tuple[Float[Tensor, "batch groups positions d_k"], Float[Tensor, "batch groups positions d_v"]]:
+        """Write the new token's key and value; gather those of all positions for each row."""
         assert layer.keys is not None
         assert layer.values is not None
         layer.keys[: len(key)].index_copy_(2, self.position, key)
         layer.values[: len(value)].index_copy_(2, self.position, value)
-        places = torch.arange(self.cache_rows.shape[1], device=key.device)
-        return layer.keys[self.cache_rows, :, places].transpose(1, 2), layer.values[self.cache_rows, :, places].transpose(1, 2)
+        rows, positions = self.cache_rows, torch.arange(self.cache_rows.shape[1], device=key.device)
+        return layer.keys[rows, :, positions].transpose(1, 2), layer.values[rows, :, positions].transpose(1, 2)
 
 
 class LayerKVCache:
-    """The keys and values of one attention layer, in room set aside beforehand."""
+    """The keys and values of one attention layer, in preallocated memory."""
 
-    def __init__(self, cache: KVCache) -> None:
-        self.cache = cache
+    def __init__(self, parent: KVCache) -> None:
+        self.parent = parent
         self.keys: Tensor | None = None
         self.values: Tensor | None = None
         self.memory: tuple[Tensor, Tensor] | None = None
-        """Keys and values of the source, for cross-attention: projected once, read at every step, shared by beams."""
+        """Cross-attention keys and values of the source: projected once, read at every step, shared by beams."""
 
     def append(
         self, key: Float[Tensor, "batch groups tokens d_k"], value: Float[Tensor, "batch groups tokens d_v"]
     ) -> tuple[Float[Tensor, "batch groups keys d_k"], Float[Tensor, "batch groups keys d_v"]]:
-        """Write the new tokens after those already read; give back everything up to the longest row."""
-        if self.cache.static_index is not None:
-            return self.cache.static_index.append(self, key, value)
-        end = self.cache.longest + key.shape[2]
-        self.keys = self._with_room(self.keys, key, end)
-        self.values = self._with_room(self.values, value, end)
-        if self.cache.equal_lengths:
-            self.keys.narrow(2, self.cache.longest, key.shape[2]).copy_(key)
-            self.values.narrow(2, self.cache.longest, key.shape[2]).copy_(value)
-        else:  # rows of different lengths: each writes at its own place
+        """Write the new tokens' keys and values; return all of them up to the longest row."""
+        parent, tokens = self.parent, key.shape[2]
+        if parent.static_index is not None:
+            return parent.static_index.append(self, key, value)
+        end = parent.longest + tokens
+        self.keys = self._grow(self.keys, key, end)
+        self.values = self._grow(self.values, value, end)
+        if parent.equal_lengths:
+            self.keys.narrow(2, parent.longest, tokens).copy_(key)
+            self.values.narrow(2, parent.longest, tokens).copy_(value)
+        else:  # each row writes at its own position
             rows = torch.arange(key.shape[0], device=key.device)[:, None]
-            places = self.cache.positions(key.shape[2])
-            self.keys[rows, :, places] = key.transpose(1, 2)
-            self.values[rows, :, places] = value.transpose(1, 2)
+            positions = parent.positions(tokens)
+            self.keys[rows, :, positions] = key.transpose(1, 2)
+            self.values[rows, :, positions] = value.transpose(1, 2)
         return self.keys.narrow(2, 0, end), self.values.narrow(2, 0, end)
 
     def reorder(self, rows: Int[Tensor, " chosen"], sources: Int[Tensor, " kept"] | None) -> None:
@@ -90,22 +91,22 @@ class LayerKVCache:
         if self.memory is not None and sources is not None:
             self.memory = self.memory[0][sources], self.memory[1][sources]
 
-    def _with_room(self, held: Tensor | None, new: Tensor, needed: int) -> Tensor:
-        if held is not None and held.shape[2] >= needed:
-            return held
+    def _grow(self, stored: Tensor | None, new: Tensor, needed: int) -> Tensor:
+        if stored is not None and stored.shape[2] >= needed:
+            return stored
         batch, groups, _, width = new.shape
-        # Doubling keeps the copying linear when nobody said how long the text will be.
-        room = max(needed, self.cache.capacity, 2 * held.shape[2] if held is not None else 0)
-        grown = new.new_zeros(batch, groups, room, width)
-        if held is not None:
-            grown[:, :, : held.shape[2]] = held
+        # Doubling keeps the copying linear where the length is not known beforehand.
+        capacity = max(needed, self.parent.capacity, 2 * stored.shape[2] if stored is not None else 0)
+        grown = new.new_zeros(batch, groups, capacity, width)
+        if stored is not None:
+            grown[:, :, : stored.shape[2]] = stored
         return grown
 
 
 class KVCache:
-    """Keys and values for every layer of a decoder, and where each sequence stands.
+    """Keys and values of every layer of a decoder, and the length of each row.
 
-    `room` is how many tokens to set space aside for; a state grows past it by itself.
+    `capacity`: tokens to preallocate for; the cache grows past it when needed.
     """
 
     def __init__(self, batch: int, layers: int, *, device: torch.device, capacity: int = 0) -> None:
@@ -114,29 +115,29 @@ class KVCache:
         self.memory_mask: Mask | None = None
         self.capacity = capacity
         self.rows_per_source = 1
-        """Rows that read one source."""
+        """Consecutive rows (beams) that share one source."""
         self.longest = 0
-        """The longest row, known without asking the device."""
+        """Length of the longest row, known without a device synchronisation."""
         self.static_index: StaticCacheIndex | None = None
-        """How far rows have got, if only the device is to know."""
+        """Set for a static cache, whose lengths only the device knows."""
         self.equal_lengths = True
-        """Whether all rows are known to be equally long."""
+        """Whether all rows are known to have the same length."""
 
     def positions(self, tokens: int) -> Int[Tensor, "#batch tokens"]:
-        """Where the next `tokens` tokens of each row stand."""
+        """Positions of the next `tokens` tokens of each row."""
         if self.static_index is not None:
             return self.static_index.position[None]
         steps = torch.arange(tokens, device=self.lengths.device)
         return steps[None] + self.longest if self.equal_lengths else self.lengths[:, None] + steps
 
     def key_count(self, tokens: int) -> int:
-        """How many places the next `tokens` tokens look at, their own included."""
+        """Number of keys the next `tokens` tokens attend to, their own included."""
         return self.longest + tokens if self.static_index is None else self.static_index.cache_rows.shape[1]
 
     def advance(self, tokens: int, lengths: Int[Tensor, " batch"] | None = None) -> None:
-        """Count what was appended: `tokens` each, or only the first `lengths[b]` of row b.
+        """Count appended tokens: `tokens` in every row, or only the first `lengths[b]` of row b.
 
-        Padding beyond a row's length stays unread: causal masks hide it until it is overwritten.
+        Padding beyond a row's length is never attended to: the causal mask hides it until it is overwritten.
         """
         self.lengths = self.lengths + (tokens if lengths is None else lengths)
         self.equal_lengths = self.equal_lengths and lengths is None
@@ -152,7 +153,10 @@ class KVCache:
 
 
 def kept_sources(rows: Int[Tensor, " chosen"], number: int, before: int, after: int) -> Int[Tensor, " kept"] | None:
-    """Which sources these of `number` rows read, when they were `before` rows a source and are `after`; None: all."""
+    """Sources still used when `rows` of `number` rows are kept, with `before` and then `after` rows a source.
+
+    None if all sources are kept.
+    """
     if before == after > 1 and len(rows) == number:
         return None
     return rows[::after] // before

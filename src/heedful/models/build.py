@@ -104,4 +104,4 @@ def component_of(name: str) -> str:
     return f"{top} {kind.get(rest[2], 'norms')}"
 
 
-__all__ = ["FAMILIES", "ParameterCount", "Model", "RecurrentConfig", "build", "count_parameters", "resolve_config"]
+__all__ = ["FAMILIES", "Model", "ParameterCount", "RecurrentConfig", "build", "count_parameters", "resolve_config"]

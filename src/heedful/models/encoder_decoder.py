@@ -62,7 +62,9 @@ class EncoderDecoder(Transformer):
         """The decoder's states at every target position, the target being given (T1)."""
         return self.states(target, self.encode(source, source_lengths))
 
-    def encode(self, source: Int[Tensor, "batch tokens"], lengths: Int[Tensor, " batch"] | None = None) -> EncoderOutput:
+    def encode(
+        self, source: Int[Tensor, "batch tokens"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> EncoderOutput:
         self.check_length(source.shape[1])
         mask = None if lengths is None else padding(lengths, source.shape[1])
         x = self.source(self.table, source, position_ids(source))

@@ -30,7 +30,9 @@ class AnswerSpanLoss:
 
     def loss(self, model: Any, batch: SpanBatch) -> Float[Tensor, ""]:
         places = span_logits(model, batch.tokens, batch.lengths, batch.passage_starts)
-        return F.cross_entropy(torch.cat(places), batch.labels.T.flatten(), ignore_index=batch.ignore_index, reduction="sum")
+        return F.cross_entropy(
+            torch.cat(places), batch.labels.T.flatten(), ignore_index=batch.ignore_index, reduction="sum"
+        )
 
 
 def span_logits(

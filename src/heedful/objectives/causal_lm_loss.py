@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from heedful.data.batching import TextBatch
+from heedful.data.text_dataset import TextBatch
 from heedful.objectives.cross_entropy import count_labels, token_loss
 from heedful.shapes import Float
 

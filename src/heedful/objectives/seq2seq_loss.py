@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from heedful.data.batching import PairBatch
-from heedful.objectives.cross_entropy import r_drop_loss, count_labels, token_loss
+from heedful.data.pair_dataset import PairBatch
+from heedful.objectives.cross_entropy import count_labels, r_drop_loss, token_loss
 from heedful.shapes import Float
 
 
@@ -35,4 +35,4 @@ class Seq2SeqLoss:
             batch.source.repeat(2, 1), batch.target.repeat(2, 1), batch.source_lengths.repeat(2)
         )
         logits = model.apply_head("next_token", twice)
-        return r_drop_loss(logits, batch.labels, label_smoothing=smooth, agreement=self.r_drop)
+        return r_drop_loss(logits, batch.labels, label_smoothing=smooth, weight=self.r_drop)

@@ -184,7 +184,7 @@ def test_one_greedy_search_serves_every_family_that_writes(family: str) -> None:
     model = build(DESIGNS[family], vocabulary=50).eval()
     source, first = torch.randint(0, 50, (3, 5)), torch.tensor([1, 2, 3])
     reads = family.endswith("encoder_decoder")
-    state = model.start(source, torch.tensor([5, 3, 1]), room=2) if reads else model.start(3, capacity=2)
+    state = model.start(source, torch.tensor([5, 3, 1]), capacity=2) if reads else model.start(3, capacity=2)
     assert isinstance(state, DecoderState)
     written = greedy(model, state, first, steps=6)
     turned = (source.flip(0), written, torch.tensor([1, 3, 5])) if reads else (written,)

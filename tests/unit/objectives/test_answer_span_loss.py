@@ -19,7 +19,7 @@ def batches(**settings: object) -> SpanBatches:
         [[START, 7, 8, END, 9, 10, 11, 12, END], [START, 7, END, 13, 14, END], [START, 8, END, 9, END]]
     )
     places = Sequences.from_lists([[4, 5, 6], [3, 3, 4], [3, 0, 0]])
-    return SpanBatches(windows, places, **{"tokens": 1000, "seed": 0, "shuffle": False, **settings})
+    return SpanBatches(windows, places, **{"max_tokens": 1000, "seed": 0, "shuffle": False, **settings})
 
 
 def model() -> Encoder:
@@ -54,7 +54,7 @@ def segments(batch: SpanBatch) -> torch.Tensor:
 
 def test_a_batch_loses_what_its_windows_lose_one_by_one() -> None:
     reader, objective = model(), AnswerSpanLoss()
-    singly = batches(tokens=1)
+    singly = batches(max_tokens=1)
     alone = [singly.batch(0, indices) for indices in singly.plan(0)]
     assert [objective.token_count(batch) for batch in alone] == [2, 2, 2]
     assert objective.token_count(whole()) == 6

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import heedful
-from heedful.data.batching import PairBatches, TextBatches
+from heedful.data.pair_dataset import PairBatches
+from heedful.data.text_dataset import TextBatches
 from heedful.data.token_store import Sequences
 from heedful.models.heads import OutputProjection
 from heedful.objectives import cross_entropy
@@ -133,7 +134,7 @@ def test_judging_works_out_no_gradients_though_weights_could_learn(monkeypatch: 
         learned.append(given[-1])
         return slices(*given)
 
-    monkeypatch.setattr(cross_entropy, "slices", watched)
+    monkeypatch.setattr(cross_entropy, "sliced_cross_entropy", watched)
     for mode in (torch.no_grad, torch.inference_mode):
         with mode():
             torch.testing.assert_close(token_loss(scoring, labels), expected.detach())
@@ -152,7 +153,7 @@ def test_one_slice_of_the_widest_numbers_is_held_at_a_time(monkeypatch: pytest.M
         return surprise, slope
 
     monkeypatch.setitem(cross_entropy.LOGITS_PER_SLICE, "cpu", 10)
-    monkeypatch.setattr(cross_entropy, "surprise_and_slope", watched)
+    monkeypatch.setattr(cross_entropy, "cross_entropy_and_gradient", watched)
     table = torch.randn(5, 4, requires_grad=True)
     token_loss(OutputProjection(torch.randn(2, 3, 4), table, None), torch.ones(2, 3).long()).backward()
     assert len(held) == 3
@@ -165,7 +166,7 @@ def test_two_passes_lose_the_mean_of_both_and_their_disagreement() -> None:
     mean = -(p[1].log() + q[1].log()) / 2
     apart = 0.5 * ((p * (p / q).log()).sum() + (q * (q / p).log()).sum())
     for logits, expected in ((torch.cat([one, one]), -p[1].log()), (torch.cat([one, two]), mean + 3 * apart)):
-        torch.testing.assert_close(r_drop_loss(logits, labels, label_smoothing=0.0, agreement=3.0), expected)
+        torch.testing.assert_close(r_drop_loss(logits, labels, label_smoothing=0.0, weight=3.0), expected)
 
 
 @pytest.mark.parametrize("name", ["laptop-translator", "recurrent-translator"])

@@ -1,0 +1,128 @@
+"""Kernel dispatch: the only place that decides whether a hand-written Triton kernel serves a call.
+
+Each `has_*` function says whether a kernel supports a call; the function below it runs the kernel. Every kernel needs
+CUDA tensors, so on a CPU the torch equivalent always serves and Triton, which is absent there, is never imported.
+
+    kernel             torch equivalent                             serves
+    short_attention    layers.attention.attention                   ≤ 64 tokens, half precision, no dropout
+    decode_attention   StaticCacheIndex.append, then attention      one new token a row over a static KV cache
+    fused_decode_step  layers.block.Block.forward                   the same, for at most 8 rows
+    gelu               torch.nn.functional.gelu                     half precision, under torch.compile
+    cross_entropy      objectives.cross_entropy_and_gradient        vocabularies of at least 1,024 tokens
+    argmax_logprob     masked log-softmax, then max                 greedy decoding
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from heedful.shapes import Float, Int
+
+if TYPE_CHECKING:
+    from heedful.layers.attention import SelfAttention
+    from heedful.layers.kv_cache import KVCache, LayerKVCache, StaticCacheIndex
+    from heedful.layers.masks import Mask
+    from heedful.layers.positions import Rotation
+
+HALF_PRECISION = (torch.bfloat16, torch.float16)
+SHORT_ATTENTION_TOKENS = 64
+SHORT_ATTENTION_HEAD_WIDTHS = (16, 32, 64, 128)
+DECODE_ATTENTION_HEAD_WIDTHS = (16, 32, 64, 128, 256)
+FUSED_DECODE_ROWS = 8
+"""With more rows, a decode step is no longer bound by reading the weights."""
+CROSS_ENTROPY_VOCABULARY = 1024
+"""Below this the kernel does not repay its compilation, which takes seconds."""
+
+
+def has_short_attention(*parts: Float[Tensor, "batch _ _ d_k"]) -> bool:
+    width = parts[0].shape[3]
+    return (
+        parts[0].is_cuda
+        and parts[0].dtype in HALF_PRECISION
+        and width in SHORT_ATTENTION_HEAD_WIDTHS
+        and all(part.shape[3] == width for part in parts)
+        and max(part.shape[1] for part in parts) <= SHORT_ATTENTION_TOKENS
+    )
+
+
+def short_attention(
+    parts: Sequence[Float[Tensor, "batch _ _ d_k"]], mask: Mask, scale: float | None
+) -> Float[Tensor, "batch queries heads d_k"]:
+    from heedful.kernels.short_attention import short_attention as kernel
+
+    return kernel(parts, mask, scale)
+
+
+def has_decode_attention(attention: SelfAttention, x: Tensor) -> bool:
+    one_width = attention.d_k == attention.d_v and attention.d_k in DECODE_ATTENTION_HEAD_WIDTHS
+    return x.is_cuda and attention.fused and one_width
+
+
+def decode_attention(
+    query: Float[Tensor, "batch heads 1 d_k"],
+    key: Float[Tensor, "batch groups 1 d_k"],
+    value: Float[Tensor, "batch groups 1 d_v"],
+    layer: LayerKVCache,
+    index: StaticCacheIndex,
+    scale: float,
+) -> Float[Tensor, "batch heads 1 d_v"]:
+    from heedful.kernels.decode_attention import decode_attention as kernel
+
+    return kernel(query, key, value, layer, index, scale)
+
+
+def has_fused_decode_step(x: Float[Tensor, "rows 1 width"], *, skip: bool) -> bool:
+    """`skip`: whether the blocks have skip-connections, which the kernel always adds."""
+    return x.is_cuda and len(x) <= FUSED_DECODE_ROWS and skip
+
+
+def fused_decode_step(
+    blocks: Iterable[Any], x: Float[Tensor, "rows 1 width"], cache: KVCache, rotation: Rotation | None
+) -> Float[Tensor, "rows 1 width"]:
+    from heedful.kernels.fused_decode_step import fused_decode_step as kernel
+
+    return kernel(blocks, x, cache, rotation)
+
+
+def has_gelu(x: Tensor) -> bool:
+    return x.is_cuda and x.dtype in HALF_PRECISION and torch.compiler.is_compiling()
+
+
+def gelu(x: Tensor) -> Tensor:
+    from heedful.kernels.gelu import gelu_kernel
+
+    activated: Tensor = gelu_kernel(x)
+    return activated
+
+
+def has_cross_entropy(x: Tensor, vocabulary: int) -> bool:
+    return x.is_cuda and x.dtype != torch.float64 and vocabulary >= CROSS_ENTROPY_VOCABULARY
+
+
+def cross_entropy(
+    logits: Float[Tensor, "rows columns"],
+    labels: Int[Tensor, "rows 1"],
+    smoothing: float,
+    vocabulary: int,
+    *,
+    gradient: bool,
+) -> tuple[Float[Tensor, "rows 1"], Float[Tensor, "rows columns"]]:
+    from heedful.kernels.cross_entropy_kernel import cross_entropy_inplace
+
+    return cross_entropy_inplace(logits, labels, smoothing, vocabulary, gradient=gradient)
+
+
+def has_argmax_logprob(logits: Tensor) -> bool:
+    return logits.is_cuda
+
+
+def argmax_logprob(
+    logits: Float[Tensor, "rows vocabulary"],
+) -> tuple[Int[Tensor, " rows"], Float[Tensor, " rows"]]:
+    from heedful.kernels.argmax_logprob import argmax_logprob as kernel
+
+    return kernel(logits)
