@@ -38,7 +38,9 @@ def test_what_was_seen_in_training_is_read_whole(tokenizer: Tokenizer) -> None:
 
 
 def test_a_model_of_paragraphs_reads_as_much_as_it_can(tokenizer: Tokenizer) -> None:
-    reading = InputSplitting.measure(np.array([50] * 9), ["Two. Sentences."], preset("laptop-translator", max_length=51))
+    reading = InputSplitting.measure(
+        np.array([50] * 9), ["Two. Sentences."], preset("laptop-translator", max_length=51)
+    )
     assert reading.max_tokens == 50
     assert len(reading.split(TEXT, tokenizer)) == 1
     for piece in reading.split(TEXT * 20, tokenizer):

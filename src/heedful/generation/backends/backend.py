@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from heedful.generation.search.hypotheses import Hypothesis
 from heedful.generation.search.settings import SearchSettings
@@ -36,6 +36,7 @@ class Request:
         return cls(settings, len(texts), max(map(len, texts), default=0))
 
 
+@runtime_checkable
 class Backend(Protocol):
     """Searches for translations of sources and continuations of prompts."""
 

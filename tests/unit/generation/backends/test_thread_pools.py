@@ -10,7 +10,12 @@ import pytest
 import torch
 
 import heedful
-from heedful.generation.backends.thread_pools import MULTITHREADED_WEIGHTS, release_torch_threads, threads_per_text, weights_per_step
+from heedful.generation.backends.thread_pools import (
+    MULTITHREADED_WEIGHTS,
+    release_torch_threads,
+    threads_per_text,
+    weights_per_step,
+)
 
 
 def running() -> int:
@@ -45,7 +50,12 @@ def test_a_single_text_gets_several_threads_if_the_model_is_worth_it() -> None:
         for width in (32, 256, 512)
     )
     assert weights_per_step(small) < MULTITHREADED_WEIGHTS["float32"] < weights_per_step(middling)
-    assert threads_per_text(small, 8, "float32") == threads_per_text(middling, 1, "float32") == threads_per_text(wide, 8, "int8") == 1
+    assert (
+        threads_per_text(small, 8, "float32")
+        == threads_per_text(middling, 1, "float32")
+        == threads_per_text(wide, 8, "int8")
+        == 1
+    )
     assert threads_per_text(middling, 8, "float32") in (1, 4)  # the latter where torch's threads make way
     assert threads_per_text(wide, 8, "float32") == 8
 

@@ -7,7 +7,13 @@ import pytest
 import torch
 
 import heedful
-from heedful.generation.terminology.occlusion import MAX_OCCLUSIONS, TextWords, occlusion_scores, score_targets, normalise_scores
+from heedful.generation.terminology.occlusion import (
+    MAX_OCCLUSIONS,
+    TextWords,
+    occlusion_scores,
+    score_targets,
+    normalise_scores,
+)
 from heedful.text.special_tokens import END, START
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 from heedful.text.word_boundaries import find_words
@@ -45,7 +51,9 @@ def test_forced_scores_are_those_of_writing_token_by_token(name: str) -> None:
 def test_a_debt_is_what_a_word_loses_when_another_is_left_out(name: str) -> None:
     model, tokenizer = _translator(name)
     source, target = "the red dog", "der Hund"
-    (found,) = occlusion_scores(model, (tokenizer,), [(TextWords(source, find_words(source)), TextWords(target, find_words(target)))])
+    (found,) = occlusion_scores(
+        model, (tokenizer,), [(TextWords(source, find_words(source)), TextWords(target, find_words(target)))]
+    )
     shorter = [span.token for span in tokenizer.spans(source) if span.end <= 3 or span.start >= 7]
     spans = tokenizer.spans(target)
     full, without = (_by_hand(model, ids, [s.token for s in spans]) for ids in (tokenizer.encode([source])[0], shorter))
@@ -57,7 +65,9 @@ def test_a_debt_is_what_a_word_loses_when_another_is_left_out(name: str) -> None
 def test_a_very_long_source_is_not_read_again_for_every_word() -> None:
     model, tokenizer = _translator("recurrent-translator")
     source, target = "dog " * (2 * MAX_OCCLUSIONS - 1), "der Hund"
-    (found,) = occlusion_scores(model, (tokenizer,), [(TextWords(source, find_words(source)), TextWords(target, find_words(target)))])
+    (found,) = occlusion_scores(
+        model, (tokenizer,), [(TextWords(source, find_words(source)), TextWords(target, find_words(target)))]
+    )
     assert found.shape == (2 * MAX_OCCLUSIONS - 1, 2)
     assert np.array_equal(found[0], found[1])
     assert not np.array_equal(found[1], found[2])
