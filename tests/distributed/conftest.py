@@ -55,7 +55,7 @@ class Ranks:
             self.fork_server.start(
                 *words,
                 folder=folder,
-                log=self.logs / f"{self.fork_server.born}.log",
+                log=self.logs / f"{self.fork_server.started}.log",
                 before=f"import os\nos.environ.update({place | own!r})\n{before}",
             )
             for own in ({"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} for rank in range(size))

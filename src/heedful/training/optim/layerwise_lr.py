@@ -1,8 +1,8 @@
-"""How fast each layer of a model learns: not at all, more slowly than the one above, or like all others.
+"""Layer-wise learning rates: frozen layers, and rates that decay from the top layer down.
 
     rate of layer l = rate · decay^(L + 1 − l)        Howard & Ruder 2018, 3.2; Clark 2020 · T5
 
-Token vectors and positions are layer 0, blocks are layers 1 to L, heads and the last norm are layer L + 1.
+Token and position embeddings are layer 0, blocks are layers 1 to L, heads and the final norm are layer L + 1.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ BOTTOM = ("table.", "embedding.")
 
 
 def learning_rate_factors(model: nn.Module, recipe: TrainingRecipe) -> dict[str, float]:
-    """The share of the learning rate for each weight that learns, by name; the others are frozen."""
+    """The factor of the learning rate for each trainable weight, by name; the others are frozen."""
     weights = dict(model.named_parameters())
     if not recipe.freeze and recipe.layer_decay == 1.0:
         return dict.fromkeys(weights, 1.0)
     layers = {name: layer_index(name) for name in weights}
     top = 1 + max(layer for layer in layers.values() if layer is not None)
-    check(model, recipe, top - 1)
-    rates: dict[str, float] = {}
+    check_layerwise_settings(model, recipe, top - 1)
+    factors: dict[str, float] = {}
     for name, weight in weights.items():
         layer = layers[name]
         frozen = recipe.freeze > 0 and layer is not None and layer <= recipe.freeze
         weight.requires_grad_(not frozen)
         if not frozen:
-            rates[name] = recipe.layer_decay ** (0 if layer is None else top - layer)
-    return rates
+            factors[name] = recipe.layer_decay ** (0 if layer is None else top - layer)
+    return factors
 
 
 def layer_index(name: str) -> int | None:
-    """The layer a weight belongs to; None: above all of them."""
+    """The layer a weight belongs to; None: the top."""
     if name.startswith(BOTTOM):
         return 0
-    found = BLOCK.match(name)
-    return int(found.group(1)) + 1 if found else None
+    match = BLOCK.match(name)
+    return int(match.group(1)) + 1 if match else None
 
 
-def check(model: nn.Module, recipe: TrainingRecipe, layers: int) -> None:
-    """Layers must lie one above the other, and there must be as many as are to be frozen."""
+def check_layerwise_settings(model: nn.Module, recipe: TrainingRecipe, layers: int) -> None:
+    """Raise an error unless the model is a single stack with at least as many layers as are frozen."""
     family = str(getattr(model.config, "family", ""))
     if family not in ("encoder", "decoder"):
-        raise UsageError(f"training.freeze and layer_decay are for encoders and decoders, not for family '{family}'")
+        raise UsageError(f"training.freeze and layer_decay need an encoder or a decoder, got family '{family}'")
     if recipe.freeze > layers:
         raise UsageError(f"training.freeze={recipe.freeze}: the model has {layers} layers")

@@ -1,4 +1,4 @@
-"""Muon that can be told, on the device, to leave everything as it is."""
+"""Muon with gradient scaling and skipped steps on the device, like torch's fused AdamW."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from torch import Tensor
 
 
 class Muon(torch.optim.Muon):
-    """torch's Muon with what its fused AdamW has: gradients are divided by `grad_scale`, and where `found_inf` is 1, a
-    step changes nothing.
+    """torch's Muon (momentum orthogonalized by Newton-Schulz iterations, Jordan 2024) with `grad_scale`, `found_inf`.
 
-    A gradient that equals the momentum leaves the momentum as it was, and the weights are put back from a
-    copy that lives for the length of the step.
+    Gradients are divided by `grad_scale`. Where `found_inf` is 1, a step changes nothing: a gradient equal to the
+    momentum leaves the momentum unchanged, and the weights are restored from a copy that lives during the step.
     """
 
     found_inf: Tensor | None

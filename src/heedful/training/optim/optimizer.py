@@ -1,4 +1,4 @@
-"""What turns gradients into better weights."""
+"""Optimizer of a model: AdamW, Muon for the matrices of blocks, or AdaGrad with one step size per row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from heedful.layers.block import Stack
 from heedful.training.checkpoint.sharded_tensors import SliceableTensor
-from heedful.training.distributed.fsdp import shard_like, full_tensor
+from heedful.training.distributed.fsdp import full_tensor, shard_like
 from heedful.training.optim.layerwise_lr import learning_rate_factors
 from heedful.training.optim.muon import Muon
 from heedful.training.optim.row_adagrad import RowAdaGrad
@@ -18,82 +18,75 @@ from heedful.training.recipe import TrainingRecipe
 
 
 class Optimizer:
-    """AdamW for everything; or Muon for the matrices of the blocks and AdamW for the rest; or a rate for each row.
+    """Parameter groups by optimizer, layer-wise learning rate and weight decay.
 
-    Weight decay falls on matrices only: norms and biases have no scale to shrink (Loshchilov & Hutter 2019). Lower
-    layers may learn more slowly (`layer_decay`) or not at all (`freeze`): see `layers`.
+    Weight decay applies to matrices only, not to norms and biases (Loshchilov & Hutter 2019). Lower layers may learn
+    more slowly (`layer_decay`) or not at all (`freeze`): see `layerwise_lr`.
     """
 
     def __init__(self, model: nn.Module, recipe: TrainingRecipe) -> None:
         self.recipe = recipe
         self.lr_factor = 1.0
-        rates = learning_rate_factors(model, recipe)
-        self.parameters = named = {name: weight for name, weight in model.named_parameters() if name in rates}
+        factors = learning_rate_factors(model, recipe)
+        self.parameters = {name: weight for name, weight in model.named_parameters() if name in factors}
+        rate = recipe.learning_rate
         self.optimizers: list[torch.optim.Optimizer]
-        if recipe.optimizer == "rows":
-            groups_of_rows = [{"params": [weight], "share": rates[name]} for name, weight in named.items()]
-            self.optimizers = [RowAdaGrad(groups_of_rows, lr=recipe.learning_rate)]
+        if recipe.optimizer == "row_adagrad":
+            tables = [{"params": [weight], "lr_factor": factors[name]} for name, weight in self.parameters.items()]
+            self.optimizers = [RowAdaGrad(tables, lr=rate)]
             return
-        muon = set(_block_matrices(model)) & set(named) if recipe.optimizer == "muon" else set()
-        groups: dict[tuple[bool, float, bool], list[Tensor]] = {}
-        for name, weight in named.items():
-            groups.setdefault((name in muon, rates[name], weight.ndim > 1), []).append(weight)
-        chosen = sorted(groups.items(), key=lambda group: (not group[0][2], -group[0][1]))  # matrices first
-
-        def parameters(by_muon: bool) -> list[dict[str, Any]]:
-            decay = recipe.weight_decay
-            return [
-                {"params": weights, "share": rate, "weight_decay": decay if is_matrix else 0.0}
-                for (is_muon, rate, is_matrix), weights in chosen
-                if is_muon == by_muon
-            ]
-
-        self.optimizers = [
-            torch.optim.AdamW(parameters(False), lr=recipe.learning_rate, betas=recipe.betas, eps=1e-9, fused=True)
-        ]
+        muon = set(_block_matrices(model)) & set(self.parameters) if recipe.optimizer == "muon" else set()
+        adamw_groups = self._groups(factors, set(self.parameters) - muon)
+        self.optimizers = [torch.optim.AdamW(adamw_groups, lr=rate, betas=recipe.betas, eps=1e-9, fused=True)]
         if muon:
-            self.optimizers.append(
-                Muon(
-                    parameters(True),
-                    lr=recipe.learning_rate,
-                    weight_decay=recipe.weight_decay,
-                    adjust_lr_fn="match_rms_adamw",  # one learning rate then suits both
-                )
-            )
+            groups, decay = self._groups(factors, muon), recipe.weight_decay
+            # match_rms_adamw: one learning rate suits both optimizers
+            self.optimizers.append(Muon(groups, lr=rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw"))
+
+    def _groups(self, factors: Mapping[str, float], names: set[str]) -> list[dict[str, Any]]:
+        """Parameters that share a learning rate and weight decay: matrices first, then from the top layer down."""
+        groups: dict[tuple[bool, float], list[Tensor]] = {}
+        for name, weight in self.parameters.items():
+            if name in names:
+                groups.setdefault((weight.ndim > 1, factors[name]), []).append(weight)
+        return [
+            {"params": weights, "lr_factor": factor, "weight_decay": self.recipe.weight_decay if is_matrix else 0.0}
+            for (is_matrix, factor), weights in sorted(groups.items(), key=lambda item: item[0], reverse=True)
+        ]
 
     @property
     def learning_rate(self) -> float:
-        """The learning rate of the last step, at the top."""
+        """The learning rate of the last step, of the top layer."""
         return self.recipe.learning_rate * self.lr_factor
 
     def gradient_norm(self) -> Tensor:
-        """Of all gradients together."""
+        """The norm of all gradients together."""
         gradients = [weight.grad for weight in self.parameters.values() if weight.grad is not None]
         return full_tensor(nn.utils.get_total_norm([g._values() if g.is_sparse else g for g in gradients]))
 
     def step(self, lr_factor: float, found_inf: Tensor, grad_scale: Tensor | None = None) -> None:
-        """Update the weights by gradients divided by `shrink`; or, where `skip` is 1, leave everything as it is.
+        """Update the weights with gradients divided by `grad_scale`; where `found_inf` is 1, change nothing.
 
-        Both stay on the device, under the names AdamW's fused kernel knows them by: reading them would make every
-        step wait, and dividing beforehand would be one more way through all gradients.
+        Both stay on the device, under the names that AdamW's fused kernel reads: looking at them on the host would
+        stall every step, and dividing the gradients beforehand would pass over them once more.
         """
         self.lr_factor = lr_factor
-        for part in self.optimizers:
-            for group in part.param_groups:
-                group["lr"] = self.recipe.learning_rate * lr_factor * group["share"]
-            part.found_inf, part.grad_scale = found_inf, grad_scale  # type: ignore[attr-defined]
-            part.step()
-            part.found_inf, part.grad_scale = None, None  # type: ignore[attr-defined]
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = self.recipe.learning_rate * lr_factor * group["lr_factor"]
+            optimizer.found_inf, optimizer.grad_scale = found_inf, grad_scale  # type: ignore[attr-defined]
+            optimizer.step()
+            optimizer.found_inf, optimizer.grad_scale = None, None  # type: ignore[attr-defined]
 
     def zero_grad(self) -> None:
-        for part in self.optimizers:
-            part.zero_grad(set_to_none=not self.recipe.cuda_graphs)  # a recording adds to gradients where they are
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none=not self.recipe.cuda_graphs)  # a CUDA graph adds to fixed addresses
 
     def state_dict(self) -> dict[str, Tensor]:
-        """All that resuming needs, by the weights' names; rates and the like come from the recipe."""
+        """The state by names of weights; learning rates and the like come from the recipe."""
         state: dict[Tensor, dict[str, Tensor]] = {}
-        for part in self.optimizers:
-            state |= part.state
+        for optimizer in self.optimizers:
+            state |= optimizer.state
         return {
             f"{name}.{slot}": tensor
             for name, weight in self.parameters.items()
@@ -101,9 +94,14 @@ class Optimizer:
         }
 
     def load_state_dict(self, state: Mapping[str, SliceableTensor]) -> None:
-        owners = {weight: part for part in self.optimizers for group in part.param_groups for weight in group["params"]}
-        for full, tensor in state.items():
-            name, _, slot = full.rpartition(".")
+        owners = {
+            weight: optimizer
+            for optimizer in self.optimizers
+            for group in optimizer.param_groups
+            for weight in group["params"]
+        }
+        for key, tensor in state.items():
+            name, _, slot = key.rpartition(".")
             weight = self.parameters[name]
             owners[weight].state[weight][slot] = shard_like(tensor, weight)
 

@@ -1,4 +1,4 @@
-"""Tables of vectors learn by rows: each has a rate of its own, and those that a batch does not touch cost nothing."""
+"""AdaGrad with one step size per row, for tables of vectors; rows that a batch does not touch cost nothing."""
 
 from __future__ import annotations
 
@@ -11,22 +11,21 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.functional import embedding_bag
 
 POWER = 0.3
-"""½ is AdaGrad, 0 one rate for all."""
+"""p below: ½ is AdaGrad, 0 plain SGD."""
 
 
 class RowAdaGrad(torch.optim.Optimizer):
-    """v_w ← v_w − η g_w / (Σ |g_w|²/d)^p,  p = 0.3        after Duchi 2011, one sum for each row
+    """v_w ← v_w − η g_w / (Σ |g_w|²/d)^p,  p = 0.3        after Duchi 2011, with one sum per row
 
-    A frequent word gets its gradients from many places of a batch at once, a rare one from a single place every now
-    and then. One rate for both either tears the first to and fro or leaves the second where it was; divided by the
-    size of the gradients that came so far, each goes at its own pace. AdaGrad divides by the root, p = ½, and so slows
-    frequent words down too much to learn from all that is said of them: p lies between it and one rate for all, p = 0.
+    The gradient of a frequent word comes from many positions of a batch, that of a rare word from one position now and
+    then: a single learning rate is too high for the first or too low for the second. AdaGrad (p = ½) slows frequent
+    words down too much; p = 0.3 lies between it and SGD (p = 0).
     """
 
     found_inf: Tensor | None = None
-    """1 where the gradients are not finite: nothing changes then."""
+    """1 if a gradient is not finite: the step changes nothing then."""
     grad_scale: Tensor | None = None
-    """What the gradients are divided by."""
+    """Gradients are divided by this."""
 
     def __init__(self, weights: Iterable[nn.Parameter] | Iterable[dict[str, Any]], lr: float) -> None:
         super().__init__(weights, {"lr": lr})
@@ -49,25 +48,25 @@ class RowAdaGrad(torch.optim.Optimizer):
             state["squares"] = torch.zeros(len(weight), device=weight.device)
         squares: Tensor = state["squares"]
         squares.index_add_(0, rows, gradient.square().mean(1))
-        pace = squares[rows].pow(POWER).clamp(min=1e-20)
-        weight.index_add_(0, rows, gradient / pace[:, None], alpha=-rate)
+        scale = squares[rows].pow(POWER).clamp(min=1e-20)
+        weight.index_add_(0, rows, gradient / scale[:, None], alpha=-rate)
 
 
 def _zero_where(skip: Tensor, gradient: Tensor) -> Tensor:
-    """The gradient, or zeros. Only where asking would make a device wait, both are worked out."""
+    """The gradient, or zeros; both are computed where reading `skip` would wait for a device."""
     if skip.device.type != "cpu" or isinstance(skip, FakeTensor):
         return torch.where(skip > 0, 0.0, gradient)
     return torch.zeros_like(gradient) if skip else gradient
 
 
 def coalesced_rows(gradient: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The rows that a gradient has something for, each once, and what that is."""
+    """The rows of a (sparse) gradient, each once, and their summed values."""
     assert gradient is not None
     if not gradient.is_sparse:
         return torch.arange(len(gradient), device=gradient.device), gradient
     rows, values = gradient._indices()[0], gradient._values()
-    if isinstance(values, FakeTensor):  # a rehearsal: rows without contents cannot be told apart
+    if isinstance(values, FakeTensor):  # a dry run: rows without contents cannot be compared
         return rows, values
     rows, order = torch.sort(rows)
-    rows, times = torch.unique_consecutive(rows, return_counts=True)
-    return rows, embedding_bag(order, values, times.cumsum(0) - times, mode="sum")  # as index_add_, but faster
+    rows, counts = torch.unique_consecutive(rows, return_counts=True)
+    return rows, embedding_bag(order, values, counts.cumsum(0) - counts, mode="sum")  # faster than index_add_

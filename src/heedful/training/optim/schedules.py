@@ -1,4 +1,4 @@
-"""How the learning rate rises and falls: each schedule maps progress to a factor between 0 and 1."""
+"""Learning-rate schedules: a factor of the peak learning rate between 0 and 1 for each step."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ ScheduleName = Literal["inverse_root", "cosine", "linear", "stable_decay", "cons
 
 
 def learning_rate_factor(schedule: ScheduleName, step: int, *, steps: int, warmup: int) -> float:
-    """The share of the peak learning rate at `step` (the first is 0), after a linear warm-up of `warmup` steps.
+    """The factor at `step` (the first is 0): linear warm-up over `warmup` steps, then the schedule.
 
-    Warm-up: Adam's first estimates of the gradients' size rest on few samples, so early steps stay small.
+    Adam's first estimates of the gradients' second moment rest on few samples, so early steps are kept small.
     """
     if step < warmup:
         return (step + 1) / warmup
@@ -30,11 +30,12 @@ def _cosine(step: int, steps: int, warmup: int) -> float:
 
 
 def _linear(step: int, steps: int, warmup: int) -> float:
+    """1 − t: from 1 to 0"""
     return max(0.0, 1 - step / steps)
 
 
 def _stable_decay(step: int, steps: int, warmup: int) -> float:
-    """1 for four fifths of the way, then 1 − √t down to 0        Hägele 2024"""
+    """Warmup-stable-decay: 1 for 80% of the steps, then 1 − √t down to 0        Hägele 2024"""
     t = (step / steps - 0.8) / 0.2
     return 1.0 if t <= 0 else max(0.0, 1 - math.sqrt(min(1.0, t)))
 

@@ -1,4 +1,4 @@
-"""Averages of the weights along the way: often better than the last of them."""
+"""Weight averaging over training steps, whose result often scores better than the last weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from heedful.training.distributed.fsdp import shard_like
 
 
 class WeightAverage:
-    """Averaged weights beside a model's own, which they can replace for a while."""
+    """Averaged copies of a model's weights, which can replace them temporarily."""
 
     def __init__(self, model: nn.Module) -> None:
         self.weights = _copies(model)
@@ -21,16 +21,15 @@ class WeightAverage:
 
     @contextmanager
     def swapped_into(self, model: nn.Module) -> Iterator[None]:
-        """The model with averaged weights, for evaluation and saving."""
-        own = _copies(model)
-        _put(self.weights, model)
+        """Within the block, the model has the averaged weights: for evaluation and saving."""
+        trained = _copies(model)
+        _load(self.weights, model)
         try:
             yield
         finally:
-            _put(own, model)
+            _load(trained, model)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """All that resuming needs."""
         return {"updates": torch.tensor(self.updates)} | {str(i): weight for i, weight in enumerate(self.weights)}
 
     def load_state_dict(self, state: Mapping[str, SliceableTensor]) -> None:
@@ -40,9 +39,9 @@ class WeightAverage:
 
 
 class ExponentialMovingAverage(WeightAverage):
-    """w̄ ← β w̄ + (1 − β) w after every step        Polyak & Juditsky 1992
+    """EMA of the weights: w̄ ← β w̄ + (1 − β) w after every step        Polyak & Juditsky 1992
 
-    Early on β is lower, (1 + t) / (10 + t), so that the random start is soon forgotten.
+    Early on β is lower, (1 + t) / (10 + t), so that the random initial weights decay quickly.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
@@ -57,7 +56,7 @@ class ExponentialMovingAverage(WeightAverage):
 
 
 class CheckpointAverage(WeightAverage):
-    """The plain mean of the weights at the last k evaluations        Vaswani 2017, 6.1"""
+    """Mean of the weights at the last k evaluations        Vaswani 2017, 6.1"""
 
     def __init__(self, model: nn.Module, last: int) -> None:
         super().__init__(model)
@@ -71,17 +70,19 @@ class CheckpointAverage(WeightAverage):
         self.updates += 1
 
     def _mean(self) -> None:
-        for mine, *kept in zip(self.weights, *self.snapshots, strict=True):
-            mine.copy_(torch.stack(kept).mean(0))
+        for average, *weights in zip(self.weights, *self.snapshots, strict=True):
+            average.copy_(torch.stack(weights).mean(0))
 
     def state_dict(self) -> dict[str, Tensor]:
-        every = {f"{k}.{i}": weight for k, kept in enumerate(self.snapshots) for i, weight in enumerate(kept)}
-        return {"updates": torch.tensor(self.updates)} | every
+        snapshots = {f"{k}.{i}": weight for k, weights in enumerate(self.snapshots) for i, weight in enumerate(weights)}
+        return {"updates": torch.tensor(self.updates)} | snapshots
 
     def load_state_dict(self, state: Mapping[str, SliceableTensor]) -> None:
         self.updates = int(state["updates"][()])
-        rounds = min(self.updates, self.last)
-        self.snapshots = [[shard_like(state[f"{k}.{i}"], mine) for i, mine in enumerate(self.weights)] for k in range(rounds)]
+        self.snapshots = [
+            [shard_like(state[f"{k}.{i}"], weight) for i, weight in enumerate(self.weights)]
+            for k in range(min(self.updates, self.last))
+        ]
         if self.snapshots:
             self._mean()
 
@@ -91,6 +92,6 @@ def _copies(model: nn.Module) -> list[Tensor]:
 
 
 @torch.no_grad()
-def _put(weights: list[Tensor], model: nn.Module) -> None:
-    for mine, weight in zip(weights, model.parameters(), strict=True):
-        weight.copy_(mine)
+def _load(weights: list[Tensor], model: nn.Module) -> None:
+    for new, weight in zip(weights, model.parameters(), strict=True):
+        weight.copy_(new)

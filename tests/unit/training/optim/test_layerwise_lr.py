@@ -61,7 +61,7 @@ def test_what_cannot_be_done_is_said() -> None:
     with pytest.raises(UsageError, match=r"training\.freeze=4: the model has 3 layers"):
         Optimizer(encoder(), recipe(freeze=4))
     translator = heedful.build("laptop-translator", vocabulary=20, width=16, heads=2, layers=1)
-    with pytest.raises(UsageError, match="for encoders and decoders, not for family 'encoder_decoder'"):
+    with pytest.raises(UsageError, match="need an encoder or a decoder, got family 'encoder_decoder'"):
         Optimizer(translator, recipe(layer_decay=0.9))
     settings = {
         "task": "generate",

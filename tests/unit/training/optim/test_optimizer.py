@@ -38,12 +38,12 @@ def test_a_skipped_step_leaves_weights_and_state_bit_for_bit(optimizer: str) -> 
     assert all(tensor.isfinite().all() for tensor in tensors(model, learner).values())
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon", "rows"])
+@pytest.mark.parametrize("optimizer", ["adamw", "muon", "row_adagrad"])
 def test_shrinking_gradients_in_a_step_is_shrinking_them_beforehand(optimizer: str) -> None:
     def learned(*, beforehand: bool) -> dict[str, torch.Tensor]:
         torch.manual_seed(1)
         small = nn.Embedding(7, 4)
-        model = small if optimizer == "rows" else heedful.build("laptop-writer", vocabulary=9, width=8, layers=1)
+        model = small if optimizer == "row_adagrad" else heedful.build("laptop-writer", vocabulary=9, width=8, layers=1)
         learner = Optimizer(model, TrainingRecipe(steps=9, optimizer=optimizer))
         for by in (1.0, 4.0, 1.0):
             for weight in model.parameters():
