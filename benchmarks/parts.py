@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 import heedful
-from heedful.data.batching import TextBatches
+from heedful.data.text_dataset import TextBatches
 from heedful.data.token_store import Sequences
 from heedful.objectives.causal_lm_loss import CausalLMLoss
 from heedful.training.checkpoint.format import Checkpoint, newest_checkpoint, write_checkpoint

@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from heedful.data.corpus_readers import content_hash, read_documents, read_pairs
-from heedful.data.line_reader import read_lines
-from heedful.data.line_reader import MAX_LINE
+from heedful.data.line_reader import MAX_LINE, read_lines
 from heedful.errors import DataError
 
 
@@ -171,17 +170,17 @@ def test_missing_columns_list_those_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "row", "what"),
     [
-        ("a.tsv", b"three\tcolumns\there", "3 columns where there should be 2"),
-        ("a.tsv", b"one", "1 columns where there should be 2"),
-        ("a.csv", b'"closed"badly,x', "not sound CSV"),
-        ("a.csv", b"a,b,c", "3 columns where there should be 2"),
+        ("a.tsv", b"three\tcolumns\there", "3 columns instead of 2"),
+        ("a.tsv", b"one", "1 columns instead of 2"),
+        ("a.csv", b'"closed"badly,x', "not valid CSV"),
+        ("a.csv", b"a,b,c", "3 columns instead of 2"),
         ("a.jsonl", b"{broken", "not JSON"),
         ("a.jsonl", b"[" * 100_000, "not JSON"),
         ("a.jsonl", b'["list"]', "not a JSON object"),
         ("a.jsonl", b'{"source": "only"}', "'target' is missing"),
         ("a.jsonl", b'{"source": "a", "target": 7}', "'target' is not a string"),
-        ("a.jsonl", b'{"source": "a\\u0000", "target": "b"}', "'source' holds a NUL"),
-        ("a.jsonl", b'{"source": "\\ud800", "target": "b"}', "'source' holds half a surrogate pair"),
+        ("a.jsonl", b'{"source": "a\\u0000", "target": "b"}', "'source' contains a NUL"),
+        ("a.jsonl", b'{"source": "\\ud800", "target": "b"}', "'source' contains half a surrogate pair"),
     ],
 )
 def test_a_malformed_row_stops_with_its_line_or_is_skipped(name: str, row: bytes, what: str, tmp_path: Path) -> None:
@@ -195,7 +194,7 @@ def test_a_malformed_row_stops_with_its_line_or_is_skipped(name: str, row: bytes
 
 def test_a_quote_never_closed(tmp_path: Path) -> None:
     path = file(tmp_path, "a.csv", b'a,b\n"open,b\n' + b"c,d\n" * 10)
-    assert refused([path]) == f"{path}:2: a quote is opened and never closed"
+    assert refused([path]) == f"{path}:2: a quote is never closed"
     assert [pair.line for pair in read_pairs([path], on_bad_line="skip")] == [1]
     path = file(tmp_path, "b.csv", b'a,b\n"open,b\n' + b"c,d\n" * (MAX_LINE // 4 + 5))
     kept = [pair.line for pair in read_pairs([path], on_bad_line="skip")]

@@ -112,7 +112,7 @@ def case(*words: str, code: int, said: str) -> Any:
     [
         case("evaluate", "model", "odd.tsv", code=3, said="odd.tsv:3: unknown label 'odd'; the classes trained on are"),
         case("train", "classify", "nothing.tsv", code=3, said="no column of labels (label); columns found: 'text'"),
-        case("train", "classify", "one.tsv", code=3, said="there is one class only, 'good'"),
+        case("train", "classify", "one.tsv", code=3, said="only one class, 'good'"),
         case("train", "classify", "train.tsv", "--model", "recurrent", code=2, said="leave out --model recurrent"),
         case("train", "classify", "train.tsv", "--set", "training.freeze=9", code=2, said="the model has 2 layers"),
         case("translate", "model", "x", code=2, said="is a classifier; use `classify`"),

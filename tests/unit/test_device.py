@@ -1,4 +1,4 @@
-"""What the machine is asked for."""
+"""Devices, and process-wide settings of allocator and oneDNN."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import torch
 FAULTS = """
 import resource
 import numpy as np
-from heedful.device import keep_freed_memory
-keep_freed_memory()
+from heedful.device import retain_freed_memory
+retain_freed_memory()
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 np.ones(1 << 21), np.ones(1 << 21)
@@ -26,15 +26,15 @@ print(faults() - before)
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's malloc is what is told")
-def test_freed_memory_is_kept_unless_somebody_decided(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = pages_cleared()
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
+def test_freed_memory_is_retained_unless_the_environment_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    retained = page_faults()
     for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"):
         monkeypatch.setenv(name, "131072")
-    assert 10 * kept < pages_cleared()
+    assert 10 * retained < page_faults()
 
 
-def pages_cleared() -> int:
+def page_faults() -> int:
     return int(subprocess.check_output([sys.executable, "-c", FAULTS]))
 
 
@@ -42,29 +42,31 @@ SHAPES = """
 import ctypes, os, sys
 import torch
 os.environ.pop("ONEDNN_PRIMITIVE_CACHE_CAPACITY", None)
-from heedful.device import forget_kernels
-if sys.argv[1] == "forget":
-    forget_kernels()
+from heedful.device import disable_onednn_cache
+if sys.argv[1] == "disabled":
+    disable_onednn_cache()
 class Heap(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in "arena o s h d u f used free top".split()]
 library = ctypes.CDLL(None)
 library.mallinfo2.restype = Heap
 def used():
     return library.mallinfo2().used
-def read(tokens):
+def step(tokens):
     x = torch.zeros(2, tokens, 16, requires_grad=True)
     torch.nn.functional.gelu(x).sum().backward()
-read(9)
+step(9)
 before = used()
 for tokens in range(10, 60):
-    read(tokens)
+    step(tokens)
 print(used() - before)
 """
 
 
-@pytest.mark.skipif(platform.libc_ver() < ("glibc", "2.33"), reason="glibc's heap is what is looked into")
-def test_shapes_leave_nothing_behind_on_the_heap(fork_server: Any, tmp_path: Path) -> None:
-    kept, forgotten = (int(fork_server.run_script(SHAPES, how, folder=tmp_path).output) for how in ("keep", "forget"))
-    assert forgotten < 200_000
+@pytest.mark.skipif(platform.libc_ver() < ("glibc", "2.33"), reason="mallinfo2 is glibc's")
+def test_a_disabled_kernel_cache_keeps_nothing_on_the_heap(fork_server: Any, tmp_path: Path) -> None:
+    enabled, disabled = (
+        int(fork_server.run_script(SHAPES, cache, folder=tmp_path).output) for cache in ("enabled", "disabled")
+    )
+    assert disabled < 200_000
     if torch.backends.mkldnn.is_available() and platform.machine() == "x86_64":
-        assert 5 * forgotten < kept, "torch no longer keeps a kernel for each shape: forget_kernels can go"
+        assert 5 * disabled < enabled, "torch no longer caches a kernel per shape: disable_onednn_cache can go"

@@ -1,4 +1,4 @@
-"""The public names: all there, all documented, and cheap to have."""
+"""Public names: resolvable, documented, and importable without torch."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ def test_a_public_name_resolves(name: str) -> None:
 
 @every_name
 def test_a_public_name_is_documented(name: str) -> None:
-    """In words written for it: not inherited, not made up from the fields of a data class."""
+    """By a docstring of its own: not inherited, not generated from a dataclass's fields."""
     thing = getattr(heedful, name)
-    if isinstance(thing, dict):  # data has no docstring of its own; its module speaks for it
-        words = sys.modules["heedful.models.presets"].__doc__
+    if isinstance(thing, dict):  # the docstring of its module
+        docstring = sys.modules["heedful.models.presets"].__doc__
     else:
-        words = vars(thing).get("__doc__") if inspect.isclass(thing) else thing.__doc__
-    assert words
-    assert not words.startswith(f"{name}(")
+        docstring = vars(thing).get("__doc__") if inspect.isclass(thing) else thing.__doc__
+    assert docstring
+    assert not docstring.startswith(f"{name}(")
 
 
-def test_type_checkers_see_the_same_names_as_a_running_program() -> None:
+def test_type_checkers_see_the_names_that_exist_at_run_time() -> None:
     tree = ast.parse(Path(inspect.getsourcefile(heedful) or "").read_text(encoding="utf-8"))
     (guarded,) = [node for node in tree.body if isinstance(node, ast.If)]
     imports = [node for node in guarded.body if isinstance(node, ast.ImportFrom)]
@@ -59,15 +59,41 @@ def test_the_version_is_the_installed_one() -> None:
     assert heedful.__version__ == importlib.metadata.version("heedful")
 
 
-def test_importing_heedful_alone_does_not_wait_for_torch() -> None:
+def test_importing_heedful_does_not_import_torch() -> None:
     script = (
         "import sys, heedful; dir(heedful); heedful.UsageError; print(sorted({'torch', 'pydantic'} & {*sys.modules}))"
     )
     assert run(script).strip() == "[]"
 
 
-def test_plain_use_needs_neither_the_checks_of_the_tests_nor_what_only_many_processes_do() -> None:
-    """jaxtyping and beartype need not be installed; what cuts weights into shards takes half a second to import."""
+def test_the_help_text_does_not_import_torch() -> None:
+    script = """
+import sys
+sys.argv = ["heedful", "--help"]
+from heedful.cli.app import main
+try:
+    main()
+except SystemExit:
+    print(sorted({"torch", "pydantic", "numpy"} & {*sys.modules}))
+"""
+    assert run(script).strip().splitlines()[-1] == "[]"
+
+
+def test_loading_needs_only_the_mandatory_packages(tmp_path: Path) -> None:
+    """torch, tokenizers, safetensors, pydantic and numpy."""
+    script = f"""
+import sys
+for name in ("babel", "ctranslate2", "matplotlib", "rich", "sacrebleu", "typer"):
+    sys.modules[name] = None  # importing it now fails
+import heedful
+heedful.save(heedful.build("laptop-writer", vocabulary=20, width=16, layers=1), {str(tmp_path)!r})
+print(heedful.load({str(tmp_path)!r}, device="cpu").model.config.width)
+"""
+    assert run(script).strip() == "16"
+
+
+def test_public_names_need_no_test_tools_and_no_slow_optional_imports() -> None:
+    """jaxtyping and beartype need not be installed; importing DTensor alone takes half a second."""
     script = """
 import sys
 sys.modules["jaxtyping"] = sys.modules["beartype"] = None  # importing either now fails

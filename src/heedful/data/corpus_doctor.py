@@ -1,4 +1,4 @@
-"""The doctor: what a corpus holds, what is wrong with it and where, and a clean copy on request."""
+"""The corpus doctor: examine a corpus for issues, and write a clean copy of it."""
 
 from __future__ import annotations
 
@@ -9,25 +9,35 @@ import lzma
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from os import PathLike
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Any, Literal, TypeVar
 
 import numpy as np
 
-from heedful.data.corpus_readers import Files, as_paths, scan_documents, scan_pairs, size_on_disk, expand_folders
+from heedful.data.corpus_readers import (
+    DocumentLine,
+    Files,
+    Pair,
+    as_paths,
+    expand_folders,
+    scan_documents,
+    scan_pairs,
+    size_on_disk,
+)
 from heedful.data.corpus_scan import CorpusScan
 from heedful.data.doctor_report import CleanCopy, CorpusKind, CorpusReport
-from heedful.data.labelled_reader import find_columns, has_labels, scan_labelled
+from heedful.data.labelled_reader import LabelledText, find_columns, has_labels, scan_labelled
 from heedful.data.line_reader import MAX_LINE, BadLine, OnBadLine
-from heedful.data.qa_reader import has_questions, scan_questions, format_questions
 from heedful.data.progress import ProgressCallback, StartProgress, no_progress
+from heedful.data.qa_reader import Question, format_questions, has_questions, scan_questions
 from heedful.data.table_reader import LIST_SEPARATOR, TABLES, file_format, table_columns
 from heedful.errors import DataError, UsageError
 from heedful.files import new_folder, require_empty
 
 Kind = Literal["auto"] | CorpusKind
+Row = TypeVar("Row", Pair, LabelledText, Question, DocumentLine)
 
 DROPPED = {
     "pairs": ("duplicate", "leak", "copy", "ratio", "script"),
@@ -36,7 +46,7 @@ DROPPED = {
     "records": ("duplicate", "leak"),
     "lines": (),
 }
-"""What a clean copy leaves out besides faults. From prose nothing: a line gone would tear a hole into it."""
+"""Issues that a clean copy drops besides bad lines. From prose none: a missing line would break the running text."""
 
 
 def examine(
@@ -50,13 +60,13 @@ def examine(
     columns: Sequence[str] = (),
     start_progress: StartProgress = no_progress,
 ) -> CorpusReport:
-    """Read a corpus once and say what it holds. `against` names held-out files, which must not occur in it.
+    """Read a corpus once and report its sizes and issues. `against` names held-out files, which must not occur in it.
 
-    SQuAD files and tables of questions are questions, a table with texts and labels is labelled, two text files or
-    another table are pairs, and anything else is running text, unless `kind` says otherwise. With `most`, only so many
-    rows are measured, and memory is bounded. `columns` are those of labelled texts.
+    Unless `kind` is given, SQuAD files and tables of questions are questions, a table with texts and labels is
+    labelled, two text files or another table are pairs, and anything else is running text. With `max_measured`, only
+    that many rows are measured, and memory is bounded. `columns` names the columns of labelled texts.
     """
-    return _read(files, against, kind, on_bad_line, limit, start_progress, max_measured, columns).report()
+    return _scan(files, against, kind, on_bad_line, limit, columns, start_progress, max_measured).report()
 
 
 def clean(
@@ -70,57 +80,61 @@ def clean(
     columns: Sequence[str] = (),
     start_progress: StartProgress = no_progress,
 ) -> CorpusReport:
-    """Write a clean copy of a corpus into a new folder, under the same names; `cleaned` says what was left out.
+    """Write a clean copy of a corpus into a new folder, with the same file names; `cleaned` counts what was dropped.
 
-    From pairs go faults, duplicates, leaks, copies and outliers; from records, labelled texts and questions faults,
-    duplicates and leaks; from prose only lines that cannot be read. Tables keep their format, and of their columns
-    those that are read.
+    Pairs lose bad lines, duplicates, leaks, copies and outliers; records, labelled texts and questions lose bad lines,
+    duplicates and leaks; prose only lines that cannot be read. Tables keep their format, and those of their columns
+    that are read.
     """
-    out = Path(folder).absolute()
-    require_empty(out)
-    reading = _read(files, against, kind, on_bad_line, limit, start_progress, None, columns)
-    if reading.misaligned:
-        raise DataError(f"{reading.misaligned}; there is no telling where they part, so nothing was written")
-    dropped = Counter(reading.faults)
-    with _cleaned_folder(out) as aside:
-        names = _names(reading.files)
-        ways = {"pairs": _write_pairs, "text": _write_text, "labelled": _write_labelled, "questions": _write_questions}
-        write = ways[reading.kind]
-        with start_progress("writing", size_on_disk(reading.files)) as progress:
-            kept = write(reading, [aside / name for name in names], dropped, progress)
-    cleaned = CleanCopy(folder=str(out), files=tuple(map(str, names)), kept=kept, dropped=dict(+dropped))
-    report: CorpusReport = reading.report().with_changes(cleaned=cleaned)
+    target = Path(folder).absolute()
+    require_empty(target)
+    scan = _scan(files, against, kind, on_bad_line, limit, columns, start_progress)
+    if scan.misaligned:
+        raise DataError(f"{scan.misaligned}; nothing was written, because it is unknown where they diverge")
+    names = _relative_names(scan.files)
+    rows = _RowFilter(scan)
+    writers = {"pairs": _write_pairs, "text": _write_text, "labelled": _write_labelled, "questions": _write_questions}
+    try:
+        with (
+            new_folder(target) as temporary,
+            start_progress("writing", size_on_disk(scan.files)) as progress,
+        ):
+            writers[scan.kind](scan, rows, [temporary / name for name in names], progress)
+    except OSError as error:
+        raise UsageError(f"{target} cannot be written: {error.strerror}") from None
+    copy = CleanCopy(folder=str(target), files=tuple(map(str, names)), kept=rows.kept, dropped=dict(+rows.dropped))
+    report: CorpusReport = scan.report().with_changes(cleaned=copy)
     return report
 
 
-def _read(
+def _scan(
     files: Files,
     against: Files | None,
     kind: Kind,
     on_bad_line: OnBadLine,
     limit: int,
+    columns: Sequence[str],
     start_progress: StartProgress,
-    most: int | None = None,
-    columns: Sequence[str] = (),
+    max_measured: int | None = None,
 ) -> CorpusScan:
     paths = as_paths(files)
-    found = detect_corpus_kind(paths) if kind == "auto" else kind
-    held_out = _held_out(against, found, on_bad_line, start_progress, columns) if against else []
+    corpus_kind = detect_corpus_kind(paths) if kind == "auto" else kind
+    held_out = _scan_held_out(against, corpus_kind, on_bad_line, columns, start_progress) if against else []
     hashes = np.setdiff1d(np.concatenate([each.statistics.keys for each in held_out]), [0]) if held_out else None
-    files = expand_folders(paths) if found == "text" else paths
-    reading = CorpusScan(found, files, on_bad_line, limit, hashes, most, columns)
+    files = expand_folders(paths) if corpus_kind == "text" else paths
+    scan = CorpusScan(corpus_kind, files, on_bad_line, limit, hashes, max_measured, columns)
     with start_progress("reading", size_on_disk(paths)) as progress:
-        reading.read(progress)
+        scan.read(progress)
     for each in held_out:
-        _refuse_swapped(reading, each)
-    if not reading.usable:
-        why = ", ".join(f"{count:,} {kind}" for kind, count in reading.faults.items())
-        raise DataError(f"nothing usable in {', '.join(map(str, paths))}" + (f": {why}" if why else ""))
-    return reading
+        _refuse_swapped(scan, each)
+    if not scan.usable:
+        reasons = ", ".join(f"{count:,} {kind}" for kind, count in scan.bad_lines.items())
+        raise DataError(f"nothing usable in {', '.join(map(str, paths))}" + (f": {reasons}" if reasons else ""))
+    return scan
 
 
 def detect_corpus_kind(paths: Sequence[Path]) -> CorpusKind:
-    """Labelled texts, questions, pairs or running text, by the files' names, columns and number."""
+    """Tell labelled texts, questions, pairs and running text apart by the files' names, columns and number."""
     if any(path.is_dir() for path in paths):
         return "text"
     if paths and all(map(has_questions, paths)):
@@ -132,32 +146,34 @@ def detect_corpus_kind(paths: Sequence[Path]) -> CorpusKind:
     return "pairs" if [file_format(path) for path in paths] == ["lines", "lines"] else "text"
 
 
-def _held_out(
-    files: Files, kind: CorpusKind, on_bad_line: OnBadLine, start_progress: StartProgress, columns: Sequence[str]
+def _scan_held_out(
+    files: Files, kind: CorpusKind, on_bad_line: OnBadLine, columns: Sequence[str], start_progress: StartProgress
 ) -> list[CorpusScan]:
-    """Held-out files read, so that their sources or long lines can be looked for among the others."""
-    found = []
-    groups = {"text": lambda: [expand_folders(files)], "pairs": lambda: _pairs_of(as_paths(files))}
-    for group in groups.get(kind, lambda: [as_paths(files)])():
-        reading = CorpusScan(kind, group, on_bad_line, columns=columns)
-        with start_progress("reading what is held out", size_on_disk(group)) as progress:
-            reading.read(progress)
-        if reading.misaligned:
-            raise DataError(reading.misaligned)
-        found.append(reading)
-    return found
+    """Read held-out files, so that their sources or long lines can be looked up among the others."""
+    paths = expand_folders(files) if kind == "text" else as_paths(files)
+    scans = []
+    for group in _group_pairs(paths) if kind == "pairs" else [paths]:
+        scan = CorpusScan(kind, group, on_bad_line, columns=columns)
+        with start_progress("reading held-out files", size_on_disk(group)) as progress:
+            scan.read(progress)
+        if scan.misaligned:
+            raise DataError(scan.misaligned)
+        scans.append(scan)
+    return scans
 
 
-def _refuse_swapped(reading: CorpusScan, held_out: CorpusScan) -> None:
-    """Source and target the other way round, where their scripts give it away."""
-    ours, theirs = ([column.script for column in each.statistics.columns] for each in (reading, held_out))
-    if ours != theirs and ours == theirs[::-1]:
-        what = f"{held_out.files[0]} is {theirs[0]}, but {reading.files[0]} is {ours[0]}"
-        raise DataError(f"{what}: are the files in the wrong order?")
+def _refuse_swapped(scan: CorpusScan, held_out: CorpusScan) -> None:
+    """Raise if source and target of the held-out files are swapped, as far as their scripts show it."""
+    scripts, held_out_scripts = ([column.script for column in each.statistics.columns] for each in (scan, held_out))
+    if scripts != held_out_scripts and scripts == held_out_scripts[::-1]:
+        raise DataError(
+            f"{held_out.files[0]} is {held_out_scripts[0]}, but {scan.files[0]} is {scripts[0]}: "
+            "are the files in the wrong order?"
+        )
 
 
-def _pairs_of(paths: Sequence[Path]) -> list[list[Path]]:
-    """Several test sets at once: tables stand alone, line files go two by two."""
+def _group_pairs(paths: Sequence[Path]) -> list[list[Path]]:
+    """Group the files of several test sets: one table each, or two line files."""
     groups: list[list[Path]] = []
     for path in paths:
         if groups and len(groups[-1]) == 1 and file_format(groups[-1][0]) not in TABLES:
@@ -167,108 +183,78 @@ def _pairs_of(paths: Sequence[Path]) -> list[list[Path]]:
     return groups
 
 
-def _write_pairs(reading: CorpusScan, outputs: Sequence[Path], dropped: Counter[str], progress: ProgressCallback) -> int:
-    reasons = _reasons(reading, DROPPED["pairs"])
-    kept = row = 0
+class _RowFilter:
+    """Selects the rows that a clean copy keeps, in one pass over the same files; counts the others by reason."""
+
+    def __init__(self, scan: CorpusScan) -> None:
+        self.scan, self.masks = scan, scan.issue_masks()
+        self.kept = self.position = 0
+        self.dropped = Counter(scan.bad_lines)
+        if scan.kind == "text":
+            del self.dropped["blank"]  # blank lines between paragraphs are kept, and not counted as rows
+
+    def select(self, rows: Iterator[Row | BadLine], issues: Sequence[str]) -> Iterator[Row]:
+        """Yield the rows without these issues. A row with two issues is counted under the first."""
+        numbers = np.zeros(len(self.scan.statistics), np.uint8)
+        for number in range(len(issues), 0, -1):
+            if issues[number - 1] in self.masks:
+                numbers[self.masks[issues[number - 1]]] = number
+        reasons = numbers.tobytes()
+        for row in rows:
+            if isinstance(row, BadLine):
+                self.dropped["blank"] += self.scan.kind == "text" and row.kind == "blank"
+                continue
+            if not isinstance(row, DocumentLine) or row.text.strip():
+                if self.position >= len(reasons):
+                    raise DataError(f"{', '.join(map(str, self.scan.files))} changed while being read")
+                reason = reasons[self.position]
+                self.position += 1
+                if reason:
+                    self.dropped[issues[reason - 1]] += 1
+                    continue
+            self.kept += 1
+            yield row
+
+
+def _write_pairs(scan: CorpusScan, rows: _RowFilter, outputs: Sequence[Path], progress: ProgressCallback) -> None:
     with ExitStack() as stack:
-        writers = [_writer(stack, path, ("source", "target")) for path in outputs]
-        for pair in scan_pairs(reading.files, limit=reading.limit, progress=progress):
-            if isinstance(pair, BadLine):
-                continue
-            if reason := reasons(row):
-                dropped[reason] += 1
-            else:
-                kept += 1
-                cells = [pair[:2]] if len(writers) == 1 else [(pair.source,), (pair.target,)]
-                for write, cell in zip(writers, cells, strict=True):
-                    write(cell)
-            row += 1
-    return kept
+        writers = [_row_writer(stack, path, ("source", "target")) for path in outputs]
+        for pair in rows.select(scan_pairs(scan.files, limit=scan.limit, progress=progress), DROPPED["pairs"]):
+            cells = [pair[:2]] if len(writers) == 1 else [(pair.source,), (pair.target,)]
+            for write, cell in zip(writers, cells, strict=True):
+                write(cell)
 
 
-def _write_labelled(reading: CorpusScan, outputs: Sequence[Path], dropped: Counter[str], progress: ProgressCallback) -> int:
-    reasons = _reasons(reading, DROPPED["labelled"])
-    kept = row = 0
-    for file, output in zip(reading.files, outputs, strict=True):
-        found = find_columns(file, reading.columns)
+def _write_labelled(scan: CorpusScan, rows: _RowFilter, outputs: Sequence[Path], progress: ProgressCallback) -> None:
+    for file, output in zip(scan.files, outputs, strict=True):
+        columns = find_columns(file, scan.columns)
+        scanned = scan_labelled([file], columns=scan.columns, limit=scan.limit, progress=progress)
         with ExitStack() as stack:
-            write = _writer(stack, output, (*found.texts, found.label))
-            for each in scan_labelled([file], columns=reading.columns, limit=reading.limit, progress=progress):
-                if isinstance(each, BadLine):
-                    continue
-                if reason := reasons(row):
-                    dropped[reason] += 1
-                else:
-                    kept += 1
-                    write((*each.texts, LIST_SEPARATOR.join(each.labels)))
-                row += 1
-    return kept
+            write = _row_writer(stack, output, (*columns.texts, columns.label))
+            for row in rows.select(scanned, DROPPED["labelled"]):
+                write((*row.texts, LIST_SEPARATOR.join(row.labels)))
 
 
-def _write_questions(reading: CorpusScan, outputs: Sequence[Path], dropped: Counter[str], progress: ProgressCallback) -> int:
-    reasons = _reasons(reading, DROPPED["questions"])
-    kept = row = 0
-    for file, output in zip(reading.files, outputs, strict=True):
-        left = []
-        for each in scan_questions([file], limit=reading.limit, progress=progress):
-            if isinstance(each, BadLine):
-                continue
-            if reason := reasons(row):
-                dropped[reason] += 1
-            else:
-                left.append(each)
-            row += 1
-        output.parent.mkdir(parents=True, exist_ok=True)
+def _write_questions(scan: CorpusScan, rows: _RowFilter, outputs: Sequence[Path], progress: ProgressCallback) -> None:
+    for file, output in zip(scan.files, outputs, strict=True):
+        scanned = scan_questions([file], limit=scan.limit, progress=progress)
+        kept = list(rows.select(scanned, DROPPED["questions"]))
         with _create(output) as stream:
-            stream.writelines(format_questions(left, output))
-        kept += len(left)
-    return kept
+            stream.writelines(format_questions(kept, output))
 
 
-def _write_text(reading: CorpusScan, outputs: Sequence[Path], dropped: Counter[str], progress: ProgressCallback) -> int:
-    targets = dict(zip(reading.files, outputs, strict=True))
-    dropped.pop("blank", None)
-    kept = row = 0
-    for file, output in targets.items():
+def _write_text(scan: CorpusScan, rows: _RowFilter, outputs: Sequence[Path], progress: ProgressCallback) -> None:
+    for file, output in zip(scan.files, outputs, strict=True):
         is_table = file_format(file) in TABLES
-        reasons = _reasons(reading, DROPPED["records" if is_table else "lines"])
+        scanned = scan_documents([file], limit=scan.limit, progress=progress)
         with ExitStack() as stack:
-            write = _writer(stack, output, ("text",))
-            for piece in scan_documents([file], limit=reading.limit, progress=progress):
-                if isinstance(piece, BadLine):
-                    dropped["blank"] += piece.kind == "blank"
-                    continue
-                is_blank = not piece.text.strip()
-                if not is_blank and (reason := reasons(row)):
-                    dropped[reason] += 1
-                else:
-                    kept += 1
-                    write((piece.text if is_table else piece.text.removesuffix("\n"),))
-                row += not is_blank
-    return kept
+            write = _row_writer(stack, output, ("text",))
+            for row in rows.select(scanned, DROPPED["records" if is_table else "lines"]):
+                write((row.text if is_table else row.text.removesuffix("\n"),))
 
 
-def _reasons(reading: CorpusScan, kinds: Sequence[str]) -> Callable[[int], str]:
-    """Why a row is left out, or nothing. A row with two troubles goes under the first."""
-    troubles = reading.issue_masks()
-    names = ["", *kinds]
-    chosen = np.zeros(len(reading.statistics), np.uint8)
-    for kind in reversed(kinds):
-        if kind in troubles:
-            chosen[troubles[kind]] = names.index(kind)
-    places = chosen.tobytes()
-
-    def reason(row: int) -> str:
-        if row >= len(places):
-            raise DataError(f"{', '.join(map(str, reading.files))} changed while being read")
-        return names[places[row]]
-
-    return reason
-
-
-def _writer(stack: ExitStack, path: Path, columns: tuple[str, ...]) -> Callable[[Sequence[str]], object]:
-    """How to write one row to a new file, in the format its name calls for."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _row_writer(stack: ExitStack, path: Path, columns: tuple[str, ...]) -> Callable[[Sequence[str]], object]:
+    """A function that writes one row to a new file, in the format of the file's name."""
     file = stack.enter_context(_create(path))
     kind = file_format(path)
     if kind == "jsonl":
@@ -283,25 +269,14 @@ def _writer(stack: ExitStack, path: Path, columns: tuple[str, ...]) -> Callable[
 
 
 def _create(path: Path) -> IO[str]:
-    if path.suffix.lower() == ".gz":
-        return gzip.open(path, "xt", encoding="utf-8", newline="\n")
-    if path.suffix.lower() == ".xz":
-        return lzma.open(path, "xt", encoding="utf-8", newline="\n")
-    return path.open("x", encoding="utf-8", newline="\n")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    opener: Any = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix.lower(), open)
+    stream: IO[str] = opener(path, "xt", encoding="utf-8", newline="\n")
+    return stream
 
 
-def _names(files: Sequence[Path]) -> list[Path]:
-    """The files' names in the copy: as they are, with as much of their folders as keeps them apart."""
-    whole = [path.absolute() for path in files]
-    common = os.path.commonpath([path.parent for path in whole])
-    return [path.relative_to(common) for path in whole]
-
-
-@contextmanager
-def _cleaned_folder(folder: Path) -> Iterator[Path]:
-    """A folder that appears whole or not at all: written aside, then renamed."""
-    try:
-        with new_folder(folder) as temporary:
-            yield temporary
-    except OSError as error:
-        raise UsageError(f"{folder} cannot be written: {error.strerror}") from None
+def _relative_names(files: Sequence[Path]) -> list[Path]:
+    """File names in the copy, with as much of their folders as keeps them apart."""
+    paths = [path.absolute() for path in files]
+    common = os.path.commonpath([path.parent for path in paths])
+    return [path.relative_to(common) for path in paths]

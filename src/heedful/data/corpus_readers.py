@@ -1,9 +1,9 @@
-"""Text as people keep it, as a stream: pairs of sentences, and documents.
+"""Corpora as streams: pairs of sentences, documents, and sentences of documents.
 
     pairs       two line-aligned files, or one .tsv, .csv or .jsonl
     documents   text files, folders of them, or tables with a `text` column
 
-Each of them plain, .gz or .xz. Nothing is held in memory but the lines at hand.
+All may be plain, .gz or .xz. Only the current lines are held in memory.
 """
 
 from __future__ import annotations
@@ -16,20 +16,19 @@ from os import PathLike
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from heedful.data.line_reader import MAX_LINE, BadLine, OnBadLine, handle_bad_line, read_lines, scan_lines
+from heedful.data.line_reader import MAX_LINE, BadLine, OnBadLine, handle_bad_line, scan_lines
 from heedful.data.progress import ProgressCallback
 from heedful.data.table_reader import COMPRESSED, TABLES, Row, file_format, scan_table
 from heedful.errors import DataError
-
-__all__ = ["Pair", "content_hash", "is_held_out", "read_documents", "read_lines", "read_pairs"]
+from heedful.text.sentence_splitter import split_sentences
 
 Files = Sequence[str | PathLike[str]]
-IN_FOLDERS = (".txt", ".jsonl", *COMPRESSED)
-Taken = TypeVar("Taken")
+TEXT_SUFFIXES = (".txt", ".jsonl", *COMPRESSED)
+Usable = TypeVar("Usable")
 
 
 class Pair(NamedTuple):
-    """A sentence and its translation, without white space around them; `line` is where they stand, from 1."""
+    """A sentence and its translation, stripped of white space; `line` counts from 1."""
 
     source: str
     target: str
@@ -37,7 +36,7 @@ class Pair(NamedTuple):
 
 
 class DocumentLine(NamedTuple):
-    """A line of a document with its newline, or a whole record; `ends` says that the document ends here."""
+    """A line of a document with its newline, or a whole record."""
 
     text: str
     ends_document: bool
@@ -53,7 +52,7 @@ def read_pairs(
     limit: int = MAX_LINE,
     progress: ProgressCallback | None = None,
 ) -> Iterator[Pair]:
-    """The usable pairs of two line-aligned files or one table; what is left out is counted in `dropped`."""
+    """Yield the usable pairs of two line-aligned files or one table; count the others in `dropped`."""
     yield from usable_rows("pair", files, scan_pairs(files, limit=limit, progress=progress), on_bad_line, dropped)
 
 
@@ -65,19 +64,53 @@ def read_documents(
     limit: int = MAX_LINE,
     progress: ProgressCallback | None = None,
 ) -> Iterator[tuple[str, bool]]:
-    """The text piece by piece, exact but for CRLF and byte order marks, and whether its document ends there."""
-    for piece in usable_rows("text", files, scan_documents(files, limit=limit, progress=progress), on_bad_line, dropped):
-        yield piece.text, piece.ends_document
+    """Yield the text line by line, exact but for CRLF and byte order marks, and whether its document ends there."""
+    for line in usable_rows("text", files, scan_documents(files, limit=limit, progress=progress), on_bad_line, dropped):
+        yield line.text, line.ends_document
+
+
+def read_sentences(
+    files: Files,
+    *,
+    on_bad_line: OnBadLine = "fail",
+    dropped: Counter[str] | None = None,
+    progress: ProgressCallback | None = None,
+) -> Iterator[tuple[str, bool]]:
+    """Yield documents sentence by sentence, and whether the document ends there: at a blank line, file or record end.
+
+    A sentence keeps the blanks before it, and the last of a line those after it with following blank lines: joined,
+    the sentences are the text, except for blank lines at its start.
+    """
+    sentence, is_last = "", False
+    for text, ends_document in read_documents(files, on_bad_line=on_bad_line, dropped=dropped, progress=progress):
+        if not text.strip():
+            sentence, is_last = sentence and sentence + text, True
+        else:
+            for following in _sentences(text):
+                if sentence:
+                    yield sentence, is_last
+                sentence, is_last = following, False
+        if ends_document and sentence:
+            yield sentence, True
+            sentence, is_last = "", False
+
+
+def _sentences(text: str) -> Iterator[str]:
+    before, segments = "", split_sentences(text)
+    for number, (words, gap) in enumerate(segments, 1):
+        if words:
+            yield before + words + (gap if number == len(segments) else "")
+        before = gap if words else before + gap
 
 
 def is_held_out(source: str, share: float) -> bool:
-    """Whether a sentence belongs to the held-out part: by its content, so it never stands on both sides."""
+    """Whether a sentence belongs to the held-out share: decided by its hash, so that it is never in both splits."""
     digest = hashlib.blake2b(source.encode(), digest_size=8, person=b"held out").digest()
     return int.from_bytes(digest, "big") < share * 2**64
 
 
 def content_hash(files: Files) -> str:
-    """SHA-256 of what the files hold and how it is read, in order; their places and dates play no part."""
+    """SHA-256 of the files' contents and formats, in order; paths and dates do not matter."""
     total = hashlib.sha256()
     for path in expand_folders(files):
         try:
@@ -88,8 +121,10 @@ def content_hash(files: Files) -> str:
     return total.hexdigest()
 
 
-def scan_pairs(files: Files, *, limit: int = MAX_LINE, progress: ProgressCallback | None = None) -> Iterator[Pair | BadLine]:
-    """Every pair in order, the unusable ones as faults in their places."""
+def scan_pairs(
+    files: Files, *, limit: int = MAX_LINE, progress: ProgressCallback | None = None
+) -> Iterator[Pair | BadLine]:
+    """Yield every pair in order, the unusable ones as `BadLine`."""
     paths = as_paths(files)
     for row in _pair_rows(paths, limit, progress):
         if isinstance(row, BadLine):
@@ -103,44 +138,48 @@ def scan_pairs(files: Files, *, limit: int = MAX_LINE, progress: ProgressCallbac
             yield BadLine("blank", paths[-1 if source else 0], line, "the line is blank")
 
 
-def scan_documents(files: Files, *, limit: int = MAX_LINE, progress: ProgressCallback | None = None) -> Iterator[DocumentLine | BadLine]:
-    """Every line or record in order, the unusable ones as faults. A file is a document, and so is a record."""
+def scan_documents(
+    files: Files, *, limit: int = MAX_LINE, progress: ProgressCallback | None = None
+) -> Iterator[DocumentLine | BadLine]:
+    """Yield every line or record in order, the unusable ones as `BadLine`. A file is a document, and so is a record."""
     for path in expand_folders(files):
         yield from (_records if file_format(path) in TABLES else _document)(path, limit, progress)
 
 
 def as_paths(files: Files | str | PathLike[str]) -> list[Path]:
-    """Paths from names; one name alone will do."""
+    """Paths from one file name or several."""
     return [Path(files)] if isinstance(files, str | PathLike) else [Path(file) for file in files]
 
 
 def expand_folders(files: Files) -> list[Path]:
-    """The files meant: a folder stands for the text files in it that hold anything, in the order of their names."""
-    found: list[Path] = []
+    """Replace folders by the non-empty text files in them, in the order of their names."""
+    expanded: list[Path] = []
     for path in as_paths(files):
-        inside = _inside(path) if path.is_dir() else [path]
-        if not inside:
-            raise DataError(f"{path} is a folder without text files ({', '.join(IN_FOLDERS)})")
-        found += inside
-    return found
+        text_files = _text_files(path)
+        if not text_files:
+            raise DataError(f"{path} is a folder without text files ({', '.join(TEXT_SUFFIXES)})")
+        expanded += text_files
+    return expanded
 
 
 def size_on_disk(files: Files) -> int:
-    """Bytes that reading these files will take from the disk; what is wrong with them is said by whoever reads."""
-    found = [file for path in as_paths(files) for file in (_inside(path) if path.is_dir() else [path])]
-    return sum(file.stat().st_size for file in found if file.is_file())
+    """Total bytes of these files and of those in folders; a missing file counts 0, and fails when it is read."""
+    return sum(file.stat().st_size for path in as_paths(files) for file in _text_files(path) if file.is_file())
 
 
-def _inside(folder: Path) -> list[Path]:
-    named = (file for file in sorted(folder.rglob("*")) if file.suffix.lower() in IN_FOLDERS and file.is_file())
-    seen = (file for file in named if not any(part.startswith(".") for part in file.relative_to(folder).parts))
-    return [file for file in seen if file.stat().st_size]
+def _text_files(path: Path) -> list[Path]:
+    """The path itself, or the non-empty text files of a folder, hidden ones excepted."""
+    if not path.is_dir():
+        return [path]
+    files = (file for file in sorted(path.rglob("*")) if file.suffix.lower() in TEXT_SUFFIXES and file.is_file())
+    visible = (file for file in files if not any(part.startswith(".") for part in file.relative_to(path).parts))
+    return [file for file in visible if file.stat().st_size]
 
 
 def usable_rows(
-    what: str, files: Files, rows: Iterator[Taken | BadLine], on_bad_line: OnBadLine, dropped: Counter[str] | None
-) -> Iterator[Taken]:
-    """What can be used of the rows. The rest is counted by kind, or stops the work; nothing at all does."""
+    noun: str, files: Files, rows: Iterator[Usable | BadLine], on_bad_line: OnBadLine, dropped: Counter[str] | None
+) -> Iterator[Usable]:
+    """Yield the usable rows; raise at the others or count them by kind, and raise if none is usable."""
     dropped = Counter() if dropped is None else dropped
     is_empty = True
     for row in rows:
@@ -150,8 +189,8 @@ def usable_rows(
             is_empty = False
             yield row
     if is_empty:
-        why = ", ".join(f"{count:,} {kind}" for kind, count in dropped.items())
-        raise DataError(f"no usable {what} in {_names(files)}" + (f" (left out: {why})" if why else ""))
+        reasons = ", ".join(f"{count:,} {kind}" for kind, count in dropped.items())
+        raise DataError(f"no usable {noun} in {_names(files)}" + (f" (left out: {reasons})" if reasons else ""))
 
 
 def _pair_rows(paths: Sequence[Path], limit: int, progress: ProgressCallback | None) -> Iterator[Row | BadLine]:
@@ -167,13 +206,13 @@ def _pair_rows(paths: Sequence[Path], limit: int, progress: ProgressCallback | N
 
 
 def _aligned(source: Path, target: Path, limit: int, progress: ProgressCallback | None) -> Iterator[Row | BadLine]:
-    ours, theirs = (scan_lines(path, limit=limit, progress=progress) for path in (source, target))
-    for number, (left, right) in enumerate(zip_longest(ours, theirs), 1):
+    source_lines, target_lines = (scan_lines(path, limit=limit, progress=progress) for path in (source, target))
+    for number, (left, right) in enumerate(zip_longest(source_lines, target_lines), 1):
         if left is None or right is None:
-            longer, shorter = number + sum(1 for _ in (theirs if left is None else ours)), number - 1
-            lines = (shorter, longer) if left is None else (longer, shorter)
-            what = f"{source} has {lines[0]:,} lines but {target} has {lines[1]:,}: they must pair line by line"
-            yield BadLine("misaligned", source, number, what)
+            shorter, longer = number - 1, number + sum(1 for _ in (target_lines if left is None else source_lines))
+            counts = (shorter, longer) if left is None else (longer, shorter)
+            message = f"{source} has {counts[0]:,} lines but {target} has {counts[1]:,}: they must pair line by line"
+            yield BadLine("misaligned", source, number, message)
         elif isinstance(left, BadLine):
             yield left
         elif isinstance(right, BadLine):
@@ -183,7 +222,7 @@ def _aligned(source: Path, target: Path, limit: int, progress: ProgressCallback 
 
 
 def _document(path: Path, limit: int, progress: ProgressCallback | None) -> Iterator[DocumentLine | BadLine]:
-    """The lines of a file, one behind, so that the last sound one can say that it is the last."""
+    """Yield the lines of a file, each held back until the next, so that the last usable one is marked as last."""
     held: DocumentLine | None = None
     for number, line in enumerate(scan_lines(path, limit=limit, progress=progress), 1):
         if isinstance(line, BadLine):
@@ -193,7 +232,7 @@ def _document(path: Path, limit: int, progress: ProgressCallback | None) -> Iter
             yield held
         held = DocumentLine(line, False, path, number)
     if held is not None:
-        yield held._replace(ends=True)
+        yield held._replace(ends_document=True)
 
 
 def _records(path: Path, limit: int, progress: ProgressCallback | None) -> Iterator[DocumentLine | BadLine]:

@@ -190,7 +190,7 @@ def styles(language: str) -> tuple[DateStyle, ...]:
     found = [style for style in dict.fromkeys([*listed, *added]) if _has_one_reading(style.pattern)]
     samples = [date(2015, month, 7 + month) for month in range(1, 13)]
     cased = [style for style in found if any((text := style.write(day).source) != text.lower() for day in samples)]
-    own = [style._replace(own_digits=True) for style in found if language in NATIVE_DIGITS]
+    own = [style._replace(native_digits=True) for style in found if language in NATIVE_DIGITS]
     lower = [style._replace(lower=True) for style in cased]
     return (*found, *own, *lower)
 

@@ -1,4 +1,4 @@
-"""What the doctor says, as checked values: printed as tables by the command, and as JSON for programs."""
+"""The doctor's report as checked values: printed as tables by the command, or as JSON for programs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ CorpusKind = Literal["pairs", "text", "labelled", "questions"]
 
 
 class Location(Config):
-    """Where to look."""
+    """A line of a file, from 1."""
 
     file: str
     line: int
 
 
 class Finding(Config):
-    """One kind of trouble: how often, and where first."""
+    """One kind of issue: how many rows have it, and the first locations."""
 
     kind: str
     description: str
@@ -29,7 +29,7 @@ class Finding(Config):
 
 
 class HistogramBin(Config):
-    """Rows of `low` to `high` characters."""
+    """Number of rows with `low` to `high` characters."""
 
     low: int
     high: int
@@ -37,7 +37,7 @@ class HistogramBin(Config):
 
 
 class ColumnSummary(Config):
-    """One column of the corpus: source, target, or text. Lengths are in characters."""
+    """Sizes of one column of the corpus: source, target or text. Lengths are in characters."""
 
     name: str
     characters: int
@@ -45,13 +45,13 @@ class ColumnSummary(Config):
     script: str
     median: int
     p99: int
-    """Ninety-nine rows in a hundred are no longer than this."""
+    """99th percentile of the lengths."""
     longest: int
     histogram: tuple[HistogramBin, ...]
 
 
 class CleanCopy(Config):
-    """What a clean copy kept and left out."""
+    """What a clean copy kept and dropped."""
 
     folder: str
     files: tuple[str, ...]
@@ -60,7 +60,7 @@ class CleanCopy(Config):
 
 
 class CorpusReport(Config):
-    """What the doctor found. Every kind of finding looked for is listed, those not met with a count of 0."""
+    """The doctor's report. Every kind of finding checked for is listed, with a count of 0 where there is none."""
 
     kind: CorpusKind
     files: tuple[str, ...]
@@ -68,24 +68,25 @@ class CorpusReport(Config):
     """Pairs, lines and records of text, labelled texts, or questions, usable or not."""
     usable: int
     measured: int
-    """Of the usable ones the first so many; only in these are repeats, leaks, copies and strangers looked for."""
+    """Usable rows, from the first on, that were checked for duplicates, leaks, copies and scripts."""
     documents: int | None
     """Of running text."""
     characters: int
-    """Of all usable text, as it is read."""
+    """Of all usable text."""
     columns: tuple[ColumnSummary, ...]
     findings: tuple[Finding, ...]
     labels: dict[str, int] = Field(default_factory=dict)
-    """How often each was given, the most frequent first."""
+    """Number of texts with each label, the most frequent first."""
     cleaned: CleanCopy | None = None
 
     def count(self, kind: str) -> int:
-        """How often a kind of finding was met."""
+        """Number of rows with a kind of finding."""
         return next((finding.count for finding in self.findings if finding.kind == kind), 0)
 
     def lines(self, kind: str) -> tuple[int, ...]:
-        """The first line numbers of a kind of finding."""
-        return next((tuple(place.line for place in found.locations) for found in self.findings if found.kind == kind), ())
+        """First line numbers of a kind of finding."""
+        findings = (finding for finding in self.findings if finding.kind == kind)
+        return tuple(location.line for finding in findings for location in finding.locations)
 
     def to_json(self) -> str:
         return self.model_dump_json(indent=2)

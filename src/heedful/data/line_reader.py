@@ -1,8 +1,8 @@
-"""Bytes become text here and nowhere else: a file, plain or .gz or .xz, as lines of sound UTF-8.
+"""Lines of valid UTF-8 from a file (plain, .gz or .xz) or from standard input.
 
-A line that cannot be used comes out as a `Fault`, in its place, so that two files read side by side stay
-side by side and each reader decides for itself whether to stop, to skip or to tell. Memory is bounded by
-the block and the line limit, whatever the file holds: a 100 MB line and a .gz bomb are read in blocks.
+A line that cannot be used is yielded as a `BadLine` at its position, so that two files read in parallel stay aligned
+and each caller decides whether to stop, skip or report. Memory is bounded by the block size and the line limit,
+whatever the input holds: a 100 MB line and a .gz bomb are read in blocks.
 """
 
 from __future__ import annotations
@@ -10,34 +10,37 @@ from __future__ import annotations
 import gzip
 import io
 import lzma
+import os
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from select import select
 from typing import IO, Literal, NamedTuple
 
+from heedful.data.progress import ProgressCallback
 from heedful.errors import DataError
 
 MAX_LINE = 1_000_000
-"""Bytes a line may have, its line end not counted."""
+"""Bytes in a line, at most; its line end is not counted."""
 
 MAX_FILE = 1 << 28
-"""Bytes, unpacked, of a file that is held in memory as a whole."""
+"""Decompressed bytes of a file that is held in memory as a whole, at most."""
 
 BLOCK = 1 << 18
 XZ_MEMORY = 256 << 20
-"""`xz -9` asks for 65 MB; a hostile file could ask for 4 GB."""
+"""Decompression memory: `xz -9` needs 65 MB; a hostile file could ask for 4 GB."""
 
 BOM = b"\xef\xbb\xbf"
 OnBadLine = Literal["fail", "skip"]
-ProgressCallback = Callable[[int], object]
-"""Told the number of bytes just taken from the disk, for a progress bar."""
+STDIN = Path("standard input")
+SKIP_HINT = "(--on-bad-line skip leaves such lines out)"
 
 MAGIC = {
     b"\x1f\x8b": "gzip data: name it .gz",
     b"\xfd7zXZ\0": "xz data: name it .xz",
-    b"BZh": "bzip2 data: unpack it, or pack it as .gz or .xz",
-    b"\x28\xb5\x2f\xfd": "zstd data: unpack it, or pack it as .gz or .xz",
+    b"BZh": "bzip2 data: decompress it, or use .gz or .xz",
+    b"\x28\xb5\x2f\xfd": "zstd data: decompress it, or use .gz or .xz",
     b"PK\x03\x04": "a zip archive or office document: save it as plain text",
     b"%PDF": "a PDF: save it as plain text",
     b"PAR1": "a parquet table: save it as .jsonl, .tsv or .csv",
@@ -49,7 +52,10 @@ CONTROL = bytes(set(range(32)) - set(b"\t\n\r\f\v\b\x1b"))
 
 
 class BadLine(NamedTuple):
-    """A line that cannot be used: blank, utf-8, nul, overlong, malformed or misaligned."""
+    """A line or record that cannot be used, and why.
+
+    Kinds: blank, utf-8, nul, overlong, malformed, misaligned; of questions also span.
+    """
 
     kind: str
     path: Path
@@ -67,7 +73,7 @@ def read_lines(
     dropped: Counter[str] | None = None,
     limit: int = MAX_LINE,
 ) -> Iterator[tuple[int, str]]:
-    """Every sound line with its number, from 1; its line end is kept, as a plain newline."""
+    """Yield each valid line with its number, from 1; line ends become a plain newline."""
     for number, line in enumerate(scan_lines(path, limit=limit), 1):
         if isinstance(line, str):
             yield number, line
@@ -75,62 +81,83 @@ def read_lines(
             handle_bad_line(line, on_bad_line, dropped)
 
 
-def handle_bad_line(fault: BadLine, on_bad_line: OnBadLine, dropped: Counter[str] | None) -> None:
-    """Stop at a bad line or count it. A blank one is no reason to stop; misaligned files always are."""
-    if fault.kind == "misaligned" or (on_bad_line == "fail" and fault.kind != "blank"):
-        raise DataError(fault.message if fault.kind == "misaligned" else str(fault))
+def handle_bad_line(bad: BadLine, on_bad_line: OnBadLine, dropped: Counter[str] | None) -> None:
+    """Raise at a bad line or count it. Blank lines never raise; misaligned files always do."""
+    if bad.kind == "misaligned" or (on_bad_line == "fail" and bad.kind != "blank"):
+        raise DataError(bad.message if bad.kind == "misaligned" else str(bad))
     if dropped is not None:
-        dropped[fault.kind] += 1
+        dropped[bad.kind] += 1
 
 
-def scan_lines(path: Path, *, limit: int = MAX_LINE, progress: ProgressCallback | None = None) -> Iterator[str | BadLine]:
-    """Every line in order, the bad ones as faults; CRLF and a byte order mark leave no trace."""
+def scan_lines(
+    path: Path, *, limit: int = MAX_LINE, progress: ProgressCallback | None = None
+) -> Iterator[str | BadLine]:
+    """Yield every line in order, the unusable ones as `BadLine`; CRLF and a byte order mark are removed."""
     number = 1
-    for offset, chunk in _whole_lines(_blocks(path, min(BLOCK, limit), progress), limit):
-        if chunk is None:
-            what = f"byte offset {offset}: the line is longer than {limit:,} bytes: break it up (fold -s)"
-            yield BadLine("overlong", path, number, what)
-            number += 1
-            continue
-        skip = len(BOM) if offset == 0 and chunk.startswith(BOM) else 0
-        yield from _decoded(path, chunk[skip:], number, offset + skip)
-        number += chunk.count(b"\n") + (not chunk.endswith(b"\n") and len(chunk) > skip)
+    for offset, chunk in _whole_lines(_read_blocks(path, min(BLOCK, limit), progress), limit):
+        number += yield from _decode_chunk(path, chunk, number, offset, limit)
     if number == 1:
         raise DataError(f"{path} is empty")
 
 
+def scan_stdin(handle: int, *, limit: int = MAX_LINE) -> Iterator[str | BadLine | None]:
+    """Yield every line of a pipe or terminal as soon as it is complete, as `scan_lines` does.
+
+    None is yielded whenever no input is waiting, before blocking for more.
+    """
+
+    def blocks() -> Iterator[bytes]:
+        while True:
+            if not select([handle], [], [], 0)[0]:
+                yield b""
+            block = os.read(handle, min(BLOCK, limit))
+            if not block:
+                return
+            yield block
+
+    number = 1
+    for offset, chunk in _whole_lines(blocks(), limit):
+        if chunk == b"":
+            yield None
+        else:
+            number += yield from _decode_chunk(STDIN, chunk, number, offset, limit)
+
+
 def read_text_file(path: Path, *, limit: int = MAX_FILE, progress: ProgressCallback | None = None) -> str:
-    """All of a file that makes sense only as a whole, such as JSON; no more than the limit is ever held."""
+    """Read a file that has to be parsed as a whole, such as JSON; never hold more than the limit."""
     parts, size = [], 0
-    for block in _blocks(path, BLOCK, progress):
+    for block in _read_blocks(path, BLOCK, progress):
         parts.append(block)
         size += len(block)
         if size > limit:
-            raise DataError(f"{path} is longer than {limit:,} bytes, unpacked: split it, or make it .jsonl")
+            raise DataError(f"{path} is longer than {limit:,} bytes (decompressed): split it, or convert it to .jsonl")
     if not size:
         raise DataError(f"{path} is empty")
-    text = decode_line(path, b"".join(parts).removeprefix(BOM), 1, 0)
+    text = _decode_line(path, b"".join(parts).removeprefix(BOM), 1, 0)
     if isinstance(text, BadLine):
         raise DataError(str(text).removesuffix(f" {SKIP_HINT}"))
     return text
 
 
 def _whole_lines(blocks: Iterator[bytes], limit: int) -> Iterator[tuple[int, bytes | None]]:
-    """Blocks recut at line ends, with their offsets; None stands for one line over the limit.
+    """Recut blocks at line ends, with their offsets; None stands for a line over the limit. Empty blocks pass through.
 
-    No block is longer than the limit, so only a line begun in an earlier block can pass it.
+    No block is longer than the limit, so only a line begun in an earlier block can exceed it.
     """
-    offset, carry, passing = 0, b"", False
+    offset, carry, skipping = 0, b"", False
     for block in blocks:
+        if not block:
+            yield offset, block
+            continue
         first = block.find(b"\n") + 1
-        if not passing and len(carry) + (first - 1 if first else len(block)) > limit:
+        if not skipping and len(carry) + (first - 1 if first else len(block)) > limit:
             yield offset, None
-            offset, carry, passing = offset + len(carry), b"", True
-        if passing:
+            offset, carry, skipping = offset + len(carry), b"", True
+        if skipping:
             offset += first or len(block)
             if not first:
                 continue
-            block, passing = block[first:], False
+            block, skipping = block[first:], False
         last = block.rfind(b"\n") + 1
         if last:
             yield offset, carry + block[:last]
@@ -140,24 +167,31 @@ def _whole_lines(blocks: Iterator[bytes], limit: int) -> Iterator[tuple[int, byt
         yield offset, carry
 
 
-def _decoded(path: Path, chunk: bytes, number: int, offset: int) -> Iterator[str | BadLine]:
-    """The lines of a chunk: all at once when it is sound, as nearly all text is, one by one when not."""
+def _decode_chunk(
+    path: Path, chunk: bytes | None, number: int, offset: int, limit: int
+) -> Generator[str | BadLine, None, int]:
+    """Yield the lines of a chunk, decoded at once if all are valid, else one by one; return how many there are."""
+    if chunk is None:
+        message = f"byte offset {offset}: the line is longer than {limit:,} bytes: break it up (fold -s)"
+        yield BadLine("overlong", path, number, message)
+        return 1
+    if offset == 0 and chunk.startswith(BOM):
+        chunk, offset = chunk[len(BOM) :], len(BOM)
+    lines = chunk.count(b"\n") + (len(chunk) > 0 and not chunk.endswith(b"\n"))
     if b"\0" not in chunk:
         try:
             yield from io.StringIO(chunk.decode().replace("\r\n", "\n"), newline="\n")
-            return
+            return lines
         except UnicodeDecodeError:
             pass
     for line in io.BytesIO(chunk):
-        yield decode_line(path, line, number, offset)
+        yield _decode_line(path, line, number, offset)
         number, offset = number + 1, offset + len(line)
+    return lines
 
 
-SKIP_HINT = "(--on-bad-line skip leaves such lines out)"
-
-
-def decode_line(path: Path, line: bytes, number: int, offset: int) -> str | BadLine:
-    """One line, which begins at this offset, as text or as what is wrong with it."""
+def _decode_line(path: Path, line: bytes, number: int, offset: int) -> str | BadLine:
+    """Decode one line, which begins at this byte offset."""
     if (at := line.find(b"\0")) >= 0:
         return BadLine("nul", path, number, f"byte offset {offset + at}: a NUL byte {SKIP_HINT}")
     try:
@@ -167,47 +201,46 @@ def decode_line(path: Path, line: bytes, number: int, offset: int) -> str | BadL
         return BadLine("utf-8", path, number, f"byte offset {offset + error.start}: {byte} is not UTF-8 {SKIP_HINT}")
 
 
-def _blocks(path: Path, size: int, progress: ProgressCallback | None) -> Iterator[bytes]:
-    """The file's bytes, unpacked, at most `size` at a time; whatever is wrong with the file is one clear line."""
-    packing = path.suffix.lower()
+def _read_blocks(path: Path, size: int, progress: ProgressCallback | None) -> Iterator[bytes]:
+    """Yield the file's decompressed bytes, at most `size` at a time; every failure becomes a one-line DataError."""
+    suffix = path.suffix.lower()
     try:
         if path.is_dir():
             raise DataError(f"{path} is a folder: a file is needed here")
         with path.open("rb") as raw:
-            before = 0
-            for number, block in enumerate(_unpacked(raw, packing, size)):
+            position = 0
+            for number, block in enumerate(_decompress(raw, suffix, size)):
                 if number == 0:
                     _refuse_binary(path, block)
                 if progress is not None:
-                    now = raw.tell()
-                    progress(now - before)
-                    before = now
+                    progress(raw.tell() - position)
+                    position = raw.tell()
                 yield block
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except (gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError) as error:
-        raise DataError(f"{path} is not a sound {packing} file: {error}") from None
+        raise DataError(f"{path} is not a valid {suffix} file: {error}") from None
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def _unpacked(raw: IO[bytes], packing: str, size: int) -> Iterator[bytes]:
-    if packing == ".xz":
-        yield from _unxz(raw, size)
+def _decompress(raw: IO[bytes], suffix: str, size: int) -> Iterator[bytes]:
+    if suffix == ".xz":
+        yield from _decompress_xz(raw, size)
         return
-    with gzip.GzipFile(fileobj=raw) if packing == ".gz" else raw as file:
+    with gzip.GzipFile(fileobj=raw) if suffix == ".gz" else raw as file:
         while block := file.read(size):
             yield block
 
 
-def _unxz(raw: IO[bytes], size: int) -> Iterator[bytes]:
-    """What `lzma.open` does, streams one after another, but with a limit on memory."""
+def _decompress_xz(raw: IO[bytes], size: int) -> Iterator[bytes]:
+    """Decompress concatenated xz streams; `lzma.open` would do so without a memory limit."""
     data = raw.read(size)
     while data:
         stream = lzma.LZMADecompressor(memlimit=XZ_MEMORY)
         while not stream.eof:
             if stream.needs_input and not data and not (data := raw.read(size)):
-                raise EOFError("it ends too early")
+                raise EOFError("unexpected end of file")
             if block := stream.decompress(data, size):
                 yield block
             data = b""
@@ -215,10 +248,10 @@ def _unxz(raw: IO[bytes], size: int) -> Iterator[bytes]:
 
 
 def _refuse_binary(path: Path, start: bytes) -> None:
-    """Known file types by their first bytes; others by control characters, which text hardly ever holds."""
+    """Raise for known binary formats by their first bytes, and for others by their control characters."""
     control = len(start) - len(start.translate(None, CONTROL))
-    for magic, what in MAGIC.items():
+    for magic, description in MAGIC.items():
         if control and start.startswith(magic):
-            raise DataError(f"{path} is not plain text but {what}")
+            raise DataError(f"{path} is not plain text but {description}")
     if control > max(16, len(start) // 20):
         raise DataError(f"{path} looks like a binary file, not text")

@@ -1,15 +1,13 @@
-"""Two texts in a row: did the second follow the first? BERT's other task, beside hidden words (Devlin 2019, 3.1 · T4).
+"""Batches for next-sentence prediction: did the second text follow the first? (Devlin 2019, 3.1 · T4)
 
-    START one SEPARATOR other SEPARATOR        segments 0 0 0 0 1 1 1
+    START first SEPARATOR second SEPARATOR        segments 0 0 0 0 1 1 1
 
-A window of running text is cut in two, at a border between sentences. In half of the rows the second part is another
-window's instead, from another document. Both kinds begin where some window was cut, and rows are always full: nothing
-but what the texts say tells them apart.
+A window of running text is split at a sentence boundary. In half of the rows the second part is replaced by another
+window's, from another document. Both kinds begin at a split of some window, and rows are always full, so that only the
+texts' content tells them apart.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,80 +20,93 @@ from heedful.errors import DataError
 from heedful.text.special_token_template import SpecialTokenTemplate
 from heedful.text.tokenizer import Tokenizer
 
-Places = NDArray[np.int64]
-TRIES = 20
-"""Windows drawn until one of another document is met."""
+Positions = NDArray[np.int64]
+MAX_TRIES = 20
+"""Windows drawn until one of another document is found."""
 
 
 class NextSentenceBatches(MaskedBatches):
-    """As `MaskedBatches`, with two texts a row. `text` has a sequence for each sentence; SEPARATOR ends a document."""
+    """`MaskedBatches` with two texts per row. `text` has one sequence per sentence; SEPARATOR ends a document."""
 
-    around = 3
+    special_tokens = 3
 
-    def __init__(self, text: Sequences, masking: Masking, frame: SpecialTokenTemplate, **settings: Any) -> None:
-        super().__init__(text, masking, frame, **settings)
-        self.body = min(self.body, len(text.ids) // 4)
-        self.documents = positions_after(text.ids, frame.end)
-        """Where each begins."""
-        self.borders = np.setdiff1d(text.starts[:-1], self.documents)
-        """Where a sentence follows another of its document."""
-        if len(self.documents) < 2 or self.body < 4:
+    def __init__(
+        self,
+        text: Sequences,
+        masking: Masking,
+        template: SpecialTokenTemplate,
+        *,
+        context: int,
+        rows: int,
+        seed: int,
+        shuffle: bool = True,
+    ) -> None:
+        super().__init__(text, masking, template, context=context, rows=rows, seed=seed, shuffle=shuffle)
+        self.text_tokens = min(self.text_tokens, len(text.ids) // 4)
+        self.documents = positions_after(text.ids, template.end)
+        """Position of each document's first token."""
+        self.boundaries = np.setdiff1d(text.starts[:-1], self.documents)
+        """Positions where a sentence follows another of its document."""
+        if len(self.documents) < 2 or self.text_tokens < 4:
             raise DataError(
-                f"{len(self.documents)} document(s) of {len(text.ids):,} tokens: to tell which sentence follows which "
-                "takes two at least, to train on and to validate with; a blank line ends a document"
+                f"{len(self.documents)} document(s) of {len(text.ids):,} tokens: next-sentence prediction needs at "
+                "least two documents to train on and two to validate with; a blank line ends a document"
             )
 
     def plan(self, epoch: int) -> list[Indices]:
-        """Whole windows only: a part that is cut off could not be told from one that ends there."""
-        whole = (starts[starts + self.body <= len(self.text.ids)] for starts in super().plan(epoch))
-        return [starts for starts in whole if len(starts)]
+        """Full windows only: a truncated second part would give itself away."""
+        full = (starts[starts + self.text_tokens <= len(self.text.ids)] for starts in super().plan(epoch))
+        return [starts for starts in full if len(starts)]
 
     def batch(self, epoch: int, indices: Indices) -> MaskedBatch:
-        draw = np.random.default_rng([self.seed, epoch, int(indices[0])])
-        starts, body = self.shorten_windows(indices, draw) if self.shuffle else (indices, self.body)
-        cuts = self._cut(starts, body, draw)
-        seconds, elsewhere = self._seconds(cuts, body, draw)
-        ids, ends = self.text.ids, seconds + starts + body - cuts
-        places = zip(starts, cuts, seconds, ends, strict=True)
-        rows = add_special_tokens([(ids[start:cut], ids[second:end]) for start, cut, second, end in places], self.frame)
-        segments = (np.arange(rows.shape[1]) >= (cuts - starts + 2)[:, None]).astype(np.int64)
-        full = np.full(len(rows), rows.shape[1])
-        return mask_rows(rows, full, self.masking, draw, segments, elsewhere.astype(np.int64))
+        generator = np.random.default_rng([self.seed, epoch, int(indices[0])])
+        starts, size = self.shorten_windows(indices, generator)
+        splits = self._split(starts, size, generator)
+        seconds, is_random = self._second_texts(splits, size, generator)
+        ids, ends = self.text.ids, seconds + starts + size - splits
+        spans = zip(starts, splits, seconds, ends, strict=True)
+        texts = [(ids[start:split], ids[second:end]) for start, split, second, end in spans]
+        rows = add_special_tokens(texts, self.template)
+        segments = (np.arange(rows.shape[1]) >= (splits - starts + 2)[:, None]).astype(np.int64)
+        lengths = np.full(len(rows), rows.shape[1])
+        return mask_rows(rows, lengths, self.masking, generator, segments, is_random.astype(np.int64))
 
-    def _cut(self, starts: Places, body: int, draw: np.random.Generator) -> Places:
-        """A border near the middle of each window, drawn among those there are; or the middle, where there is none."""
-        quarter = body // 4
-        first = np.searchsorted(self.borders, starts + quarter)
-        found = np.searchsorted(self.borders, starts + body - quarter, side="right") - first
-        luck = (draw.random(len(starts)) * found).astype(np.int64)
-        middle = starts + body // 2
-        middle += 2 * (self._document(middle - 1) != self._document(middle + 1))  # not where one text ends
-        if not len(self.borders):
+    def _split(self, starts: Positions, size: int, generator: np.random.Generator) -> Positions:
+        """A random sentence boundary in the middle half of each window; the middle if there is none."""
+        quarter = size // 4
+        first = np.searchsorted(self.boundaries, starts + quarter)
+        count = np.searchsorted(self.boundaries, starts + size - quarter, side="right") - first
+        choice = (generator.random(len(starts)) * count).astype(np.int64)
+        middle = starts + size // 2
+        middle += 2 * (self._document(middle - 1) != self._document(middle + 1))  # not where a document ends
+        if not len(self.boundaries):
             return middle
-        return np.where(found > 0, self.borders[np.minimum(first + luck, len(self.borders) - 1)], middle)
+        return np.where(count > 0, self.boundaries[np.minimum(first + choice, len(self.boundaries) - 1)], middle)
 
-    def _seconds(self, cuts: Places, body: int, draw: np.random.Generator) -> tuple[Places, NDArray[np.bool_]]:
-        """Where each row's second text begins, and whether that is elsewhere."""
-        wanted = draw.random(len(cuts)) < 0.5
-        seconds, own = cuts.copy(), self._document(cuts)
-        last = len(self.text.ids) - 2 * body
-        for _ in range(TRIES):
-            same = wanted & (self._document(seconds) == own)
+    def _second_texts(
+        self, splits: Positions, size: int, generator: np.random.Generator
+    ) -> tuple[Positions, NDArray[np.bool_]]:
+        """Where each row's second text begins, and whether it is from another document."""
+        wanted = generator.random(len(splits)) < 0.5
+        seconds, documents = splits.copy(), self._document(splits)
+        last = len(self.text.ids) - 2 * size
+        for _ in range(MAX_TRIES):
+            same = wanted & (self._document(seconds) == documents)
             if not same.any():
                 break
-            others = self._cut(draw.integers(last + 1, size=len(cuts)), body, draw)
+            others = self._split(generator.integers(last + 1, size=len(splits)), size, generator)
             seconds = np.where(same, others, seconds)
-        elsewhere = wanted & (self._document(seconds) != own)
-        return np.where(elsewhere, seconds, cuts), elsewhere
+        is_random = wanted & (self._document(seconds) != documents)
+        return np.where(is_random, seconds, splits), is_random
 
-    def _document(self, places: Places) -> Places:
-        return np.searchsorted(self.documents, places, side="right")
+    def _document(self, positions: Positions) -> Positions:
+        return np.searchsorted(self.documents, positions, side="right")
 
 
-def positions_after(ids: Ids, end: int, at_once: int = 1 << 24) -> Places:
-    """Where something begins that follows this token, and 0; a part of the ids in memory at a time."""
-    found = [np.flatnonzero(ids[start : start + at_once] == end) + start + 1 for start in range(0, len(ids), at_once)]
-    starts = np.concatenate([np.zeros(1, np.int64), *found])
+def positions_after(ids: Ids, token: int, chunk: int = 1 << 24) -> Positions:
+    """0, and every position after this token; a chunk of the ids is in memory at a time."""
+    after = [np.flatnonzero(ids[start : start + chunk] == token) + start + 1 for start in range(0, len(ids), chunk)]
+    starts = np.concatenate([np.zeros(1, np.int64), *after])
     return starts[starts < len(ids)]
 
 
@@ -111,8 +122,8 @@ def masked_batches(
     share: float = 0.15,
     whole_words: bool = False,
 ) -> MaskedBatches:
-    """Batches of `tokens` tokens in windows of `context`, of either kind."""
+    """Batches of about `tokens` tokens for masked language modelling, with next-sentence prediction or without."""
     kind = NextSentenceBatches if next_sentence else MaskedBatches
     masking = Masking(tokenizer, share=share, whole_words=whole_words)
-    rows = max(1, tokens // context)
-    return kind(text, masking, SpecialTokenTemplate.from_tokenizer(tokenizer), context=context, rows=rows, seed=seed, shuffle=shuffle)
+    template = SpecialTokenTemplate.from_tokenizer(tokenizer)
+    return kind(text, masking, template, context=context, rows=max(1, tokens // context), seed=seed, shuffle=shuffle)

@@ -1,9 +1,9 @@
-"""A passage as tokens that know their characters, and the overlapping windows in which a long one is read (T5).
+"""Passages as tokens with character offsets, and the overlapping windows a long passage is read in (T5).
 
-    START question SEPARATOR passage[first : last] SEPARATOR
+    START question SEPARATOR passage[start : end] SEPARATOR
 
-Answers are cut out of the passage as it was given, by the characters that tokens cover: whatever a tokenizer makes of
-the text on its way (small letters, other accents), the answer is what the passage says.
+Answers are cut out of the passage by character offsets, so that they are the passage's own text whatever the tokenizer
+normalizes (lower case, accents).
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from heedful.errors import DataError
 from heedful.text.tokenizer import Tokenizer
 
 SPECIAL_TOKENS_AROUND = 3
-"""START, and SEPARATOR twice."""
+"""START and two SEPARATORs."""
 
 
 @dataclass(frozen=True)
 class Passage:
-    """A text's tokens and the characters each covers. Blanks around a token's characters are left off."""
+    """A text's tokens and the characters each covers, without blanks around them."""
 
     text: str
     tokens: list[int]
     starts: list[int]
     ends: list[int]
-    """A token that covers nothing but blanks ends where it starts."""
+    """A token that covers only blanks ends where it starts."""
 
     @classmethod
     def encode(cls, text: str, tokenizer: Tokenizer) -> Passage:
@@ -49,60 +49,63 @@ class Passage:
         return len(self.tokens)
 
     def has_text(self, token: int) -> bool:
-        """Whether it stands for more than blanks, so that an answer could start or end with it."""
+        """Whether a token covers more than blanks, so that an answer could start or end with it."""
         return self.starts[token] < self.ends[token]
 
     def token_span(self, start: int, end: int) -> tuple[int, int]:
-        """The first and the last token with a part in these characters: the shortest span that holds them all."""
+        """First and last token of the shortest span that covers these characters."""
         first, last = bisect_right(self.ends, start), bisect_left(self.starts, end) - 1
         if first > last:
-            raise DataError(f"no token stands for {self.text[start:end]!r:.60}")
+            raise DataError(f"no token covers {self.text[start:end]!r:.60}")
         return first, last
 
     def character_span(self, first: int, last: int) -> tuple[int, int]:
-        """Where the span of these tokens starts and ends in the text."""
+        """Start and end in the text of a span of tokens."""
         return self.starts[first], max(self.ends[first : last + 1])
 
 
 class PassageWindow(NamedTuple):
-    """A stretch of a passage's tokens: first to last, without the last."""
+    """A window over a passage's tokens: [start, end)."""
 
     start: int
     end: int
 
-    def answer_positions(self, span: tuple[int, int] | None, begins: int) -> tuple[int, int]:
-        """Where an answer starts and ends in the input, whose passage `begins` there; START twice if it is not here,
-        or not whole (Devlin 2019, 4.3)."""
+    def answer_positions(self, span: tuple[int, int] | None, passage_start: int) -> tuple[int, int]:
+        """Positions of an answer's first and last token in the input, where the passage begins at `passage_start`.
+
+        0 and 0 (START) if the answer is not completely in this window (Devlin 2019, 4.3).
+        """
         if span is None or span[0] < self.start or span[1] >= self.end:
             return 0, 0
-        return span[0] - self.start + begins, span[1] - self.start + begins
+        return span[0] - self.start + passage_start, span[1] - self.start + passage_start
 
 
 class PassageWindows(Config):
-    """How passages are read: in inputs of so many tokens at most, and so many tokens further each time."""
+    """Window size and stride for passages that are too long to read at once."""
 
     max_tokens: PositiveInt
-    """Tokens of question, passage and what stands around them."""
+    """Tokens of an input: question, passage and special tokens."""
     stride: NonNegativeInt
-    """0: passages are read whole or not at all."""
+    """Tokens from one window to the next; 0: longer passages are an error."""
 
     def split(self, question: int, passage: int) -> list[PassageWindow]:
-        """The windows of a passage of so many tokens, beside a question of so many.
+        """Split a passage of `passage` tokens into windows that fit beside a question of `question` tokens.
 
-        They overlap by half at least, however long the question: an answer shorter than that is whole in one of them.
+        They overlap by at least half, however long the question: a shorter answer is complete in one of them.
         """
-        room = self.max_tokens - question - SPECIAL_TOKENS_AROUND
-        if room < 1:
+        size = self.max_tokens - question - SPECIAL_TOKENS_AROUND
+        if size < 1:
             raise DataError(
                 f"a question of {question} tokens leaves no room for its passage in windows of {self.max_tokens} tokens"
             )
-        if passage <= room:
+        if passage <= size:
             return [PassageWindow(0, passage)]
         if not self.stride:
+            total = question + passage + SPECIAL_TOKENS_AROUND
             raise DataError(
-                f"question and passage of {question + passage + SPECIAL_TOKENS_AROUND} tokens are longer than the {self.max_tokens} "
-                "read at once, and windows are off (stride 0)"
+                f"question and passage have {total} tokens, but the limit is {self.max_tokens} and windows are off: "
+                "set a stride above 0"
             )
-        step = min(self.stride, max(1, room // 2))
-        firsts = range(0, passage - room + step, step)
-        return [PassageWindow(first, min(first + room, passage)) for first in firsts]
+        step = min(self.stride, max(1, size // 2))
+        starts = range(0, passage - size + step, step)
+        return [PassageWindow(start, min(start + size, passage)) for start in starts]

@@ -1,35 +1,75 @@
-"""Questions and passages as stores of windows: every window is an example, with where the answer stands in it (T5)."""
+"""Questions about passages for extractive question answering: tokenizer, dataset of windows, and batches (T5)."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
-from heedful.data.corpus_readers import Files, is_held_out, size_on_disk, usable_rows
-from heedful.data.dataset_preparation import train_tokenizer
-from heedful.data.dataset_writer import MAX_SAMPLE_TEXTS, SplitWriter, PreparedData, write_metadata, dataset_folder, split_writers, open_dataset
+import numpy as np
+import torch
+from torch import Tensor
+
+from heedful.data.batching import BucketedBatches, Indices
+from heedful.data.collate import pad_sequences
+from heedful.data.corpus_readers import is_held_out
+from heedful.data.dataset import PreparedData, SplitWriter, dataset_folder, new_dataset, open_dataset, train_tokenizer
 from heedful.data.line_reader import BadLine, OnBadLine, handle_bad_line
 from heedful.data.passage_windows import Passage, PassageWindows
-from heedful.data.qa_reader import Question, scan_questions
 from heedful.data.progress import ProgressCallback, StartProgress, no_progress
-from heedful.data.token_store import is_intact, create_store
+from heedful.data.qa_reader import Question, read_questions
+from heedful.data.token_store import Sequences, is_intact
 from heedful.errors import DataError
+from heedful.shapes import Int
 from heedful.text.special_token_template import SpecialTokenTemplate
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
-SIDES = ("windows", "places")
+
+@dataclass(frozen=True)
+class SpanBatch:
+    """START question SEPARATOR passage SEPARATOR, padded at the end."""
+
+    ignore_index: ClassVar[int] = -100
+
+    tokens: Int[Tensor, "batch tokens"]
+    lengths: Int[Tensor, " batch"]
+    passage_starts: Int[Tensor, " batch"]
+    """Position of the passage's first token."""
+    labels: Int[Tensor, "batch 2"]
+    """Positions of the answer's first and last token; 0 and 0 if it is not in this window."""
+
+    @property
+    def padding(self) -> tuple[int, int]:
+        """(padding, all) tokens."""
+        return self.tokens.numel() - int(self.lengths.sum()), self.tokens.numel()
 
 
-def read_questions(
-    files: Files,
-    *,
-    on_bad_line: OnBadLine = "fail",
-    dropped: Counter[str] | None = None,
-    progress: ProgressCallback | None = None,
-) -> Iterator[Question]:
-    """The usable questions; what is left out is counted in `dropped`."""
-    yield from usable_rows("question", files, scan_questions(files, progress=progress), on_bad_line, dropped)
+class SpanBatches(BucketedBatches):
+    """Windows of similar length in batches of at most `max_tokens`.
+
+    `positions` has three numbers for each window: of the passage's first token and the answer's first and last.
+    """
+
+    unit = "positions"
+
+    def __init__(
+        self, windows: Sequences, positions: Sequences, *, max_tokens: int, seed: int, shuffle: bool = True
+    ) -> None:
+        super().__init__(windows.lengths[None], max_tokens=max_tokens, seed=seed, shuffle=shuffle)
+        self.windows, self.positions = windows, positions
+
+    @property
+    def labels_per_epoch(self) -> int:
+        """Start and end positions to predict in an epoch."""
+        return 2 * len(self.windows)
+
+    def batch(self, epoch: int, indices: Indices) -> SpanBatch:
+        chosen = indices.tolist()
+        positions = torch.from_numpy(np.stack([self.positions[index] for index in chosen]).astype(np.int64))
+        tokens, lengths = pad_sequences([self.windows[index] for index in chosen])
+        return SpanBatch(tokens, lengths, positions[:, 0].clone(), positions[:, 1:].clone())
 
 
 def train_question_tokenizer(
@@ -41,15 +81,15 @@ def train_question_tokenizer(
     on_bad_line: OnBadLine = "fail",
     start_progress: StartProgress = no_progress,
 ) -> Tokenizer:
-    """A tokenizer for questions and passages, each passage once. What is held out is not read."""
+    """Train a tokenizer on questions and passages, each passage once, without the held-out ones."""
 
     def texts(progress: ProgressCallback) -> Iterator[str]:
         passage = ""
-        for asked in read_questions(files, on_bad_line=on_bad_line, progress=progress):
-            if not is_held_out(asked.passage, held_out):
-                if asked.passage != passage:
-                    yield (passage := asked.passage)
-                yield asked.question
+        for question in read_questions(files, on_bad_line=on_bad_line, progress=progress):
+            if not is_held_out(question.passage, held_out):
+                if question.passage != passage:
+                    yield (passage := question.passage)
+                yield question.question
 
     return train_tokenizer(texts, files, config, sample_share, start_progress)
 
@@ -64,70 +104,60 @@ def prepare_questions(
     on_bad_line: OnBadLine = "fail",
     start_progress: StartProgress = no_progress,
 ) -> PreparedData:
-    """Stores of windows. Without validation files, a share of the passages is held out by hash, with all that is asked
-    about them."""
-    how = {"kind": "questions", "split": [len(train), held_out], **windows.model_dump()}
-    folder = dataset_folder([*train, *valid], (tokenizer,), **how)
+    """Encode windows of passages with their questions, or open them if they are stored.
 
-    def part(asked: Question) -> str:
-        return "valid" if not valid and is_held_out(asked.passage, held_out) else "train"
-
+    Without validation files, passages are held out by hash, with all their questions.
+    """
+    files = [*train, *valid]
+    settings = {"split": [len(train), held_out], **windows.model_dump()}
+    folder = dataset_folder(files, (tokenizer,), kind="questions", **settings)
     if not is_intact(folder):
-        with (
-            create_store(folder) as aside,
-            split_writers(aside, {"windows": len(tokenizer), "places": windows.max_tokens}) as parts,
-            start_progress("encoding", size_on_disk([*train, *valid])) as progress,
-        ):
-            encoder = _Encoder(tokenizer, windows, on_bad_line)
-            for asked in read_questions(train, on_bad_line=on_bad_line, dropped=encoder.dropped, progress=progress):
-                encoder.write(asked, parts[part(asked)])
-            dropped, first = +encoder.dropped, dict(encoder.first)
+        sides = {"windows": len(tokenizer), "positions": windows.max_tokens}
+        with new_dataset(folder, sides, files, start_progress) as (writer, progress):
+            encoder = _WindowEncoder(tokenizer, windows, on_bad_line)
+            for question in read_questions(train, on_bad_line=on_bad_line, dropped=writer.dropped, progress=progress):
+                is_valid = not valid and is_held_out(question.passage, held_out)
+                encoder.write(question, writer.splits["valid" if is_valid else "train"])
+            writer.dropped += encoder.dropped
+            writer.first_lines = dict(encoder.first_lines)
             if valid:
-                for asked in read_questions(valid, on_bad_line=on_bad_line, progress=progress):
-                    encoder.write(asked, parts["valid"])
-            write_metadata(aside, parts, dropped, first)
-    return open_dataset(folder, (tokenizer,), SIDES)
+                for question in read_questions(valid, on_bad_line=on_bad_line, progress=progress):
+                    encoder.write(question, writer.splits["valid"])
+    return open_dataset(folder, (tokenizer,), ("windows", "positions"))
 
 
-class _Encoder:
-    """Cuts questions and passages into windows; a passage that comes back is not read again."""
+class _WindowEncoder:
+    """Splits passages into windows; consecutive questions about one passage encode it once."""
 
     def __init__(self, tokenizer: Tokenizer, windows: PassageWindows, on_bad_line: OnBadLine) -> None:
         self.tokenizer, self.windows, self.on_bad_line = tokenizer, windows, on_bad_line
-        self.frame = SpecialTokenTemplate.from_tokenizer(tokenizer)
+        self.template = SpecialTokenTemplate.from_tokenizer(tokenizer)
         self.passage = Passage("", [], [], [])
         self.dropped: Counter[str] = Counter()
-        self.first: dict[str, int] = {}
+        self.first_lines: dict[str, int] = {}
 
-    def write(self, asked: Question, part: SplitWriter) -> None:
-        """Every window as an example of the part. What does not fit stops the work, or is left out and counted."""
-        if asked.passage != self.passage.text:
-            self.passage = Passage.encode(asked.passage, self.tokenizer)
-            part.measure(asked.passage)
-        passage, tokens = self.passage, self.tokenizer.encode([asked.question])[0]
+    def write(self, question: Question, split: SplitWriter) -> None:
+        """Write every window of the passage as an example; raise or count a question that does not fit."""
+        if question.passage != self.passage.text:
+            self.passage = Passage.encode(question.passage, self.tokenizer)
+            split.count(question.passage, examples=0)
+        passage, tokens = self.passage, self.tokenizer.encode([question.question])[0]
         try:
-            cuts = self.windows.split(len(tokens), len(passage))
+            windows = self.windows.split(len(tokens), len(passage))
             span = None
-            if asked.answers:
-                text, start = asked.answers[0]
+            if question.answers:
+                text, start = question.answers[0]
                 span = passage.token_span(start, start + len(text))
         except DataError as error:
-            handle_bad_line(
-                BadLine("malformed", asked.path, asked.line, f"question {asked.id!r:.40}: {error}"),
-                self.on_bad_line,
-                None,
-            )
-            reason = f"questions that cannot be read in windows of {self.windows.max_tokens} tokens"
+            message = f"question {question.id!r:.40}: {error}"
+            handle_bad_line(BadLine("malformed", question.path, question.line, message), self.on_bad_line, None)
+            reason = f"questions that do not fit in windows of {self.windows.max_tokens} tokens"
             self.dropped[reason] += 1
-            self.first.setdefault(reason, asked.line)
+            self.first_lines.setdefault(reason, question.line)
             return
-        windows, places = part.sides
-        begins = len(tokens) + 2
-        for window in cuts:
-            windows.write(self.frame.wrap(tokens, passage.tokens[window.start : window.end]))
-            windows.end()
-            places.write([begins, *window.answer_positions(span, begins)])
-            places.end()
-        part.size["examples"] += 1
-        if len(part.texts) < MAX_SAMPLE_TEXTS:
-            part.texts.append((asked.question, asked.passage, *(answer.text for answer in asked.answers)))
+        passage_start = len(tokens) + 2
+        for window in windows:
+            window_tokens = self.template.wrap(tokens, passage.tokens[window.start : window.end])
+            split.write(window_tokens, [passage_start, *window.answer_positions(span, passage_start)])
+        answers = (answer.text for answer in question.answers)
+        split.count("", question.question, question.passage, *answers)

@@ -1,42 +1,42 @@
-"""Questions about passages, with where their answers stand (T5).
+"""Questions about passages as a stream, with the positions of their answers (T5).
 
-    .json                 SQuAD 1.1 and 2.0 (Rajpurkar 2016, 2018): read as a whole
-    .jsonl                a record a question: passage (or context), question, and answers
+    .json                 SQuAD 1.1 and 2.0 (Rajpurkar 2016, 2018): parsed as a whole
+    .jsonl                one record per question: passage (or context), question, and answers
     .tsv, .csv            columns passage (or context), question and answer; answer_start if there is one
 
-An answer is a stretch of its passage, known by its text and the character it starts at. Where only the text is given
-(records and tables), its first occurrence is meant. No answer at all says that the passage does not tell.
+An answer is a span of its passage, given by its text and the character it starts at. Where only the text is given
+(records and tables), its first occurrence is meant. A question without answers is unanswerable.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from heedful.data.corpus_readers import Files, expand_folders
-from heedful.data.line_reader import MAX_LINE, BadLine, read_text_file, scan_lines
+from heedful.data.corpus_readers import Files, expand_folders, usable_rows
+from heedful.data.line_reader import MAX_LINE, BadLine, OnBadLine, read_text_file, scan_lines
 from heedful.data.progress import ProgressCallback
-from heedful.data.table_reader import TABLES, check_string, file_format, scan_table, table_columns
+from heedful.data.table_reader import TABLES, check_string, file_format, scan_records, scan_table, table_columns
 from heedful.errors import DataError
 
 PASSAGE = ("passage", "context")
-"""The two names it goes by."""
 ANSWER = ("answers", "answer")
-SHOWN = 60
+MAX_SHOWN = 60
 
 
 class ReferenceAnswer(NamedTuple):
-    """An answer that is right: passage[start : start + len(text)]."""
+    """A reference answer: passage[start : start + len(text)]."""
 
     text: str
     start: int
 
 
 class Question(NamedTuple):
-    """A question about a passage. Without answers, the passage does not tell. `line` counts questions in a .json."""
+    """A question about a passage; unanswerable if it has no answers. In a .json, `line` counts questions."""
 
     passage: str
     question: str
@@ -47,24 +47,35 @@ class Question(NamedTuple):
 
 
 class NotInPassageError(ValueError):
-    """An answer that does not stand where it should."""
+    """An answer is not at its position in the passage."""
 
 
 def scan_questions(
     files: Files, *, answered: bool = True, limit: int = MAX_LINE, progress: ProgressCallback | None = None
 ) -> Iterator[Question | BadLine]:
-    """Every question in order, the unusable ones as faults. Unless `answered`, answers are not looked at."""
+    """Yield every question in order, the unusable ones as `BadLine`. Unless `answered`, answers are not read."""
     for path in expand_folders(files):
-        rows = _squad(path, progress) if _is_json(path) else _flat(path, answered, limit, progress)
+        rows = _squad(path, progress) if _is_json(path) else _table(path, answered, limit, progress)
         for row in rows:
             yield row if isinstance(row, BadLine) else _question(path, row, answered)
 
 
+def read_questions(
+    files: Files,
+    *,
+    on_bad_line: OnBadLine = "fail",
+    dropped: Counter[str] | None = None,
+    progress: ProgressCallback | None = None,
+) -> Iterator[Question]:
+    """Yield the usable questions; count the others in `dropped`."""
+    yield from usable_rows("question", files, scan_questions(files, progress=progress), on_bad_line, dropped)
+
+
 class RawQuestion(NamedTuple):
-    """A question as it stands in a file: where (in words, too), about what, and everything that is said of it."""
+    """A question as parsed: its line, its path in the file for messages, its passage, and its record."""
 
     line: int
-    place: str
+    location: str
     passage: Any
     record: dict[str, Any]
 
@@ -72,41 +83,41 @@ class RawQuestion(NamedTuple):
 def _question(path: Path, raw: RawQuestion, answered: bool) -> Question | BadLine:
     name = raw.record.get("id")
     name = str(name) if isinstance(name, str | int) else ""
-    where = f"question {name!r:.40} ({raw.place})" if name else raw.place
+    location = f"question {name!r:.40} ({raw.location})" if name else raw.location
     try:
         passage, question = check_string("passage", raw.passage), check_string("question", raw.record.get("question"))
         answers = references(raw.record, passage) if answered else ()
     except NotInPassageError as error:
-        return BadLine("span", path, raw.line, f"{where}: {error}")
+        return BadLine("span", path, raw.line, f"{location}: {error}")
     except ValueError as error:
-        return BadLine("malformed", path, raw.line, f"{where}: {error}")
+        return BadLine("malformed", path, raw.line, f"{location}: {error}")
     if not passage.strip() or not question.strip():
-        what = "question" if passage.strip() else "passage"
-        return BadLine("blank", path, raw.line, f"{where}: the {what} is blank")
+        field = "question" if passage.strip() else "passage"
+        return BadLine("blank", path, raw.line, f"{location}: the {field} is blank")
     return Question(passage, question.strip(), answers, name or str(raw.line), path, raw.line)
 
 
 def references(record: dict[str, Any], passage: str) -> tuple[ReferenceAnswer, ...]:
-    """The answers of a record, in whichever form it has them, each held against its passage."""
-    given = next((record[name] for name in ANSWER if name in record), None)
+    """The answers of a record, in any of the known forms, each checked against its passage."""
+    answers = next((record[name] for name in ANSWER if name in record), None)
     impossible = record.get("is_impossible") is True
-    if given is None and not impossible and not {*ANSWER} & record.keys():
+    if answers is None and not impossible and not {*ANSWER} & record.keys():
         raise ValueError("'answers' is missing")
-    if isinstance(given, dict):  # lists side by side, as Hugging Face keeps them
-        texts, starts = given.get("text"), given.get("answer_start")
+    if isinstance(answers, dict):  # parallel lists, as in Hugging Face datasets
+        texts, starts = answers.get("text"), answers.get("answer_start")
         if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
             raise ValueError("'answers' must hold 'text' and 'answer_start', two lists of one length")
         pairs = list(zip(texts, starts, strict=True))
-    elif isinstance(given, list):
-        pairs = [_of_list(answer) for answer in given]
+    elif isinstance(answers, list):
+        pairs = [_text_and_start(answer) for answer in answers]
     else:
-        pairs = [(given, record.get("answer_start"))] if given else []
+        pairs = [(answers, record.get("answer_start"))] if answers else []
     if impossible and pairs:
-        raise ValueError("'is_impossible' is true, and yet there is an answer")
+        raise ValueError("'is_impossible' is true, but there is an answer")
     return tuple(_located(text, start, passage) for text, start in pairs)
 
 
-def _of_list(answer: Any) -> tuple[Any, Any]:
+def _text_and_start(answer: Any) -> tuple[Any, Any]:
     if isinstance(answer, str):
         return answer, None
     if not isinstance(answer, dict):
@@ -120,66 +131,74 @@ def _of_list(answer: Any) -> tuple[Any, Any]:
 def _located(text: Any, start: Any, passage: str) -> ReferenceAnswer:
     if not check_string("answer", text).strip():
         raise ValueError("an answer is blank")
-    shown = repr(text if len(text) <= SHOWN else text[: SHOWN - 1] + "…")
+    shown = repr(text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…")
     first = passage.find(text)
     if start is None or start == "":
         if first < 0:
             raise NotInPassageError(f"the answer {shown} is not in its passage")
         return ReferenceAnswer(text, first)
     try:
-        at = int(start) if isinstance(start, str) else start
+        position = int(start) if isinstance(start, str) else start
     except ValueError:
-        at = None
-    if not isinstance(at, int) or isinstance(at, bool):
+        position = None
+    if not isinstance(position, int) or isinstance(position, bool):
         raise ValueError(f"'answer_start' must be a whole number, got {start!r:.40}")
-    if at < 0 or passage[at : at + len(text)] != text:
+    if position < 0 or passage[position : position + len(text)] != text:
         hint = "nor anywhere else" if first < 0 else f"but at {first}"
-        raise NotInPassageError(f"the answer {shown} is not in its passage at character {at}, {hint}")
-    return ReferenceAnswer(text, at)
+        raise NotInPassageError(f"the answer {shown} is not in its passage at character {position}, {hint}")
+    return ReferenceAnswer(text, position)
 
 
 def _squad(path: Path, progress: ProgressCallback | None) -> Iterator[RawQuestion | BadLine]:
-    """Articles of paragraphs of questions; what is missing is named, with its place."""
+    """Yield the questions of all paragraphs of all articles; what is missing is named with its path in the JSON."""
     number = 1
 
-    def part(holder: Any, name: str, place: str) -> list[Any] | BadLine:
-        found = holder.get(name) if isinstance(holder, dict) else None
-        if isinstance(found, list):
-            return found
-        return BadLine("malformed", path, number, f"{place}: '{name}' is {'missing' if found is None else 'no list'}")
+    def items(holder: Any, name: str, location: str) -> list[Any] | BadLine:
+        value = holder.get(name) if isinstance(holder, dict) else None
+        if isinstance(value, list):
+            return value
+        problem = "missing" if value is None else "not a list"
+        return BadLine("malformed", path, number, f"{location}: '{name}' is {problem}")
 
-    for article, holder in enumerate(_articles(path, progress)):
-        paragraphs = part(holder, "paragraphs", f"data[{article}]")
+    for article_index, article in enumerate(_articles(path, progress)):
+        paragraphs = items(article, "paragraphs", f"data[{article_index}]")
         if isinstance(paragraphs, BadLine):
             yield paragraphs
             continue
-        for at, paragraph in enumerate(paragraphs):
-            place = f"data[{article}].paragraphs[{at}]"
-            asked = part(paragraph, "qas", place)
-            if isinstance(asked, BadLine):
-                yield asked
+        for paragraph_index, paragraph in enumerate(paragraphs):
+            location = f"data[{article_index}].paragraphs[{paragraph_index}]"
+            questions = items(paragraph, "qas", location)
+            if isinstance(questions, BadLine):
+                yield questions
             elif not isinstance(paragraph.get("context"), str):
-                yield BadLine("malformed", path, number, f"{place}: 'context' is missing, or no string")
+                yield BadLine("malformed", path, number, f"{location}: 'context' is missing or not a string")
             else:
-                for order, record in enumerate(asked):
-                    known = record if isinstance(record, dict) else {}
-                    yield RawQuestion(number, f"{place}.qas[{order}]", paragraph["context"], known)
+                for index, record in enumerate(questions):
+                    fields = record if isinstance(record, dict) else {}
+                    yield RawQuestion(number, f"{location}.qas[{index}]", paragraph["context"], fields)
                     number += 1
 
 
 def _articles(path: Path, progress: ProgressCallback | None) -> list[Any]:
     try:
-        whole = json.loads(read_text_file(path, progress=progress))
+        content = json.loads(read_text_file(path, progress=progress))
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is not JSON: {error}") from None
-    data = whole.get("data") if isinstance(whole, dict) else None
+    data = content.get("data") if isinstance(content, dict) else None
     if not isinstance(data, list):
-        raise DataError(f"{path} has no list 'data', as SQuAD files do; a .jsonl has one question a line")
+        raise DataError(f"{path} has no list 'data', as SQuAD files have; a .jsonl has one question per line")
     return data
 
 
-def _flat(path: Path, answered: bool, limit: int, progress: ProgressCallback | None) -> Iterator[RawQuestion | BadLine]:
-    rows = _records(path, limit, progress) if file_format(path) == "jsonl" else _cells(path, answered, limit, progress)
+def _table(
+    path: Path, answered: bool, limit: int, progress: ProgressCallback | None
+) -> Iterator[RawQuestion | BadLine]:
+    """Yield the questions of a .jsonl, .tsv or .csv."""
+    rows: Iterator[tuple[int, dict[str, Any]] | BadLine]
+    if file_format(path) == "jsonl":
+        rows = scan_records(path, scan_lines(path, limit=limit, progress=progress))
+    else:
+        rows = _cells(path, answered, limit, progress)
     for row in rows:
         if isinstance(row, BadLine):
             yield row
@@ -189,35 +208,17 @@ def _flat(path: Path, answered: bool, limit: int, progress: ProgressCallback | N
             yield RawQuestion(line, f"line {line}", passage, record)
 
 
-def _records(path: Path, limit: int, progress: ProgressCallback | None) -> Iterator[tuple[int, dict[str, Any]] | BadLine]:
-    for number, line in enumerate(scan_lines(path, limit=limit, progress=progress), 1):
-        if isinstance(line, BadLine):
-            yield line
-        elif not line.strip():
-            yield BadLine("blank", path, number, "the line is blank")
-        else:
-            yield _record(path, number, line)
-
-
-def _record(path: Path, number: int, line: str) -> tuple[int, dict[str, Any]] | BadLine:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        return BadLine("malformed", path, number, f"not JSON: {error}")
-    if not isinstance(record, dict):
-        return BadLine("malformed", path, number, 'not a JSON object, such as {"passage": "…", "question": "…"}')
-    return number, record
-
-
-def _cells(path: Path, answered: bool, limit: int, progress: ProgressCallback | None) -> Iterator[tuple[int, dict[str, Any]] | BadLine]:
+def _cells(
+    path: Path, answered: bool, limit: int, progress: ProgressCallback | None
+) -> Iterator[tuple[int, dict[str, Any]] | BadLine]:
     if file_format(path) == "lines":
         raise DataError(f"{path}: questions come as .json (SQuAD), .jsonl, .tsv or .csv")
-    there = table_columns(path)
-    passage = next((name for name in PASSAGE if name in there), PASSAGE[0])
-    also = ("answer", "answer_start", "id") if answered else ("id",)
-    wanted = (passage, "question", *(name for name in also if name in there or name == "answer"))
-    for row in scan_table(path, wanted, limit=limit, progress=progress):
-        yield row if isinstance(row, BadLine) else (row[0], dict(zip(wanted, row[1], strict=True)))
+    header = table_columns(path)
+    passage = next((name for name in PASSAGE if name in header), PASSAGE[0])
+    optional = ("answer", "answer_start", "id") if answered else ("id",)
+    columns = (passage, "question", *(name for name in optional if name in header or name == "answer"))
+    for row in scan_table(path, columns, limit=limit, progress=progress):
+        yield row if isinstance(row, BadLine) else (row[0], dict(zip(columns, row[1], strict=True)))
 
 
 def _is_json(path: Path) -> bool:
@@ -225,35 +226,37 @@ def _is_json(path: Path) -> bool:
 
 
 def has_questions(path: Path) -> bool:
-    """Whether a file looks as if it held questions about passages."""
+    """Whether a file seems to hold questions about passages."""
     if path.is_dir() or _is_json(path):
         return _is_json(path)
-    there = table_columns(path) if file_format(path) in TABLES else []
-    return "question" in there and all(any(name in there for name in names) for names in (PASSAGE, ANSWER))
+    header = table_columns(path) if file_format(path) in TABLES else []
+    return "question" in header and all(any(name in header for name in names) for names in (PASSAGE, ANSWER))
 
 
 def format_questions(questions: Sequence[Question], path: Path) -> Iterator[str]:
-    """The questions as a file of this name would have them; a table has one answer to each."""
+    """Format questions as the content of a file of this name; a table holds one answer to each."""
     if _is_json(path):
-        grouped = groupby(questions, key=lambda asked: asked.passage)
-        paragraphs = [{"context": passage, "qas": [_as_squad(asked) for asked in group]} for passage, group in grouped]
+        grouped = groupby(questions, key=lambda question: question.passage)
+        paragraphs = [
+            {"context": passage, "qas": [_squad_record(each) for each in group]} for passage, group in grouped
+        ]
         article = {"title": path.name.partition(".")[0], "paragraphs": paragraphs}
         yield json.dumps({"version": "v2.0", "data": [article]}, ensure_ascii=False) + "\n"
     elif file_format(path) == "jsonl":
-        for asked in questions:
-            yield json.dumps({"passage": asked.passage, **_as_squad(asked)}, ensure_ascii=False) + "\n"
+        for question in questions:
+            yield json.dumps({"passage": question.passage, **_squad_record(question)}, ensure_ascii=False) + "\n"
     else:
-        between = "\t" if file_format(path) == "tsv" else ","
-        for cells in (("id", "passage", "question", "answer", "answer_start"), *map(_as_cells, questions)):
-            quoted = cells if between == "\t" else ['"' + cell.replace('"', '""') + '"' for cell in cells]
-            yield between.join(quoted) + "\n"
+        separator = "\t" if file_format(path) == "tsv" else ","
+        for cells in (("id", "passage", "question", "answer", "answer_start"), *map(_table_cells, questions)):
+            quoted = cells if separator == "\t" else ['"' + cell.replace('"', '""') + '"' for cell in cells]
+            yield separator.join(quoted) + "\n"
 
 
-def _as_squad(asked: Question) -> dict[str, Any]:
-    answers = [{"text": text, "answer_start": start} for text, start in asked.answers]
-    return {"id": asked.id, "question": asked.question, "answers": answers, "is_impossible": not answers}
+def _squad_record(question: Question) -> dict[str, Any]:
+    answers = [{"text": text, "answer_start": start} for text, start in question.answers]
+    return {"id": question.id, "question": question.question, "answers": answers, "is_impossible": not answers}
 
 
-def _as_cells(asked: Question) -> tuple[str, ...]:
-    text, start = asked.answers[0] if asked.answers else ("", "")
-    return asked.id, asked.passage, asked.question, text, str(start)
+def _table_cells(question: Question) -> tuple[str, ...]:
+    text, start = question.answers[0] if question.answers else ("", "")
+    return question.id, question.passage, question.question, text, str(start)

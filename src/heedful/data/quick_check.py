@@ -1,4 +1,4 @@
-"""The doctor in short, for training: what was dropped and why, and what looks wrong but was kept."""
+"""The doctor's check before training: which examples are dropped and why, and which look wrong but are kept."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from heedful.data.corpus_doctor import examine, detect_corpus_kind
-from heedful.data.corpus_scan import FAULTS
-from heedful.data.doctor_report import CorpusKind, Finding, CorpusReport
+from heedful.data.corpus_doctor import detect_corpus_kind, examine
+from heedful.data.corpus_scan import BAD_LINES
+from heedful.data.doctor_report import CorpusKind, CorpusReport, Finding
 from heedful.data.line_reader import OnBadLine
 from heedful.data.progress import StartProgress, no_progress
 from heedful.errors import DataError
 
-MEASURED = 5_000_000
-"""Rows looked at for repeats and the like: some 60 bytes each while they are compared."""
+MAX_MEASURED = 5_000_000
+"""Rows checked for duplicates and the like: some 60 bytes each while they are compared."""
 
-SUSPECT = {"duplicate", "leak", "copy", "ratio", "script"}
-ALSO = {"labelled": {"source"}}
-"""What is suspect in some kinds only: a sentence may be translated in two ways."""
+REPORTED = {"duplicate", "leak", "copy", "ratio", "script"}
+REPORTED_OF_KIND = {"labelled": {"source"}}
+"""Reported for some kinds only: a sentence may well have two translations, but a text has one label."""
 
 
 class DataIssue(NamedTuple):
-    """Rows worth a word: how many, what of them, and where the first is; all but the dropped are trained on."""
+    """Rows with one issue: what was done with them, how many there are, and the location of the first."""
 
-    action: Literal["dropped", "cut off", "kept", "not examined"]
+    action: Literal["dropped", "truncated", "kept", "not examined"]
     description: str
-    count: int
+    rows: int
     first: str = ""
 
     @property
     def count_and_location(self) -> str:
-        return f"{self.count:,}" + (f", first at {self.first}" if self.first else "")
+        return f"{self.rows:,}" + (f", first at {self.first}" if self.first else "")
 
     def __str__(self) -> str:
-        verb = "kept, but worth a look:" if self.action == "kept" else self.action
-        return f"{verb} {self.count:,} {self.description}" + (f", first at {self.first}" if self.first else "")
+        location = f", first at {self.first}" if self.first else ""
+        return f"{self.rows:,} {self.description} ({self.action}){location}"
 
 
 def check_corpus(
@@ -48,7 +48,7 @@ def check_corpus(
     columns: Sequence[str] = (),
     start_progress: StartProgress = no_progress,
 ) -> CorpusReport:
-    """Read the text once, count it and examine it, stopping at what training could not use either."""
+    """Read and examine the training files once; raise DataError for what training could not use either."""
     if kind == "pairs" and len(files) == 2 and files[0].resolve() == files[1].resolve():
         raise DataError(f"{files[0]} is given as source and as target: name two files")
     report = examine(
@@ -56,7 +56,7 @@ def check_corpus(
         against=held_out or None,
         kind=kind,
         on_bad_line=on_bad_line,
-        max_measured=MEASURED,
+        max_measured=MAX_MEASURED,
         columns=columns,
         start_progress=start_progress,
     )
@@ -67,49 +67,50 @@ def check_corpus(
 
 
 def data_issues(
-    report: CorpusReport, dropped: Mapping[str, int], first_lines: Mapping[str, int], cut: Mapping[str, int] | None = None
+    report: CorpusReport,
+    dropped: Mapping[str, int],
+    first_lines: Mapping[str, int],
+    truncated: Mapping[str, int] | None = None,
 ) -> tuple[DataIssue, ...]:
-    """What to say of the text. `dropped` counts by kind of fault or in words, those with their `first_lines`; `cut`
-    counts what was shortened, by why."""
-    found = {finding.kind: finding for finding in report.findings if finding.count}
+    """List what was dropped, truncated or looks wrong.
+
+    `dropped` is counted by kind of bad line or by a description, `truncated` by a description; `first_lines` has the
+    first line of each description.
+    """
+    findings = {finding.kind: finding for finding in report.findings if finding.count}
+
+    def issues() -> Iterator[DataIssue]:
+        for reason, count in dropped.items():
+            if reason in BAD_LINES:
+                yield DataIssue("dropped", BAD_LINES[reason], count, _first_location(findings[reason]))
+            else:
+                yield DataIssue("dropped", reason, count, f"{name}:{first_lines[reason]}")
+        for reason, count in (truncated or {}).items():
+            yield DataIssue("truncated", reason, count, f"{name}:{first_lines[reason]}")
+        for finding in findings.values():
+            if finding.kind in REPORTED | REPORTED_OF_KIND.get(report.kind, set()):
+                yield DataIssue("kept", finding.description, finding.count, _first_location(finding))
+        if beyond := report.usable - report.measured:
+            yield DataIssue("not examined", f"rows after the first {report.measured:,}", beyond)
+
     name = Path(report.files[0]).name
-    shortened = (DataIssue("cut off", why, rows, f"{name}:{first_lines[why]}") for why, rows in (cut or {}).items())
-    return (*_dropped(report, found, dropped, first_lines), *shortened, *_kept(report, found))
+    return tuple(issues())
 
 
-def _dropped(
-    report: CorpusReport, found: Mapping[str, Finding], dropped: Mapping[str, int], first_lines: Mapping[str, int]
-) -> Iterator[DataIssue]:
-    for reason, count in dropped.items():
-        if reason in FAULTS:
-            yield DataIssue("dropped", FAULTS[reason], count, _place(found[reason]))
-        else:
-            yield DataIssue("dropped", reason, count, f"{Path(report.files[0]).name}:{first_lines[reason]}")
-
-
-def _kept(report: CorpusReport, found: Mapping[str, Finding]) -> Iterator[DataIssue]:
-    for finding in found.values():
-        if finding.kind in SUSPECT | ALSO.get(report.kind, set()):
-            yield DataIssue("kept", finding.description, finding.count, _place(finding))
-    if beyond := report.usable - report.measured:
-        yield DataIssue("not examined", f"rows beyond the first {report.measured:,}", beyond)
-
-
-def _place(finding: Finding) -> str:
+def _first_location(finding: Finding) -> str:
     return f"{Path(finding.locations[0].file).name}:{finding.locations[0].line}"
 
 
 def doctor_command(
     report: CorpusReport, files: Sequence[Path], held_out: Sequence[Path], columns: Sequence[str] = ()
 ) -> str:
-    """The command that shows everything about these files."""
+    """The `heedful doctor` command that shows everything about these files."""
     as_kind = [] if detect_corpus_kind(files) == report.kind else ["--as", report.kind]
-    against = [word for file in held_out for word in ("--against", _near(file))]
+    against = [word for file in held_out for word in ("--against", _relative(file))]
     named = ["--columns", ",".join(columns)] if columns else []
-    return shlex.join(["heedful", "doctor", *map(_near, files), *as_kind, *named, *against])
+    return shlex.join(["heedful", "doctor", *map(_relative, files), *as_kind, *named, *against])
 
 
-def _near(file: Path) -> str:
-    """As a person would name it from here."""
-    here = Path.cwd()
-    return str(file.relative_to(here) if file.is_relative_to(here) else file)
+def _relative(file: Path) -> str:
+    folder = Path.cwd()
+    return str(file.relative_to(folder) if file.is_relative_to(folder) else file)

@@ -61,8 +61,8 @@ class Alignment(Config):
         if self.error_rate is None:
             return f"{self.attention_head}: not measured"
         return (
-            f"{self.attention_head}: {self.error_rate:.1%} alignment error on {self.pairs:,} pairs against {self.aligner} "
-            f"(mean over heads {self.mean_error_rate:.1%}, worst {self.worst_error_rate:.1%})"
+            f"{self.attention_head}: {self.error_rate:.1%} alignment error on {self.pairs:,} pairs against "
+            f"{self.aligner} (mean over heads {self.mean_error_rate:.1%}, worst {self.worst_error_rate:.1%})"
         )
 
 

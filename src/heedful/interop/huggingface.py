@@ -1,7 +1,6 @@
-"""Models in Hugging Face's layouts, in and out: BERT, GPT-2, Llama, Marian, Pegasus, BART.
+"""Import and export models in Hugging Face layouts: BERT, GPT-2, Llama, Marian, Pegasus, BART.
 
-The parity tests load random models of theirs through here and compare logits: a second opinion on
-every layer of ours.
+The parity tests import random `transformers` models through this module and compare logits.
 """
 
 from __future__ import annotations
@@ -18,105 +17,111 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from heedful.errors import CheckpointError, HeedfulError, UsageError
-from heedful.interop.huggingface_layouts import ACTIVATIONS, LAYOUTS, WeightForm, Layout
+from heedful.interop.huggingface_layouts import ACTIVATIONS, LAYOUTS, Layout, WeightForm
 from heedful.interop.weight_transforms import ModelWeights, rewrite_for_layout, sinusoid_table
 from heedful.layers.positions import SinusoidalPositions
 from heedful.models.build import build
 from heedful.models.model_config import ModelConfig, TransformerConfig
 from heedful.models.presets import make_config
 
-PLAIN = WeightForm(lambda theirs: theirs, lambda ours: ours)
+UNCHANGED = WeightForm(lambda weight: weight, lambda weight: weight)
 OLD_NAMES = {"gamma": "weight", "beta": "bias"}
-"""What the first published files call a norm's gain and bias."""
+"""Names of a norm's gain and bias in the oldest files."""
 
 
 def import_model(folder: Path) -> Any:
-    """Our model from a Hugging Face folder (`config.json` and safetensors)."""
-    described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    """Load a Hugging Face folder (`config.json` and safetensors) as one of our models."""
+    hf_config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     try:
-        return _imported(described, folder)
+        return _import(hf_config, folder)
     except HeedfulError as error:
         raise CheckpointError(f"{folder}: {error}") from None
 
 
-def _imported(described: dict[str, Any], folder: Path) -> Any:
-    layout = LAYOUTS.get(described.get("model_type", ""))
+def _import(hf_config: dict[str, Any], folder: Path) -> Any:
+    layout = LAYOUTS.get(hf_config.get("model_type", ""))
     if layout is None:
         raise CheckpointError(
-            f"models of type '{described.get('model_type')}' cannot be imported; known: {', '.join(sorted(LAYOUTS))}"
+            f"models of type '{hf_config.get('model_type')}' cannot be imported; known: {', '.join(sorted(LAYOUTS))}"
         )
-    theirs = _read_weights(folder, layout)
-    config = _our_config(described, theirs, layout)
+    hf_weights = _read_weights(folder, layout)
+    config = _import_config(hf_config, hf_weights, layout)
     with torch.device("meta"):
         model = build(config)
-    ours = {name: _inward(name, empty, theirs, config, layout) for name, empty in model.state_dict().items()}
-    _refuse_other_positions(theirs, layout)
-    _refuse_leftovers(theirs, ours, config, layout)
-    model.load_state_dict(ours, assign=True)
+    weights = {
+        name: _import_weight(name, empty, hf_weights, config, layout) for name, empty in model.state_dict().items()
+    }
+    _check_positions(hf_weights, layout)
+    _check_unused(hf_weights, weights, config, layout)
+    model.load_state_dict(weights, assign=True)
     return model.eval()
 
 
 def export_model(model: Any, folder: Path, model_type: str, **settings: Any) -> None:
-    """Write a model so that `transformers` can load it; `settings` are further keys for their config.json.
+    """Write a model so that `transformers` can load it; `settings` are further keys of config.json.
 
-    What the layout cannot express is refused by name.
+    Raises UsageError naming the first setting that the layout cannot express.
     """
     if model_type not in LAYOUTS:
         raise UsageError(f"unknown layout '{model_type}'; known: {', '.join(sorted(LAYOUTS))}")
     layout = LAYOUTS[model_type]
-    absent = [key for key in layout.needs if key not in settings]
-    written = _as_in(layout, model)
-    if found := unsupported_settings(written.config, layout):
-        raise UsageError(f"the {model_type} layout cannot express {found[0]}")
-    if absent:
-        raise UsageError(f"the {model_type} layout needs {', '.join(absent)}: pass the ids your tokenizer gives them")
-    described = {**_their_config(written.config, layout), **settings}
-    prefix = "" if described["architectures"] == ["BertModel"] else layout.prefix
+    missing = [key for key in layout.required_token_ids if key not in settings]
+    rewritten = _rewrite(layout, model)
+    if unsupported := unsupported_settings(rewritten.config, layout):
+        raise UsageError(f"the {model_type} layout cannot express {unsupported[0]}")
+    if missing:
+        raise UsageError(f"the {model_type} layout needs {', '.join(missing)}: pass the ids your tokenizer gives them")
+    hf_config = {**_export_config(rewritten.config, layout), **settings}
+    prefix = "" if hf_config["architectures"] == ["BertModel"] else layout.prefix
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(_their_weights(written, layout, prefix), folder / "model.safetensors", metadata={"format": "pt"})
-    (folder / "config.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
-    shutil.copymode(folder / "config.json", folder / "model.safetensors")  # safetensors' own is for the owner alone
+    save_file(_export_weights(rewritten, layout, prefix), folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(hf_config, indent=2) + "\n", encoding="utf-8")
+    shutil.copymode(
+        folder / "config.json", folder / "model.safetensors"
+    )  # safetensors writes files readable by the owner only
 
 
 def choose_layout(model: Any) -> str:
-    """The layout that says what this model computes, or an error naming what the nearest one cannot say."""
+    """Return the layout that expresses this model; raise naming what the nearest one cannot express."""
     family = model.config.family
-    mine = [layout for layout in LAYOUTS.values() if layout.fixed["family"] == family]
-    if not mine:
+    layouts = [layout for layout in LAYOUTS.values() if layout.fixed["family"] == family]
+    if not layouts:
         raise UsageError(f"no layout of Hugging Face expresses family='{family}'")
-    lacking = {layout.model_type: unsupported_settings(_as_in(layout, model).config, layout) for layout in mine}
-    nearest = min(lacking, key=lambda name: len(lacking[name]))
-    if lacking[nearest]:
+    unsupported = {
+        layout.model_type: unsupported_settings(_rewrite(layout, model).config, layout) for layout in layouts
+    }
+    nearest = min(unsupported, key=lambda name: len(unsupported[name]))
+    if unsupported[nearest]:
         instead = "ctranslate2 or onnx" if family != "encoder" else "onnx"
-        problem = f"the {nearest} layout of Hugging Face cannot express {lacking[nearest][0]}"
+        problem = f"the {nearest} layout of Hugging Face cannot express {unsupported[nearest][0]}"
         raise UsageError(f"{problem}; export to {instead} instead")
     return nearest
 
 
-def _as_in(layout: Layout, model: Any) -> ModelWeights:
-    """The model, written as far as it can be in the layout's own terms."""
+def _rewrite(layout: Layout, model: Any) -> ModelWeights:
+    """Rewrite the model's weights as far as possible to what the layout can express."""
     config = model.config
-    written = ModelWeights(config, {name: weight.detach().cpu() for name, weight in model.state_dict().items()})
+    weights = ModelWeights(config, {name: weight.detach().cpu() for name, weight in model.state_dict().items()})
     if config.family != layout.fixed["family"]:
-        return written
-    return rewrite_for_layout(written, _always(config, layout), layout.settings)
+        return weights
+    return rewrite_for_layout(weights, _layout_settings(config, layout), layout.settings)
 
 
-def _their_weights(written: ModelWeights, layout: Layout, prefix: str) -> dict[str, Tensor]:
-    config, weights = written
-    theirs: dict[str, Tensor] = {}
+def _export_weights(model: ModelWeights, layout: Layout, prefix: str) -> dict[str, Tensor]:
+    config, weights = model
+    hf_weights: dict[str, Tensor] = {}
     for name, weight in weights.items():
-        theirs |= _outward(name, weight, config, layout, prefix)
+        hf_weights |= _export_weight(name, weight, config, layout, prefix)
     if layout.fixed.get("output_bias") and not config.output_bias:
-        theirs["final_logits_bias"] = torch.zeros(1, config.target_vocabulary or config.vocabulary)
+        hf_weights["final_logits_bias"] = torch.zeros(1, config.target_vocabulary or config.vocabulary)
     if not config.tie_output:
-        copies = {prefix + copy: weights["table.weight"].clone() for copy in layout.copies}
-        theirs = {**copies, **theirs}
-    return theirs | {prefix + name: sinusoid_table(config, config.max_length) for name in layout.sinusoids}
+        copies = {prefix + copy: weights["table.weight"].clone() for copy in layout.tied_copies}
+        hf_weights = {**copies, **hf_weights}
+    return hf_weights | {prefix + name: sinusoid_table(config, config.max_length) for name in layout.sinusoid_tables}
 
 
 def _read_weights(folder: Path, layout: Layout) -> dict[str, Tensor]:
-    """All safetensors of the folder, without the prefix that some classes put before their names."""
+    """Read all safetensors files of the folder, and strip the prefix that some classes add to names."""
     files = sorted(folder.glob("model*.safetensors"))
     if not files:
         raise CheckpointError("no model.safetensors found (pickled weights are not read)")
@@ -126,27 +131,27 @@ def _read_weights(folder: Path, layout: Layout) -> dict[str, Tensor]:
             weights |= load_file(file)
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{file.name} cannot be read as safetensors: {error}") from None
-    return {_present_name(name).removeprefix(layout.prefix): weight for name, weight in weights.items()}
+    return {_current_name(name).removeprefix(layout.prefix): weight for name, weight in weights.items()}
 
 
-def _present_name(name: str) -> str:
+def _current_name(name: str) -> str:
     module, dot, kind = name.rpartition(".")
     return module + dot + OLD_NAMES.get(kind, kind)
 
 
-def _our_config(described: dict[str, Any], weights: dict[str, Tensor], layout: Layout) -> TransformerConfig:
-    stated = {**layout.implied, **{key: value for key, value in described.items() if value is not None}}
-    absent = [key for key in (*layout.settings.values(), *layout.same) if key not in stated]
-    if absent:
-        raise CheckpointError(f"config.json does not say what {', '.join(absent)} is")
-    flat = layout.flatten(stated)
-    for key, value in layout.defaults.items():
+def _import_config(hf_config: dict[str, Any], weights: dict[str, Tensor], layout: Layout) -> TransformerConfig:
+    complete = {**layout.config_defaults, **{key: value for key, value in hf_config.items() if value is not None}}
+    missing = [key for key in (*layout.settings.values(), *layout.equal_keys) if key not in complete]
+    if missing:
+        raise CheckpointError(f"config.json does not say what {', '.join(missing)} is")
+    flat = layout.flatten_config(complete)
+    for key, value in layout.required_values.items():
         if flat.get(key, value) != value:
             raise CheckpointError(f"{layout.model_type} with {key}={flat[key]!r} is not supported")
-    for key, other in layout.same.items():
+    for key, other in layout.equal_keys.items():
         if flat[key] != flat[other]:
             raise CheckpointError(f"{key}={flat[key]} and {other}={flat[other]} must be equal here")
-    settings = {ours: flat[theirs] for ours, theirs in layout.settings.items() if flat[theirs] is not None}
+    settings = {name: flat[key] for name, key in layout.settings.items() if flat[key] is not None}
     if settings["activation"] not in ACTIVATIONS:
         raise CheckpointError(f"activation '{settings['activation']}' is not supported")
     settings["activation"] = ACTIVATIONS[settings["activation"]]
@@ -163,25 +168,25 @@ def _our_config(described: dict[str, Any], weights: dict[str, Tensor], layout: L
 
 
 def _tasks(weights: dict[str, Tensor], layout: Layout) -> tuple[str, ...]:
-    """The heads that have weights, beyond next-token prediction, which the family tells of."""
-    rows = [(ours.split("."), theirs[0]) for ours, theirs in layout.weights.items() if ours.startswith("heads.")]
-    return tuple(sorted({task for (_, task, *_), theirs in rows if f"{theirs}.weight" in weights} - {"next_token"}))
+    """Return the heads that have weights, without next-token prediction, which belongs to the family."""
+    rows = [(name.split(".")[1], hf_names[0]) for name, hf_names in layout.weights.items() if name.startswith("heads.")]
+    return tuple(sorted({task for task, hf_name in rows if f"{hf_name}.weight" in weights} - {"next_token"}))
 
 
 def unsupported_settings(config: ModelConfig, layout: Layout) -> list[str]:
-    """What the layout has no words for, each as `setting=value`."""
+    """Return the settings that the layout cannot express, each as `setting=value`."""
     if not isinstance(config, TransformerConfig) or config.family != layout.fixed["family"]:
         return [f"family='{config.family}'"]
-    ours, always, tasks = config.resolved(), _always(config, layout), _all_tasks(config)
-    free = {*layout.settings, "tasks", "classes", "output_bias"}
+    ours, fixed, tasks = config.resolved(), _layout_settings(config, layout), _all_tasks(config)
+    variable = {*layout.settings, "tasks", "classes", "output_bias"}
     if "pooled" not in tasks:
-        free.add("pooling")
-    found = [f"{name}={ours[name]!r}" for name in ours if name not in free and ours[name] != always[name]]
+        variable.add("pooling")
+    unsupported = [f"{name}={ours[name]!r}" for name in ours if name not in variable and ours[name] != fixed[name]]
     if config.output_bias and not layout.fixed.get("output_bias"):
-        found.append("output_bias=True")
+        unsupported.append("output_bias=True")
     if tasks not in layout.architectures:
-        found.append(f"the heads {', '.join(sorted(tasks))}")
-    return found
+        unsupported.append(f"the heads {', '.join(sorted(tasks))}")
+    return unsupported
 
 
 def _all_tasks(config: TransformerConfig) -> frozenset[str]:
@@ -189,48 +194,50 @@ def _all_tasks(config: TransformerConfig) -> frozenset[str]:
     return tasks | {"pooled"} if tasks & {"next_sentence", "sequence_class"} else tasks
 
 
-def _always(config: TransformerConfig, layout: Layout) -> dict[str, Any]:
-    """The settings that every model of the layout has, beside those of this one that it can vary."""
+def _layout_settings(config: TransformerConfig, layout: Layout) -> dict[str, Any]:
+    """Return the layout's fixed settings together with this model's variable ones."""
     varying = {name: getattr(config, name) for name in layout.settings}
     return TransformerConfig(**{**varying, **layout.fixed}).resolved()
 
 
-def _their_config(config: TransformerConfig, layout: Layout) -> dict[str, Any]:
-    ours, tasks = config.resolved(), _all_tasks(config)
-    described: dict[str, Any] = {theirs: ours[name] for name, theirs in layout.settings.items()}
-    names = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
-    described[layout.settings["activation"]] = names[config.activation]
-    described |= {theirs: described[other] for theirs, other in layout.same.items()}
-    described |= layout.defaults
-    described = layout.unflatten(described)
-    described = {key: value for key, value in described.items() if value is not None}
+def _export_config(config: TransformerConfig, layout: Layout) -> dict[str, Any]:
+    settings, tasks = config.resolved(), _all_tasks(config)
+    hf_config: dict[str, Any] = {key: settings[name] for name, key in layout.settings.items()}
+    hf_activations = {name: hf_name for hf_name, name in reversed(ACTIVATIONS.items())}
+    hf_config[layout.settings["activation"]] = hf_activations[config.activation]
+    hf_config |= {key: hf_config[other] for key, other in layout.equal_keys.items()}
+    hf_config |= layout.required_values
+    hf_config = layout.nest_config(hf_config)
+    hf_config = {key: value for key, value in hf_config.items() if value is not None}
     if "sequence_class" in tasks:
-        described["num_labels"] = config.classes
-    return {**described, "model_type": layout.model_type, "architectures": [layout.architectures[tasks]]}
+        hf_config["num_labels"] = config.classes
+    return {**hf_config, "model_type": layout.model_type, "architectures": [layout.architectures[tasks]]}
 
 
-def _their_names(name: str, config: TransformerConfig, layout: Layout) -> tuple[tuple[str, ...], WeightForm]:
-    """Their names for our weight `name`, and the form they keep it in."""
+def _hf_names(name: str, config: TransformerConfig, layout: Layout) -> tuple[tuple[str, ...], WeightForm]:
+    """Return the Hugging Face names of our weight `name`, and the form it is stored in."""
     number = re.search(r"\.blocks\.(\d+)\.", name)
     template = re.sub(r"\.blocks\.\d+\.", ".blocks.{i}.", name)
-    table = {**layout.weights, **(layout.unshared if config.target_vocabulary else {})}
+    table = {**layout.weights, **(layout.unshared_weights if config.target_vocabulary else {})}
     module, _, kind = template.rpartition(".")
-    theirs = table.get(template) or tuple(f"{part}.{kind}" for part in table.get(module, ()))
-    if not theirs:
+    templates = table.get(template) or tuple(f"{part}.{kind}" for part in table.get(module, ()))
+    if not templates:
         raise UsageError(f"the {layout.model_type} layout has no place for the weight {name}")
-    names = tuple(part.replace("{i}", number.group(1)) if number else part for part in theirs)
+    names = tuple(part.replace("{i}", number.group(1)) if number else part for part in templates)
     module = names[0] if template in table else names[0].rpartition(".")[0]
-    form = layout.forms.get(module.rpartition(".")[2], PLAIN)
-    return names, PLAIN if kind == "bias" and "bias" not in module else form
+    form = layout.weight_forms.get(module.rpartition(".")[2], UNCHANGED)
+    return names, UNCHANGED if kind == "bias" and "bias" not in module else form
 
 
-def _inward(name: str, empty: Tensor, theirs: dict[str, Tensor], config: TransformerConfig, layout: Layout) -> Tensor:
-    """Their weights in the place of our `empty` one."""
-    names, form = _their_names(name, config, layout)
-    missing = [part for part in names if part not in theirs]
+def _import_weight(
+    name: str, empty: Tensor, hf_weights: dict[str, Tensor], config: TransformerConfig, layout: Layout
+) -> Tensor:
+    """Return the Hugging Face weights for our weight `name`, concatenated."""
+    names, form = _hf_names(name, config, layout)
+    missing = [part for part in names if part not in hf_weights]
     if missing:
         raise CheckpointError(f"the weight {layout.prefix}{missing[0]} is missing")
-    weight = torch.cat([form.from_hf(theirs[part]) for part in names]).contiguous()
+    weight = torch.cat([form.from_hf(hf_weights[part]) for part in names]).contiguous()
     if weight.shape != empty.shape:
         raise CheckpointError(
             f"{' + '.join(names)} of shape {tuple(weight.shape)} does not fit config.json, "
@@ -239,51 +246,50 @@ def _inward(name: str, empty: Tensor, theirs: dict[str, Tensor], config: Transfo
     return weight
 
 
-def _outward(name: str, weight: Tensor, config: TransformerConfig, layout: Layout, prefix: str) -> dict[str, Tensor]:
-    names, form = _their_names(name, config, layout)
-    pieces = torch.split(weight, _sizes(name, config)) if len(names) > 1 else (weight,)
+def _export_weight(
+    name: str, weight: Tensor, config: TransformerConfig, layout: Layout, prefix: str
+) -> dict[str, Tensor]:
+    names, form = _hf_names(name, config, layout)
+    parts = torch.split(weight, _split_sizes(name, config)) if len(names) > 1 else (weight,)
     return {
-        part if part.startswith(layout.heads) else prefix + part: form.to_hf(piece).contiguous().clone()
-        for part, piece in zip(names, pieces, strict=True)
+        hf_name if hf_name.startswith(layout.unprefixed) else prefix + hf_name: form.to_hf(part).contiguous().clone()
+        for hf_name, part in zip(names, parts, strict=True)
     }
 
 
-def _sizes(name: str, config: TransformerConfig) -> list[int]:
-    """Rows of each of the matrices that ours holds side by side."""
-    ours = config.resolved()
-    keys, values = (ours["key_value_heads"] * ours[width] for width in ("head_width", "value_width"))
+def _split_sizes(name: str, config: TransformerConfig) -> list[int]:
+    """Return the rows of each matrix that our weight concatenates."""
+    settings = config.resolved()
+    keys, values = (settings["key_value_heads"] * settings[width] for width in ("head_width", "value_width"))
     if "query_key_value" in name:
-        return [ours["heads"] * ours["head_width"], keys, values]
-    return [keys, values] if "key_value" in name else [ours["feed_forward"]] * 2
+        return [settings["heads"] * settings["head_width"], keys, values]
+    return [keys, values] if "key_value" in name else [settings["feed_forward"]] * 2
 
 
-def _refuse_other_positions(theirs: dict[str, Tensor], layout: Layout) -> None:
-    """Sinusoids are computed here: a table that holds anything else would be lost without a word.
-
-    Its numbers may be as coarse as bfloat16's.
-    """
-    for name in layout.sinusoids:
-        table = theirs.get(name)
+def _check_positions(hf_weights: dict[str, Tensor], layout: Layout) -> None:
+    """Raise if a stored sinusoid table differs from the sinusoid we compute, within bfloat16 precision."""
+    for name in layout.sinusoid_tables:
+        table = hf_weights.get(name)
         if table is None:
             continue
         sinusoid = SinusoidalPositions(table.shape[1], layout=layout.fixed["position_layout"])
         if not torch.allclose(table.float(), sinusoid(torch.arange(len(table))[None])[0], rtol=0, atol=1e-2):
-            raise CheckpointError(f"{name} holds other positions than the sinusoid of {layout.model_type} models")
+            raise CheckpointError(f"{name} differs from the sinusoid of {layout.model_type} models")
 
 
-def _refuse_leftovers(
-    theirs: dict[str, Tensor], ours: dict[str, Tensor], config: TransformerConfig, layout: Layout
+def _check_unused(
+    hf_weights: dict[str, Tensor], weights: dict[str, Tensor], config: TransformerConfig, layout: Layout
 ) -> None:
-    """A weight of theirs that found no place is an error, unless it repeats a token table or holds nothing."""
-    used = {part for name in ours for part in _their_names(name, config, layout)[0]}
-    known = {*layout.ignored, *layout.sinusoids}
-    tables = [ours[name] for name in ("table.weight", "target_table.weight") if name in ours]
-    left = [
+    """Raise if a stored weight was not used, unless it repeats a token table or has no learned values."""
+    used = {part for name in weights for part in _hf_names(name, config, layout)[0]}
+    known = {*layout.ignored_weights, *layout.sinusoid_tables}
+    tables = [weights[name] for name in ("table.weight", "target_table.weight") if name in weights]
+    unused = [
         name
-        for name, weight in theirs.items()
+        for name, weight in hf_weights.items()
         if name not in used
         and re.sub(r"\.\d+\.", ".{i}.", name) not in known
         and not any(torch.equal(weight, table) for table in tables)
     ]
-    if left:
-        raise CheckpointError(f"no place here for the weights {', '.join(left[:5])}")
+    if unused:
+        raise CheckpointError(f"no place here for the weights {', '.join(unused[:5])}")

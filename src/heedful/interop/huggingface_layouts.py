@@ -1,6 +1,6 @@
-"""Hugging Face layouts as tables: what each setting and each weight is called on the other side.
+"""Hugging Face model layouts as tables: the name of each setting and weight there.
 
-Reading one way imports, reading the other way exports. A layout is data; `huggingface` does the work.
+Data only; `huggingface` reads the tables in both directions, to import and to export.
 """
 
 from __future__ import annotations
@@ -15,29 +15,31 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class WeightForm:
-    """How a weight is kept on their side when it is not kept as ours."""
+    """Conversion of a weight that is stored in another form there."""
 
     from_hf: Callable[[Tensor], Tensor]
     to_hf: Callable[[Tensor], Tensor]
 
 
-TRANSPOSED = WeightForm(lambda theirs: theirs.t(), lambda ours: ours.t())
+TRANSPOSED = WeightForm(lambda weight: weight.t(), lambda weight: weight.t())
 """A matrix stored input × output."""
-AFTER_TWO = WeightForm(lambda theirs: theirs[2:], lambda ours: torch.cat([ours.new_zeros(2, ours.shape[1]), ours]))
-"""A position table whose first two rows are never read."""
-ONE_ROW = WeightForm(lambda theirs: theirs[0], lambda ours: ours[None])
+SKIP_TWO_ROWS = WeightForm(
+    lambda weight: weight[2:], lambda weight: torch.cat([weight.new_zeros(2, weight.shape[1]), weight])
+)
+"""A position table whose first two rows are unused."""
+ONE_ROW = WeightForm(lambda weight: weight[0], lambda weight: weight[None])
 """A vector stored as a matrix of one row."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """One family of models elsewhere.
+    """One family of Hugging Face models.
 
-    settings   our setting → their key in config.json
-    fixed      settings the layout cannot vary: what it always means
-    weights    our module → their module; where ours fuses several of theirs, all of them in order
-    forms      their modules (by last part of the name) that are kept in another form
-    prefix     put before every weight except those in `heads`
+    settings      our setting → key in their config.json
+    fixed         settings the layout cannot vary
+    weights       our module → their module; where ours fuses several of theirs, all of them in order
+    weight_forms  their modules (by last part of the name) that are stored in another form
+    prefix        put before every weight name except those that start with one of `unprefixed`
     """
 
     model_type: str
@@ -46,29 +48,29 @@ class Layout:
     weights: Mapping[str, tuple[str, ...]]
     prefix: str
     architectures: Mapping[frozenset[str], str]
-    """Set of heads beyond the family's own → their class name."""
-    forms: Mapping[str, WeightForm] = field(default_factory=dict)
-    heads: tuple[str, ...] = ()
-    implied: Mapping[str, Any] = field(default_factory=dict)
-    """What a key that their config.json leaves out means; any other key has to be there."""
-    same: Mapping[str, str] = field(default_factory=dict)
-    """Their keys that must agree with another of theirs, since we have one setting for both."""
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Their keys that must have this value; written on export, refused otherwise on import."""
-    unshared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Names that differ when source and target have tables of their own."""
-    needs: tuple[str, ...] = ()
-    """Ids of special tokens that an export has to state."""
-    ignored: tuple[str, ...] = ()
-    """Their weights that hold nothing learned."""
-    sinusoids: tuple[str, ...] = ()
+    """Set of heads beyond next-token prediction → their class name."""
+    weight_forms: Mapping[str, WeightForm] = field(default_factory=dict)
+    unprefixed: tuple[str, ...] = ()
+    config_defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Defaults of keys that may be missing from their config.json; all others are required."""
+    equal_keys: Mapping[str, str] = field(default_factory=dict)
+    """Keys that must equal another key, since we have one setting for both."""
+    required_values: Mapping[str, Any] = field(default_factory=dict)
+    """Keys that must have this value; written on export, checked on import."""
+    unshared_weights: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Names that differ when source and target have separate embedding tables."""
+    required_token_ids: tuple[str, ...] = ()
+    """Ids of special tokens that an export must state."""
+    ignored_weights: tuple[str, ...] = ()
+    """Weights without learned values."""
+    sinusoid_tables: tuple[str, ...] = ()
     """Tables that may be stored, and then hold the sinusoid that we compute."""
-    copies: tuple[str, ...] = ()
-    """Repetitions of the token table that have to be written out when the output has a table of its own."""
-    flatten: Callable[[dict[str, Any]], dict[str, Any]] = dict
-    """Their config.json → plain keys that `settings` knows."""
-    unflatten: Callable[[dict[str, Any]], dict[str, Any]] = dict
-    """And back."""
+    tied_copies: tuple[str, ...] = ()
+    """Copies of the token table to write when the output layer is not tied."""
+    flatten_config: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    """Their config.json → the flat keys of `settings`."""
+    nest_config: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    """The inverse."""
 
 
 ACTIVATIONS = {
@@ -105,7 +107,7 @@ BERT = Layout(
         "tie_output": True,
         "pooling": "first",
     },
-    implied={
+    config_defaults={
         "hidden_act": "gelu",
         "max_position_embeddings": 512,
         "type_vocab_size": 2,
@@ -113,7 +115,7 @@ BERT = Layout(
         "hidden_dropout_prob": 0.1,
         "attention_probs_dropout_prob": 0.1,
     },
-    defaults={"is_decoder": False, "add_cross_attention": False, "tie_word_embeddings": True},
+    required_values={"is_decoder": False, "add_cross_attention": False, "tie_word_embeddings": True},
     weights={
         "table": ("embeddings.word_embeddings",),
         "embedding.positions.table": ("embeddings.position_embeddings",),
@@ -138,7 +140,7 @@ BERT = Layout(
         "heads.answer_span.ends": ("qa_outputs",),
     },
     prefix="bert.",
-    heads=("cls.", "classifier.", "qa_outputs."),
+    unprefixed=("cls.", "classifier.", "qa_outputs."),
     architectures={
         frozenset(): "BertModel",
         frozenset({"pooled"}): "BertModel",
@@ -148,7 +150,7 @@ BERT = Layout(
         frozenset({"sequence_class", "pooled"}): "BertForSequenceClassification",
         frozenset({"answer_span"}): "BertForQuestionAnswering",
     },
-    ignored=("embeddings.position_ids", "cls.predictions.decoder.bias"),
+    ignored_weights=("embeddings.position_ids", "cls.predictions.decoder.bias"),
 )
 
 GPT2 = Layout(
@@ -174,7 +176,7 @@ GPT2 = Layout(
         "norm_order": "pre",
         "output_bias": False,
     },
-    implied={
+    config_defaults={
         "n_inner": None,
         "activation_function": "gelu_new",
         "n_positions": 1024,
@@ -184,8 +186,8 @@ GPT2 = Layout(
         "attn_pdrop": 0.1,
         "tie_word_embeddings": True,
     },
-    same={"embd_pdrop": "resid_pdrop"},
-    defaults={
+    equal_keys={"embd_pdrop": "resid_pdrop"},
+    required_values={
         "scale_attn_weights": True,
         "scale_attn_by_inverse_layer_idx": False,
         "add_cross_attention": False,
@@ -203,23 +205,23 @@ GPT2 = Layout(
         "heads.next_token": ("lm_head",),
     },
     prefix="transformer.",
-    heads=("lm_head.",),
-    forms={"c_attn": TRANSPOSED, "c_proj": TRANSPOSED, "c_fc": TRANSPOSED},
+    unprefixed=("lm_head.",),
+    weight_forms={"c_attn": TRANSPOSED, "c_proj": TRANSPOSED, "c_fc": TRANSPOSED},
     architectures={frozenset(): "GPT2LMHeadModel"},
-    ignored=("h.{i}.attn.bias", "h.{i}.attn.masked_bias"),  # causal masks, in files of older versions
+    ignored_weights=("h.{i}.attn.bias", "h.{i}.attn.masked_bias"),  # causal masks, in files of older versions
 )
 
 
-def _plain_rope(theirs: dict[str, Any]) -> dict[str, Any]:
-    rope = theirs.get("rope_parameters", {})
-    scaling = theirs.get("rope_scaling", rope)
+def _flatten_rope(config: dict[str, Any]) -> dict[str, Any]:
+    rope = config.get("rope_parameters", {})
+    scaling = config.get("rope_scaling", rope)
     kind = scaling.get("rope_type", scaling.get("type", "default"))
-    return {**theirs, "rope_theta": rope.get("rope_theta", theirs["rope_theta"]), "rope_type": kind}
+    return {**config, "rope_theta": rope.get("rope_theta", config["rope_theta"]), "rope_type": kind}
 
 
-def _nested_rope(theirs: dict[str, Any]) -> dict[str, Any]:
-    rope = {"rope_theta": theirs.pop("rope_theta"), "rope_type": theirs.pop("rope_type")}
-    return {**theirs, "rope_parameters": rope}
+def _nest_rope(config: dict[str, Any]) -> dict[str, Any]:
+    rope = {"rope_theta": config.pop("rope_theta"), "rope_type": config.pop("rope_type")}
+    return {**config, "rope_parameters": rope}
 
 
 LLAMA = Layout(
@@ -250,7 +252,7 @@ LLAMA = Layout(
         "dropout": 0.0,
         "output_bias": False,
     },
-    implied={
+    config_defaults={
         "head_dim": None,
         "num_key_value_heads": None,
         "hidden_act": "silu",
@@ -262,10 +264,10 @@ LLAMA = Layout(
         "tie_word_embeddings": False,
         "rope_theta": 10_000.0,
     },
-    same={"mlp_bias": "attention_bias"},
-    defaults={"rope_type": "default"},
-    flatten=_plain_rope,
-    unflatten=_nested_rope,
+    equal_keys={"mlp_bias": "attention_bias"},
+    required_values={"rope_type": "default"},
+    flatten_config=_flatten_rope,
+    nest_config=_nest_rope,
     weights={
         "table": ("embed_tokens",),
         "decoder.blocks.{i}.attention.query_key_value": (
@@ -282,15 +284,15 @@ LLAMA = Layout(
         "heads.next_token": ("lm_head",),
     },
     prefix="model.",
-    heads=("lm_head.",),
+    unprefixed=("lm_head.",),
     architectures={frozenset(): "LlamaForCausalLM"},
-    ignored=("layers.{i}.self_attn.rotary_emb.inv_freq",),
+    ignored_weights=("layers.{i}.self_attn.rotary_emb.inv_freq",),
 )
 
 
-def _side(ours: str, *, cross: bool) -> dict[str, tuple[str, ...]]:
-    """One side of an encoder-decoder; `ours` is also their name for it."""
-    block, layer = f"{ours}.blocks.{{i}}", f"{ours}.layers.{{i}}"
+def _stack(name: str, *, cross: bool) -> dict[str, tuple[str, ...]]:
+    """Weights of the encoder or decoder of an encoder-decoder."""
+    block, layer = f"{name}.blocks.{{i}}", f"{name}.layers.{{i}}"
     rows = {
         f"{block}.attention.query_key_value": tuple(f"{layer}.self_attn.{p}_proj" for p in "qkv"),
         f"{block}.attention.output": (f"{layer}.self_attn.out_proj",),
@@ -331,7 +333,7 @@ _SEQ2SEQ_FIXED = {
     "segments": 0,
     "output_bias": True,
 }
-_SEQ2SEQ_IMPLIED = {
+_SEQ2SEQ_CONFIG_DEFAULTS = {
     "activation_function": "gelu",
     "max_position_embeddings": 1024,
     "dropout": 0.1,
@@ -339,11 +341,11 @@ _SEQ2SEQ_IMPLIED = {
     "scale_embedding": False,
     "tie_word_embeddings": True,
 }
-_SEQ2SEQ_NEEDS = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
-_SEQ2SEQ_SAME = {"decoder_attention_heads": "encoder_attention_heads", "decoder_ffn_dim": "encoder_ffn_dim"}
+_SEQ2SEQ_TOKEN_IDS = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
+_SEQ2SEQ_EQUAL_KEYS = {"decoder_attention_heads": "encoder_attention_heads", "decoder_ffn_dim": "encoder_ffn_dim"}
 _SEQ2SEQ_WEIGHTS = {
-    **_side("encoder", cross=False),
-    **_side("decoder", cross=True),
+    **_stack("encoder", cross=False),
+    **_stack("decoder", cross=True),
     "heads.next_token.weight": ("lm_head.weight",),
     "heads.next_token.bias": ("final_logits_bias",),
 }
@@ -351,15 +353,15 @@ _SEQ2SEQ_SINUSOIDS = ("encoder.embed_positions.weight", "decoder.embed_positions
 _SEQ2SEQ_COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 
 
-def _own_target(theirs: dict[str, Any]) -> dict[str, Any]:
-    shared = theirs.get("share_encoder_decoder_embeddings", True)
-    return {**theirs, "decoder_vocab_size": None if shared else theirs["decoder_vocab_size"] or theirs["vocab_size"]}
+def _flatten_vocabularies(config: dict[str, Any]) -> dict[str, Any]:
+    shared = config.get("share_encoder_decoder_embeddings", True)
+    return {**config, "decoder_vocab_size": None if shared else config["decoder_vocab_size"] or config["vocab_size"]}
 
 
-def _both_vocabularies(theirs: dict[str, Any]) -> dict[str, Any]:
-    shared = theirs["decoder_vocab_size"] is None
-    own = theirs["vocab_size"] if shared else theirs["decoder_vocab_size"]
-    return {**theirs, "decoder_vocab_size": own, "share_encoder_decoder_embeddings": shared}
+def _nest_vocabularies(config: dict[str, Any]) -> dict[str, Any]:
+    shared = config["decoder_vocab_size"] is None
+    size = config["vocab_size"] if shared else config["decoder_vocab_size"]
+    return {**config, "decoder_vocab_size": size, "share_encoder_decoder_embeddings": shared}
 
 
 MARIAN = Layout(
@@ -371,31 +373,31 @@ MARIAN = Layout(
         "position_layout": "halves",
         "embedding_norm": False,
     },
-    implied={**_SEQ2SEQ_IMPLIED, "decoder_vocab_size": None},
-    same=_SEQ2SEQ_SAME,
+    config_defaults={**_SEQ2SEQ_CONFIG_DEFAULTS, "decoder_vocab_size": None},
+    equal_keys=_SEQ2SEQ_EQUAL_KEYS,
     weights={
         **_SEQ2SEQ_WEIGHTS,
         "table": ("shared",),
         "target_table": ("decoder.embed_tokens",),
     },
-    unshared={"table": ("encoder.embed_tokens",)},
-    flatten=_own_target,
-    unflatten=_both_vocabularies,
+    unshared_weights={"table": ("encoder.embed_tokens",)},
+    flatten_config=_flatten_vocabularies,
+    nest_config=_nest_vocabularies,
     prefix="model.",
-    heads=("lm_head.", "final_logits_bias"),
-    forms={"final_logits_bias": ONE_ROW},
+    unprefixed=("lm_head.", "final_logits_bias"),
+    weight_forms={"final_logits_bias": ONE_ROW},
     architectures={frozenset(): "MarianMTModel"},
-    needs=_SEQ2SEQ_NEEDS,
-    sinusoids=_SEQ2SEQ_SINUSOIDS,
-    copies=_SEQ2SEQ_COPIES,
+    required_token_ids=_SEQ2SEQ_TOKEN_IDS,
+    sinusoid_tables=_SEQ2SEQ_SINUSOIDS,
+    tied_copies=_SEQ2SEQ_COPIES,
 )
 
 BART = Layout(
     model_type="bart",
     settings=_SEQ2SEQ_SETTINGS,
     fixed={**_SEQ2SEQ_FIXED, "positions": "learned", "embedding_norm": True, "target_vocabulary": None},
-    implied=_SEQ2SEQ_IMPLIED,
-    same=_SEQ2SEQ_SAME,
+    config_defaults=_SEQ2SEQ_CONFIG_DEFAULTS,
+    equal_keys=_SEQ2SEQ_EQUAL_KEYS,
     weights={
         **_SEQ2SEQ_WEIGHTS,
         "table": ("shared",),
@@ -405,11 +407,11 @@ BART = Layout(
         "target.norm": ("decoder.layernorm_embedding",),
     },
     prefix="model.",
-    heads=("lm_head.", "final_logits_bias"),
-    forms={"embed_positions": AFTER_TWO, "final_logits_bias": ONE_ROW},
+    unprefixed=("lm_head.", "final_logits_bias"),
+    weight_forms={"embed_positions": SKIP_TWO_ROWS, "final_logits_bias": ONE_ROW},
     architectures={frozenset(): "BartForConditionalGeneration"},
-    needs=_SEQ2SEQ_NEEDS,
-    copies=_SEQ2SEQ_COPIES,
+    required_token_ids=_SEQ2SEQ_TOKEN_IDS,
+    tied_copies=_SEQ2SEQ_COPIES,
 )
 
 PEGASUS = Layout(
@@ -423,8 +425,8 @@ PEGASUS = Layout(
         "embedding_norm": False,
         "target_vocabulary": None,
     },
-    implied=_SEQ2SEQ_IMPLIED,
-    same=_SEQ2SEQ_SAME,
+    config_defaults=_SEQ2SEQ_CONFIG_DEFAULTS,
+    equal_keys=_SEQ2SEQ_EQUAL_KEYS,
     weights={
         **_SEQ2SEQ_WEIGHTS,
         "table": ("shared",),
@@ -432,12 +434,12 @@ PEGASUS = Layout(
         "decoder.norm": ("decoder.layer_norm",),
     },
     prefix="model.",
-    heads=("lm_head.", "final_logits_bias"),
-    forms={"final_logits_bias": ONE_ROW},
+    unprefixed=("lm_head.", "final_logits_bias"),
+    weight_forms={"final_logits_bias": ONE_ROW},
     architectures={frozenset(): "PegasusForConditionalGeneration"},
-    needs=_SEQ2SEQ_NEEDS,
-    sinusoids=_SEQ2SEQ_SINUSOIDS,
-    copies=_SEQ2SEQ_COPIES,
+    required_token_ids=_SEQ2SEQ_TOKEN_IDS,
+    sinusoid_tables=_SEQ2SEQ_SINUSOIDS,
+    tied_copies=_SEQ2SEQ_COPIES,
 )
 
 LAYOUTS = {layout.model_type: layout for layout in (BERT, GPT2, LLAMA, MARIAN, PEGASUS, BART)}

@@ -97,7 +97,7 @@ def build_graphs(model: Any) -> dict[str, OnnxGraph]:
     read = OnnxGraph(EncoderGraph(model), {"tokens": tokens, "lengths": lengths}, {"tokens": text, "lengths": row}, ["states"])
     if model.config.family == "encoder":
         answers = [part for task in model.heads for part in ANSWERS.get(task, (task,))]
-        return {"model": read._replace(gives=["states", *answers])}
+        return {"model": read._replace(outputs=["states", *answers])}
     takes = {"tokens": target, "states": states, "lengths": lengths}
     axes = {"tokens": {0: "batch", 1: "target_tokens"}, "states": text, "lengths": row}
     return {"encoder": read, "decoder": OnnxGraph(DecoderGraph(model), takes, axes, ["logits"])}

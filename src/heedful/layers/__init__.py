@@ -1,1 +1,1 @@
-"""The parts of a transformer, each readable on its own."""
+"""The parts of a transformer: equations and torch modules."""

@@ -1,4 +1,4 @@
-"""From token ids to vectors: a table, plus where each token stands (E1, P3)."""
+"""Token embedding plus position encoding (E1, P3)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ Combine = Literal["add", "concatenate"]
 class Embedding(Tapped):
     """X = dropout(norm(√d · E[tokens] + PE))        Vaswani 2017, 3.4–3.5 · E1, P3
 
-    The root of d (`scale`) and the `norm` are each optional. `combine="concatenate"` sets the position
-    beside the token's vector instead of adding it. `segments` adds one more learned vector per token:
-    which of two texts it belongs to (Devlin 2019). The table E is handed in, because source, target
-    and output may share it.
+    The factor √d (`scale`) and the `norm` are optional. `combine="concatenate"` appends the position encoding to the
+    token's vector instead of adding it. `segments` adds a learned vector per token that says which of two texts it
+    belongs to (Devlin 2019). The table E is an argument, because source, target and output may share it.
     """
 
     points: ClassVar[tuple[str, ...]] = ("tokens", "")
@@ -61,19 +60,19 @@ class Embedding(Tapped):
             )
         elif segments is not None:
             raise UsageError("this model has no segment vectors; build it with segments=2")
-        x = self._placed(x, positions)
+        x = self._add_positions(x, positions)
         x = x if self.norm is None else self.norm(x)
         return self.tap("", self.dropout(x) if self.training else x)
 
-    def _placed(self, x: Tensor, positions: Tensor) -> Tensor:
+    def _add_positions(self, x: Tensor, positions: Tensor) -> Tensor:
         if self.positions is None:
             return x
-        where = self.positions(positions).to(x.dtype)
-        return x + where if self.combine == "add" else torch.cat([x, where.expand(*x.shape[:2], -1)], dim=-1)
+        encoding = self.positions(positions).to(x.dtype)
+        return x + encoding if self.combine == "add" else torch.cat([x, encoding.expand(*x.shape[:2], -1)], dim=-1)
 
 
 def embedding_lookup(table: nn.Embedding, ids: Tensor, what: str = "token") -> Tensor:
-    """A row per id. On a CPU a bad id is named; a GPU cannot say which one without stopping to look."""
+    """One table row per id. On a CPU the error names a bad id; on a GPU that would need a synchronisation."""
     try:
         vectors: Tensor = table(ids)
     except IndexError:

@@ -1,4 +1,4 @@
-"""The position-wise feed-forward network: the same small network at every token (B3)."""
+"""The position-wise feed-forward network, applied to every token alike (B3)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from heedful.shapes import Float
 class FeedForward(Tapped):
     """max(0, x W_1 + b_1) W_2 + b_2        Vaswani 2017, eq. 2 · B3
 
-    Other activations take the place of max(0, ·). Gated, half of W_1 decides how much of the other
-    half passes: (act(x W_g) ⊙ x W_1) W_2        Shazeer 2020, eq. 6
+    Other activations may replace max(0, ·). Gated: (act(x W_g) ⊙ x W_1) W_2        Shazeer 2020, eq. 6
     """
 
     points: ClassVar[tuple[str, ...]] = ("hidden", "output")
@@ -38,13 +37,13 @@ class FeedForward(Tapped):
         self.activation = ACTIVATIONS[activation]
         self.inward = nn.Linear(width, hidden * (2 if gated else 1), bias=bias)  # W_g beside W_1 when gated
         self.outward = nn.Linear(hidden, width, bias=bias)
-        self.at_once = activation == "relu" and bias and not gated  # where there is a kernel for both
+        self.fuses_relu = activation == "relu" and bias and not gated
 
     def forward(self, x: Float[Tensor, "batch tokens width"]) -> Float[Tensor, "batch tokens width"]:
         return self.tap("output", self.outward(self.tap("hidden", self._hidden(x))))
 
     def _hidden(self, x: Tensor) -> Tensor:
-        if self.at_once and x.is_cuda:
+        if self.fuses_relu and x.is_cuda:
             return linear_relu(self.inward, x)
         inner: Tensor = self.inward(x)
         if self.gated:

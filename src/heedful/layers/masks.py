@@ -1,7 +1,7 @@
-"""Masks are values: *True = may attend*. Small pieces, joined with `&`.
+"""Attention masks as values: *True = may attend*, combined with `&`.
 
-A mask gives every query i its subset S_i of keys (concept A6). "Not after me" stays a word
-(`causal`), not an n×n table, for as long as the attention kernel understands the word.
+A mask gives every query i its subset S_i of keys (concept A6). A causal mask stays a flag, not an n×n table, wherever
+the attention kernel accepts one.
 """
 
 from __future__ import annotations
@@ -18,16 +18,15 @@ from heedful.shapes import Bool, Float, Int
 
 @dataclass(frozen=True, eq=False)
 class Mask:
-    """Which keys each query may read.
+    """The keys each query may attend to.
 
     allowed  True where a query may attend: (batch ×) (heads ×) queries × keys, any axis of which may be 1
-    causal   and no key after the query: S_i = {1..i}
-    window   and no key `window` or more positions away
-    bias     added to the scores: the notes' matrix B, or a leaning such as ALiBi's
-    settled  set by `settle`: nothing is left to work out
+    causal   no key after the query: S_i = {1..i}
+    window   no key `window` or more positions away
+    bias     added to the scores: the notes' matrix B, or a preference such as ALiBi's
+    resolved set by `resolve`: nothing is left to compute
 
-    With fewer queries than keys the queries are the *last* ones: that is the case when
-    decoding, where earlier keys come from the state.
+    With fewer queries than keys the queries are the *last* positions, as when decoding with a KV cache.
     """
 
     allowed: Bool[Tensor, "..."] | None = None
@@ -47,10 +46,10 @@ class Mask:
     def __and__(self, other: Mask) -> Mask:
         windows = [mask.window for mask in (self, other) if mask.window is not None]
         return Mask(
-            allowed=_joined(self.allowed, other.allowed, torch.logical_and),
+            allowed=_combine(self.allowed, other.allowed, torch.logical_and),
             causal=self.causal or other.causal,
             window=min(windows, default=None),
-            bias=_joined(self.bias, other.bias, torch.add),
+            bias=_combine(self.bias, other.bias, torch.add),
         )
 
     def resolve(
@@ -60,10 +59,10 @@ class Mask:
         device: torch.device,
         positions: Int[Tensor, "#batch queries"] | None = None,
     ) -> Mask:
-        """The same mask in the cheapest form a kernel takes: nothing, plain causal, or one table.
+        """The same mask in the cheapest form a kernel takes: none, plain causal, or one table.
 
-        `positions` says where each query stands among the keys when rows of a batch differ.
-        A model settles its mask once, for all layers; settling again is free.
+        `positions`: the position of each query among the keys, where the rows of a batch differ.
+        A model resolves its mask once, for all layers; resolving again is free.
         """
         if self.resolved:
             return self
@@ -75,7 +74,7 @@ class Mask:
         if causal and plain and queries == keys and positions is None:
             return self
         if not causal and window is None:
-            return Mask(allowed=self.allowed, bias=_closed(self.bias, self.allowed), resolved=True)
+            return Mask(allowed=self.allowed, bias=_masked_bias(self.bias, self.allowed), resolved=True)
         key = torch.arange(keys, device=device)
         query = torch.arange(keys - queries, keys, device=device) if positions is None else positions[:, None]
         distance = query[..., None] - key
@@ -83,14 +82,14 @@ class Mask:
         if window is not None:
             near = near & (distance.abs() < window)
         allowed = near if self.allowed is None else near & self.allowed
-        return Mask(allowed=allowed, bias=_closed(self.bias, allowed), resolved=True)
+        return Mask(allowed=allowed, bias=_masked_bias(self.bias, allowed), resolved=True)
 
     @property
     def is_causal_only(self) -> bool:
         return self.causal and self.window is None and self.allowed is None and self.bias is None
 
     def as_bias(self, dtype: torch.dtype) -> Mask:
-        """A settled table as numbers of the scores' own type: what a kernel would else make of it in every layer."""
+        """The resolved table as numbers of the scores' dtype, converted once instead of in every layer."""
         if self.bias is not None:
             return Mask(bias=self.bias.to(dtype), resolved=True)
         if self.allowed is None:
@@ -100,24 +99,24 @@ class Mask:
         )
 
     def dense(self, queries: int, keys: int, device: torch.device) -> Bool[Tensor, "..."]:
-        """The whole table, for reading and for the reference path."""
-        settled = self.resolve(queries, keys, device)
-        if settled.causal:
+        """The full boolean table, for display and for the reference path."""
+        resolved = self.resolve(queries, keys, device)
+        if resolved.causal:
             return torch.ones(queries, keys, dtype=torch.bool, device=device).tril()
-        everything = torch.ones(queries, keys, dtype=torch.bool, device=device)
-        return everything if settled.allowed is None else settled.allowed & everything
+        table = torch.ones(queries, keys, dtype=torch.bool, device=device)
+        return table if resolved.allowed is None else resolved.allowed & table
 
     def check(self, *axes: int) -> None:
-        """Refuse a table that does not fit scores of these axes: … queries, keys."""
+        """Raise `UsageError` if a table does not fit scores of these axes: … queries, keys."""
         for name, table in (("mask", self.allowed), ("bias", self.bias)):
             if table is None:
                 continue
             sizes = zip(reversed(table.shape), reversed(axes), strict=False)
             if table.dim() < 2 or any(size not in (1, axis) for size, axis in sizes):
                 *outer, queries, keys = axes
-                room = " × ".join([*map(str, outer), f"{queries} queries", f"{keys} keys"])
+                expected = " × ".join([*map(str, outer), f"{queries} queries", f"{keys} keys"])
                 raise UsageError(
-                    f"{name} of shape {tuple(table.shape)} does not fit {room}; "
+                    f"{name} of shape {tuple(table.shape)} does not fit {expected}; "
                     "it takes (batch ×) (heads ×) queries × keys, any axis of which may be 1"
                 )
 
@@ -126,7 +125,7 @@ UNMASKED = Mask()
 
 
 def causal() -> Mask:
-    """S_i = {1..i}: no position sees a later one, so all positions can be trained at once (T1)."""
+    """S_i = {1..i}: no position attends to a later one, so all positions can be trained at once (T1)."""
     return Mask(causal=True)
 
 
@@ -137,35 +136,35 @@ def padding(lengths: Int[Tensor, " batch"], keys: int) -> Mask:
 
 
 def window(size: int) -> Mask:
-    """Only neighbours nearer than `size` positions. (A table: a kernel that skips what it hides is not used yet.)"""
+    """Only neighbours nearer than `size` positions. (A table: masked keys are still computed.)"""
     return Mask(window=size)
 
 
 def documents(ids: Int[Tensor, "batch tokens"]) -> Mask:
-    """Several documents packed in one row: each token sees only its own document."""
+    """Several documents packed in one row: each token attends to its own document only."""
     return Mask(allowed=(ids[:, :, None] == ids[:, None, :])[:, None])
 
 
 def subsets(allowed: Bool[Tensor, "*axes queries keys"]) -> Mask:
-    """Any subset S_i per query, written out."""
+    """Any subset S_i of keys per query, as a boolean table."""
     return Mask(allowed=allowed)
 
 
 def additive(matrix: Float[Tensor, "*axes queries keys"]) -> Mask:
-    """From the notes' form B: 0 where a query may attend, −inf where it may not."""
+    """From an additive matrix B: 0 where a query may attend, −inf where it may not."""
     return Mask(allowed=matrix > -torch.inf, bias=matrix)
 
 
-def _joined(a: Tensor | None, b: Tensor | None, join: Callable[[Tensor, Tensor], Tensor]) -> Tensor | None:
+def _combine(a: Tensor | None, b: Tensor | None, combine: Callable[[Tensor, Tensor], Tensor]) -> Tensor | None:
     if a is None or b is None:
         return b if a is None else a
     if any(m != n and 1 not in (m, n) for m, n in zip(reversed(a.shape), reversed(b.shape), strict=False)):
         raise UsageError(f"masks of shapes {tuple(a.shape)} and {tuple(b.shape)} do not fit together")
-    return join(a, b)
+    return combine(a, b)
 
 
-def _closed(bias: Tensor | None, allowed: Tensor | None) -> Tensor | None:
-    """The bias with −inf where attending is not allowed: the one table a fused kernel takes."""
+def _masked_bias(bias: Tensor | None, allowed: Tensor | None) -> Tensor | None:
+    """The bias with −inf where attending is not allowed: the single table a fused kernel takes."""
     if bias is None or allowed is None:
         return bias
     return bias.masked_fill(~allowed, -torch.inf)

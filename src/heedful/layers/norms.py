@@ -36,7 +36,7 @@ def rms_norm(
 
 
 def make_norm(name: NormName, width: int, *, epsilon: float = 1e-5, bias: bool = True) -> nn.Module:
-    """PyTorch's fused form of the equation called `name`."""
+    """PyTorch's fused module for the norm called `name`."""
     require_positive(width=width, epsilon=epsilon)
     if name == "layer":
         return nn.LayerNorm(width, eps=epsilon, bias=bias)

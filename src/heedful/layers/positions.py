@@ -1,4 +1,4 @@
-"""Where a token stands. Attention alone cannot tell (A7); these schemes can (P1–P3)."""
+"""Position encodings: attention alone is blind to token order (A7, P1–P3)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SinusoidLayout = Literal["interleaved", "halves"]
 def _angles(positions: Int[Tensor, "#batch tokens"], width: int, base: float) -> Float[Tensor, "#batch tokens half"]:
     """i · ω_j with ω_j = base^(−2j/d): radians, from fast (j = 0) to slow.
 
-    In float32 whatever the model's type: bfloat16 cannot count past 256.
+    In float32 whatever the model's dtype: bfloat16 cannot represent every integer above 256.
     """
     if width % 2:
         raise UsageError(f"sines and cosines come in pairs: width {width} is odd; use {width - 1} or {width + 1}")
@@ -29,12 +29,12 @@ def _angles(positions: Int[Tensor, "#batch tokens"], width: int, base: float) ->
 class SinusoidalPositions(nn.Module):
     """PE[i, 2j] = sin(i / 10000^(2j/d)),  PE[i, 2j+1] = cos(i / 10000^(2j/d))        Vaswani 2017, 3.5 · P1
 
-    A step of δ positions turns each (sin, cos) pair by the fixed angle δ·ω_j, so an offset is the
-    same linear map everywhere. Angles are radians (a common misprint gives sin(1) = 0.02, which is
-    one *degree*; it is 0.84), and frequency falls with the dimension j, not with the position i.
+    A step of δ positions rotates each (sin, cos) pair by the fixed angle δ·ω_j, so an offset is the same linear map
+    everywhere. Angles are radians (a common misprint gives sin(1) = 0.02, which is one *degree*; it is 0.84), and
+    frequency falls with the dimension j, not with the position i.
 
-    There is no table to run past: any position has its value. `layout="halves"` puts all sines
-    before all cosines, as several well-known implementations do; the paper's equation interleaves.
+    Any position has an encoding: there is no table to exceed. `layout="halves"` puts all sines before all cosines, as
+    several well-known implementations do; the paper's equation interleaves them.
     """
 
     def __init__(self, width: int, *, base: float = 10_000.0, layout: SinusoidLayout = "interleaved") -> None:
@@ -60,7 +60,7 @@ class LearnedPositions(nn.Module):
     def forward(self, positions: Int[Tensor, "#batch tokens"]) -> Float[Tensor, "#batch tokens width"]:
         try:
             vectors: Tensor = self.table(positions)
-        except IndexError:  # on a CPU; a GPU cannot say without stopping to look
+        except IndexError:  # raised on a CPU; on a GPU the check would need a synchronisation
             size = self.table.num_embeddings
             wrong = positions[(positions < 0) | (positions >= size)]
             raise UsageError(
@@ -70,7 +70,7 @@ class LearnedPositions(nn.Module):
 
 
 class Rotation(NamedTuple):
-    """The angles of a batch of positions, worked out once for all layers and heads."""
+    """Rotary cosines and sines of a batch of positions, computed once for all layers and heads."""
 
     cosine: Float[Tensor, "#batch 1 tokens half"]
     sine: Float[Tensor, "#batch 1 tokens half"]
@@ -81,24 +81,24 @@ def rotation(positions: Int[Tensor, "#batch tokens"], width: int, *, base: float
     return Rotation(angles.cos(), angles.sin())
 
 
-def rotate(x: Float[Tensor, "batch heads tokens d_k"], turn: Rotation) -> Float[Tensor, "batch heads tokens d_k"]:
-    """Turn each pair (x_j, x_{j+d/2}) by its position's angle: q·k then depends on i − j alone.
+def rotate(x: Float[Tensor, "batch heads tokens d_k"], rotation: Rotation) -> Float[Tensor, "batch heads tokens d_k"]:
+    """Rotate each pair (x_j, x_{j+d/2}) by its position's angle: q·k then depends on i − j alone.
 
     (a, b) → (a cos θ − b sin θ, b cos θ + a sin θ)        Su 2021, eq. 34 · P3
     """
-    cosine, sine = turn.cosine.to(x.dtype), turn.sine.to(x.dtype)
+    cosine, sine = rotation.cosine.to(x.dtype), rotation.sine.to(x.dtype)
     a, b = x.chunk(2, dim=-1)
     return torch.cat([a * cosine - b * sine, b * cosine + a * sine], dim=-1)
 
 
 def alibi(queries: Int[Tensor, "#batch queries"], keys: int, heads: int) -> Float[Tensor, "#batch heads queries keys"]:
-    """A bias of −m_h · |i − j|: each head h prefers near keys with its own slope m_h        Press 2022 · P3"""
+    """ALiBi: a bias of −m_h · |i − j|; each head h prefers near keys with its own slope m_h        Press 2022 · P3"""
     distance = queries[:, None, :, None] - torch.arange(keys, device=queries.device)
     return -alibi_slopes(heads, queries.device)[:, None, None] * distance.abs()
 
 
 def alibi_slopes(heads: int, device: torch.device | None = None) -> Float[Tensor, " heads"]:
     """2^(−8/H), 2^(−16/H), …; heads beyond a power of two take every other slope of the next one."""
-    whole = 1 << (heads.bit_length() - 1)
+    power = 1 << (heads.bit_length() - 1)
     head = torch.arange(heads, device=device)
-    return torch.exp2(-torch.where(head < whole, 8 * (head + 1), 8 * (head - whole) + 4) / whole)
+    return torch.exp2(-torch.where(head < power, 8 * (head + 1), 8 * (head - power) + 4) / power)

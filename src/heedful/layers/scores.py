@@ -1,4 +1,4 @@
-"""How well a query matches a key: the score functions of concept A2.
+"""Attention score functions: how well a query matches a key (A2).
 
 Each maps queries (… × n_q × d_q) and keys (… × n_k × d_k) to scores (… × n_q × n_k).
 """
@@ -31,8 +31,8 @@ def scaled_dot(
 ) -> Float[Tensor, "*axes queries keys"]:
     """score(q, k) = q · k / √d_k        Vaswani 2017, eq. 1 · A3
 
-    A sum of d_k products of unit variance has variance d_k. Dividing by its root keeps the
-    softmax out of its flat region, where gradients vanish, however wide the heads are.
+    A sum of d_k products of unit variance has variance d_k. Dividing by √d_k keeps the softmax out of its saturated
+    region, where gradients vanish, however wide the heads are.
     """
     return query @ key.mT / math.sqrt(query.shape[-1])
 
@@ -40,7 +40,7 @@ def scaled_dot(
 class Bilinear(nn.Module):
     """score(q, k) = qᵀ W k        Luong 2015, 3.1 ("general", multiplicative) · A2
 
-    W is learned, so queries and keys may differ in width. One W for each head.
+    W is learned, one per head, so queries and keys may differ in width.
     """
 
     def __init__(self, query_width: int, key_width: int, *, heads: int = 1) -> None:
@@ -63,8 +63,7 @@ class Bilinear(nn.Module):
 class Additive(nn.Module):
     """score(q, k) = vᵀ tanh(W_q q + W_k k)        Bahdanau 2015, A.1.2 · A2
 
-    A small network judges each pair. It holds n_q × n_k × hidden values, which is why the
-    products above replaced it.
+    A small network scores each pair. It needs n_q × n_k × hidden values, which is why products replaced it.
     """
 
     def __init__(self, query_width: int, key_width: int, *, heads: int = 1) -> None:
@@ -89,12 +88,12 @@ class Additive(nn.Module):
 
 
 def _each_head(weight: Float[Tensor, "heads rows columns"]) -> Float[Tensor, "*heads rows columns"]:
-    """A single head's weight needs no axis for heads: its queries may have any leading axes, or none."""
+    """Drop the head axis of a single head, so that its queries may have any leading axes."""
     return weight[0] if len(weight) == 1 else weight
 
 
 def make_score(name: ScoreName, query_width: int, key_width: int, *, heads: int = 1) -> Score:
-    """The score function called `name`, with parameters of its own where it has any."""
+    """The score function called `name`; a module where it has parameters."""
     if name == "bilinear":
         return Bilinear(query_width, key_width, heads=heads)
     if name == "additive":

@@ -1,13 +1,13 @@
-"""Taps: look at any inner value of a running model, or put another in its place (A9).
+"""Taps: record any inner value of a running model, or replace it (A9).
 
     with record(model, "decoder.*.cross.weights") as seen:
         model(source, target)
     seen["decoder.3.cross.weights"]
 
     with replace(model, {"encoder.0.attention.heads": lambda heads: heads.index_fill(1, lost, 0.0)}):
-        model(source, target)          # the same model with a head switched off
+        model(source, target)          # the same model with a head ablated
 
-A tap nobody listens to is one test of an empty dict; `torch.compile` removes even that.
+A tap without listeners costs one test of an empty dict; `torch.compile` removes even that.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from torch import Tensor, nn
 from heedful.errors import UsageError, nearest
 
 Listener = Callable[[Tensor], Tensor | None]
-_under_way: list[None] = []
-"""One for each recording or replacement that has not ended, of whatever model."""
+_active: list[None] = []
+"""One entry for each active recording or replacement of any model."""
 
 
 class Tapped(nn.Module):
-    """A module with named points; the point called "" bears the module's own name."""
+    """A module with named tap points; the point called "" has the module's own name."""
 
     points: ClassVar[tuple[str, ...]] = ()
 
@@ -37,7 +37,7 @@ class Tapped(nn.Module):
         self.listeners: dict[str, tuple[Listener, ...]] = {}
 
     def tap(self, point: str, value: Tensor) -> Tensor:
-        """Show `value` to the listeners at `point`; what one returns takes its place."""
+        """Pass `value` to the listeners at `point`; a value one returns replaces it."""
         if not self.listeners:
             return value
         for listener in self.listeners.get(point, ()):
@@ -47,33 +47,33 @@ class Tapped(nn.Module):
 
 
 class Recording(dict[str, Tensor]):
-    """The last value seen at each name; `history` keeps every one, as decoding visits a point often."""
+    """The last value recorded at each name; `history` has all of them, since decoding passes a point many times."""
 
     def __init__(self) -> None:
         super().__init__()
         self.history: defaultdict[str, list[Tensor]] = defaultdict(list)
 
     def listener(self, name: str) -> Listener:
-        def keep(value: Tensor) -> None:
+        def store(value: Tensor) -> None:
             self[name] = value
             self.history[name].append(value)
 
-        return keep
+        return store
 
 
 def has_listeners(model: nn.Module) -> bool:
-    """Whether somebody listens to this model. As a rule nobody listens to any, which is quickly said."""
-    return bool(_under_way) and any(part.listeners for part in model.modules() if isinstance(part, Tapped))
+    """Whether any tap of this model has a listener; fast while no recording or replacement is active."""
+    return bool(_active) and any(part.listeners for part in model.modules() if isinstance(part, Tapped))
 
 
 def tap_names(model: nn.Module) -> list[str]:
-    """Every name that `record` and `replace` know on this model."""
+    """Every tap name of this model, for `record` and `replace`."""
     return list(_points(model))
 
 
 @contextmanager
 def record(model: nn.Module, *patterns: str) -> Iterator[Recording]:
-    """Keep the values at every name matching a pattern (`*` as in file names). Results are unchanged."""
+    """Record the values at every tap whose name matches a pattern (`*` as in file names); results are unchanged."""
     recording = Recording()
     listeners = {name: recording.listener(name) for name in _matching(model, patterns)}
     with _listening(model, listeners):
@@ -82,7 +82,7 @@ def record(model: nn.Module, *patterns: str) -> Iterator[Recording]:
 
 @contextmanager
 def replace(model: nn.Module, changes: Mapping[str, Tensor | Callable[[Tensor], Tensor]]) -> Iterator[None]:
-    """Put a tensor, or a function of the value, in the place of every name matching each pattern."""
+    """Replace the value at every matching tap by a tensor, or by a function of the value."""
     listeners: dict[str, Listener] = {}
     for pattern, change in changes.items():
         for name in _matching(model, [pattern]):
@@ -92,17 +92,17 @@ def replace(model: nn.Module, changes: Mapping[str, Tensor | Callable[[Tensor], 
 
 
 def _replacer(name: str, change: Tensor | Callable[[Tensor], Tensor]) -> Listener:
-    def put(value: Tensor) -> Tensor:
+    def substitute(value: Tensor) -> Tensor:
         new = change if isinstance(change, Tensor) else change(value)
         if new.shape != value.shape:
             raise UsageError(f"{name} has shape {tuple(value.shape)}, its replacement {tuple(new.shape)}")
         return new
 
-    return put
+    return substitute
 
 
 def _points(model: nn.Module) -> dict[str, tuple[Tapped, str]]:
-    """Names drop the word "blocks" that Python needs: `decoder.blocks.3.cross` is read decoder.3.cross."""
+    """Tap names and where they are; names omit "blocks": `decoder.blocks.3.cross` is decoder.3.cross."""
     points = {}
     for path, module in model.named_modules():
         if isinstance(module, Tapped):
@@ -114,26 +114,26 @@ def _points(model: nn.Module) -> dict[str, tuple[Tapped, str]]:
 
 def _matching(model: nn.Module, patterns: tuple[str, ...] | list[str]) -> list[str]:
     known = _points(model)
-    found: dict[str, None] = {}
+    matching: dict[str, None] = {}
     for pattern in patterns:
         names = [name for name in known if fnmatchcase(name, pattern)]
         if not names:
-            raise UsageError(f"nothing in this model is called '{pattern}'; {nearest(pattern, known)}")
-        found.update(dict.fromkeys(names))
-    return list(found)
+            raise UsageError(f"no tap of this model matches '{pattern}'; {nearest(pattern, known)}")
+        matching.update(dict.fromkeys(names))
+    return list(matching)
 
 
 @contextmanager
 def _listening(model: nn.Module, listeners: Mapping[str, Listener]) -> Iterator[None]:
     points = _points(model)
     before = [(points[name][0], dict(points[name][0].listeners)) for name in listeners]
-    _under_way.append(None)
+    _active.append(None)
     try:
         for name, listener in listeners.items():
             module, point = points[name]
             module.listeners = {**module.listeners, point: (*module.listeners.get(point, ()), listener)}
         yield
     finally:
-        _under_way.pop()
+        _active.pop()
         for module, listening in reversed(before):
             module.listeners = listening

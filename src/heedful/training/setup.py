@@ -223,7 +223,7 @@ def prepare_data(
     tokenizers = tokenizers or task.train_tokenizers(recipe, report, events.stage)
     data = task.prepare_data(recipe, tokenizers, report.characters, events.stage)
     events.emit("note", text=f"read {task.corpus_size(report)}, {report.characters:,} characters")
-    issues = data_issues(report, data.dropped, data.first_dropped_lines, data.truncated)
+    issues = data_issues(report, data.dropped, data.first_lines, data.truncated)
     for issue in issues:
         events.emit("note", text=str(issue))
     if issues:

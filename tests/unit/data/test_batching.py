@@ -11,7 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.data.batching import PairBatches, TextBatches, evenly_spaced, evenly_spaced_batches
+from heedful.data.batching import evenly_spaced, evenly_spaced_batches
+from heedful.data.pair_dataset import PairBatches
+from heedful.data.text_dataset import TextBatches
 from heedful.data.token_store import Sequences
 from heedful.text.special_tokens import END, PAD, START
 from heedful.text.subword_regularization import SplitTable
@@ -94,7 +96,13 @@ def test_split_subwords_spell_the_same_text_and_hang_on_seed_and_epoch_alone() -
 
 
 def test_targets_are_shifted_and_both_sides_end() -> None:
-    batches = PairBatches(Sequences.from_lists([[7, 8], [9]]), Sequences.from_lists([[10], [11, 12]]), max_tokens=99, seed=0, shuffle=False)
+    batches = PairBatches(
+        Sequences.from_lists([[7, 8], [9]]),
+        Sequences.from_lists([[10], [11, 12]]),
+        max_tokens=99,
+        seed=0,
+        shuffle=False,
+    )
     batch = batches.batch(0, np.array([0, 1]))
     assert batch.source.tolist() == [[7, 8, END], [9, END, PAD]]
     assert batch.source_lengths.tolist() == [3, 2]

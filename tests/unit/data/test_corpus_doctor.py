@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from heedful.cli.doctor import doctor
 from heedful.data.corpus_doctor import clean, examine
 from heedful.data.corpus_readers import read_documents, read_pairs
-from heedful.data.corpus_statistics import ROWS
+from heedful.data.corpus_statistics import CHUNK_ROWS
 from heedful.data.unicode_scripts import SCRIPTS, scripts_of
 from heedful.errors import DataError, UsageError
 from heedful.training.reporting.events import Events
@@ -105,7 +105,7 @@ def test_leaks_are_found_and_left_out(planted: list[Path], tmp_path: Path) -> No
     held_out[2].write_bytes(lines[0][200] + b"\tein anderes Ziel\n")
     report = clean(planted, tmp_path / "out", against=held_out)
     assert report.lines("leak") == (101, 201)
-    assert "2 of the 3" in next(finding.description for finding in report.findings if finding.kind == "leak")
+    assert "2 of 3" in next(finding.description for finding in report.findings if finding.kind == "leak")
     assert report.cleaned is not None
     assert report.cleaned.dropped["leak"] == 2
     assert examine([tmp_path / "out/train.en", tmp_path / "out/train.de"], against=held_out).count("leak") == 0
@@ -200,11 +200,11 @@ def test_nothing_is_overwritten(planted: list[Path], tmp_path: Path) -> None:
 
 
 def test_a_chunk_border_changes_nothing(tmp_path: Path) -> None:
-    lines = sentences(2 * ROWS + 1, WORDS, 5)
-    lines[ROWS] = lines[ROWS - 1]
-    lines[2 * ROWS] = lines[0]
+    lines = sentences(2 * CHUNK_ROWS + 1, WORDS, 5)
+    lines[CHUNK_ROWS] = lines[CHUNK_ROWS - 1]
+    lines[2 * CHUNK_ROWS] = lines[0]
     (tmp_path / "a.tsv").write_text("".join(f"{line}\t{line[::-1]}\n" for line in lines))
-    assert examine([tmp_path / "a.tsv"]).lines("duplicate") == (ROWS + 1, 2 * ROWS + 1)
+    assert examine([tmp_path / "a.tsv"]).lines("duplicate") == (CHUNK_ROWS + 1, 2 * CHUNK_ROWS + 1)
 
 
 def test_scripts_by_most_letters() -> None:
@@ -260,9 +260,9 @@ def test_every_pass_tells_how_far_it_is(planted: list[Path], tmp_path: Path) -> 
     for file in held_out:
         file.write_text("something else\n")
     clean(planted, tmp_path / "out", against=held_out, start_progress=Events(told.append).stage)
-    ends = [(event["what"], event["done"]) for event in told if event["ended"]]
+    ends = [(event["name"], event["completed"]) for event in told if event["ended"]]
     size = sum(file.stat().st_size for file in planted)
-    assert ends == [("reading what is held out", 30), ("reading", size), ("writing", size)]
+    assert ends == [("reading held-out files", 30), ("reading", size), ("writing", size)]
 
 
 def test_multi30k_is_nearly_clean(corpora: Path) -> None:

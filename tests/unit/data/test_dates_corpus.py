@@ -10,7 +10,16 @@ from time import process_time
 import pytest
 
 from heedful.data.corpus_readers import read_pairs
-from heedful.data.dates_corpus import LANGUAGES, TARGET_SPANS, DatePair, DateSpans, DateStyle, dates_corpus, styles, write_dates
+from heedful.data.dates_corpus import (
+    LANGUAGES,
+    TARGET_SPANS,
+    DatePair,
+    DateSpans,
+    DateStyle,
+    dates_corpus,
+    styles,
+    write_dates,
+)
 from heedful.errors import UsageError
 
 ALL = [style for language in LANGUAGES for style in styles(language)]

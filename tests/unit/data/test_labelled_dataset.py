@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from heedful.data.dataset_preparation import PreparedData
-from heedful.data.labelled_dataset import ClassBatches, train_labelled_tokenizer, prepare_labelled
+from heedful.data.dataset import PreparedData
+from heedful.data.labelled_dataset import ClassBatches, prepare_labelled, train_labelled_tokenizer
 from heedful.errors import DataError
-from heedful.text.special_token_template import SpecialTokenTemplate, DecoderTemplate, truncated_lengths
+from heedful.text.special_token_template import DecoderTemplate, SpecialTokenTemplate, truncated_lengths
 from heedful.text.special_tokens import END, SEPARATOR, START
 from heedful.text.tokenizer import TokenizerConfig
 
@@ -36,7 +36,7 @@ def prepared(file: Path, max_length: int = 64) -> PreparedData:
 
 
 def batches(data: PreparedData, **changes: object) -> ClassBatches:
-    settings = {"several": False, "tokens": 512, "seed": 1} | changes
+    settings = {"multi_label": False, "max_tokens": 512, "seed": 1} | changes
     return ClassBatches(data.train, SpecialTokenTemplate(), 3, **settings)  # type: ignore[arg-type]
 
 
@@ -66,8 +66,8 @@ def test_an_epoch_has_every_text_once_and_little_padding(tmp_path: Path) -> None
 def test_rows_start_end_and_say_which_text_is_which() -> None:
     assert SpecialTokenTemplate().wrap([7, 8], [9]) == [START, 7, 8, SEPARATOR, 9, SEPARATOR]
     assert SpecialTokenTemplate().segment_ids([7, 8], [9]) == [0, 0, 0, 0, 1, 1]
-    assert DecoderTemplate().around([7, 8], [9]) == [7, 8, SEPARATOR, 9, END]
-    assert DecoderTemplate().segments([7, 8], [9]) == [0, 0, 0, 1, 1]
+    assert DecoderTemplate().wrap([7, 8], [9]) == [7, 8, SEPARATOR, 9, END]
+    assert DecoderTemplate().segment_ids([7, 8], [9]) == [0, 0, 0, 1, 1]
 
 
 def test_the_longer_text_gives_way_first() -> None:
@@ -81,7 +81,7 @@ def test_long_texts_are_cut_and_counted(tmp_path: Path) -> None:
     data = prepared(written(tmp_path), max_length=16)
     assert max(int(side.lengths.max()) for side in data.train.sides) == 14
     (why,) = data.truncated
-    assert why == "longer than 16 tokens"
+    assert why == "texts longer than 16 tokens"
     whole = prepared(written(tmp_path), max_length=64)
     too_long = sum(int((part.sides[0].lengths > 14).sum()) for part in (whole.train, whole.valid))
     assert data.truncated[why] == too_long > 0
@@ -89,7 +89,7 @@ def test_long_texts_are_cut_and_counted(tmp_path: Path) -> None:
 
 
 def test_one_class_alone_and_unknown_labels_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="one class only, 'class 1'"):
+    with pytest.raises(DataError, match="only one class, 'class 1'"):
         prepared(written(tmp_path, [(text, 1) for text, _ in ROWS]))
     file, other = written(tmp_path), written(tmp_path, [("odd", 9)], name="dev.tsv")
     tokenizer = prepared(file).tokenizers[0]
@@ -109,7 +109,7 @@ def test_several_labels_are_ones_among_zeros(tmp_path: Path) -> None:
     file.write_text("text\tlabels\n" + "".join(rows))
     data = prepared(file)
     assert data.metadata["names"] == ["blue", "red"]
-    how = {"several": True, "tokens": 4096, "seed": 1, "shuffle": False}
+    how = {"multi_label": True, "max_tokens": 4096, "seed": 1, "shuffle": False}
     train = ClassBatches(data.train, SpecialTokenTemplate(), 2, weights=[3.0, 5.0], **how)  # type: ignore[arg-type]
     batch = train.batch(0, np.arange(train.labels_per_epoch))
     for row, (text, _) in zip(batch.labels, data.train.texts, strict=True):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from heedful.data.corpus_doctor import clean, examine, detect_corpus_kind
+from heedful.data.corpus_doctor import clean, detect_corpus_kind, examine
 from heedful.data.labelled_reader import LabelledText, find_columns, read_labelled
 from heedful.errors import DataError
 

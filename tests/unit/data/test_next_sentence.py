@@ -63,11 +63,11 @@ def test_rows_are_full_and_half_of_the_second_texts_come_from_another_document()
 
 def test_texts_are_cut_between_sentences_and_both_kinds_begin_where_some_window_was_cut() -> None:
     given = batches(context=60, tokens=60 * 8)
-    borders = set(given.borders.tolist())
+    borders = set(given.boundaries.tolist())
     assert borders == set(corpus().starts[:-1].tolist()) - set(given.documents.tolist())
     draw = np.random.default_rng(0)
     starts = given.plan(0)[0]
-    cuts = given._cut(starts, given.body, draw)
+    cuts = given._split(starts, given.body, draw)
     assert set(cuts.tolist()) <= borders
     seconds, elsewhere = given._seconds(cuts, given.body, draw)
     assert elsewhere.any()
@@ -79,7 +79,7 @@ def test_batches_come_again_from_the_same_numbers() -> None:
     first, same = batches(), batches()
     for indices in reversed(first.plan(2)):
         ours, theirs = first.batch(2, indices), same.batch(2, indices)
-        for name in ("tokens", "places", "labels", "segments", "follows"):
+        for name in ("tokens", "positions", "labels", "segments", "next_sentence_labels"):
             assert torch.equal(getattr(ours, name), getattr(theirs, name))
 
 

@@ -63,13 +63,13 @@ def test_windows_cover_the_passage_fit_and_overlap_by_half(
 def test_windows_off_refuse_a_passage_that_does_not_fit() -> None:
     windows = PassageWindows(max_tokens=32, stride=0)
     assert windows.split(5, 24) == [PassageWindow(0, 24)]
-    with pytest.raises(DataError, match="33 tokens are longer than the 32"):
+    with pytest.raises(DataError, match="33 tokens, but the limit is 32"):
         windows.split(5, 25)
 
 
 def test_an_answer_that_is_not_whole_in_a_window_is_labelled_as_not_there() -> None:
     window = PassageWindow(10, 20)
-    assert window.answer_positions((10, 19), begins=7) == (7, 16)
-    assert window.answer_positions((9, 12), begins=7) == (0, 0)
-    assert window.answer_positions((18, 20), begins=7) == (0, 0)
-    assert window.answer_positions(None, begins=7) == (0, 0)
+    assert window.answer_positions((10, 19), passage_start=7) == (7, 16)
+    assert window.answer_positions((9, 12), passage_start=7) == (0, 0)
+    assert window.answer_positions((18, 20), passage_start=7) == (0, 0)
+    assert window.answer_positions(None, passage_start=7) == (0, 0)

@@ -9,7 +9,8 @@ import pytest
 
 from heedful.data.corpus_doctor import examine
 from heedful.data.passage_windows import Passage, PassageWindows
-from heedful.data.qa_dataset import train_question_tokenizer, prepare_questions, read_questions
+from heedful.data.qa_dataset import prepare_questions, train_question_tokenizer
+from heedful.data.qa_reader import read_questions
 from heedful.errors import DataError
 from heedful.text.special_token_template import SpecialTokenTemplate
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
@@ -67,15 +68,15 @@ def test_a_passage_stands_on_one_side_only(file: Path, tokenizer: Tokenizer) -> 
 
 def test_what_does_not_fit_stops_the_work_or_is_left_out_and_counted(file: Path, tokenizer: Tokenizer) -> None:
     whole = {"held_out": 0.2, "windows": PassageWindows(max_tokens=100, stride=0)}
-    with pytest.raises(DataError, match=r"asked.jsonl:1: question '0': question and passage of \d+ tokens are longer"):
+    with pytest.raises(DataError, match=r"asked.jsonl:1: question '0': question and passage have \d+ tokens, but"):
         prepare_questions([file], [], tokenizer, **whole)
     long = json.loads(file.read_text().splitlines()[0]) | {"question": "Who? " * 60}
     file.write_text(json.dumps(long) + "\n" + file.read_text())
     data = prepare_questions(
         [file], [], tokenizer, held_out=0.2, windows=PassageWindows(max_tokens=60, stride=20), on_bad_line="skip"
     )
-    assert data.dropped == {"questions that cannot be read in windows of 60 tokens": 1}
-    assert set(data.first_dropped_lines.values()) == {1}
+    assert data.dropped == {"questions that do not fit in windows of 60 tokens": 1}
+    assert set(data.first_lines.values()) == {1}
 
 
 def test_the_doctor_finds_passages_that_are_held_out_and_questions_asked_twice(file: Path, tmp_path: Path) -> None:

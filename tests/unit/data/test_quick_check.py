@@ -1,4 +1,4 @@
-"""What training says of its text: what it dropped, and what it kept although it looks wrong."""
+"""The check before training: what is dropped, and what is kept but reported."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from heedful.data import quick_check as checkup
-from heedful.data.quick_check import check_corpus, doctor_command, data_issues
+from heedful.data import quick_check
+from heedful.data.quick_check import check_corpus, data_issues, doctor_command
 from heedful.errors import DataError
 
 
@@ -29,55 +29,51 @@ def pair(tmp_path: Path) -> list[Path]:
     return [write(tmp_path, "a.en", source), write(tmp_path, "a.de", target)]
 
 
-def test_each_trouble_is_a_line_with_its_count_and_first_place(pair: list[Path], tmp_path: Path) -> None:
+def test_each_issue_is_reported_with_its_count_and_first_location(pair: list[Path], tmp_path: Path) -> None:
     test = [write(tmp_path, "t.en", ["this is sentence number 7 of them all"]), write(tmp_path, "t.de", ["egal"])]
     report = check_corpus(pair, "pairs", held_out=test)
-    said = [
-        str(remark) for remark in data_issues(report, {"blank": 1, "longer than 9 tokens": 3}, {"longer than 9 tokens": 8})
-    ]
-    assert said == [
-        "dropped 1 blank lines, first at a.de:40",
-        "dropped 3 longer than 9 tokens, first at a.en:8",
-        "kept, but worth a look: 1 pairs that were there before, first at a.en:10",
-        "kept, but worth a look: 1 pairs whose source is also held out (1 of the 1 there), first at a.en:8",
-        "kept, but worth a look: 1 targets that repeat their source untranslated, first at a.en:20",
-        "kept, but worth a look: 1 pairs with one side far too long for the other, first at a.en:30",
-        "kept, but worth a look: 1 pairs with a side in another script than the rest, first at a.en:50",
+    too_long = "pairs longer than 9 tokens"
+    assert [str(issue) for issue in data_issues(report, {"blank": 1, too_long: 3}, {too_long: 8})] == [
+        "1 blank lines (dropped), first at a.de:40",
+        "3 pairs longer than 9 tokens (dropped), first at a.en:8",
+        "1 duplicate pairs (kept), first at a.en:10",
+        "1 pairs whose source is also held out, 1 of 1 held-out texts (kept), first at a.en:8",
+        "1 untranslated targets, equal to their source (kept), first at a.en:20",
+        "1 pairs with an unusual length ratio (kept), first at a.en:30",
+        "1 pairs with a side in an unexpected script (kept), first at a.en:50",
     ]
     assert report.usable == 199
     more = doctor_command(report, pair, test)
     assert more == f"heedful doctor {pair[0]} {pair[1]} --against {test[0]} --against {test[1]}"
 
 
-def test_sound_text_gets_no_remark(tmp_path: Path) -> None:
+def test_clean_text_has_no_issues(tmp_path: Path) -> None:
     text = write(tmp_path, "a.txt", ["A line of text.", "", "Another line of it."])
     report = check_corpus([text], "text")
     assert data_issues(report, {}, {}) == ()
     assert (report.documents, report.characters) == (1, len(text.read_text()))
 
 
-def test_a_large_corpus_is_counted_whole_and_measured_in_part(
-    pair: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_beyond_max_measured_rows_are_only_counted(pair: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [file.read_text() for file in pair]
     for file, text in zip(pair, lines, strict=True):
         file.write_text(text * 20)
     whole = check_corpus(pair, "pairs")
-    monkeypatch.setattr(checkup, "MEASURED", 1500)
+    monkeypatch.setattr(quick_check, "MAX_MEASURED", 1500)
     part = check_corpus(pair, "pairs")
     assert (part.usable, part.characters) == (whole.usable, whole.characters) == (199 * 20, whole.characters)
     assert part.measured < part.usable
     beyond = part.usable - part.measured
-    assert str(data_issues(part, {}, {})[-1]) == f"not examined {beyond:,} rows beyond the first {part.measured:,}"
+    assert str(data_issues(part, {}, {})[-1]) == f"{beyond:,} rows after the first {part.measured:,} (not examined)"
     assert part.count("duplicate") < whole.count("duplicate")
 
 
-def test_the_command_for_more_reads_as_training_did(tmp_path: Path) -> None:
+def test_doctor_command_reads_files_as_training_does(tmp_path: Path) -> None:
     books = [write(tmp_path, name, ["the same long line of text, which comes in both"]) for name in ("a.txt", "b.txt")]
     assert doctor_command(check_corpus(books, "text"), books, ()).endswith("--as text")
 
 
-def test_what_training_could_not_use_stops_it(pair: list[Path], tmp_path: Path) -> None:
+def test_unusable_files_raise_data_error(pair: list[Path], tmp_path: Path) -> None:
     short = write(tmp_path, "short.de", ["one"])
     with pytest.raises(DataError, match=r"200 lines but .* has 1"):
         check_corpus([pair[0], short], "pairs", on_bad_line="skip")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from heedful.data.skip_gram_batches import SkipGramBatches, count_words, negative_sampling_table, keep_probabilities
+from heedful.data.skip_gram_batches import SkipGramBatches, count_words, keep_probabilities, negative_sampling_table
 from heedful.data.token_store import Sequences
 from heedful.errors import DataError
 from heedful.objectives.skip_gram_loss import window_weights
@@ -15,7 +15,9 @@ from heedful.text.special_tokens import END, SPECIAL_TOKENS, UNKNOWN
 FIRST = len(SPECIAL_TOKENS)
 
 
-def batches(documents: list[list[int]], *, subsample: float = 0.0, window: int = 3, words: int = 1000) -> SkipGramBatches:
+def batches(
+    documents: list[list[int]], *, subsample: float = 0.0, window: int = 3, words: int = 1000
+) -> SkipGramBatches:
     text = Sequences.from_lists([[*document, END] for document in documents])
     counts = count_words(text, 200)
     return SkipGramBatches(text, counts, words=words, window=window, subsample=subsample, seed=5)
@@ -64,7 +66,7 @@ def test_a_batch_is_a_pure_function_of_seed_epoch_and_index() -> None:
     last, first = one.batch(3, plan[-1]), one.batch(3, plan[0])
     assert not torch.equal(first.negatives, last.negatives)
     again = other.batch(3, plan[-1])  # without having made the others
-    for name in ("words", "around", "documents", "drawn"):
+    for name in ("words", "context", "document_ids", "negatives"):
         assert torch.equal(getattr(last, name), getattr(again, name))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from heedful.data.token_store import Sequences, SequencesWriter, is_intact, create_store
+from heedful.data.token_store import Sequences, SequencesWriter, create_store, is_intact
 
 
 def test_a_store_that_fails_leaves_nothing(tmp_path: Path) -> None:

@@ -87,9 +87,7 @@ def test_source_word_attended_by_all_is_linked_only_where_there_is_no_better_one
     weights = np.array([[0.4, 0.1, 0.5, 0.0], [0.1, 0.4, 0.5, 0.0], [0.0, 0.0, 0.9, 0.1]], np.float32)
     assert weights.argmax(-1).tolist() == [2, 2, 2]
     assert extract_links(weights) == ((0, 0), (1, 1), (2, 2))
-    assert extract_links(np.array([[0.2, 0.5, 0.3]], np.float32)) == ((1, 0),), (
-        "a single word is linked to its largest weight"
-    )
+    assert extract_links(np.array([[0.2, 0.5, 0.3]], np.float32)) == ((1, 0),), "a single word takes its largest weight"
 
 
 @pytest.mark.parametrize(("shift", "row"), [(0, "output"), (1, "input")])

@@ -287,7 +287,7 @@ def test_an_unknown_name_gets_the_nearest_one() -> None:
     ):
         pass
     with (
-        pytest.raises(UsageError, match=r"nothing in this model is called 'decoder.7.cross.\*'"),
+        pytest.raises(UsageError, match=r"no tap of this model matches 'decoder.7.cross.\*'"),
         replace(model, {"source": torch.zeros_like, "decoder.7.cross.*": torch.zeros_like}),
     ):
         pass

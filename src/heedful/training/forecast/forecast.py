@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from heedful.data.dataset_preparation import PreparedData
+from heedful.data.dataset import PreparedData
 from heedful.device import (
     available_memory,
     release_freed_memory,

@@ -10,15 +10,13 @@ import numpy as np
 from heedful.data.dataset import PreparedData
 from heedful.data.progress import StartProgress
 from heedful.evaluation.calibration import word_correctness
-from heedful.files import write_atomic
-from heedful.generation.input_splitting import FILE as INPUT_SPLITTING_FILE
-from heedful.generation.input_splitting import InputSplitting
 from heedful.generation.backends.select import training_backend
 from heedful.generation.decoding_config import DEFAULT_BEAM
+from heedful.generation.input_splitting import InputSplitting
 from heedful.generation.search.settings import SearchSettings
 from heedful.inference.translator import Translator
-from heedful.inspection.attention_alignment import ALIGNMENT_FILE, Alignment, has_cross_attention
-from heedful.inspection.confidence import CONFIDENCE_FILE, Confidence, fit_confidence
+from heedful.inspection.attention_alignment import Alignment, has_cross_attention
+from heedful.inspection.confidence import Confidence, fit_confidence
 from heedful.inspection.head_selection import choose_unit, select_head
 from heedful.inspection.hmm_aligner import WordLinks, align_words
 from heedful.text.word_tokens import Unit, split_words, tokenize_words, word_probabilities, words_from_tokens
@@ -85,7 +83,7 @@ def calibrate_word_confidence(best: Translator, data: PreparedData, start_progre
     texts = data.valid.texts[: max(1, min(limit, len(data.valid.texts) // 2))]
     unit = choose_unit([target for _, target in texts])
     sources = best.tokenizers[0].encode([source for source, _ in texts])
-    with start_progress("checking probabilities", len(texts)) as watch:
+    with start_progress("calibrating probabilities", len(texts)) as watch:
         limits = evaluation_length_limits(data, range(len(texts)))
         outputs = training_backend(best.model).translate(
             sources, SearchSettings(beam=DEFAULT_BEAM), max_lengths=limits, progress=watch

@@ -29,18 +29,17 @@ from heedful.evaluation.classification_metrics import (
     label_indices,
     score_batches,
 )
-from heedful.files import write_atomic
 from heedful.inference.classifier import Classifier, ClassifierSettings, classifier_logits
 from heedful.inference.trained_model import TrainedModel
 from heedful.models.model_config import ModelConfig
 from heedful.objectives.classification_loss import ClassificationLoss, balanced_class_weights, rare_label_weights
 from heedful.text.special_token_template import template_for
-from heedful.text.tokenizer import Tokenizer
 from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size, vocabulary_for
 from heedful.training.recipe import Recipe
 from heedful.training.tasks.task import (
     EvaluationOptions,
     Task,
+    Tokenizers,
     TrainingComponents,
     held_out_fraction,
     preparation_arguments,
@@ -76,14 +75,12 @@ class ClassificationTask(Task[Classifier]):
     def corpus_size(self, report: CorpusReport) -> str:
         return f"{report.usable:,} texts with {len(report.labels):,} labels"
 
-    def train_tokenizers(
-        self, recipe: Recipe, report: CorpusReport, start_progress: StartProgress
-    ) -> tuple[Tokenizer, ...]:
+    def train_tokenizers(self, recipe: Recipe, report: CorpusReport, start_progress: StartProgress) -> Tokenizers:
         arguments = tokenizer_arguments(recipe, report.characters, start_progress)
         return (train_labelled_tokenizer(columns=recipe.data.columns, held_out=held_out_fraction(recipe), **arguments),)
 
     def prepare_data(
-        self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, start_progress: StartProgress
+        self, recipe: Recipe, tokenizers: Tokenizers, characters: int, start_progress: StartProgress
     ) -> PreparedData:
         return prepare_labelled(
             tokenizer=tokenizers[0],
@@ -93,7 +90,6 @@ class ClassificationTask(Task[Classifier]):
         )
 
     def validation_fraction(self, characters: int) -> float:
-
         return min(0.1, 500_000 / characters)
 
     def vocabulary_size(self, characters: int) -> int:
@@ -141,19 +137,20 @@ class ClassificationTask(Task[Classifier]):
         return () if tuple(data.metadata["names"]) == known else ("heads.sequence_class",)
 
     def task_settings(self, recipe: Recipe, data: PreparedData) -> ClassifierSettings:
-        facts = data.metadata
-        names, texts = tuple(facts["names"]), len(data.train.sides)
         return ClassifierSettings(
-            names=names, multi_label=facts["multi_label"], texts_per_example=texts, max_length=recipe.data.max_length
+            names=tuple(data.metadata["names"]),
+            multi_label=data.metadata["multi_label"],
+            texts_per_example=len(data.train.sides),
+            max_length=recipe.data.max_length,
         )
 
     def setup_summary(self, recipe: Recipe, data: PreparedData) -> list[str]:
-        facts = data.metadata
-        classes = sorted(zip(facts["counts"], facts["names"], strict=True), reverse=True)
+        metadata = data.metadata
+        classes = sorted(zip(metadata["counts"], metadata["names"], strict=True), reverse=True)
         names = ", ".join(f"{name} ({count:,})" for count, name in classes[:8]) + (" …" if len(classes) > 8 else "")
-        lines = [f"columns    {facts['columns']}", f"classes    {len(classes):,}: {names}"]
+        lines = [f"columns    {metadata['columns']}", f"classes    {len(classes):,}: {names}"]
         if weights := class_weights(recipe, data):
-            unit = "label" if facts["multi_label"] else "class"
+            unit = "label" if metadata["multi_label"] else "class"
             ratio = max(weights) / min(weights)
             lines.append(f"weights    the rarest {unit} is weighted {ratio:.1f} times the most frequent")
         return lines
@@ -163,31 +160,35 @@ class ClassificationTask(Task[Classifier]):
         return f"{split.examples:,} examples, {tokens:,} tokens"
 
     def training_components(self, recipe: Recipe, data: PreparedData, device: torch.device) -> TrainingComponents:
-        names, several = data.metadata["names"], data.metadata["multi_label"]
-        frame, weights = template_for(recipe.model["family"], data.tokenizers[0]), class_weights(recipe, data)
-        batching: dict[str, Any] = {"multi_label": several, "max_tokens": recipe.training.batch_tokens, "seed": recipe.seed}
-        train = ClassBatches(data.train, frame, len(names), weights=weights, **batching)
-        valid = ClassBatches(data.valid, frame, len(names), shuffle=False, **batching)
-        objective = ClassificationLoss(several, recipe.training.label_smoothing)
+        names, multi_label = data.metadata["names"], data.metadata["multi_label"]
+        template, weights = template_for(recipe.model["family"], data.tokenizers[0]), class_weights(recipe, data)
+        batching: dict[str, Any] = {
+            "multi_label": multi_label,
+            "max_tokens": recipe.training.batch_tokens,
+            "seed": recipe.seed,
+        }
+        train = ClassBatches(data.train, template, len(names), weights=weights, **batching)
+        valid = ClassBatches(data.valid, template, len(names), shuffle=False, **batching)
+        objective = ClassificationLoss(multi_label, recipe.training.label_smoothing)
         text, label = data.valid.texts[0]
 
         def evaluate(model: nn.Module) -> Evaluation:
             scores = score_batches(model, valid, names, device, limit=recipe.training.eval_labels)
             reported = {"valid_loss": scores["loss"], "accuracy": scores["accuracy"], "macro_f1": scores["macro_f1"]}
-            selected_by = "macro_f1" if weights or several else "accuracy"
+            selected_by = "macro_f1" if weights or multi_label else "accuracy"
             sample = (f"text       {text}", f"model      {scores['first']}", f"label      {label}")
             return Evaluation(scores[selected_by], reported, sample)
 
         return TrainingComponents(objective, train, valid, evaluate)
 
-    def evaluate_files(
-        self, trained: Classifier, files: Sequence[Path], options: EvaluationOptions
-    ) -> dict[str, Any]:
+    def evaluate_files(self, trained: Classifier, files: Sequence[Path], options: EvaluationOptions) -> dict[str, Any]:
         classes = trained.settings
         for path, columns in zip(files, find_all_columns(files, options.columns), strict=True):
             if (len(columns.texts), columns.multi_label) != (classes.texts_per_example, classes.multi_label):
                 labels = "any number of labels" if classes.multi_label else "one label"
-                raise DataError(f"{path} has {columns}; this model expects {classes.texts_per_example} text(s) with {labels} each")
+                raise DataError(
+                    f"{path} has {columns}; this model expects {classes.texts_per_example} text(s) with {labels} each"
+                )
         rows = list(read_labelled(files, columns=options.columns, on_bad_line=options.on_bad_line))
         split, cut = encode_labelled(rows, trained.tokenizers[0], classes.names, classes.max_length)
         scores = evaluate_classifier(trained, split, options.start_progress)
@@ -202,9 +203,9 @@ class ClassificationTask(Task[Classifier]):
         if half < MIN_CALIBRATION_TEXTS:
             return
         texts = [[side[index].tolist() for side in data.valid.sides] for index in range(half)]
-        frame = template_for(best.model.config.family, best.tokenizers[0])
-        with start_progress("checking probabilities", half) as watch:
-            logits = classifier_logits(best.model, [encode_example(frame, text) for text in texts], watch)
+        template = template_for(best.model.config.family, best.tokenizers[0])
+        with start_progress("calibrating probabilities", half) as watch:
+            logits = classifier_logits(best.model, [encode_example(template, text) for text in texts], watch)
         temperature = fit_temperature(logits, label_indices(data.valid)[:half], data.metadata["multi_label"])
         best.settings = best.settings.with_changes(temperature=temperature, calibration_texts=half)
         best.save_settings()

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from heedful.data.text_dataset import TextBatches
 from heedful.data.corpus_readers import read_documents
 from heedful.data.dataset import PreparedData, Split
 from heedful.data.progress import StartProgress
+from heedful.data.text_dataset import TextBatches
 from heedful.evaluation.evaluator import evaluate_split, evaluate_text
 from heedful.evaluation.perplexity import evaluate_perplexity
 from heedful.generation.backends.select import training_backend
@@ -91,9 +91,7 @@ class LanguageModelTask(TextTask[Generator]):
 
         return TrainingComponents(objective, train, valid, evaluate, 1, generate)
 
-    def evaluate_files(
-        self, trained: Generator, files: Sequence[Path], options: EvaluationOptions
-    ) -> dict[str, Any]:
+    def evaluate_files(self, trained: Generator, files: Sequence[Path], options: EvaluationOptions) -> dict[str, Any]:
         return evaluate_text(trained, read_documents(files, on_bad_line=options.on_bad_line))
 
     def evaluate_split(self, trained: Generator, split: Split, start_progress: StartProgress) -> dict[str, Any]:

@@ -9,12 +9,11 @@ from typing import Any
 
 import torch
 
-from heedful.data.corpus_readers import read_documents
+from heedful.data.corpus_readers import read_documents, read_sentences
 from heedful.data.dataset import PreparedData, Split
-from heedful.data.text_dataset import prepare_text
 from heedful.data.next_sentence import masked_batches
 from heedful.data.progress import StartProgress
-from heedful.data.corpus_readers import read_sentences
+from heedful.data.text_dataset import prepare_text
 from heedful.errors import UsageError
 from heedful.evaluation.masked_lm_metrics import (
     encode_documents,
@@ -29,7 +28,13 @@ from heedful.text.special_token_template import SpecialTokenTemplate
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size, vocabulary_for
 from heedful.training.recipe import Recipe
-from heedful.training.tasks.task import EvaluationOptions, TextTask, TrainingComponents, preparation_arguments
+from heedful.training.tasks.task import (
+    EvaluationOptions,
+    TextTask,
+    Tokenizers,
+    TrainingComponents,
+    preparation_arguments,
+)
 from heedful.training.trainer import Evaluation
 
 CARD_SAMPLES = 5
@@ -50,7 +55,7 @@ class MaskedLMTask(TextTask[MaskFiller]):
     head_prefixes = ("heads.masked_token", "heads.next_sentence", "heads.pooled")
 
     def prepare_data(
-        self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, start_progress: StartProgress
+        self, recipe: Recipe, tokenizers: Tokenizers, characters: int, start_progress: StartProgress
     ) -> PreparedData:
         end, sentences = SpecialTokenTemplate.from_tokenizer(tokenizers[0]).end, recipe.data.next_sentence
         arguments = preparation_arguments(recipe, start_progress)
@@ -119,9 +124,7 @@ class MaskedLMTask(TextTask[MaskFiller]):
 
         return TrainingComponents(MaskedLMLoss(training.label_smoothing), train, valid, evaluate)
 
-    def evaluate_files(
-        self, trained: MaskFiller, files: Sequence[Path], options: EvaluationOptions
-    ) -> dict[str, Any]:
+    def evaluate_files(self, trained: MaskFiller, files: Sequence[Path], options: EvaluationOptions) -> dict[str, Any]:
         read = read_sentences if predicts_next_sentence(trained) else read_documents
         pieces = read(files, on_bad_line=options.on_bad_line)
         return evaluate_masked_lm(trained, encode_documents(trained, pieces))

@@ -22,16 +22,15 @@ from heedful.errors import UsageError
 from heedful.evaluation.perplexity import evaluate_perplexity
 from heedful.evaluation.qa_evaluation import evaluate_answers, predict_spans
 from heedful.evaluation.squad import AnswerPrediction, answer_scores, best_threshold
-from heedful.files import write_atomic
 from heedful.inference.question_answerer import AnsweringSettings, EncodedQuestion, QuestionAnswerer, encode_question
 from heedful.models.model_config import ModelConfig
 from heedful.objectives.answer_span_loss import AnswerSpanLoss
-from heedful.text.tokenizer import Tokenizer
 from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size, vocabulary_for
 from heedful.training.recipe import DataRecipe, Recipe
 from heedful.training.tasks.task import (
     EvaluationOptions,
     Task,
+    Tokenizers,
     TrainingComponents,
     held_out_fraction,
     preparation_arguments,
@@ -52,9 +51,7 @@ class QuestionAnsweringTask(Task[QuestionAnswerer]):
     corpus_kind = "questions"
     description = "answers questions about a passage"
     selection_metric = "F1"
-    score_note = (
-        "Exact match and F1 as in the SQuAD evaluation (best over the references), with a 95% bootstrap interval."
-    )
+    score_note = "Exact match and F1 as in SQuAD (best over the references), with a 95% bootstrap interval."
     loss_unit = "span position"
     example_arguments = '"question", "passage"'
     sample_columns = ("question", "model", "reference")
@@ -65,14 +62,12 @@ class QuestionAnsweringTask(Task[QuestionAnswerer]):
     def corpus_size(self, report: CorpusReport) -> str:
         return f"{report.usable:,} questions"
 
-    def train_tokenizers(
-        self, recipe: Recipe, report: CorpusReport, start_progress: StartProgress
-    ) -> tuple[Tokenizer, ...]:
+    def train_tokenizers(self, recipe: Recipe, report: CorpusReport, start_progress: StartProgress) -> Tokenizers:
         arguments = tokenizer_arguments(recipe, report.characters, start_progress)
         return (train_question_tokenizer(held_out=held_out_fraction(recipe), **arguments),)
 
     def prepare_data(
-        self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, start_progress: StartProgress
+        self, recipe: Recipe, tokenizers: Tokenizers, characters: int, start_progress: StartProgress
     ) -> PreparedData:
         return prepare_questions(
             tokenizer=tokenizers[0], windows=passage_windows(recipe), **preparation_arguments(recipe, start_progress)
@@ -148,22 +143,17 @@ class QuestionAnsweringTask(Task[QuestionAnswerer]):
             return [encode_question(example[0], example[1], data.tokenizers[0], settings) for example in examples]
 
         def evaluate(model: nn.Module) -> Evaluation:
-            loss = evaluate_perplexity(
-                model, objective, valid, data.valid, device, limit=recipe.training.eval_labels
-            ).loss
-            best = [answer.spans[0] for answer in QuestionAnswerer(model, data.tokenizers, settings=settings).extract(encoded())]
+            scored = evaluate_perplexity(model, objective, valid, data.valid, device, limit=recipe.training.eval_labels)
+            answers = QuestionAnswerer(model, data.tokenizers, settings=settings).extract(encoded())
             predictions = [
-                AnswerPrediction(span.text, span.score, texts) for span, texts in zip(best, references, strict=True)
+                AnswerPrediction(answer.spans[0].text, answer.spans[0].score, texts)
+                for answer, texts in zip(answers, references, strict=True)
             ]
             scores = answer_scores(predictions, best_threshold(predictions)[1] if has_unanswerable else None)
-            lines = (
-                f"question   {examples[0][0]}",
-                f"model      {predictions[0].text}",
-                f"reference  {first_reference(references[0])}",
-            )
-            return Evaluation(
-                scores.f1, {"valid_loss": loss, "exact_match": scores.exact_match, "f1": scores.f1}, lines
-            )
+            reference = first_reference(references[0])
+            sample = (f"question   {examples[0][0]}", f"model      {predictions[0].text}", f"reference  {reference}")
+            metrics = {"valid_loss": scored.loss, "exact_match": scores.exact_match, "f1": scores.f1}
+            return Evaluation(scores.f1, metrics, sample)
 
         def generate(model: Any, texts: int, at_most: int | None) -> None:
             QuestionAnswerer(model, data.tokenizers, settings=settings).extract(encoded()[:texts])
@@ -178,9 +168,8 @@ class QuestionAnsweringTask(Task[QuestionAnswerer]):
         return evaluate_answers(trained, texts, start_progress=options.start_progress)
 
     def evaluate_split(self, trained: QuestionAnswerer, split: Split, start_progress: StartProgress) -> dict[str, Any]:
-        return evaluate_answers(
-            trained, split.texts[calibration_questions(trained.settings, split) :], start_progress=start_progress
-        )
+        texts = split.texts[calibration_questions(trained.settings, split) :]
+        return evaluate_answers(trained, texts, start_progress=start_progress)
 
     def headline(self, scores: dict[str, Any]) -> str:
         return (

@@ -19,10 +19,10 @@ from typing_extensions import TypeVar
 from heedful.config import Config
 from heedful.data.batching import Batches
 from heedful.data.dataset import PreparedData, Split
-from heedful.data.text_dataset import prepare_text, train_text_tokenizer
 from heedful.data.doctor_report import CorpusKind, CorpusReport
 from heedful.data.line_reader import OnBadLine
 from heedful.data.progress import StartProgress, no_progress
+from heedful.data.text_dataset import prepare_text, train_text_tokenizer
 from heedful.inference.trained_model import TrainedModel
 from heedful.models.model_config import ModelConfig
 from heedful.objectives.objective import Objective
@@ -31,7 +31,8 @@ from heedful.training.defaults import ScalingRule, TrainingConditions
 from heedful.training.recipe import Recipe
 from heedful.training.trainer import Evaluation
 
-
+Tokenizers = tuple[Tokenizer, ...]
+"""One tokenizer, or those of source and target."""
 ModelT = TypeVar("ModelT", bound=TrainedModel, default=Any)
 """The class of a task's trained models."""
 
@@ -95,14 +96,12 @@ class Task(ABC, Generic[ModelT]):
         """The size of the training text, for the log."""
 
     @abstractmethod
-    def train_tokenizers(
-        self, recipe: Recipe, report: CorpusReport, start_progress: StartProgress
-    ) -> tuple[Tokenizer, ...]:
+    def train_tokenizers(self, recipe: Recipe, report: CorpusReport, start_progress: StartProgress) -> Tokenizers:
         """Train one tokenizer, or one for each side, on the training text."""
 
     @abstractmethod
     def prepare_data(
-        self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, start_progress: StartProgress
+        self, recipe: Recipe, tokenizers: Tokenizers, characters: int, start_progress: StartProgress
     ) -> PreparedData:
         """Encode the text into token stores, or open those already written; new ones need the number of characters."""
 
@@ -164,9 +163,7 @@ class Task(ABC, Generic[ModelT]):
         """Build the objective, the batches and the validation function."""
 
     @abstractmethod
-    def evaluate_files(
-        self, trained: ModelT, files: Sequence[Path], options: EvaluationOptions
-    ) -> dict[str, Any]:
+    def evaluate_files(self, trained: ModelT, files: Sequence[Path], options: EvaluationOptions) -> dict[str, Any]:
         """Compute every score of a model on held-out files."""
 
     @abstractmethod
@@ -202,16 +199,14 @@ class TextTask(Task[ModelT]):
     def corpus_size(self, report: CorpusReport) -> str:
         return f"{report.documents:,} document(s)"
 
-    def train_tokenizers(
-        self, recipe: Recipe, report: CorpusReport, start_progress: StartProgress
-    ) -> tuple[Tokenizer, ...]:
+    def train_tokenizers(self, recipe: Recipe, report: CorpusReport, start_progress: StartProgress) -> Tokenizers:
         kept = report.characters * (1 - held_out_fraction(recipe))
         return (
             train_text_tokenizer(characters=kept, **tokenizer_arguments(recipe, report.characters, start_progress)),
         )
 
     def prepare_data(
-        self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, start_progress: StartProgress
+        self, recipe: Recipe, tokenizers: Tokenizers, characters: int, start_progress: StartProgress
     ) -> PreparedData:
         return prepare_text(
             tokenizer=tokenizers[0], characters=characters, **preparation_arguments(recipe, start_progress)
@@ -227,7 +222,7 @@ def tokenizer_arguments(recipe: Recipe, characters: int, start_progress: StartPr
     return {
         "files": [Path(file) for file in recipe.data.train],
         "config": TokenizerConfig(**{name: getattr(settings, name) for name in TokenizerConfig.model_fields}),
-        "share": settings.sample / max(1, characters),
+        "sample_share": settings.sample / max(1, characters),
         "on_bad_line": recipe.data.on_bad_line,
         "start_progress": start_progress,
     }

@@ -10,11 +10,10 @@ import torch
 from torch import nn
 
 from heedful.data.batching import evenly_spaced
-from heedful.data.pair_dataset import PairBatches
 from heedful.data.corpus_readers import read_pairs
 from heedful.data.dataset import PreparedData, Split
-from heedful.data.pair_dataset import prepare_pairs, train_pair_tokenizers
 from heedful.data.doctor_report import CorpusReport
+from heedful.data.pair_dataset import PairBatches, prepare_pairs, train_pair_tokenizers
 from heedful.data.progress import StartProgress
 from heedful.evaluation.calibration import Reliability, draw_reliability
 from heedful.evaluation.evaluator import evaluate_translation
@@ -25,13 +24,13 @@ from heedful.generation.search.settings import SearchSettings
 from heedful.inference.translator import Translator
 from heedful.objectives.seq2seq_loss import Seq2SeqLoss
 from heedful.text.subword_regularization import SplitTable
-from heedful.text.tokenizer import Tokenizer
 from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size, vocabulary_for
 from heedful.training.recipe import Recipe
 from heedful.training.reporting.diagnostics import calibrate_translator, evaluation_length_limits
 from heedful.training.tasks.task import (
     EvaluationOptions,
     Task,
+    Tokenizers,
     TrainingComponents,
     held_out_fraction,
     preparation_arguments,
@@ -47,27 +46,22 @@ class TranslationTask(Task[Translator]):
     corpus_kind = "pairs"
     description = "translates"
     selection_metric = "BLEU with greedy search"
-    score_note = (
-        "BLEU is cased and detokenised, with a 95% bootstrap interval; compare it only under the same signature."
-    )
+    score_note = "BLEU is cased and detokenised, with a 95% bootstrap interval; compare only equal signatures."
     sample_columns = ("source", "model", "reference")
     scaling_rule = ScalingRule(parameters_per_layer=28, stacks=2, min_epochs=12, max_epochs=60)
 
     def corpus_size(self, report: CorpusReport) -> str:
         return f"{report.usable:,} pairs"
 
-    def train_tokenizers(
-        self, recipe: Recipe, report: CorpusReport, start_progress: StartProgress
-    ) -> tuple[Tokenizer, ...]:
+    def train_tokenizers(self, recipe: Recipe, report: CorpusReport, start_progress: StartProgress) -> Tokenizers:
         arguments = tokenizer_arguments(recipe, report.characters, start_progress)
         return train_pair_tokenizers(joint=recipe.tokenizer.joint, held_out=held_out_fraction(recipe), **arguments)
 
     def prepare_data(
-        self, recipe: Recipe, tokenizers: tuple[Tokenizer, ...], characters: int, start_progress: StartProgress
+        self, recipe: Recipe, tokenizers: Tokenizers, characters: int, start_progress: StartProgress
     ) -> PreparedData:
-        return prepare_pairs(
-            tokenizers=tokenizers, max_length=recipe.data.max_length, **preparation_arguments(recipe, start_progress)
-        )
+        arguments = preparation_arguments(recipe, start_progress)
+        return prepare_pairs(tokenizers=tokenizers, max_length=recipe.data.max_length, **arguments)
 
     def validation_fraction(self, characters: int) -> float:
         return min(0.02, 5_000_000 / characters)
@@ -78,10 +72,10 @@ class TranslationTask(Task[Translator]):
     def model_defaults(self, conditions: TrainingConditions) -> dict[str, Any]:
         size, scarce = largest_size(conditions, self.scaling_rule), conditions.low_resource
         if conditions.recurrent:
-            shape = {"width": 2 * size["width"], "layers": 1}
-            return {"family": "recurrent_encoder_decoder", **shape, "cell": "lstm", "dropout": 0.3 if scarce else 0.2}
-        shape = {**size, "norm_order": "pre"}
-        return {"family": "encoder_decoder", **shape, "positions": "rotary", "dropout": 0.3 if scarce else 0.1}
+            wide = {"width": 2 * size["width"], "layers": 1}
+            return {"family": "recurrent_encoder_decoder", **wide, "cell": "lstm", "dropout": 0.3 if scarce else 0.2}
+        dropout = 0.3 if scarce else 0.1
+        return {"family": "encoder_decoder", **size, "norm_order": "pre", "positions": "rotary", "dropout": dropout}
 
     def training_defaults(self, conditions: TrainingConditions, model: dict[str, Any]) -> dict[str, Any]:
         return {
@@ -89,7 +83,7 @@ class TranslationTask(Task[Translator]):
             "learning_rate": min(3e-3, 2e-3 * (256 / model["width"]) ** 0.5),
             "label_smoothing": 0.1,
             "schedule": "cosine",
-            "average": "safe_exp",
+            "average": "exponential",
             "weight_decay": 0.01,
             "r_drop": 1.0 if conditions.gpu and conditions.low_resource else 0.0,
         }
@@ -115,10 +109,9 @@ class TranslationTask(Task[Translator]):
             hypotheses = training_backend(model).translate(sources, SearchSettings(), max_lengths=limits)
             outputs = data.tokenizers[-1].decode([best.tokens for best, *_ in hypotheses])
             bleu = sample_bleu(outputs, [target for _, target in examples])
-            sample_lines = (f"source     {examples[0][0]}", f"model      {outputs[0]}", f"reference  {examples[0][1]}")
-            return Evaluation(
-                bleu, {"valid_loss": scores.loss, "perplexity": scores.perplexity, "bleu": bleu}, sample_lines
-            )
+            metrics = {"valid_loss": scores.loss, "perplexity": scores.perplexity, "bleu": bleu}
+            sample = (f"source     {examples[0][0]}", f"model      {outputs[0]}", f"reference  {examples[0][1]}")
+            return Evaluation(bleu, metrics, sample)
 
         def generate(model: Any, texts: int, at_most: int | None) -> None:
             lengths = limits[:texts] if at_most is None else [at_most] * texts
@@ -127,17 +120,10 @@ class TranslationTask(Task[Translator]):
 
         return TrainingComponents(objective, train, valid, evaluate, len(examples), generate)
 
-    def evaluate_files(
-        self, trained: Translator, files: Sequence[Path], options: EvaluationOptions
-    ) -> dict[str, Any]:
+    def evaluate_files(self, trained: Translator, files: Sequence[Path], options: EvaluationOptions) -> dict[str, Any]:
         pairs = [(pair.source, pair.target) for pair in read_pairs(files, on_bad_line=options.on_bad_line)]
-        return evaluate_translation(
-            trained,
-            pairs,
-            beam=options.beam,
-            length_penalty=options.length_penalty,
-            start_progress=options.start_progress,
-        )
+        decoding = {"beam": options.beam, "length_penalty": options.length_penalty}
+        return evaluate_translation(trained, pairs, start_progress=options.start_progress, **decoding)
 
     def evaluate_split(self, trained: Translator, split: Split, start_progress: StartProgress) -> dict[str, Any]:
         fitted = trained.confidence.texts if trained.confidence else 0

@@ -93,9 +93,7 @@ class WordEmbeddingTask(TextTask[Embedder]):
 
         return TrainingComponents(objective, train, valid, evaluate)
 
-    def evaluate_files(
-        self, trained: Embedder, files: Sequence[Path], options: EvaluationOptions
-    ) -> dict[str, Any]:
+    def evaluate_files(self, trained: Embedder, files: Sequence[Path], options: EvaluationOptions) -> dict[str, Any]:
         return evaluate_word_vectors(trained.words, files, options.on_bad_line)
 
     def evaluate_split(self, trained: Embedder, split: Split, start_progress: StartProgress) -> dict[str, Any]:

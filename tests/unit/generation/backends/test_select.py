@@ -1,4 +1,4 @@
-"""Which engine serves a request, and that it makes no difference to the texts."""
+"""Which backend serves a request, and that the choice does not change the texts."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ import torch
 
 import heedful
 from heedful.errors import UsageError
-from heedful.generation.backends import select as engines
+from heedful.generation.backends import cpu_backend
 from heedful.generation.backends.thread_pools import WIDE_MODEL
 from heedful.generation.decoding_config import DecodingConfig
-from heedful.generation.search.logits_rules import NO_RULES
 
 Make = Callable[..., Any]
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: no second engine here")
+def _separate_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed")
     monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path / "cache"))
 
 
@@ -31,48 +30,57 @@ def _saved(trained: Any, folder: Path) -> Any:
     return heedful.load(folder)
 
 
-def test_a_model_that_lies_nowhere_is_not_converted_unasked(make_trained: Make) -> None:
+def _selected(trained: Any, **options: Any) -> str:
+    settings = trained.backends.settings(DecodingConfig(**options), default_beam=1)
+    name: str = trained.backends.select(settings, [[7, 8, 9]]).name
+    return name
+
+
+def test_model_without_a_folder_is_converted_only_on_request(make_trained: Make) -> None:
     trained = make_trained("laptop-translator")
-    assert trained.engines.choose(DecodingConfig(), NO_RULES) is None
-    assert trained.engines.choose(DecodingConfig(engine="ctranslate2"), NO_RULES) is not None
+    assert _selected(trained) == "cpu"
+    assert _selected(trained, engine="ctranslate2") == "ctranslate2"
 
 
-def test_what_only_torch_can_do_torch_does(make_trained: Make, tmp_path: Path) -> None:
+def test_unsupported_settings_hand_over_to_torch(make_trained: Make, tmp_path: Path) -> None:
     trained = _saved(make_trained("laptop-translator"), tmp_path / "model")
-    assert trained.engines.choose(DecodingConfig(), NO_RULES) is not None
-    for options in ({"temperature": 1.0}, {"exact": True}, {"engine": "torch"}):
-        assert trained.engines.choose(DecodingConfig(**options), NO_RULES) is None
-    with pytest.raises(UsageError, match="--engine torch can"):
+    assert _selected(trained) == "ctranslate2"
+    assert _selected(trained, temperature=1.0) == _selected(trained, engine="torch") == "cpu"
+    assert _selected(trained, exact=True) == "torch"
+    assert _selected(make_trained("recurrent-translator")) == "torch"
+    with pytest.raises(UsageError, match="use engine torch"):
         trained.translate("3 May", engine="ctranslate2", temperature=1.0)
-    with pytest.raises(UsageError, match="without --int8, torch can"):
+    with pytest.raises(UsageError, match="leave out int8"):
         make_trained("recurrent-translator").translate("3 May", int8=True)
 
 
+def test_exact_requests_give_the_cpu_decoders_texts(make_trained: Make) -> None:
+    trained = make_trained("laptop-translator")
+    fast, exact = (trained.translate(["3 May 1999", "12.4.2001"], exact=exact) for exact in (False, True))
+    assert fast == exact
+
+
 @pytest.mark.parametrize("name", ["laptop-translator", "laptop-writer"])
-def test_texts_are_the_same_by_either_engine(name: str, make_trained: Make, tmp_path: Path, texts: list[str]) -> None:
+def test_engines_give_the_same_texts(name: str, make_trained: Make, tmp_path: Path, texts: list[str]) -> None:
     trained = _saved(make_trained(name), tmp_path / "model")
     options: dict[str, Any] = {"beam": 1, "temperature": 0.0, "max_length": 12}
-    ask = trained.translations if name.endswith("translator") else trained.continuations
-    ours, theirs = (list(ask(texts[:10], engine=engine, **options)) for engine in ("torch", "ctranslate2"))
-    assert [answer.text for answer in ours] == [answer.text for answer in theirs]
-    assert [answer.log_probability for answer in ours] == pytest.approx(
-        [answer.log_probability for answer in theirs], abs=1e-2
+    run = trained.iter_translate if name.endswith("translator") else trained.iter_generate
+    by_torch, by_ctranslate2 = (list(run(texts[:10], engine=engine, **options)) for engine in ("torch", "ctranslate2"))
+    assert [result.text for result in by_torch] == [result.text for result in by_ctranslate2]
+    assert [result.log_probability for result in by_torch] == pytest.approx(
+        [result.log_probability for result in by_ctranslate2], abs=1e-2
     )
 
 
-def test_how_likely_words_are_is_worked_out_only_if_wanted(
-    make_trained: Make, tmp_path: Path, texts: list[str]
-) -> None:
+def test_word_probabilities_are_computed_only_on_request(make_trained: Make, tmp_path: Path, texts: list[str]) -> None:
     trained = _saved(make_trained("laptop-translator"), tmp_path / "model")
-    told, untold = (list(trained.translations(texts[:5], beam=1, words=words)) for words in (True, False))
-    assert any(answer.words for answer in told)
-    assert not any(answer.words for answer in untold)
-    assert (
-        [answer.text for answer in told] == [answer.text for answer in untold] == trained.translate(texts[:5], beam=1)
+    scored, unscored = (
+        list(trained.iter_translate(texts[:5], beam=1, word_probabilities=wanted)) for wanted in (True, False)
     )
-
-
-WIDE_ONE: dict[str, Any] = {"width": WIDE_MODEL, "heads": 4, "layers": 1, "feed_forward": 64}
+    assert any(result.words for result in scored)
+    assert not any(result.words for result in unscored)
+    expected = trained.translate(texts[:5], beam=1)
+    assert [result.text for result in scored] == [result.text for result in unscored] == expected
 
 
 @contextmanager
@@ -86,29 +94,30 @@ def threads(number: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", ["laptop-translator", "laptop-writer"])
-def test_many_rows_of_a_wide_model_are_torchs_and_no_text_depends_on_that(
+def test_many_rows_of_a_wide_model_are_decoded_by_the_cpu_backend_with_the_same_texts(
     name: str, make_trained: Make, tmp_path: Path, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shared_out: list[int] = []
-    side_by_side = engines.run_row_parallel
+    workers: list[int] = []
+    run_row_parallel = cpu_backend.run_row_parallel
 
-    def watched(model: Any, lengths: Any, count: int, *rest: Any) -> Any:
-        shared_out.append(count)
-        return side_by_side(model, lengths, count, *rest)
+    def watched(model: Any, lengths: Any, number: int, *arguments: Any) -> Any:
+        workers.append(number)
+        return run_row_parallel(model, lengths, number, *arguments)
 
-    monkeypatch.setattr(engines, "side_by_side", watched)
+    monkeypatch.setattr(cpu_backend, "run_row_parallel", watched)
     with threads(1):
-        trained = _saved(make_trained(name, **WIDE_ONE), tmp_path / "model")
+        wide: dict[str, Any] = {"width": WIDE_MODEL, "heads": 4, "layers": 1, "feed_forward": 64}
+        trained = _saved(make_trained(name, **wide), tmp_path / "model")
         options: dict[str, Any] = {"beam": 2, "max_length": 10}
-        ask = trained.translations if name.endswith("translator") else trained.continuations
+        run = trained.iter_translate if name.endswith("translator") else trained.iter_generate
         some = [text for text in texts if text][:8]
-        alone = [answer.text for text in some for answer in ask([text], **options)]
-        theirs = [answer.text for answer in ask(some, engine="ctranslate2", **options)]
-        assert shared_out == []
+        single = [result.text for text in some for result in run([text], **options)]
+        by_ctranslate2 = [result.text for result in run(some, engine="ctranslate2", **options)]
+        assert workers == []
     with threads(2):
-        together = [answer.text for answer in ask(some, **options)]
-    assert shared_out == [2]  # a share for each thread
-    assert together == alone == theirs
+        batched = [result.text for result in run(some, **options)]
+    assert workers == [2]  # one for each thread
+    assert batched == single == by_ctranslate2
 
 
 def test_weights_changed_in_memory_are_converted_again(make_trained: Make, tmp_path: Path, texts: list[str]) -> None:

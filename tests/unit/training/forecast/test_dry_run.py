@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from heedful.data.batching import PairBatch, TextBatch
+from heedful.data.pair_dataset import PairBatch
+from heedful.data.text_dataset import TextBatch
 from heedful.models.build import build
 from heedful.models.model_config import ModelConfig
 from heedful.models.presets import make_config

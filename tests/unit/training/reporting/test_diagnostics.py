@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from heedful.data.dataset_preparation import PreparedData, Split
+from heedful.data.dataset import PreparedData, Split
 from heedful.data.token_store import Sequences
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 from heedful.training.reporting import diagnostics

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from heedful.data.dataset_writer import PreparedData, Split
+from heedful.data.dataset import PreparedData, Split
 from heedful.training.defaults import TrainingConditions
 from heedful.training.recipe import Recipe, make_recipe
 from heedful.training.tasks.classification import TASK, class_weights
@@ -18,10 +18,10 @@ def conditions(**changes: Any) -> TrainingConditions:
     )
 
 
-def data(*counts: int, several: bool = False) -> PreparedData:
+def data(*counts: int, multi_label: bool = False) -> PreparedData:
     names, nothing = [f"class {index}" for index, _ in enumerate(counts)], Split((), 0, 0, 0)
-    facts = {"names": names, "counts": list(counts), "several": several, "columns": "text"}
-    return PreparedData((), nothing, nothing, {}, {}, metadata=facts)
+    metadata = {"names": names, "counts": list(counts), "multi_label": multi_label, "columns": "text"}
+    return PreparedData((), nothing, nothing, {}, {}, metadata=metadata)
 
 
 def recipe(**settings: Any) -> Recipe:
@@ -40,9 +40,9 @@ def test_imbalanced_classes_are_weighted_and_reported() -> None:
 
 
 def test_rare_labels_are_weighted_in_multi_label_classification() -> None:
-    skewed = data(90, 45, 10, 1, several=True)
+    skewed = data(90, 45, 10, 1, multi_label=True)
     assert class_weights(recipe(), skewed) == pytest.approx([1.0, 2.0, 9.0, 20.0])
-    assert class_weights(recipe(), data(60, 40, several=True)) is None
+    assert class_weights(recipe(), data(60, 40, multi_label=True)) is None
     assert class_weights(recipe(class_weights="none"), skewed) is None
     assert "the rarest label is weighted 20.0 times" in TASK.setup_summary(recipe(), skewed)[-1]
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 import heedful
-from heedful.data.dataset_writer import PreparedData, Split
+from heedful.data.dataset import PreparedData, Split
 from heedful.data.token_store import Sequences
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 from heedful.training.recipe import make_recipe
@@ -23,7 +24,7 @@ CPU = torch.device("cpu")
 def prepared() -> PreparedData:
     tokenizer = Tokenizer.train(TEXTS, TokenizerConfig(kind="characters", vocabulary=60))
     side = Sequences.from_lists(tokenizer.encode(TEXTS))
-    split = Split((side, side), 60, 180, 500, tuple((text, text.upper()) for text in TEXTS))
+    split = Split((side, side), 60, 180, 500, tuple((text, text) for text in TEXTS))
     return PreparedData((tokenizer,), split, split, {}, {})
 
 
@@ -38,14 +39,19 @@ def components(data: PreparedData, **training: Any) -> TrainingComponents:
 
 def test_each_evaluation_translates_the_same_evenly_spaced_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     requested: list[list[str]] = []
-
-    def uppercase(model: Any, tokenizers: Any, texts: Sequence[str], **options: Any) -> list[str]:
-        requested.append(list(texts))
-        assert [len(text) * 5 // 4 + 5 for text in texts] == options["at_most"], "each with its own limit"
-        return [text.upper() for text in texts]
-
-    monkeypatch.setattr(translation, "translate_texts", uppercase)
     data = prepared()
+    tokenizer = data.tokenizers[0]
+
+    class EchoBackend:
+        """Answers each source with its reference."""
+
+        def translate(self, sources: Sequence[list[int]], settings: Any, max_lengths: list[int]) -> list[Any]:
+            texts = tokenizer.decode(sources)
+            requested.append(texts)
+            assert [len(text) * 5 // 4 + 5 for text in texts] == max_lengths, "each with its own limit"
+            return [(SimpleNamespace(tokens=source),) for source in sources]
+
+    monkeypatch.setattr(translation, "training_backend", lambda model: EchoBackend())
     model = heedful.build("laptop-translator", vocabulary=60, width=16, heads=2, layers=1).eval()
     built = components(data, eval_texts=6, eval_labels=100)
     one, two = built.evaluate(model), built.evaluate(model)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from heedful.data.sentence_documents import encode_sentences, read_sentences
+from heedful.data.corpus_readers import read_sentences
+from heedful.data.text_dataset import encode_sentences
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from heedful.data.line_reader import BadLine
-from heedful.data.line_reader import scan_stdin
+from heedful.data.line_reader import BadLine, scan_stdin
 
 
 def _piped(*writes: bytes, limit: int = 100) -> list[str | BadLine | None]:
@@ -32,7 +31,7 @@ def _until_pause(lines: Iterator[str | BadLine | None]) -> Iterator[str | BadLin
 
 def test_lines_come_as_soon_as_they_are_there() -> None:
     assert _piped(b"one\ntwo\nth", b"ree\n", b"\n\nlast") == [
-        "one\n", "two\n", None, "three\n", None, "\n", "\n", None, "last\n",
+        "one\n", "two\n", None, "three\n", None, "\n", "\n", None, "last",
     ]  # fmt: skip
 
 
@@ -54,10 +53,10 @@ def test_a_line_that_is_no_text_is_named_with_its_number_and_place() -> None:
 def test_a_line_over_the_limit_is_passed_over_in_bounded_memory() -> None:
     found = [line for line in _piped(b"x" * 90, b"x" * 90, b"x" * 90 + b"\nnext\n", b"y" * 200 + b"\nend") if line]
     assert [str(line)[:60] for line in found] == [
-        "standard input:1: the line is longer than 100 bytes: break i",
+        "standard input:1: byte offset 0: the line is longer than 100",
         "next\n",
-        "standard input:3: the line is longer than 100 bytes: break i",
-        "end\n",
+        "standard input:3: byte offset 276: the line is longer than 1",
+        "end",
     ]
 
 

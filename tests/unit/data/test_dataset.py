@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from heedful.data.corpus_readers import is_held_out
-from heedful.data.dataset_preparation import PreparedData, prepare_pairs, prepare_text, sample_by_hash
+from heedful.data.dataset import PreparedData, sample_by_hash
+from heedful.data.pair_dataset import prepare_pairs
+from heedful.data.text_dataset import prepare_text
 from heedful.errors import DataError
 from heedful.text.special_tokens import END
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
@@ -85,12 +87,12 @@ def test_pairs_that_are_too_long_are_dropped_and_counted(tmp_path: Path) -> None
     for file in files:
         file.write_text(file.read_text() + "x " * 500 + "\n")
     prepared = pairs(files)
-    assert prepared.dropped == {"longer than 100 tokens": 1}
+    assert prepared.dropped == {"pairs longer than 100 tokens": 1}
     assert prepared.train.examples + prepared.valid.examples == 300
 
 
 def test_nothing_left_is_an_error_that_says_why_and_leaves_no_store(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="300 longer than 2 tokens"):
+    with pytest.raises(DataError, match="300 pairs longer than 2 tokens"):
         pairs(pair_files(tmp_path / "x"), max_length=2)
     assert not list((tmp_path / "cache" / "stores").iterdir())
 
@@ -126,7 +128,7 @@ def test_a_sample_hears_every_part_of_a_sorted_file() -> None:
 MEASURE = """
 import resource, sys
 from pathlib import Path
-from heedful.data.dataset_preparation import prepare_text
+from heedful.data.text_dataset import prepare_text
 from heedful.text.tokenizer import Tokenizer
 tokenizer = Tokenizer.load(sys.argv[2])
 prepared = prepare_text([Path(sys.argv[1])], [], tokenizer, held_out=0.02, characters=Path(sys.argv[1]).stat().st_size)
