@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from heedful.generation.search.sampling import SamplingConfig
 from heedful.generation.search.settings import SearchSettings
 from heedful.generation.search.stop_strings import StringAutomaton
 from heedful.text.special_tokens import END, SPECIAL_TOKENS
+from heedful.text.tokenizer import Tokenizer
 
 pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed")
 
@@ -206,18 +208,11 @@ def test_conversion_with_other_texts_than_torchs_is_refused_now_and_later(
     assert json.loads((tmp_path / "engines" / "ctranslate2-float32" / "checked.json").read_text())["problem"]
 
 
-class Vocabulary:
-    """As much of a tokenizer as a conversion needs."""
-
-    tokens = NAMES[0]
-
-
-def test_unsupported_requests_are_named(model: Any, tmp_path: Path) -> None:
-    backend: Any = CTranslate2Backend(model, [Vocabulary()], tmp_path)  # type: ignore[list-item]
+def test_unsupported_requests_are_named(model: Any, tmp_path: Path, make_tokenizer: Callable[..., Tokenizer]) -> None:
+    backend = CTranslate2Backend(model, [make_tokenizer()], tmp_path)
 
     def reason(texts: int = 0, longest: int = 0, **settings: Any) -> str | None:
-        problem: str | None = backend.unsupported(Request(SearchSettings(**settings), texts, longest))
-        return problem
+        return backend.unsupported(Request(SearchSettings(**settings), texts, longest))
 
     assert reason() is None
     assert reason(1, 10_000, rules=LogitsRules(min_length=3)) is None  # rotary positions have no end
