@@ -132,7 +132,7 @@ def test_a_rank_killed_while_it_writes_its_part_costs_no_more_than_that_checkpoi
     words = command(dates, "--resume", "dying", **{"training.shard": "true"})
     start = [*TORCHRUN, "--max-restarts", "1", script, *words]
     said = end(interpreter(*start, folder=home, HEEDFUL_CACHE=str(home / "cache")))
-    assert "going on after step 10 of 40" in said
+    assert "resuming after step 10 of 40" in said
     assert losses(home / "dying") == pytest.approx(losses(alone("one")), abs=1e-4)
     assert not list((home / "dying").rglob("*.tmp"))
     assert len(list((home / "dying" / "training" / f"step-{STEPS:08d}").glob("state-*-of-00002.safetensors"))) == 2
@@ -167,7 +167,7 @@ def test_a_rank_that_is_killed_costs_a_restart_and_changes_nothing(
     (victim,) = (int(pid.name) for pid in Path("/proc").glob("[0-9]*") if killable(int(pid.name), process.pid))
     os.kill(victim, signal.SIGKILL)
     said = end(process)
-    assert "going on after step" in said
+    assert "resuming after step" in said
     for name in ("model.safetensors", f"training/step-{STEPS:08d}/state.safetensors"):
         torch.testing.assert_close(load_file(home / "killed" / name), load_file(two / name), rtol=0, atol=0)
 
@@ -236,7 +236,7 @@ def test_what_only_one_process_can_train_is_said_by_the_first(ranks: Any, dates:
     words = ("train", "embed", str(dates / "train.source"), "--device", "cpu")
     (first, said), (other, heard) = ranks.finish(ranks.start(2, *words, folder=tmp_path), 60)
     assert (first, other) == (2, 1)
-    assert said.strip() == "heedful: embed is trained by one process: leave torchrun out"
+    assert said.strip() == "heedful: embed is trained by a single process: run it without torchrun"
     assert heard.strip() == "heedful: rank 0 could not start the run: see its error message"
     assert not list(tmp_path.iterdir())
 
