@@ -1,7 +1,7 @@
-"""Models written for CTranslate2, an engine that reads weights, not graphs.
+"""Export models to CTranslate2 by filling in its model specification.
 
-Its specification is filled in directly. Positions are always written out as a table: left to itself the engine would
-compute a sinusoid of another layout. What it cannot express is refused by name.
+Hand-written because CTranslate2's converters only read other libraries' checkpoints. Positions are always written as a
+table: CTranslate2 would compute a sinusoid of another layout.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from heedful.text.special_tokens import END, START, UNKNOWN
 
 Quantisation = Literal["float32", "int8"]
 SUPPRESSED_BIAS = -6e4
-"""Added to the logit of a token that is no text: nothing is left of it after a softmax, in half precision either."""
+"""Bias of tokens that must never be generated: 0 after a softmax, and finite in half precision."""
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH"}
 
 
 def import_ctranslate2() -> Any:
-    """The package, or one line that says how to get it."""
+    """Import the package, or raise with the install command."""
     try:
         import ctranslate2
     except ImportError:
@@ -35,10 +35,10 @@ def import_ctranslate2() -> Any:
 
 
 def unsupported_setting(config: ModelConfig) -> str | None:
-    """The first setting CTranslate2 has no place for, as `setting=value`; None where it has one for all."""
+    """Return the first setting CTranslate2 cannot express, as `setting=value`; None if there is none."""
     if not isinstance(config, TransformerConfig) or config.family == "encoder":
         return f"family='{config.family}'"
-    ours = config.resolved()
+    settings = config.resolved()
     allowed: dict[str, tuple[Any, ...]] = {
         "score": ("dot", "scaled_dot"),
         "softmax": (True,),
@@ -46,23 +46,23 @@ def unsupported_setting(config: ModelConfig) -> str | None:
         "skip": (True,),
         "position_combine": ("add",),
         "segments": (0,),
-        "value_width": (ours["head_width"],),
+        "value_width": (settings["head_width"],),
     }
     if config.norm_order == "post":
         allowed["final_norm"] = (False,)
     if config.family == "encoder_decoder":
         allowed["positions"] = ("none", "sinusoidal", "learned", "rotary")
         allowed |= {"key_value_heads": (config.heads,), "head_width": (config.width // config.heads,)}
-    for name, value in ours.items():
+    for name, value in settings.items():
         if value not in allowed.get(name, (value,)):
             return f"{name}={value!r}"
     return None
 
 
 def max_positions(config: TransformerConfig) -> int | None:
-    """How many positions an exported model knows; None: any number.
+    """Return the size of an exported model's position table; None: no table.
 
-    A sinusoid goes on for ever here; there, until the longest translation of the longest source.
+    A sinusoid is unlimited here; the exported table covers the longest translation of the longest source.
     """
     if config.positions in ("rotary", "alibi"):
         return None
@@ -79,13 +79,13 @@ def export_ctranslate2(
 ) -> None:
     """Write model.bin, config.json and the vocabularies (source and target, or one for both).
 
-    `never`: tokens that are no text, and so are never written.
+    `suppressed`: tokens that are never generated.
     """
     specs, config = import_ctranslate2().specs, model.config
     if problem := unsupported_setting(config):
         instead = "; export to onnx instead" if isinstance(config, TransformerConfig) else ""
         raise UsageError(f"ctranslate2 cannot express {problem}{instead}")
-    # Copies: quantising works in place.
+    # Copies: quantization works in place.
     weights = {name: weight.detach().float().cpu().clone() for name, weight in model.state_dict().items()}
     target = pad_vocabulary(vocabularies[-1], config.target_vocabulary or config.vocabulary)
     decoder = _stack(specs, config, weights, "decoder")
@@ -110,15 +110,15 @@ def export_ctranslate2(
 
 
 def pad_vocabulary(tokens: Sequence[str], size: int) -> list[str]:
-    """A name for every row of a table; a table can be longer than its vocabulary."""
+    """Return a name for every row of a table, which can be longer than its vocabulary."""
     return [*tokens, *(f"<{token}>" for token in range(len(tokens), size))]
 
 
 def _stack(specs: Any, config: TransformerConfig, weights: dict[str, Tensor], side: str) -> Any:
-    ours, translator = config.resolved(), config.family == "encoder_decoder"
+    settings, is_translator = config.resolved(), config.family == "encoder_decoder"
     options: dict[str, Any] = {
         "pre_norm": config.norm_order == "pre",
-        "no_final_norm": not ours["final_norm"],
+        "no_final_norm": not settings["final_norm"],
         "activation": getattr(specs.Activation, ACTIVATIONS[config.activation]),
         "layernorm_embedding": config.embedding_norm,
         "ffn_glu": config.gated,
@@ -130,19 +130,19 @@ def _stack(specs: Any, config: TransformerConfig, weights: dict[str, Tensor], si
         spec = specs.TransformerEncoderSpec(config.layers, config.heads, **options)
         table, embedding = spec.embeddings[0], "source"
     else:
-        if not translator:
-            options |= {"num_heads_kv": ours["key_value_heads"], "head_dim": ours["head_width"]}
-        options |= {"with_encoder_attention": translator, "alibi": config.positions == "alibi"}
-        spec = specs.TransformerDecoderSpec(ours["decoder_layers"] or config.layers, config.heads, **options)
-        table, embedding = spec.embeddings, "target" if translator else "embedding"
-    own = "target_table.weight" if side == "decoder" and "target_table.weight" in weights else "table.weight"
-    table.weight = weights[own]
+        if not is_translator:
+            options |= {"num_heads_kv": settings["key_value_heads"], "head_dim": settings["head_width"]}
+        options |= {"with_encoder_attention": is_translator, "alibi": config.positions == "alibi"}
+        spec = specs.TransformerDecoderSpec(settings["decoder_layers"] or config.layers, config.heads, **options)
+        table, embedding = spec.embeddings, "target" if is_translator else "embedding"
+    separate = side == "decoder" and "target_table.weight" in weights
+    table.weight = weights["target_table.weight" if separate else "table.weight"]
     spec.scale_embeddings = config.embedding_scale
     if config.positions not in ("rotary", "alibi"):
         spec.position_encodings.encodings = _positions(config, weights, embedding)
     if config.embedding_norm:
         _norm(spec.layernorm_embedding, weights, f"{embedding}.norm")
-    if ours["final_norm"]:
+    if settings["final_norm"]:
         _norm(spec.layer_norm, weights, f"{side}.norm")
     for number, layer in enumerate(spec.layer):
         _layer(layer, config, weights, f"{side}.blocks.{number}")
@@ -168,11 +168,11 @@ def _layer(layer: Any, config: TransformerConfig, weights: dict[str, Tensor], bl
             _linear(part, weights, f"{block}.cross.{name}")
         _norm(cross.layer_norm, weights, f"{block}.residual.1.norm")
     if config.score == "dot":
-        for each in (attention, cross):
-            if each is not None:
-                each.queries_scale = np.float32(1.0)
+        for module in (attention, cross):
+            if module is not None:
+                module.queries_scale = np.float32(1.0)
     network, inward = layer.ffn, f"{block}.feed_forward.inward"
-    if config.gated:  # W_g beside W_1
+    if config.gated:  # W_g and W_1 are concatenated
         for kind in ("weight", "bias"):
             if (both := weights.get(f"{inward}.{kind}")) is not None:
                 gate, plain = both.chunk(2)

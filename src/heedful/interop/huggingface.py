@@ -76,9 +76,7 @@ def export_model(model: Any, folder: Path, model_type: str, **settings: Any) -> 
     folder.mkdir(parents=True, exist_ok=True)
     save_file(_export_weights(rewritten, layout, prefix), folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps(hf_config, indent=2) + "\n", encoding="utf-8")
-    shutil.copymode(
-        folder / "config.json", folder / "model.safetensors"
-    )  # safetensors writes files readable by the owner only
+    shutil.copymode(folder / "config.json", folder / "model.safetensors")  # safetensors' default is private
 
 
 def choose_layout(model: Any) -> str:
@@ -292,4 +290,4 @@ def _check_unused(
         and not any(torch.equal(weight, table) for table in tables)
     ]
     if unused:
-        raise CheckpointError(f"no place here for the weights {', '.join(unused[:5])}")
+        raise CheckpointError(f"the {layout.model_type} layout has no weights {', '.join(unused[:5])}")

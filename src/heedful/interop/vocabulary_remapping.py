@@ -1,7 +1,7 @@
-"""Someone else's vocabulary in our numbering: the six special tokens first (E1).
+"""Renumber an imported vocabulary so that our six special tokens come first (E1).
 
-Every search here knows START and END by their ids. A model that was taught with others is given ours, and its tables
-are put in the same order: it computes what it computed, and its tokenizer spells what it spelt.
+Decoding identifies START and END by their ids. The rows of an imported model's embedding tables are reordered together
+with its tokenizer, so its outputs do not change.
 """
 
 from __future__ import annotations
@@ -19,53 +19,54 @@ from heedful.models.build import build
 from heedful.text.special_tokens import END, SPECIAL_TOKENS, START, UNKNOWN
 from heedful.text.tokenizer import Tokenizer
 
-ABSENT = -6e4
-"""The logit of a token they do not have: no probability is left for it."""
+ABSENT_LOGIT = -6e4
+"""Logit of a special token that the imported model does not have: probability 0."""
 Order = list[int | None]
-"""Their id for each id of ours; None: they have no such token."""
+"""The imported id of each of our ids; None: the imported vocabulary has no such token."""
 
 
 def read_special_ids(folder: Path, tokenizer: Tokenizer) -> Order:
-    """Which of their tokens pads, is unknown, starts, ends, masks and separates, as far as the folder says."""
-    described = _read(folder / "generation_config.json") | _read(folder / "config.json")
-    spelt = _read(folder / "special_tokens_map.json") | _read(folder / "tokenizer_config.json")
-    places = {name: token for token, name in enumerate(tokenizer.tokens)}
+    """Read the imported ids of PAD, UNKNOWN, START, END, MASK and SEPARATOR from the folder's configuration files."""
+    config = _read(folder / "generation_config.json") | _read(folder / "config.json")
+    names = _read(folder / "special_tokens_map.json") | _read(folder / "tokenizer_config.json")
+    ids = {token: index for index, token in enumerate(tokenizer.tokens)}
 
-    def named(role: str) -> int | None:
-        name = spelt.get(f"{role}_token", "")
-        return places.get(name["content"] if isinstance(name, dict) else name)
+    def by_name(role: str) -> int | None:
+        name = names.get(f"{role}_token", "")
+        return ids.get(name["content"] if isinstance(name, dict) else name)
 
-    def said(role: str) -> int | None:
-        found = described.get(f"{role}_token_id")
-        found = found[0] if isinstance(found, list) else found
-        return named(role) if found is None else found
+    def by_id(role: str) -> int | None:
+        index = config.get(f"{role}_token_id")
+        index = index[0] if isinstance(index, list) else index
+        return by_name(role) if index is None else index
 
-    start = said("decoder_start") if described.get("is_encoder_decoder", "encoder_layers" in described) else said("bos")
-    return [said("pad"), named("unk"), start, said("eos"), named("mask"), named("sep")]
+    is_encoder_decoder = config.get("is_encoder_decoder", "encoder_layers" in config)
+    start = by_id("decoder_start" if is_encoder_decoder else "bos")
+    return [by_id("pad"), by_name("unk"), start, by_id("eos"), by_name("mask"), by_name("sep")]
 
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        read = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{file} cannot be read: {error}") from None
-    return {key: value for key, value in read.items() if value is not None}
+    return {key: value for key, value in content.items() if value is not None}
 
 
-def vocabulary_order(roles: Sequence[int | None], size: int) -> Order:
-    """Tokens with a role first, each once (END before all: elsewhere one token may start and end), then the others."""
+def vocabulary_order(special_ids: Sequence[int | None], size: int) -> Order:
+    """Order special tokens first, each once (END before START: elsewhere one token may be both), then the rest."""
     first: Order = [None] * len(SPECIAL_TOKENS)
-    for place in (END, *range(len(first))):
-        if roles[place] not in first:
-            first[place] = roles[place]
+    for index in (END, *range(len(first))):
+        if special_ids[index] not in first:
+            first[index] = special_ids[index]
     return [*first, *(token for token in range(size) if token not in first)]
 
 
 @torch.no_grad()
 def reorder_vocabulary(model: Any, order: Order, start: int | None) -> Any:
-    """The same model with its vocabulary in this order; `start`: their token that a text starts with."""
+    """Return the model with its vocabulary in this order; `start`: the imported id that starts a text."""
     rows = torch.tensor([0 if token is None else token for token in order])
     absent = torch.tensor([token is None for token in order])
     weights: dict[str, Tensor] = dict(model.state_dict())
@@ -76,34 +77,35 @@ def reorder_vocabulary(model: Any, order: Order, start: int | None) -> Any:
     if start is not None:
         weights["table.weight"][START] = model.table.weight[start]
     if absent.any() or "heads.next_token.bias" in weights:
-        weights["heads.next_token.bias"] = torch.where(absent, ABSENT, bias[rows])
-    biased = "heads.next_token.bias" in weights
+        weights["heads.next_token.bias"] = torch.where(absent, ABSENT_LOGIT, bias[rows])
+    has_bias = "heads.next_token.bias" in weights
     with torch.device("meta"):
-        ours = build(model.config.with_changes(vocabulary=len(order), output_bias=biased))
-    ours.load_state_dict(weights, assign=True)
-    return ours.eval()
+        reordered = build(model.config.with_changes(vocabulary=len(order), output_bias=has_bias))
+    reordered.load_state_dict(weights, assign=True)
+    return reordered.eval()
 
 
 def reorder_tokenizer(tokenizer: Tokenizer, order: Order) -> Tokenizer:
-    """The same tokenizer with its ids in this order, and our names for the special tokens it did not have."""
-    described = json.loads(tokenizer.to_json())
-    model, names = described["model"], tokenizer.tokens
-    new = {ours: _free(SPECIAL_TOKENS[ours], names) for ours, theirs in enumerate(order) if theirs is None}
-    places = {names[theirs]: ours for ours, theirs in enumerate(order) if theirs is not None and theirs < len(names)}
-    whole = {name: token for token, name in sorted([*new.items(), *((ours, name) for name, ours in places.items())])}
-    if isinstance(model["vocab"], dict):  # special ones among them: the library numbers others as it likes
-        model["vocab"] = whole
-    else:  # a list in the order of the ids, with a weight each
-        weights = dict(map(tuple, model["vocab"]))
-        model["vocab"] = [[name, weights.get(name, 0.0)] for name in whole]
+    """Return the tokenizer with its ids in this order, and our special tokens where it had none."""
+    content = json.loads(tokenizer.to_json())
+    model, tokens = content["model"], tokenizer.tokens
+    added_ids = {index: _unique_name(SPECIAL_TOKENS[index], tokens) for index, old in enumerate(order) if old is None}
+    new_ids = {tokens[old]: index for index, old in enumerate(order) if old is not None and old < len(tokens)}
+    by_id = sorted([*added_ids.items(), *((index, token) for token, index in new_ids.items())])
+    vocabulary = {token: index for index, token in by_id}
+    if isinstance(model["vocab"], dict):  # with the special tokens, or the library numbers them itself
+        model["vocab"] = vocabulary
+    else:  # a list of [token, score] in the order of the ids
+        scores = dict(map(tuple, model["vocab"]))
+        model["vocab"] = [[token, scores.get(token, 0.0)] for token in vocabulary]
         model["unk_id"] = UNKNOWN
-    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    added = [{**token, "id": places[token["content"]]} for token in described["added_tokens"]]
-    added += [{"id": ours, "content": name, **plain} for ours, name in new.items()]
-    described["added_tokens"] = sorted(added, key=lambda token: token["id"])
-    return Tokenizer.from_json(json.dumps(described))
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    added = [{**token, "id": new_ids[token["content"]]} for token in content["added_tokens"]]
+    added += [{"id": index, "content": name, **flags} for index, name in added_ids.items()]
+    content["added_tokens"] = sorted(added, key=lambda token: token["id"])
+    return Tokenizer.from_json(json.dumps(content))
 
 
-def _free(name: str, names: Sequence[str]) -> str:
-    """A name nothing else has: theirs may use ours for something else."""
-    return _free(f"<{name}>", names) if name in names else name
+def _unique_name(name: str, tokens: Sequence[str]) -> str:
+    """Return the name, bracketed until no other token has it."""
+    return _unique_name(f"<{name}>", tokens) if name in tokens else name

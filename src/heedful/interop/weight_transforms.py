@@ -1,7 +1,6 @@
-"""The same function with other weights: how a layout holds a design it has no word for.
+"""Rewrite a model's weights for a layout with fewer settings, without changing any logit.
 
-A sinusoid is a table that nobody trained; an absent bias is a bias of 0; the paper's interleaved sines and cosines
-are another numbering of the features. Each rewriting here leaves every logit as it was.
+A sinusoid becomes a position table, a missing bias a bias of 0; interleaved sines and cosines are permuted.
 """
 
 from __future__ import annotations
@@ -19,41 +18,41 @@ from heedful.models.model_config import TransformerConfig
 
 
 class ModelWeights(NamedTuple):
-    """A model as data."""
+    """A model's configuration and weights."""
 
     config: TransformerConfig
     weights: dict[str, Tensor]
 
 
-def rewrite_for_layout(model: ModelWeights, wanted: Mapping[str, Any], free: Container[str]) -> ModelWeights:
-    """As near to the `wanted` settings as the same function can be written; `free` are those a layout can vary."""
-    # Dropout is no part of what a trained model computes.
-    config = model.config.with_changes(**{name: wanted[name] for name in ("dropout", "attention_dropout")})
+def rewrite_for_layout(model: ModelWeights, target: Mapping[str, Any], variable: Container[str]) -> ModelWeights:
+    """Rewrite a model as close to the `target` settings as possible; a layout can vary those in `variable`."""
+    # Dropout does not change what a trained model computes.
+    config = model.config.with_changes(**{name: target[name] for name in ("dropout", "attention_dropout")})
     model = ModelWeights(config, dict(model.weights))
-    if config.positions in ("sinusoidal", "none") and wanted["positions"] == "learned":
-        model = _tabled(model)
-    if config.positions == "sinusoidal" and (config.position_layout, wanted["position_layout"]) == (
+    if config.positions in ("sinusoidal", "none") and target["positions"] == "learned":
+        model = _positions_to_table(model)
+    if config.positions == "sinusoidal" and (config.position_layout, target["position_layout"]) == (
         "interleaved",
         "halves",
     ):
-        model = _in_halves(model)
-    if config.embedding_scale and not wanted["embedding_scale"]:
-        model = _unscaled(model, may_untie="tie_output" in free)
-    if wanted["bias"] and not config.bias:
-        model = _filled(model, bias=True)
-    if "segments" in free and not config.segments:
-        model = _filled(model, segments=1)
+        model = _deinterleave(model)
+    if config.embedding_scale and not target["embedding_scale"]:
+        model = _fold_embedding_scale(model, may_untie="tie_output" in variable)
+    if target["bias"] and not config.bias:
+        model = _add_zero_weights(model, bias=True)
+    if "segments" in variable and not config.segments:
+        model = _add_zero_weights(model, segments=1)
     return model
 
 
 def sinusoid_table(config: TransformerConfig, rows: int) -> Tensor:
-    """The first `rows` positions of the configuration's sinusoid, written out."""
-    made: Tensor = SinusoidalPositions(config.width, layout=config.position_layout)(torch.arange(rows)[None])[0]
-    return made
+    """Return the first `rows` positions of the configured sinusoid."""
+    table: Tensor = SinusoidalPositions(config.width, layout=config.position_layout)(torch.arange(rows)[None])[0]
+    return table
 
 
-def _tabled(model: ModelWeights) -> ModelWeights:
-    """A learned table that holds the sinusoid (or nothing), up to the longest text the model is meant for."""
+def _positions_to_table(model: ModelWeights) -> ModelWeights:
+    """Write the sinusoid (or zeros) as a learned position table of the maximum length."""
     config, weights = model
     rows = config.max_length
     table = sinusoid_table(config, rows) if config.positions == "sinusoidal" else torch.zeros(rows, config.width)
@@ -64,35 +63,35 @@ def _tabled(model: ModelWeights) -> ModelWeights:
 
 
 INPUTS = ("table", "target_table", "next_token", "query_key_value", "query", "key_value", "inward")
-"""Modules whose last axis is the model's width; all others that meet it have it first."""
+"""Modules whose last weight axis is the model width; that of OUTPUTS is the first."""
 OUTPUTS = ("output", "outward", "norm")
 
 
-def _in_halves(model: ModelWeights) -> ModelWeights:
-    """Number the features so that all sines come before all cosines."""
+def _deinterleave(model: ModelWeights) -> ModelWeights:
+    """Permute the features so that all sines come before all cosines."""
     config, weights = model
     order = torch.cat([torch.arange(0, config.width, 2), torch.arange(1, config.width, 2)])
-    numbered = {}
+    permuted = {}
     for name, weight in weights.items():
         module, kind = name.split(".")[-2:]
         if module in INPUTS and kind == "weight":
             weight = weight[..., order]
         elif module in OUTPUTS:
             weight = weight[order]
-        numbered[name] = weight
-    return ModelWeights(config.with_changes(position_layout="halves"), numbered)
+        permuted[name] = weight
+    return ModelWeights(config.with_changes(position_layout="halves"), permuted)
 
 
-def _readers(model: ModelWeights) -> set[str]:
-    """Heads that read the token table."""
+def _tied_heads(model: ModelWeights) -> set[str]:
+    """Return the heads that use the token table."""
     family = {"next_token"} if model.config.family != "encoder" else set()
     return family | ({*model.config.tasks} & {"masked_token"})
 
 
-def _unscaled(model: ModelWeights, *, may_untie: bool) -> ModelWeights:
-    """√d in the token vectors themselves; an output that reads the same table then needs one of its own."""
+def _fold_embedding_scale(model: ModelWeights, *, may_untie: bool) -> ModelWeights:
+    """Multiply the token vectors by √d; a tied output layer then needs its own table."""
     config, weights = model
-    tied = config.tie_output and _readers(model)
+    tied = config.tie_output and _tied_heads(model)
     if tied and (not may_untie or "masked_token" in tied):
         return model
     output = {"heads.next_token.weight": weights.get("target_table.weight", weights["table.weight"])} if tied else {}
@@ -101,8 +100,8 @@ def _unscaled(model: ModelWeights, *, may_untie: bool) -> ModelWeights:
     return ModelWeights(changed, {**weights, **tables, **output})
 
 
-def _filled(model: ModelWeights, **settings: Any) -> ModelWeights:
-    """With further weights that are 0, and so change nothing."""
+def _add_zero_weights(model: ModelWeights, **settings: Any) -> ModelWeights:
+    """Add the weights of further settings as zeros."""
     config = model.config.with_changes(**settings)
     with torch.device("meta"):
         empty = build(config).state_dict()

@@ -1,9 +1,10 @@
-"""Vectors in the format of word2vec, text and binary: what most tables of word vectors in the world come as.
+"""Read and write word vectors in the word2vec format, text and binary.
 
     2 3                      two words, three numbers each
-    king 0.1 -0.2 0.3        text; or binary: "king ", then the numbers as 32-bit floats, then perhaps a line break
+    king 0.1 -0.2 0.3        text; or binary: "king ", then the numbers as 32-bit floats, then an optional line break
 
-Files are read as strangers' files: nothing is set aside on the word of a header, and the file may be gzipped.
+Hand-written because gensim would be a dependency for one format. Files are untrusted: memory is not allocated by what a
+header claims. They may be gzipped.
 """
 
 from __future__ import annotations
@@ -22,28 +23,28 @@ from heedful.errors import CheckpointError, HeedfulError
 from heedful.files import atomic_file
 
 Table = npt.NDArray[np.float32]
-LONGEST_WORD = 1 << 12
-WIDEST = 1 << 16
-MOST_BYTES = 16 << 30
+MAX_WORD_BYTES = 1 << 12
+MAX_WIDTH = 1 << 16
+MAX_BYTES = 16 << 30
 BLOCK = 4096
-"""Rows that memory is set aside for at a time."""
+"""Rows allocated at a time."""
 
 
 def read_word2vec(path: Path) -> tuple[list[str], Table]:
-    """The words and their vectors, from a text or binary file, plain or .gz."""
+    """Read words and vectors from a text or binary file, plain or .gz."""
     if not path.is_file():
         raise CheckpointError(f"{path} is not a file" if path.exists() else f"{path} does not exist")
     try:
-        with _opened(path) as stream:
+        with _open(path) as stream:
             count, width = _header(path, stream)
             rows = _text_rows if _is_text(stream, width) else _binary_rows
-            return _collected(path, rows(path, stream, count, width), count, width)
+            return _collect(path, rows(path, stream, count, width), count, width)
     except (OSError, EOFError, zlib.error) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from None
 
 
 def write_word2vec(path: Path, words: Sequence[str], table: Table, *, binary: bool = False) -> Path:
-    """A file that appears whole or not at all; blanks within words become underscores, as is the custom."""
+    """Write atomically; whitespace within words becomes underscores, as usual."""
     try:
         with atomic_file(path) as temporary, temporary.open("wb") as stream:
             stream.write(f"{len(words)} {table.shape[1]}\n".encode())
@@ -56,10 +57,10 @@ def write_word2vec(path: Path, words: Sequence[str], table: Table, *, binary: bo
     return path
 
 
-def _opened(path: Path) -> BufferedReader:
+def _open(path: Path) -> BufferedReader:
     with path.open("rb") as start:
-        packed = start.read(2) == b"\x1f\x8b"
-    opener = gzip.open if packed else open
+        is_gzip = start.read(2) == b"\x1f\x8b"
+    opener = gzip.open if is_gzip else open
     return BufferedReader(cast("RawIOBase", opener(path, "rb")), 1 << 20)
 
 
@@ -70,15 +71,15 @@ def _header(path: Path, stream: BufferedReader) -> tuple[int, int]:
             f"{path} is neither a model folder nor a word2vec file: its first line must be two numbers, words and width"
         )
     count, width = int(fields[0]), int(fields[1])
-    if not count or not 0 < width <= WIDEST:
-        raise CheckpointError(f"{path} promises {count:,} words of {width:,} numbers: that is no table")
-    if 4 * count * width > MOST_BYTES:
-        raise CheckpointError(f"{path} promises {4 * count * width >> 30:,} GiB of numbers: more than will be read")
+    if not count or not 0 < width <= MAX_WIDTH:
+        raise CheckpointError(f"{path} claims {count:,} words of {width:,} numbers: not a valid table")
+    if 4 * count * width > MAX_BYTES:
+        raise CheckpointError(f"{path} claims {4 * count * width >> 30:,} GiB of numbers: more than the limit")
     return count, width
 
 
 def _is_text(stream: BufferedReader, width: int) -> bool:
-    """Whether the first row spells its numbers."""
+    """Whether the first row is text."""
     first = stream.peek(1 << 16)[: 1 << 16].partition(b"\n")[0].split()
     try:
         return len(first) > width and all(np.isfinite(float(field)) for field in first[-width:])
@@ -87,7 +88,7 @@ def _is_text(stream: BufferedReader, width: int) -> bool:
 
 
 def _text_rows(path: Path, stream: BufferedReader, count: int, width: int) -> Iterator[tuple[bytes, Table]]:
-    longest = LONGEST_WORD + 64 * width
+    longest = MAX_WORD_BYTES + 64 * width
     for number in range(count):
         line = stream.readline(longest)
         if not line.strip():
@@ -106,17 +107,17 @@ def _binary_rows(path: Path, stream: BufferedReader, count: int, width: int) -> 
     for _ in range(count):
         word = bytearray()
         while (character := stream.read(1)) not in (b" ", b""):
-            if character != b"\n" or word:  # some writers break the line after a vector
+            if character != b"\n" or word:  # some writers end a vector with a line break
                 word += character
-            if len(word) > LONGEST_WORD:
-                raise CheckpointError(f"{path}: no word ends within {LONGEST_WORD} bytes: not a word2vec file")
+            if len(word) > MAX_WORD_BYTES:
+                raise CheckpointError(f"{path}: no word ends within {MAX_WORD_BYTES} bytes: not a word2vec file")
         numbers = stream.read(4 * width)
         if not character or len(numbers) < 4 * width:
             return
         yield bytes(word), np.frombuffer(numbers, "<f4")
 
 
-def _collected(path: Path, rows: Iterator[tuple[bytes, Table]], count: int, width: int) -> tuple[list[str], Table]:
+def _collect(path: Path, rows: Iterator[tuple[bytes, Table]], count: int, width: int) -> tuple[list[str], Table]:
     words: list[str] = []
     blocks: list[Table] = []
     for word, row in rows:
@@ -125,9 +126,9 @@ def _collected(path: Path, rows: Iterator[tuple[bytes, Table]], count: int, widt
         blocks[-1][len(words) % BLOCK] = row
         words.append(word.decode("utf-8", errors="replace"))
     if len(words) < count:
-        raise CheckpointError(f"{path} is cut off: it promises {count:,} words and holds {len(words):,}")
+        raise CheckpointError(f"{path} is truncated: it claims {count:,} words and holds {len(words):,}")
     table = np.concatenate(blocks)
     if not np.isfinite(table).all():
         bad = int(np.flatnonzero(~np.isfinite(table).all(axis=1))[0])
-        raise CheckpointError(f"{path}: the vector of '{words[bad]}' holds what is no number")
+        raise CheckpointError(f"{path}: the vector of '{words[bad]}' contains a non-finite number")
     return words, table

@@ -122,13 +122,13 @@ def test_a_configuration_that_means_something_else_is_refused(
     [
         ("gpt2", {"transformer.h.1.ln_2.bias": ...}, "the weight transformer.h.1.ln_2.bias is missing"),
         ("llama", {"model.layers.0.self_attn.k_proj.weight": ...}, "the weight model.layers.0.self_attn.k_proj"),
-        ("gpt2", {"transformer.h.2.ln_1.bias": torch.ones(8)}, "no place here for the weights h.2.ln_1.bias"),
-        ("gpt2", {"score.weight": torch.ones(3, 8)}, "no place here for the weights score.weight"),
-        ("gpt2", {"lm_head.weight": torch.ones(20, 8)}, "no place here for the weights lm_head.weight"),
+        ("gpt2", {"transformer.h.2.ln_1.bias": torch.ones(8)}, "the gpt2 layout has no weights h.2.ln_1.bias"),
+        ("gpt2", {"score.weight": torch.ones(3, 8)}, "the gpt2 layout has no weights score.weight"),
+        ("gpt2", {"lm_head.weight": torch.ones(20, 8)}, "the gpt2 layout has no weights lm_head.weight"),
         (
             "bert",
             {"cls.predictions.decoder.weight": torch.ones(20, 8)},
-            "no place here for the weights cls.predictions.decoder.weight",
+            "the bert layout has no weights cls.predictions.decoder.weight",
         ),
         (
             "bert",
@@ -164,7 +164,7 @@ def test_stored_positions_that_are_not_the_sinusoid_are_refused(
     if change == "shifted":
         table = table.roll(1, dims=0)
     edit_weights(spoilt, {f"model.{side}.embed_positions.weight": table})
-    message = f"{side}.embed_positions.weight holds other positions than the sinusoid of marian models"
+    message = f"{side}.embed_positions.weight differs from the sinusoid of marian models"
     assert refusal(spoilt) == message
 
 

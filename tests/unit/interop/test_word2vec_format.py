@@ -50,7 +50,7 @@ def test_binary_rows_without_line_breaks_are_read_too(tmp_path: Path) -> None:
 def test_a_file_cut_off_anywhere_is_refused(written: Path, share: float) -> None:
     data = written.read_bytes()
     written.write_bytes(data[: int(share * len(data))])
-    with pytest.raises(CheckpointError, match=r"is cut off: it promises 4 words|not a word and 5 numbers"):
+    with pytest.raises(CheckpointError, match=r"is truncated: it claims 4 words|not a word and 5 numbers"):
         read_word2vec(written)
 
 
@@ -60,14 +60,14 @@ def test_a_file_cut_off_anywhere_is_refused(written: Path, share: float) -> None
         (b"", "neither a model folder nor a word2vec file"),
         (b"\x89PNG\r\n\x1a\n" + bytes(200), "neither a model folder nor a word2vec file"),
         (b"hello world\nmore\n", "neither a model folder nor a word2vec file"),
-        (b"0 5\n", "no table"),
-        (b"3 0\nx\n", "no table"),
-        (b"99999999999 300\nthe 1 2", "more than will be read"),
+        (b"0 5\n", "not a valid table"),
+        (b"3 0\nx\n", "not a valid table"),
+        (b"99999999999 300\nthe 1 2", "more than the limit"),
         (b"2 3\na 1 2 3\nb 1 two 3\n", ":3: not a word and 3 numbers"),
         (b"2 3\na 1 2 3\nb 1 2\n", ":3: not a word and 3 numbers"),
-        (b"2 3\na 1 2 3\nb 1 nan 3\n", "the vector of 'b' holds what is no number"),
+        (b"2 3\na 1 2 3\nb 1 nan 3\n", "the vector of 'b' contains a non-finite number"),
         (b"9 3\n" + bytes(9000), "no word ends within"),
-        (b"1000000 1000\na 1 2 3\n", "is cut off"),
+        (b"1000000 1000\na 1 2 3\n", "is truncated"),
     ],
 )
 def test_what_is_no_table_of_vectors_is_refused_in_one_line(tmp_path: Path, data: bytes, words: str) -> None:

@@ -36,7 +36,7 @@ def test_a_picture_is_drawn_even_where_many_words_share_a_place(tmp_path: Path) 
 
 def test_what_cannot_be_drawn_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = np.eye(3, dtype=np.float32)
-    with pytest.raises(UsageError, match="three words at least, got 2"):
+    with pytest.raises(UsageError, match="at least three words, got 2"):
         draw_word_map(["a", "b"], vectors[:2], tmp_path / "map.png")
     with pytest.raises(HeedfulError, match=r"map\.xyz cannot be drawn"):
         draw_word_map(["a", "b", "c"], vectors, tmp_path / "map.xyz")
