@@ -1,8 +1,8 @@
-"""How a long text is best read to a model: as it was trained to read.
+"""Splitting long inputs as a model was trained to read them.
 
-One trained on single sentences (most parallel text is so) does worse on two at once, and one trained on paragraphs
-does worse without them. Which it was is measured when training ends and stored in the model folder. Of a model that
-came without this (an imported one), only what exceeds its positions is cut.
+A model trained on single sentences, as most parallel text is, does worse on two at once; one trained on paragraphs does
+worse without them. What it was trained on is measured when training ends and stored in the model folder. For a model
+without this file (an imported one) only what exceeds its positions is split.
 """
 
 from __future__ import annotations
@@ -20,54 +20,54 @@ from heedful.text.protected_spans import find_protected_spans
 from heedful.text.sentence_splitter import TextSegment, split_sentences
 from heedful.text.tokenizer import Tokenizer
 
-FILE = "input_splitting.json"
+INPUT_SPLITTING_FILE = "input_splitting.json"
 SINGLE_SENTENCE_SHARE = 0.01
-"""With fewer texts of several sentences than this share, a model counts as one for single sentences. What it has seen
-more often it can read; and what looks like two sentences may be none: "10 дек. 2013 г." is a date."""
+"""Below this share of texts with several sentences, a model counts as one for single sentences.
+
+Above it the model has seen enough of them; and what looks like two may be one: "10 дек. 2013 г." is a date."""
 DEFAULT_MAX_TOKENS = 256
-"""Tokens to read at once to a model whose configuration names no length."""
+"""Input tokens of a model whose configuration has no maximum length."""
 
 
 class InputSplitting(Config):
-    """What the sources were like that a model was trained on."""
+    """Statistics of the sources that a model was trained on, and the splitting that follows from them."""
 
     max_tokens: PositiveInt
-    """Tokens it reads well at once: half as many again as all but one source in a thousand had."""
+    """1.5 times the length that all but one source in a thousand had."""
     multi_sentence_share: float = Field(ge=0.0, le=1.0)
     """The share of sources with more than one sentence."""
 
     @classmethod
     def measure(cls, lengths: NDArray[Any], texts: Sequence[str], config: Any) -> InputSplitting:
-        """From the tokens of every source, some of the sources themselves, and the model's configuration.
+        """Measure from the token counts of all sources, a sample of the sources, and the model's configuration.
 
-        Beyond what it was trained on a model grows worse by degrees, but a sentence cut in two is worse at once.
+        Inputs longer than those of training degrade gradually, but a sentence split in two is worse at once.
         """
-        several = sum(len(split_sentences(text)) > 1 for text in texts) / max(1, len(texts))
-        usual = math.ceil(1.5 * float(np.quantile(lengths, 0.999, method="higher")))
-        return cls(longest=max(1, min(usual, max_input_tokens(config))), several=round(several, 4))
+        share = sum(len(split_sentences(text)) > 1 for text in texts) / max(1, len(texts))
+        max_tokens = math.ceil(1.5 * float(np.quantile(lengths, 0.999, method="higher")))
+        return cls(max_tokens=max(1, min(max_tokens, max_input_tokens(config))), multi_sentence_share=round(share, 4))
 
     def split(self, text: str, tokenizer: Tokenizer) -> list[TextSegment]:
-        """The text in parts to be translated one by one; placeholders and tags stay whole."""
+        """Split a text into segments to translate one by one; placeholders and tags are never split."""
 
         def length(part: str) -> int:
-            at_most = len(part.encode()) + 1  # a token is a byte at least, but for a blank put before the text
-            return at_most if at_most <= self.max_tokens else len(tokenizer.encode([part])[0])
+            upper_bound = len(part.encode()) + 1  # a token has at least one byte, except a space before the text
+            return upper_bound if upper_bound <= self.max_tokens else len(tokenizer.encode([part])[0])
 
-        whole = [(kept.start, kept.end) for kept in find_protected_spans(text)]
         return split_sentences(
             text,
             limit=self.max_tokens,
             length=length,
             one_per_segment=self.multi_sentence_share < SINGLE_SENTENCE_SHARE,
-            protected=whole,
+            protected=[(span.start, span.end) for span in find_protected_spans(text)],
         )
 
 
 def default_input_splitting(config: Any) -> InputSplitting:
-    """For a model that came without: whole texts, as long as its positions go."""
+    """For a model without statistics: whole texts, as long as its positions allow."""
     return InputSplitting(max_tokens=max_input_tokens(config), multi_sentence_share=1.0)
 
 
 def max_input_tokens(config: Any) -> int:
-    """What a model can be trusted with, END not counted; a recurrent one names no length."""
+    """Tokens that a model can read at once, END not counted; a recurrent model has no maximum of its own."""
     return max(1, getattr(config, "max_length", DEFAULT_MAX_TOKENS + 1) - 1)

@@ -12,8 +12,7 @@ from heedful.errors import UsageError
 from heedful.generation.backends.backend import ProgressCallback, ignore_progress
 from heedful.generation.backends.select import Backends
 from heedful.generation.decoding_config import DEFAULT_BEAM, DecodingConfig
-from heedful.generation.input_splitting import FILE as INPUT_SPLITTING_FILE
-from heedful.generation.input_splitting import InputSplitting, default_input_splitting
+from heedful.generation.input_splitting import INPUT_SPLITTING_FILE, InputSplitting, default_input_splitting
 from heedful.generation.results import ScoredWord, Translation, hypothesis_words
 from heedful.generation.search.hypotheses import Hypothesis
 from heedful.generation.search.settings import SearchSettings

@@ -1,4 +1,4 @@
-"""Options of decoding: what contradicts itself is one clear line."""
+"""Decoding options: contradictions are refused in one line, and defaults follow from the other options."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ({"top_k": 5}, "top_k .* give a temperature"),
     ({"top_p": 0.9}, "top_p .* give a temperature"),
     ({"min_p": 0.1}, "min_p .* give a temperature"),
-    ({"beam": 2, "n_best": 3}, "beam of 2 finds no 3 best"),
+    ({"beam": 2, "n_best": 3}, "a beam of 2 has no 3 best"),
     ({"min_length": 9, "max_length": 5}, "min_length 9 is more than max_length 5"),
-    ({"stop": ("",)}, "stop text must not be empty"),
-    ({"forbidden": ("",)}, "forbidden text must not be empty"),
-    ({"prefix": "Das Haus", "forbidden": ("Haus",)}, "prefix 'Das Haus' holds the forbidden text 'Haus'"),
-    ({"prefix": "a\nb", "stop": ("\n",)}, "prefix .* holds the stop text"),
-    ({"stop": ("x",), "forbidden": ("x",)}, "'x' cannot both"),
+    ({"stop": ("",)}, "stop string must not be empty"),
+    ({"forbidden": ("",)}, "forbidden string must not be empty"),
+    ({"prefix": "Das Haus", "forbidden": ("Haus",)}, "prefix 'Das Haus' contains the forbidden string 'Haus'"),
+    ({"prefix": "a\nb", "stop": ("\n",)}, "prefix .* contains the stop string"),
+    ({"stop": ("x",), "forbidden": ("x",)}, "'x' cannot be both"),
+    ({"int8": True, "engine": "torch"}, "int8 needs CTranslate2"),
     ({"beam": 0}, "beam"),
     ({"length_penalty": -1.0}, "length_penalty"),
     ({"temprature": 1.0}, "did you mean 'temperature'"),
 ]
 
 
-@pytest.mark.parametrize(("options", "said"), CONTRADICTIONS)
-def test_what_cannot_be_is_refused_in_a_line(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=said) as caught:
+@pytest.mark.parametrize(("options", "message"), CONTRADICTIONS)
+def test_contradictory_options_are_refused_in_one_line(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
         DecodingConfig(**options)
     assert "\n" not in str(caught.value).replace(r"\n", "")
 
 
-def test_the_beam_follows_what_is_asked_for() -> None:
+def test_default_beam_depends_on_the_other_options() -> None:
     assert DecodingConfig().beam_size() == 4
     assert DecodingConfig(n_best=6).beam_size() == 6
     assert DecodingConfig(temperature=0.7, n_best=6).beam_size() == 1
@@ -42,7 +43,7 @@ def test_the_beam_follows_what_is_asked_for() -> None:
     assert prompt_decoding_config({}).beam_size(1) == 1
 
 
-def test_a_prompt_is_continued_by_chance_unless_a_beam_is_asked_for() -> None:
+def test_prompts_are_continued_by_sampling_unless_a_beam_is_given() -> None:
     assert prompt_decoding_config({}).sampling is not None
     assert prompt_decoding_config({"beam": 3}).sampling is None
     assert prompt_decoding_config({"temperature": 0.0}).sampling is None

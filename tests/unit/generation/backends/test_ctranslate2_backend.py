@@ -208,8 +208,10 @@ def test_conversion_with_other_texts_than_torchs_is_refused_now_and_later(
     assert json.loads((tmp_path / "engines" / "ctranslate2-float32" / "checked.json").read_text())["problem"]
 
 
-def test_unsupported_requests_are_named(model: Any, tmp_path: Path, make_tokenizer: Callable[..., Tokenizer]) -> None:
-    backend = CTranslate2Backend(model, [make_tokenizer()], tmp_path)
+def test_unsupported_requests_are_named(tmp_path: Path, make_tokenizer: Callable[..., Tokenizer]) -> None:
+    tokenizer = make_tokenizer()
+    model = random_model("laptop-translator", positions="rotary", vocabulary=len(tokenizer))
+    backend = CTranslate2Backend(model, [tokenizer], tmp_path)
 
     def reason(texts: int = 0, longest: int = 0, **settings: Any) -> str | None:
         return backend.unsupported(Request(SearchSettings(**settings), texts, longest))
