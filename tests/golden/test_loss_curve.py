@@ -1,4 +1,4 @@
-"""A pinned loss curve: if training changes, it must be on purpose."""
+"""A pinned loss curve: training must not change by accident."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def dates_curve(folder: Path) -> list[float]:
     return losses
 
 
-def test_the_dates_model_learns_as_it_always_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loss_curve_of_the_dates_model_is_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path / "cache"))
     expected = json.loads(CURVE.read_text())
     assert dates_curve(tmp_path) == pytest.approx(expected, abs=1e-4)

@@ -230,6 +230,7 @@ def test_fine_tuning_from_an_unsuitable_model_is_one_clear_line(
         (["train", "generate", "book.txt", "--model", "recurent"], 2, "recurrent"),
         (["train", "generate", "bad.txt"], 3, "bad.txt:2"),
         (["train", "generate", "empty.txt"], 3, "empty.txt"),
+        (["doctor", "a.en", "a.de", "--against", "dev.en", "dev.de"], 2, "--against dev.en --against dev.de"),
         (["evaluate", "nowhere", "book.txt"], 4, "nowhere"),
     ],
 )

@@ -43,7 +43,8 @@ def train(
     time: Time = None,
     steps: Steps = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Random seed; the same recipe and seed give the same model.  [default: 1]")
+        int | None,
+        typer.Option(min=0, show_default="1", help="Random seed; the same recipe and seed give the same model."),
     ] = None,
     device: Device = "auto",
     on_bad_line: OnBadLine = None,

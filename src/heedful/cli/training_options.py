@@ -24,10 +24,10 @@ Architecture = Annotated[str, typer.Option("--model", help="transformer or recur
 StartFrom = Annotated[
     Path | None, typer.Option("--from", metavar="DIR", help="Fine-tune: start from this model's weights.")
 ]
-Time = Annotated[str | None, typer.Option(help="Time limit, as 90s, 10m or 2h.  [default: 10m]")]
+Time = Annotated[str | None, typer.Option(show_default="10m", help="Time limit, as 90s, 10m or 2h.")]
 Steps = Annotated[int | None, typer.Option(min=1, help="Number of training steps, instead of a time limit.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
-OnBadLine = Annotated[str | None, typer.Option(help="Unreadable lines: fail, or skip and count.  [default: fail]")]
+OnBadLine = Annotated[str | None, typer.Option(show_default="fail", help="Unreadable lines: fail, or skip and count.")]
 NextSentence = Annotated[
     bool,
     typer.Option("--next-sentence", help="fill: also learn next-sentence prediction; blank lines end documents."),

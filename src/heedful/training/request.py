@@ -34,7 +34,7 @@ class TrainingRequest:
     settings: Sequence[str] = ()
     architecture: str = "transformer"
     start_from: FilePath | None = None
-    time: str | float | None = None
+    time: str | int | float | None = None
     steps: int | None = None
     seed: int | None = None
     device: str = "auto"

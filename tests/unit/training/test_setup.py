@@ -6,12 +6,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from heedful.data.pair_dataset import PairBatches
+from heedful.data.token_store import Sequences
 from heedful.training.recipe import TrainingRecipe
 from heedful.training.setup import configure_cpu_memory
 
@@ -59,7 +60,9 @@ def test_onednn_kernels_are_cached_only_for_fixed_shapes(
     monkeypatch.setenv(name, "")
     monkeypatch.delenv(name)
     recipe = TrainingRecipe(steps=1, precision=precision)
-    batches: Any = SimpleNamespace(fixed_shape=fixed_shape)
+    texts = Sequences.from_lists([[6, 7, 8]])
+    batches = PairBatches(texts, texts, max_tokens=8, seed=0)
+    monkeypatch.setattr(PairBatches, "fixed_shape", fixed_shape)
     configure_cpu_memory(recipe, batches, torch.device("cpu"))
     assert os.environ.get(name) == capacity
     monkeypatch.setenv(name, "7")
