@@ -31,13 +31,11 @@ def doctor(
     ] = None,
     on_bad_line: Annotated[
         Literal["skip", "fail"],
-        typer.Option(help="What to do at a line that cannot be read: skip it, or stop (exit 3)."),
+        typer.Option(help="At a line that cannot be read: skip it, or stop (exit 3)."),
     ] = "skip",
     against: Annotated[
         list[Path] | None,
-        typer.Option(
-            metavar="FILE", help="Held-out file that must not occur in FILES; repeat the option for each file."
-        ),
+        typer.Option(metavar="FILE", help="Held-out file that must not occur in FILES; repeatable."),
     ] = None,
     columns: Annotated[
         str | None, typer.Option(help="Columns of texts and labels, e.g. review,stars; default: the usual names.")
@@ -60,6 +58,13 @@ def doctor(
         typer.echo(report.to_json())
     else:
         print_report(report)
+
+
+def check_held_out_pair(files: Sequence[Path], against: Sequence[Path]) -> None:
+    """Refuse `--against dev.en dev.de`, where dev.de would be checked as a third file of the corpus."""
+    if len(against) == 1 and len(files) == 3 and files[2].name != against[0].name and files[2].stem == against[0].stem:
+        hint = f"--against {against[0]} --against {files[2]}"
+        raise UsageError(f"--against takes one file at a time; repeat it for the second one: {hint}")
 
 
 def print_report(report: CorpusReport, console: Any = None) -> None:
