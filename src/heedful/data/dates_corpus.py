@@ -1,11 +1,10 @@
-"""The built-in corpus: dates as people write them in many languages, to be written as 2015-07-01.
+"""The built-in corpus: dates as written in 17 languages, to be translated to ISO 8601 (2015-07-01).
 
-Names and patterns come from the Unicode CLDR by way of Babel, so there is nothing to download; a few ways of
-writing that CLDR does not list (ordinals, "den 1. Juli") are added by hand. Every date knows which of its
-letters gave the year, the month and the day: a model's attention can be held against that.
+Names and patterns come from the Unicode CLDR through Babel, so there is nothing to download; some patterns that CLDR
+does not list (ordinals, "den 1. Juli") are added by hand. Dates are formatted here and not by Babel, because every pair
+also has the character spans of year, month and day, which a model's attention can be compared with.
 
-Forms that could mean two days are left out: years of two digits, and numbers alone in an order that
-differs between countries (1/7/2015). What is left has one reading each, over all days and languages.
+Ambiguous forms are excluded: two-digit years, and numbers alone in an order that differs between countries (1/7/2015).
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from babel.dates import tokenize_pattern
 
 from heedful.errors import UsageError, nearest
 
-FIRST, LAST = date(1900, 1, 1), date(2099, 12, 31)
+FIRST_DAY, LAST_DAY = date(1900, 1, 1), date(2099, 12, 31)
 HELD_OUT = 0.1
-"""Share of the days kept for validation, and again for the test."""
+"""Share of the days held out for validation, and again for the test."""
 
 LANGUAGES = {
     "en": ("en", "en_GB"),
@@ -46,7 +45,7 @@ LANGUAGES = {
     "zh": ("zh", "zh_Hant"),
     "ko": ("ko",),
 }
-"""The languages, and for each the places whose ways of writing are taken."""
+"""The languages, and the locales of each whose patterns are used."""
 
 SKELETONS = ("yMMMd", "yMMMEd", "yMMMMd", "yMMMMEd", "yMMMMEEEEd", "yMd")
 
@@ -74,19 +73,19 @@ EXTRA_PATTERNS = {
     "zh": ("y年MM月dd日", "y年M月d日 EEEE"),
     "ko": ("y년 M월 d일 EEEE", "y년 MM월 dd일"),
 }
-"""Ways of writing that CLDR does not list. `d°` is the day as an ordinal."""
+"""Patterns that CLDR does not list. `d°` is the day as an ordinal."""
 
 NATIVE_DIGITS = {"ar": "٠١٢٣٤٥٦٧٨٩", "hi": "०१२३४५६७८९"}
-"""Digits of their own, used beside the others."""
+"""Native digits, used besides Western ones."""
 
 SPACES = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u200f": None, "\u200e": None})
 Span = tuple[int, int]
 PatternPart = tuple[str, bool, dict[int, str]]
-"""What a piece of text is chosen by (year, month, day, weekday or nothing), whether it is linked, and the choices."""
+"""A part of a pattern: the field it shows (or ""), whether its span is recorded, and its text for each value."""
 
 
 class DateSpans(NamedTuple):
-    """Where year, month and day stand: start and end, in characters."""
+    """Character spans [start, end) of year, month and day."""
 
     year: Span
     month: Span
@@ -94,11 +93,11 @@ class DateSpans(NamedTuple):
 
 
 TARGET_SPANS = DateSpans(year=(0, 4), month=(5, 7), day=(8, 10))
-"""Where they stand in every target."""
+"""The spans in every target."""
 
 
 class DatePair(NamedTuple):
-    """A date as written, in ISO 8601, and where in the first each part of the second comes from."""
+    """A date as written, in ISO 8601, and the spans of year, month and day in the former."""
 
     source: str
     target: str
@@ -107,7 +106,7 @@ class DatePair(NamedTuple):
 
 
 class Dates(NamedTuple):
-    """The corpus. No day stands in two of its parts."""
+    """The corpus; no day is in two of its splits."""
 
     train: tuple[DatePair, ...]
     valid: tuple[DatePair, ...]
@@ -115,7 +114,7 @@ class Dates(NamedTuple):
 
 
 class DateStyle(NamedTuple):
-    """One way of writing a date: the pieces of a CLDR pattern, and what is done to them."""
+    """One way of writing a date: a CLDR pattern in a locale."""
 
     language: str
     locale: str
@@ -124,19 +123,19 @@ class DateStyle(NamedTuple):
     native_digits: bool = False
 
     def write(self, day: date) -> DatePair:
-        """The day in this style."""
+        """Write a day in this style."""
         return next(self.write_all([day]))
 
     def write_all(self, days: Iterable[date]) -> Iterator[DatePair]:
-        """Each day in this style."""
-        pieces = _pieces(self)
+        """Write each day in this style."""
+        parts = _pattern_parts(self)
         for day in days:
-            numbers = {"year": day.year, "month": day.month, "day": day.day, "weekday": day.weekday(), "": 0}
+            values = {"year": day.year, "month": day.month, "day": day.day, "weekday": day.weekday(), "": 0}
             source, spans = "", {}
-            for part, is_linked, texts in pieces:
-                text = texts[numbers[part]]
-                if is_linked:  # a month "7월" is linked by its number alone
-                    spans[part] = (len(source), len(source) + len(text.rstrip("월")))
+            for field, has_span, texts in parts:
+                text = texts[values[field]]
+                if has_span:  # the span of a month "7월" is its number alone
+                    spans[field] = (len(source), len(source) + len(text.rstrip("월")))
                 source += text
             yield DatePair(source, day.isoformat(), DateSpans(**spans), self.language)
 
@@ -144,26 +143,27 @@ class DateStyle(NamedTuple):
 def dates_corpus(
     seed: int = 0, *, train: int = 20_000, valid: int = 1_000, test: int = 1_000, languages: Sequence[str] = ()
 ) -> Dates:
-    """So many different dates for each part, the same for the same seed. Languages: all, unless some are named."""
-    days = [date.fromordinal(number) for number in range(FIRST.toordinal(), LAST.toordinal() + 1)]
+    """Generate this many different dates for each split, in all languages or those named."""
+    days = [date.fromordinal(number) for number in range(FIRST_DAY.toordinal(), LAST_DAY.toordinal() + 1)]
     Random(f"{seed} days").shuffle(days)
     held_out = int(HELD_OUT * len(days))
-    parts = {"test": days[:held_out], "valid": days[held_out : 2 * held_out], "train": days[2 * held_out :]}
+    days_of = {"test": days[:held_out], "valid": days[held_out : 2 * held_out], "train": days[2 * held_out :]}
     sizes = {"test": test, "valid": valid, "train": train}
     by_language = [styles(language) for language in languages or LANGUAGES]
-    made = {name: _draw(Random(f"{seed} {name}"), parts[name], by_language, sizes[name], name) for name in parts}
-    return Dates(**made)
+    return Dates(
+        **{name: _sample(Random(f"{seed} {name}"), days_of[name], by_language, sizes[name], name) for name in days_of}
+    )
 
 
 def write_dates(
     folder: str | PathLike[str], seed: int = 0, *, train: int = 20_000, valid: int = 1_000, test: int = 1_000
 ) -> Path:
-    """The corpus as line files: train.source, train.target and so on. What is there already must be the same."""
+    """Write the corpus as line files: train.source, train.target and so on. Existing files must be the same."""
     path = Path(folder)
-    parts = dates_corpus(seed, train=train, valid=valid, test=test)._asdict()
+    splits = dates_corpus(seed, train=train, valid=valid, test=test)._asdict()
     files = {
         path / f"{name}.{side}": "".join(f"{getattr(pair, side)}\n" for pair in pairs).encode()
-        for name, pairs in parts.items()
+        for name, pairs in splits.items()
         for side in ("source", "target")
     }
     try:
@@ -171,7 +171,7 @@ def write_dates(
         missing = {file: text for file, text in files.items() if not file.exists() or file.read_bytes() != text}
         for file in missing:
             if file.exists():
-                raise UsageError(f"{file} holds something else: name another folder, nothing is overwritten")
+                raise UsageError(f"{file} exists with other content: choose another folder, nothing is overwritten")
         for file, text in missing.items():
             file.write_bytes(text)
     except OSError as error:
@@ -181,39 +181,37 @@ def write_dates(
 
 @cache
 def styles(language: str) -> tuple[DateStyle, ...]:
-    """All ways of writing a date in a language that have one reading."""
+    """All unambiguous ways of writing a date in a language."""
     if language not in LANGUAGES:
         raise UsageError(f"no dates in '{language}'; {nearest(language, LANGUAGES)}")
-    places = LANGUAGES[language]
-    listed = [DateStyle(language, place, pattern) for place in places for pattern in _listed(place)]
-    added = [DateStyle(language, places[0], pattern) for pattern in EXTRA_PATTERNS.get(language, ())]
-    found = [style for style in dict.fromkeys([*listed, *added]) if _has_one_reading(style.pattern)]
+    locales = LANGUAGES[language]
+    listed = [DateStyle(language, locale, pattern) for locale in locales for pattern in _cldr_patterns(locale)]
+    extra = [DateStyle(language, locales[0], pattern) for pattern in EXTRA_PATTERNS.get(language, ())]
+    basic = [style for style in dict.fromkeys([*listed, *extra]) if _is_unambiguous(style.pattern)]
     samples = [date(2015, month, 7 + month) for month in range(1, 13)]
-    cased = [style for style in found if any((text := style.write(day).source) != text.lower() for day in samples)]
-    own = [style._replace(native_digits=True) for style in found if language in NATIVE_DIGITS]
-    lower = [style._replace(lower=True) for style in cased]
-    return (*found, *own, *lower)
+    cased = [style for style in basic if any((text := style.write(day).source) != text.lower() for day in samples)]
+    native = [style._replace(native_digits=True) for style in basic if language in NATIVE_DIGITS]
+    return (*basic, *native, *(style._replace(lower=True) for style in cased))
 
 
-def _draw(
+def _sample(
     random: Random, days: Sequence[date], by_language: Sequence[Sequence[DateStyle]], size: int, name: str
 ) -> tuple[DatePair, ...]:
-    """Different dates: every language as often, and within it every style; lower case half as often."""
+    """Different dates: languages uniformly, and styles within them; lower case half as often."""
     if size > 5 * len(days):
         raise UsageError(f"{name} can have at most {5 * len(days):,} dates, got {size:,}")
     weights = [[1 if style.lower else 2 for style in group] for group in by_language]
-    found: dict[str, DatePair] = {}
-    while len(found) < size:
-        place = random.randrange(len(by_language))
-        (style,) = random.choices(by_language[place], weights[place])
+    pairs: dict[str, DatePair] = {}
+    while len(pairs) < size:
+        language = random.randrange(len(by_language))
+        (style,) = random.choices(by_language[language], weights[language])
         pair = style.write(random.choice(days))
-        found[pair.source] = pair
-    return tuple(found.values())
+        pairs[pair.source] = pair
+    return tuple(pairs.values())
 
 
-def _listed(place: str) -> Iterator[str]:
-    """CLDR's own patterns for a place."""
-    locale = Locale.parse(place)
+def _cldr_patterns(name: str) -> Iterator[str]:
+    locale = Locale.parse(name)
     for length in ("full", "long", "medium", "short"):
         yield locale.date_formats[length].pattern
     for skeleton in SKELETONS:
@@ -222,13 +220,13 @@ def _listed(place: str) -> Iterator[str]:
 
 
 def _tokens(pattern: str) -> Iterator[tuple[str, int]]:
-    """A pattern's fields, as letter and width, and the text between them, with a width of 0."""
+    """The fields of a pattern as letter and width, and the text between them with a width of 0."""
     for kind, value in tokenize_pattern(pattern):
         yield (str(value[0]), int(value[1])) if kind == "field" else (str(value), 0)
 
 
-def _has_one_reading(pattern: str) -> bool:
-    """Four digits of year; and a month by name, or the year first, or dots, which always mean day.month.year."""
+def _is_unambiguous(pattern: str) -> bool:
+    """Four-digit year; and a month by name, or the year first, or dots, which always mean day.month.year."""
     tokens = list(_tokens(pattern))
     fields = {text: width for text, width in tokens if width}
     if fields["y"] == 2:
@@ -238,30 +236,32 @@ def _has_one_reading(pattern: str) -> bool:
 
 
 @cache
-def _pieces(style: DateStyle) -> tuple[PatternPart, ...]:
-    """The pattern as tables of text, in the letters and digits of the style, with plain spaces."""
+def _pattern_parts(style: DateStyle) -> tuple[PatternPart, ...]:
+    """The parts of the pattern with their texts, in the letters and digits of the style, with plain spaces."""
     locale = Locale.parse(style.locale)
-    own = str.maketrans("0123456789", NATIVE_DIGITS[style.language]) if style.native_digits else {}
+    digits = str.maketrans("0123456789", NATIVE_DIGITS[style.language]) if style.native_digits else {}
 
-    def finished(text: str) -> str:
-        text = text.translate(SPACES).translate(own)
+    def convert(text: str) -> str:
+        text = text.translate(SPACES).translate(digits)
         return text.lower() if style.lower else text
 
-    pieces: list[PatternPart] = []
+    parts: list[PatternPart] = []
     for text, width in _tokens(style.pattern):
         if width:
-            pieces.append(_field(locale, text, width))
+            parts.append(_field(locale, text, width))
             continue
         if text.startswith("°"):
-            pieces.append(("day", False, {day: _ordinal(style.language, day) for day in range(1, 32)}))
-        pieces.append(("", False, {0: text.removeprefix("°")}))
-    return tuple((part, linked, {at: finished(text) for at, text in texts.items()}) for part, linked, texts in pieces)
+            parts.append(("day", False, {day: _ordinal(style.language, day) for day in range(1, 32)}))
+        parts.append(("", False, {0: text.removeprefix("°")}))
+    return tuple(
+        (field, has_span, {value: convert(text) for value, text in texts.items()}) for field, has_span, texts in parts
+    )
 
 
 def _field(locale: Locale, letter: str, width: int) -> PatternPart:
     length = "abbreviated" if width <= 3 else "wide"
     if letter == "y":
-        return "year", True, {year: str(year) for year in range(FIRST.year, LAST.year + 1)}
+        return "year", True, {year: str(year) for year in range(FIRST_DAY.year, LAST_DAY.year + 1)}
     if letter == "d":
         return "day", True, {day: f"{day:0{width}d}" for day in range(1, 32)}
     if letter == "M" and width <= 2:
@@ -272,7 +272,7 @@ def _field(locale: Locale, letter: str, width: int) -> PatternPart:
 
 
 def _ordinal(language: str, day: int) -> str:
-    """What follows a day's number; in most languages only the first of a month is an ordinal."""
+    """The suffix of a day's number; in most languages only the first of a month is an ordinal."""
     if language == "en":
         return "th" if day in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")
     return {"fr": "er", "it": "º", "pt": "º"}[language] if day == 1 else ""

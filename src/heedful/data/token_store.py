@@ -1,7 +1,8 @@
 """Token ids on disk, read through memory maps: a corpus may be larger than memory.
 
-A store is a folder of sequences. It is written once, under a name that is the hash of everything it
-depends on (the files' contents, the tokenizer, the limits), and never changed after; sums of its files say so.
+A store is a folder of sequences, written once under a name that is the hash of everything it depends on (the files'
+contents, the tokenizer, the limits), and never changed; a manifest has its checksums. Two flat files per side instead
+of Arrow or HDF5: a batch is slices of one memory map, without a further dependency.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from heedful.errors import CheckpointError, DataError, HeedfulError
 from heedful.files import commit_folder, remove_abandoned, temporary_folder, verify_manifest, write_manifest
 
 Ids = npt.NDArray[np.integer[Any]]
-FORMAT = 4
+FORMAT = 5
 
 
 class Sequences:
-    """A list of id sequences in two files: all ids end to end, and where each sequence ends."""
+    """A list of token-id sequences as two arrays: all ids concatenated, and where each sequence ends."""
 
     def __init__(self, ids: Ids, ends: Ids) -> None:
         self.ids = ids
@@ -33,13 +34,15 @@ class Sequences:
 
     @classmethod
     def open(cls, folder: Path, name: str) -> Sequences:
-        """Those that a writer left under this name, mapped rather than read."""
+        """Memory-map the sequences that a writer stored under this name."""
         described = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
-        return cls(_map(folder / f"{name}.ids", described["type"]), _map(folder / f"{name}.ends", "int64"))
+        return cls(
+            _memory_map(folder / f"{name}.ids", described["dtype"]), _memory_map(folder / f"{name}.ends", "int64")
+        )
 
     @classmethod
     def from_lists(cls, sequences: list[list[int]]) -> Sequences:
-        """A few, in memory."""
+        """Sequences in memory."""
         lengths = [len(ids) for ids in sequences]
         return cls(np.fromiter((i for ids in sequences for i in ids), np.int64), np.cumsum(lengths))
 
@@ -55,36 +58,36 @@ class Sequences:
 
 
 class SequencesWriter:
-    """Append sequences as they are tokenised; memory stays flat however long one of them is."""
+    """Appends sequences in parts, so that memory is bounded however long one of them is."""
 
     def __init__(self, folder: Path, name: str, vocabulary: int) -> None:
-        self.type = "uint16" if vocabulary <= 1 << 16 else "uint32"
+        self.dtype = "uint16" if vocabulary <= 1 << 16 else "uint32"
         self.folder, self.name = folder, name
         self._ids = (folder / f"{name}.ids").open("wb")
         self._ends = (folder / f"{name}.ends").open("wb")
         self._written = 0
-        self._closed = 0
+        self._ended = 0
 
     def write(self, ids: list[int]) -> None:
-        """More of the sequence being written."""
-        self._ids.write(np.asarray(ids, self.type).tobytes())
+        """Append ids to the current sequence."""
+        self._ids.write(np.asarray(ids, self.dtype).tobytes())
         self._written += len(ids)
 
     def end(self) -> None:
-        """The sequence is complete."""
+        """End the current sequence."""
         self._ends.write(np.int64(self._written).tobytes())
-        self._closed = self._written
+        self._ended = self._written
 
     def close(self) -> None:
         with self._ids, self._ends:
-            if self._closed != self._written:
+            if self._ended != self._written:
                 self.end()
-        described = {"type": self.type, "ids": self._written}
+        described = {"dtype": self.dtype, "ids": self._written}
         (self.folder / f"{self.name}.json").write_text(json.dumps(described), encoding="utf-8")
 
 
 def store_path(key: dict[str, Any], root: Path | None = None) -> Path:
-    """Where the store for this key lives: in the user's cache unless HEEDFUL_CACHE says otherwise."""
+    """The folder of the store for this key, in HEEDFUL_CACHE or the user's cache."""
     base = root or Path(os.environ.get("HEEDFUL_CACHE") or Path.home() / ".cache" / "heedful")
     digest = hashlib.sha256(json.dumps({**key, "format": FORMAT}, sort_keys=True).encode()).hexdigest()
     return base / "stores" / digest[:24]
@@ -120,7 +123,9 @@ def is_intact(folder: Path) -> bool:
     return True
 
 
-def _map(file: Path, kind: str) -> Ids:
+def _memory_map(file: Path, dtype: str) -> Ids:
     if file.stat().st_size == 0:
         raise DataError(f"{file} holds no tokens: everything was filtered out")
-    return np.asarray(np.memmap(file, dtype=kind, mode="r"))  # parts of a memmap are memmaps, which take twice as long
+    return np.asarray(
+        np.memmap(file, dtype=dtype, mode="r")
+    )  # slices of a memmap are memmaps, which take twice as long

@@ -1,4 +1,7 @@
-"""Which script a line is written in: a quick way to see that a column holds another language's text."""
+"""The script of a text, by Unicode ranges: a fast sign that a column holds another language's text.
+
+Own ranges, because Python's `unicodedata` has no script property, and a table look-up over whole chunks is fast.
+"""
 
 from __future__ import annotations
 
@@ -67,12 +70,12 @@ RANGES = {
 
 
 def scripts_of(texts: list[str], lengths: NDArray[Any]) -> NDArray[np.uint8]:
-    """For each text the script most of its letters belong to, as a place in SCRIPTS; 0 where it has no letters."""
-    together = "".join(texts)
-    if together.isascii():
-        script = _table()[np.frombuffer(together.encode("ascii"), np.uint8)]
+    """The script of most letters of each text, as an index into SCRIPTS; 0 for a text without letters."""
+    joined = "".join(texts)
+    if joined.isascii():
+        script = _table()[np.frombuffer(joined.encode("ascii"), np.uint8)]
     else:
-        script = _table()[np.frombuffer(together.encode("utf-32-le"), np.uint32)]
+        script = _table()[np.frombuffer(joined.encode("utf-32-le"), np.uint32)]
     row, width = np.repeat(np.arange(len(texts)), lengths), len(SCRIPTS)
     counts = np.bincount(row * width + script, minlength=len(texts) * width).reshape(len(texts), width)
     counts[:, 0] = 0

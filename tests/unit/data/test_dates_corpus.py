@@ -129,7 +129,7 @@ def test_written_files_read_as_pairs_and_are_never_overwritten(tmp_path: Path) -
         read = list(read_pairs([folder / f"{part}.source", folder / f"{part}.target"]))
         assert [pair[:2] for pair in read] == [pair[:2] for pair in pairs]
     write_dates(folder, train=200, valid=20, test=20)
-    with pytest.raises(UsageError, match="holds something else"):
+    with pytest.raises(UsageError, match="exists with other content"):
         write_dates(folder, seed=1, train=200, valid=20, test=20)
 
 

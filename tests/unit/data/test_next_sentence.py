@@ -67,9 +67,9 @@ def test_texts_are_cut_between_sentences_and_both_kinds_begin_where_some_window_
     assert borders == set(corpus().starts[:-1].tolist()) - set(given.documents.tolist())
     draw = np.random.default_rng(0)
     starts = given.plan(0)[0]
-    cuts = given._split(starts, given.body, draw)
+    cuts = given._split(starts, given.text_tokens, draw)
     assert set(cuts.tolist()) <= borders
-    seconds, elsewhere = given._seconds(cuts, given.body, draw)
+    seconds, elsewhere = given._second_texts(cuts, given.text_tokens, draw)
     assert elsewhere.any()
     assert set(seconds[elsewhere].tolist()) <= borders
     assert (seconds[~elsewhere] == cuts[~elsewhere]).all()
