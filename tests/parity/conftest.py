@@ -1,4 +1,4 @@
-"""What the tests against other people's code share."""
+"""Fixtures shared by the parity tests."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from heedful.generation.continuation import generate_ids
+from heedful.generation.sequence_to_sequence import translate_ids
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 import heedful
 from heedful.data.dates_corpus import Dates, dates_corpus
-from heedful.generation.continuation import generate_ids
-from heedful.generation.sequence_to_sequence import translate_ids
 from heedful.inference.trained_model import TrainedModel
 from heedful.loading import wrap_model
 from heedful.text.special_tokens import END, PAD, START
@@ -20,13 +20,13 @@ from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def _separate_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
 @pytest.fixture(scope="session")
 def quiet_transformers() -> None:
-    """No progress bars, no advice: a test says what it has to say by passing or failing."""
+    """Silence progress bars and warnings of transformers."""
     from transformers import logging
 
     logging.set_verbosity_error()
@@ -40,7 +40,7 @@ def dates() -> Dates:
 
 @pytest.fixture(scope="session")
 def held_out(dates: Dates) -> list[str]:
-    """Fifty sentences that no model here was taught."""
+    """Fifty held-out sentences."""
     return [pair.source for pair in dates.test[:50]]
 
 
@@ -49,7 +49,7 @@ SMALL: dict[str, Any] = {"width": 32, "heads": 4, "layers": 2, "feed_forward": 6
 
 @pytest.fixture(scope="session")
 def translator(dates: Dates) -> TrainedModel:
-    """Dates to ISO 8601, pre-norm and sinusoidal: a design every format can express. Taught until it has opinions."""
+    """Dates to ISO 8601, pre-norm and sinusoidal: a design every format can express; trained briefly."""
     tokenizer = character_tokenizer(dates)
     torch.manual_seed(0)
     model = heedful.build("laptop-translator", **SMALL, decoder_layers=1, vocabulary=len(tokenizer))
@@ -62,7 +62,7 @@ def translator(dates: Dates) -> TrainedModel:
         logits = model(source, target[:, :-1], (source != PAD).sum(1))
         return cross_entropy(logits.transpose(1, 2), target[:, 1:], ignore_index=PAD)
 
-    return wrap_model(taught(model, loss, len(sources), steps=100), (tokenizer,))
+    return wrap_model(train(model, loss, len(sources), steps=100), (tokenizer,))
 
 
 @pytest.fixture(scope="session")
@@ -77,15 +77,15 @@ def writer(dates: Dates) -> TrainedModel:
         text = padded([[END, *texts[row], END] for row in rows])
         return cross_entropy(model(text[:, :-1]).transpose(1, 2), text[:, 1:], ignore_index=PAD)
 
-    return wrap_model(taught(model, loss, len(texts), steps=60), (tokenizer,))
+    return wrap_model(train(model, loss, len(texts), steps=60), (tokenizer,))
 
 
 @pytest.fixture(scope="session")
 def translations(translator: TrainedModel, held_out: list[str]) -> list[list[int]]:
-    """What our translator writes, greedily."""
-    found = translate_ids(translator.model, translator.tokenizers[0].encode(held_out), beam=1, at_most=[14] * 50)
-    texts = [each[0].tokens for each in found]
-    assert len({*map(tuple, texts)}) > 30  # it has learnt to answer differently
+    """Greedy translations of the held-out sentences."""
+    results = translate_ids(translator.model, translator.tokenizers[0].encode(held_out), beam=1, at_most=[14] * 50)
+    texts = [hypotheses[0].tokens for hypotheses in results]
+    assert len({*map(tuple, texts)}) > 30  # outputs depend on the input
     return texts
 
 
@@ -96,8 +96,8 @@ def prompts(writer: TrainedModel, held_out: list[str]) -> list[list[int]]:
 
 @pytest.fixture(scope="session")
 def continuations(writer: TrainedModel, prompts: list[list[int]]) -> list[list[int]]:
-    """How our writer goes on, greedily, for up to 20 tokens."""
-    return [each[0].tokens for each in generate_ids(writer.model, prompts, limit=20)]
+    """Greedy continuations of up to 20 tokens."""
+    return [hypotheses[0].tokens for hypotheses in generate_ids(writer.model, prompts, limit=20)]
 
 
 def character_tokenizer(dates: Dates) -> Tokenizer:
@@ -110,7 +110,7 @@ def padded(rows: list[list[int]]) -> Tensor:
     return torch.tensor([row + [PAD] * (longest - len(row)) for row in rows])
 
 
-def taught(model: Any, loss: Any, size: int, steps: int) -> Any:
+def train(model: Any, loss: Any, size: int, steps: int) -> Any:
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     generator = torch.Generator().manual_seed(0)
     for _ in range(steps):

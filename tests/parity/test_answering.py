@@ -1,4 +1,4 @@
-"""A question answering model of `transformers`, asked here: the same span, cut out of the passage as it was given."""
+"""An imported question answering model predicts the same span as `transformers`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 @pytest.fixture(scope="module")
 def rust() -> Tokenizer:
-    vocabulary = {word: place for place, word in enumerate(SPECIAL + WORDS)}
+    vocabulary = {word: index for index, word in enumerate(SPECIAL + WORDS)}
     rust = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     rust.add_special_tokens(SPECIAL)
     rust.normalizer = normalizers.BertNormalizer(lowercase=True)
@@ -48,16 +48,16 @@ def best_of_theirs(folder: Path, rust: Tokenizer) -> tuple[str, float]:
     read = rust.encode(QUESTION, PASSAGE)
     model = transformers.BertForQuestionAnswering.from_pretrained(folder).eval()
     with torch.inference_mode():
-        found = model(torch.tensor([read.ids]), token_type_ids=torch.tensor([read.type_ids]))
-    start, end = found.start_logits[0].tolist(), found.end_logits[0].tolist()
-    places = [place for place, which in enumerate(read.sequence_ids) if which == 1]
-    spans = [(i, j) for i in places for j in places if i <= j < i + DEFAULT_ANSWER_TOKENS]
+        output = model(torch.tensor([read.ids]), token_type_ids=torch.tensor([read.type_ids]))
+    start, end = output.start_logits[0].tolist(), output.end_logits[0].tolist()
+    passage_positions = [index for index, which in enumerate(read.sequence_ids) if which == 1]
+    spans = [(i, j) for i in passage_positions for j in passage_positions if i <= j < i + DEFAULT_ANSWER_TOKENS]
     i, j = max(spans, key=lambda span: start[span[0]] + end[span[1]])
     text = PASSAGE[read.offsets[i][0] : read.offsets[j][1]]
     return text, start[i] + end[j] - start[0] - end[0]
 
 
-def test_the_best_span_is_theirs(theirs: Path, rust: Tokenizer) -> None:
+def test_best_span_equals_transformers(theirs: Path, rust: Tokenizer) -> None:
     text, score = best_of_theirs(theirs, rust)
     for load in (heedful.load, heedful.QuestionAnswerer.load):
         trained = load(theirs)

@@ -1,4 +1,4 @@
-"""What `heedful export --to ctranslate2` writes, `ctranslate2` loads, and it answers as ours does."""
+"""`ctranslate2` loads what `heedful export --to ctranslate2` writes, with the same outputs."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ import heedful
 from heedful import UsageError
 from heedful.generation.backends.ctranslate2_backend import CTranslate2
 from heedful.inference.trained_model import TrainedModel
-from heedful.loading import wrap_model
 from heedful.interop.ctranslate2_export import export_ctranslate2
+from heedful.loading import wrap_model
 from heedful.text.special_tokens import NEVER_GENERATED
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: no engine here")
 
 
-def test_ctranslate2_translates_fifty_held_out_sentences_as_ours_does(
+def test_ctranslate2_translates_like_heedful(
     translator: TrainedModel, held_out: list[str], translations: list[list[int]], tmp_path: Path
 ) -> None:
     heedful.export(translator, "ctranslate2", tmp_path / "there")
     engine = ctranslate2.Translator(str(tmp_path / "there"))
     names = translator.tokenizers[0].tokens
     sources = [[names[token] for token in ids] for ids in translator.tokenizers[0].encode(held_out)]
-    found = engine.translate_batch(sources, beam_size=1, min_decoding_length=0, max_decoding_length=14)
-    assert [one.hypotheses[0] for one in found] == [[names[token] for token in text] for text in translations]
+    results = engine.translate_batch(sources, beam_size=1, min_decoding_length=0, max_decoding_length=14)
+    assert [one.hypotheses[0] for one in results] == [[names[token] for token in text] for text in translations]
 
 
-def test_of_int8_nearly_all_of_fifty_sentences_are_translated_alike(
+def test_int8_translations_mostly_agree(
     translator: TrainedModel, held_out: list[str], translations: list[list[int]], tmp_path: Path
 ) -> None:
     heedful.export(translator, "ctranslate2", tmp_path / "there", quantisation="int8")
@@ -38,25 +38,25 @@ def test_of_int8_nearly_all_of_fifty_sentences_are_translated_alike(
     sizes = [(tmp_path / name / "model.bin").stat().st_size for name in ("there", "whole")]
     assert sizes[0] < 0.5 * sizes[1]
     engine = CTranslate2(tmp_path / "there", [translator.tokenizers[0].tokens], translator.model.config)
-    found = engine.translate_ids(translator.tokenizers[0].encode(held_out), beam=1, at_most=[14] * 50)
-    assert sum(a[0].tokens == b for a, b in zip(found, translations, strict=True)) >= 40
+    results = engine.translate_ids(translator.tokenizers[0].encode(held_out), beam=1, at_most=[14] * 50)
+    assert sum(a[0].tokens == b for a, b in zip(results, translations, strict=True)) >= 40
 
 
-def test_ctranslate2_continues_fifty_prompts_as_ours_does(
+def test_ctranslate2_generates_like_heedful(
     writer: TrainedModel, prompts: list[list[int]], continuations: list[list[int]], tmp_path: Path
 ) -> None:
     heedful.export(writer, "ctranslate2", tmp_path / "there")
     engine = ctranslate2.Generator(str(tmp_path / "there"))
     names = writer.tokenizers[0].tokens
-    spelt = [[names[token] for token in prompt] for prompt in prompts]
-    found = engine.generate_batch(spelt, max_length=20, include_prompt_in_result=False)
-    assert [one.sequences_ids[0] for one in found] == continuations
+    tokens = [[names[token] for token in prompt] for prompt in prompts]
+    results = engine.generate_batch(tokens, max_length=20, include_prompt_in_result=False)
+    assert [one.sequences_ids[0] for one in results] == continuations
 
 
-def test_of_int8_a_language_models_probabilities_stay_near(
+def test_int8_language_model_probabilities_stay_close(
     writer: TrainedModel, prompts: list[list[int]], continuations: list[list[int]], tmp_path: Path
 ) -> None:
-    """Digits of a date are nearly free, so the likeliest one is easily another; what matters is how likely it is."""
+    """Digits of a date are nearly equiprobable, so probabilities are compared rather than tokens."""
     heedful.export(writer, "ctranslate2", tmp_path / "there", quantisation="int8")
     names, texts = writer.tokenizers[0].tokens, [a + b for a, b in zip(prompts, continuations, strict=True)]
     scored = ctranslate2.Generator(str(tmp_path / "there")).score_batch([[names[token] for token in t] for t in texts])
@@ -96,9 +96,9 @@ DESIGNS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("design", DESIGNS)
-def test_every_design_that_fits_gives_each_token_the_same_probability(design: str, tmp_path: Path) -> None:
+def test_every_supported_design_gives_the_same_token_probabilities(design: str, tmp_path: Path) -> None:
     preset, settings = DESIGNS[design]
-    model = shaken(heedful.build(preset, **{**SMALL, **settings}))
+    model = perturbed(heedful.build(preset, **{**SMALL, **settings}))
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     names = [[f"s{i}" for i in range(40)], [f"t{i}" for i in range(model.config.target_vocabulary or 40)]]
     names = [
@@ -108,22 +108,22 @@ def test_every_design_that_fits_gives_each_token_the_same_probability(design: st
         names = names[-1:]
     export_ctranslate2(model, tmp_path / "there", names, suppressed=NEVER_GENERATED)
     source, target = torch.randint(6, 30, (3, 9)), torch.randint(6, 30, (3, 7))
-    spelt = [[names[0][token] for token in row] for row in source.tolist()]
+    tokens = [[names[0][token] for token in row] for row in source.tolist()]
     with torch.no_grad():
         if model.config.family == "encoder_decoder":
             engine = ctranslate2.Translator(str(tmp_path / "there"))
-            wrote = [[names[-1][token] for token in row] for row in target.tolist()]
-            found = [one.log_probs for one in engine.score_batch(spelt, wrote)]
+            targets = [[names[-1][token] for token in row] for row in target.tolist()]
+            results = [one.log_probs for one in engine.score_batch(tokens, targets)]
             read = torch.cat([source, torch.full((3, 1), 3)], 1)
             logits = model(read, torch.cat([torch.full((3, 1), 2), target], 1))
             chosen = torch.cat([target, torch.full((3, 1), 3)], 1)
         else:
-            found = [one.log_probs for one in ctranslate2.Generator(str(tmp_path / "there")).score_batch(spelt)]
+            results = [one.log_probs for one in ctranslate2.Generator(str(tmp_path / "there")).score_batch(tokens)]
             logits, chosen = model(source[:, :-1]), source[:, 1:]
     logits[..., list(NEVER_GENERATED)] = -torch.inf
     ours = logits.log_softmax(-1).gather(2, chosen[..., None])[..., 0]
-    torch.testing.assert_close(torch.tensor(found), ours, rtol=1e-4, atol=2e-4)
-    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)  # quantising works in place, elsewhere
+    torch.testing.assert_close(torch.tensor(results), ours, rtol=1e-4, atol=2e-4)
+    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)  # quantization must not change the model
 
 
 def special_names() -> list[str]:
@@ -131,8 +131,8 @@ def special_names() -> list[str]:
 
 
 @torch.no_grad()
-def shaken(model: Any) -> Any:
-    """With every weight moved: fresh biases are 0 and gains 1, which would hide a mistake."""
+def perturbed(model: Any) -> Any:
+    """Perturb every weight: initial biases of 0 and gains of 1 would hide mistakes."""
     for weight in model.parameters():
         weight.add_(torch.randn_like(weight), alpha=0.2)
     return model.eval()
@@ -154,7 +154,7 @@ def shaken(model: Any) -> Any:
         ("recurrent-writer", {}, "family='recurrent_decoder'"),
     ],
 )
-def test_what_ctranslate2_cannot_express_is_named_and_nothing_is_written(
+def test_setting_unsupported_by_ctranslate2_is_named_and_nothing_is_written(
     preset: str, settings: dict[str, Any], refused: str, translator: TrainedModel, tmp_path: Path
 ) -> None:
     small = {"vocabulary": 150, "width": 16} if preset.startswith("recurrent") else {**SMALL, "vocabulary": 150}

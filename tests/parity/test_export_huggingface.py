@@ -1,4 +1,4 @@
-"""What `heedful export --to huggingface` writes, `transformers` loads, and it answers as ours does."""
+"""`transformers` loads what `heedful export --to huggingface` writes, with the same outputs."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from heedful.generation.continuation import generate_ids
 
 import heedful
-from heedful.generation.continuation import generate_ids
 from heedful.inference.trained_model import TrainedModel
-from heedful.loading import wrap_model
 from heedful.interop.conversion import import_folder
+from heedful.loading import wrap_model
 from heedful.text.special_tokens import END
 
 pytestmark = pytest.mark.usefixtures("quiet_transformers")
 
 
-def cut(ids: Any) -> list[int]:
+def until_end(ids: Any) -> list[int]:
     """Up to the first END."""
     tokens = list(map(int, ids))
     return tokens[: tokens.index(END)] if END in tokens else tokens
 
 
-def test_transformers_translates_fifty_held_out_sentences_as_ours_does(
+def test_transformers_translates_like_heedful(
     translator: TrainedModel, held_out: list[str], translations: list[list[int]], tmp_path: Path
 ) -> None:
     heedful.export(translator, "huggingface", tmp_path / "there")
@@ -33,12 +33,12 @@ def test_transformers_translates_fifty_held_out_sentences_as_ours_does(
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "there")
     assert type(model).__name__ == "PegasusForConditionalGeneration"
     batch = tokenizer(held_out, padding=True, return_tensors="pt")
-    found = model.generate(input_ids=batch.input_ids, attention_mask=batch.attention_mask, max_new_tokens=14)
-    assert [cut(ids[1:]) for ids in found] == translations
-    assert tokenizer.batch_decode(found, skip_special_tokens=True) == translator.tokenizers[0].decode(translations)
+    output = model.generate(input_ids=batch.input_ids, attention_mask=batch.attention_mask, max_new_tokens=14)
+    assert [until_end(ids[1:]) for ids in output] == translations
+    assert tokenizer.batch_decode(output, skip_special_tokens=True) == translator.tokenizers[0].decode(translations)
 
 
-def test_transformers_continues_fifty_prompts_as_ours_does(
+def test_transformers_generates_like_heedful(
     writer: TrainedModel, prompts: list[list[int]], continuations: list[list[int]], tmp_path: Path
 ) -> None:
     heedful.export(writer, "huggingface", tmp_path / "there")
@@ -49,9 +49,9 @@ def test_transformers_continues_fifty_prompts_as_ours_does(
     texts[0] = texts[0][:2]  # prompts of two lengths, so that there is padding
     batch = tokenizer(texts, padding=True, return_tensors="pt")
     assert batch.input_ids[1:].tolist() == prompts[1:]
-    found = model.generate(**batch, max_new_tokens=20)[:, len(prompts[1]) :]
+    output = model.generate(**batch, max_new_tokens=20)[:, len(prompts[1]) :]
     first = generate_ids(writer.model, [prompts[0][:2]], limit=20)[0][0].tokens
-    assert [cut(ids) for ids in found] == [first, *continuations[1:]]
+    assert [until_end(ids) for ids in output] == [first, *continuations[1:]]
 
 
 SMALL: dict[str, Any] = {"vocabulary": 40, "width": 16, "heads": 2, "layers": 2, "max_length": 24}
@@ -71,9 +71,9 @@ DESIGNS: dict[str, tuple[str, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("design", DESIGNS)
-def test_every_design_that_fits_keeps_its_logits_there_and_back(design: str, tmp_path: Path) -> None:
+def test_exported_and_reimported_designs_keep_their_logits(design: str, tmp_path: Path) -> None:
     preset, settings, layout = DESIGNS[design]
-    model = shaken(heedful.build(preset, **{**SMALL, **settings}))
+    model = perturbed(heedful.build(preset, **{**SMALL, **settings}))
     heedful.export(wrap_model(model), "huggingface", tmp_path / "there")
     config = transformers.AutoConfig.from_pretrained(tmp_path / "there")
     assert config.model_type == layout
@@ -82,32 +82,32 @@ def test_every_design_that_fits_keeps_its_logits_there_and_back(design: str, tmp
     source, target = torch.randint(6, 30, (2, 9)), torch.randint(6, 30, (2, 7))
     with torch.no_grad():
         if model.config.family == "encoder_decoder":
-            found = theirs.eval()(input_ids=source, decoder_input_ids=target).logits
-            mine, again = model(source, target), back(source, target)
+            output = theirs.eval()(input_ids=source, decoder_input_ids=target).logits
+            expected, again = model(source, target), back(source, target)
         else:
-            found = theirs.eval()(input_ids=source).logits
-            mine, again = (logits(one, source) for one in (model, back))
-    torch.testing.assert_close(found, mine, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(again, mine, rtol=1e-4, atol=1e-4)
+            output = theirs.eval()(input_ids=source).logits
+            expected, again = (logits(one, source) for one in (model, back))
+    torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(again, expected, rtol=1e-4, atol=1e-4)
 
 
 def logits(model: Any, tokens: torch.Tensor) -> torch.Tensor:
     if model.config.family == "decoder":
-        found: torch.Tensor = model(tokens)
-        return found
+        output: torch.Tensor = model(tokens)
+        return output
     scored: torch.Tensor = model.apply_head("masked_token", model(tokens))
     return scored
 
 
 @torch.no_grad()
-def shaken(model: Any) -> Any:
-    """With every weight moved: fresh biases are 0 and gains 1, which would hide a mistake."""
+def perturbed(model: Any) -> Any:
+    """Perturb every weight: initial biases of 0 and gains of 1 would hide mistakes."""
     for weight in model.parameters():
         weight.add_(torch.randn_like(weight), alpha=0.2)
     return model.eval()
 
 
-def test_text_that_spells_a_special_token_stays_text(translator: TrainedModel, tmp_path: Path) -> None:
+def test_special_token_text_stays_text_after_export(translator: TrainedModel, tmp_path: Path) -> None:
     heedful.export(translator, "huggingface", tmp_path / "there")
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "there")
     text = "1 May <s> 1999"
@@ -115,7 +115,7 @@ def test_text_that_spells_a_special_token_stays_text(translator: TrainedModel, t
     assert (tokenizer.pad_token_id, tokenizer.eos_token_id) == (0, END)
 
 
-def test_a_model_comes_back_from_there_with_its_tokenizer_and_its_answers(
+def test_exported_model_reimports_with_tokenizer_and_translations(
     translator: TrainedModel, held_out: list[str], tmp_path: Path
 ) -> None:
     heedful.export(translator, "huggingface", tmp_path / "there")

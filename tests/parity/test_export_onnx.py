@@ -1,6 +1,6 @@
-"""What `heedful export --to onnx` writes, onnxruntime runs, and it answers as ours does.
+"""onnxruntime runs what `heedful export --to onnx` writes, with the same outputs.
 
-The export runs in a process of its own, as the command: recording a graph and checking shapes do not go together.
+The export runs in a separate process: tracing does not work under runtime shape checks.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ DESIGNS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def written(fork_server: Any, folder: Path) -> Path:
-    """Every model of ours in the folder, exported by one process; recording a graph takes seconds."""
+def export_all(fork_server: Any, folder: Path) -> Path:
+    """Export every `*.ours` model of the folder in one process; tracing a graph takes seconds."""
     script = f"""
 import heedful, pathlib
-for ours in pathlib.Path({str(folder)!r}).glob("*.ours"):
-    heedful.export(ours, "onnx", ours.with_suffix(""))
+for folder in pathlib.Path({str(folder)!r}).glob("*.ours"):
+    heedful.export(folder, "onnx", folder.with_suffix(""))
 """
     done = fork_server.run_script(script, folder=folder, output=folder / "output")
     assert done.code == 0, done.output
@@ -41,12 +41,14 @@ for ours in pathlib.Path({str(folder)!r}).glob("*.ours"):
 
 
 @pytest.fixture(scope="module")
-def exported(fork_server: Any, translator: TrainedModel, writer: TrainedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def exported(
+    fork_server: Any, translator: TrainedModel, writer: TrainedModel, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     folder = tmp_path_factory.mktemp("onnx")
     for name, trained in (("translator", translator), ("writer", writer)):
         heedful.save(trained.model, folder / f"{name}.ours")
         trained.tokenizers[0].save(folder / f"{name}.ours" / "tokenizer.json")
-    return written(fork_server, folder)
+    return export_all(fork_server, folder)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +57,7 @@ def designs(fork_server: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, (preset, settings) in DESIGNS.items():
         torch.manual_seed(0)
         heedful.save(heedful.build(preset, **{**SMALL, **settings}), folder / f"{name}.ours")
-    return written(fork_server, folder)
+    return export_all(fork_server, folder)
 
 
 def session(file: Path) -> Any:
@@ -64,7 +66,7 @@ def session(file: Path) -> Any:
     return onnxruntime.InferenceSession(file, options)
 
 
-def likeliest(logits: Any) -> Any:
+def most_probable(logits: Any) -> Any:
     logits[..., list(NEVER_GENERATED)] = -np.inf
     return logits[:, -1].argmax(-1)[:, None]
 
@@ -73,7 +75,7 @@ def until_end(rows: Any) -> list[list[int]]:
     return [row[: row.index(END)] if END in row else row for row in rows.tolist()]
 
 
-def test_onnxruntime_translates_fifty_held_out_sentences_as_ours_does(
+def test_onnxruntime_translates_like_heedful(
     translator: TrainedModel, held_out: list[str], translations: list[list[int]], exported: Path
 ) -> None:
     encoder, decoder = (session(exported / "translator" / f"{part}.onnx") for part in ("encoder", "decoder"))
@@ -81,50 +83,50 @@ def test_onnxruntime_translates_fifty_held_out_sentences_as_ours_does(
     lengths = np.array([len(text) for text in ids])
     tokens = np.array([text + [PAD] * (lengths.max() - len(text)) for text in ids])
     (states,) = encoder.run(None, {"tokens": tokens, "lengths": lengths})
-    wrote = np.full((50, 1), START)
+    generated = np.full((50, 1), START)
     for _ in range(14):
-        (logits,) = decoder.run(None, {"tokens": wrote, "states": states, "lengths": lengths})
-        wrote = np.concatenate([wrote, likeliest(logits)], 1)
-    assert until_end(wrote[:, 1:]) == translations
+        (logits,) = decoder.run(None, {"tokens": generated, "states": states, "lengths": lengths})
+        generated = np.concatenate([generated, most_probable(logits)], 1)
+    assert until_end(generated[:, 1:]) == translations
     assert "`decoder.onnx`" in (exported / "translator" / "README.md").read_text()
     assert Tokenizer.load(exported / "translator" / "tokenizer.json") == translator.tokenizers[0]
 
 
-def test_onnxruntime_continues_fifty_prompts_as_ours_does(
+def test_onnxruntime_generates_like_heedful(
     prompts: list[list[int]], continuations: list[list[int]], exported: Path
 ) -> None:
     model, tokens = session(exported / "writer" / "model.onnx"), np.array(prompts)
     for _ in range(20):
         (logits,) = model.run(None, {"tokens": tokens})
-        tokens = np.concatenate([tokens, likeliest(logits)], 1)
+        tokens = np.concatenate([tokens, most_probable(logits)], 1)
     assert until_end(tokens[:, len(prompts[0]) :]) == continuations
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [(1, 1), (1, 9), (3, 7)])
-def test_every_design_gives_the_same_numbers_at_any_size(size: tuple[int, int], designs: Path) -> None:
+def test_onnx_outputs_match_for_every_design_and_size(size: tuple[int, int], designs: Path) -> None:
     tokens = torch.randint(6, 40, size)
     lengths = torch.randint(1, size[1] + 1, (size[0],))
     lengths[0] = size[1]
-    given = {"tokens": tokens.numpy(), "lengths": lengths.numpy()}
+    inputs = {"tokens": tokens.numpy(), "lengths": lengths.numpy()}
     models = {name: heedful.load(designs / f"{name}.ours").model for name in DESIGNS}
     with torch.no_grad():
-        (found,) = session(designs / "alibi" / "model.onnx").run(None, {"tokens": given["tokens"]})
-        close(found, models["alibi"](tokens))
-        (states,) = session(designs / "rotary" / "encoder.onnx").run(None, given)
-        (found,) = session(designs / "rotary" / "decoder.onnx").run(
-            None, {"tokens": given["tokens"], "states": states, "lengths": given["lengths"]}
+        (output,) = session(designs / "alibi" / "model.onnx").run(None, {"tokens": inputs["tokens"]})
+        close(output, models["alibi"](tokens))
+        (states,) = session(designs / "rotary" / "encoder.onnx").run(None, inputs)
+        (output,) = session(designs / "rotary" / "decoder.onnx").run(
+            None, {"tokens": inputs["tokens"], "states": states, "lengths": inputs["lengths"]}
         )
-        close(found, models["rotary"](tokens, tokens, lengths))
+        close(output, models["rotary"](tokens, tokens, lengths))
         reader = session(designs / "reader" / "model.onnx")
         names = [output.name for output in reader.get_outputs()]
         assert {*names} == {"states", "answer_start", "answer_end", "masked_token", "sequence_class", "pooled"}
-        answers = dict(zip(names, reader.run(None, given), strict=True))
+        answers = dict(zip(names, reader.run(None, inputs), strict=True))
         states = models["reader"](tokens, lengths)
         close(answers["masked_token"], models["reader"].apply_head("masked_token", states))
         close(answers["answer_end"], models["reader"].apply_head("answer_span", states)[1])
         close(answers["sequence_class"], models["reader"].apply_head("sequence_class", states, lengths))
 
 
-def close(found: Any, ours: torch.Tensor) -> None:
-    torch.testing.assert_close(torch.from_numpy(found), ours, rtol=1e-4, atol=1e-4)
+def close(output: Any, expected: torch.Tensor) -> None:
+    torch.testing.assert_close(torch.from_numpy(output), expected, rtol=1e-4, atol=1e-4)

@@ -1,4 +1,4 @@
-"""A BERT of someone else's, with its own tokenizer, fills gaps here as it does there."""
+"""An imported BERT with its own tokenizer fills masks like `transformers`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GAPS = ["The grass was [MASK] .", "[MASK] wine, [MASK] bread: all is well.", "is
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Any]:
-    """A tiny random BERT in a folder, as `save_pretrained` leaves it."""
+    """A tiny random BERT saved by `save_pretrained`."""
     rust = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
     rust.normalizer, rust.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
     rust.decoder = decoders.WordPiece()
@@ -49,28 +49,26 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Any]:
 
 
 @pytest.mark.parametrize("imported", [False, True])
-def test_gaps_are_filled_as_hugging_face_fills_them(
-    bert: tuple[Path, Any, Any], imported: bool, tmp_path: Path
-) -> None:
+def test_masks_are_filled_like_transformers(bert: tuple[Path, Any, Any], imported: bool, tmp_path: Path) -> None:
     folder, model, tokenizer = bert
     if imported:
         import_folder(folder, tmp_path / "ours")
     trained = heedful.load(tmp_path / "ours" if imported else folder)
     assert trained.task == "fill"
     for text, answer in zip(GAPS, trained.fill(GAPS, top=4), strict=True):
-        given = tokenizer(text, return_tensors="pt")
+        inputs = tokenizer(text, return_tensors="pt")
         with torch.no_grad():
-            likely = model(**given).logits[0].softmax(-1)
+            likely = model(**inputs).logits[0].softmax(-1)
         likely[:, : len(SPECIAL)] = 0
-        places = (given["input_ids"][0] == tokenizer.mask_token_id).nonzero().flatten().tolist()
-        assert len(places) == len(answer.guesses)
-        for place, guesses in zip(places, answer.guesses, strict=True):
-            chances, words = likely[place].topk(4)
+        mask_positions = (inputs["input_ids"][0] == tokenizer.mask_token_id).nonzero().flatten().tolist()
+        assert len(mask_positions) == len(answer.guesses)
+        for position, guesses in zip(mask_positions, answer.guesses, strict=True):
+            chances, words = likely[position].topk(4)
             assert [word for word, _ in guesses] == tokenizer.convert_ids_to_tokens(words.tolist())
             assert [chance for _, chance in guesses] == pytest.approx(chances.tolist(), rel=1e-3)
 
 
-def test_a_foreign_bert_is_scored_on_text(bert: tuple[Path, Any, Any], tmp_path: Path) -> None:
+def test_imported_bert_is_evaluated_on_text(bert: tuple[Path, Any, Any], tmp_path: Path) -> None:
     from heedful.training.tasks import evaluate_model
 
     file = tmp_path / "test.txt"

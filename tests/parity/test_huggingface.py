@@ -1,4 +1,4 @@
-"""Small random models of `transformers`, loaded here, give the same logits; and ours, exported, give them there."""
+"""Random `transformers` models give the same logits when imported, and ours when exported."""
 
 from __future__ import annotations
 
@@ -88,18 +88,18 @@ FIELDS = {
     "BertForSequenceClassification": {"sequence_class": "logits"},
     "BertForQuestionAnswering": {"start": "start_logits", "end": "end_logits"},
 }
-"""Their class → our name for an answer → theirs."""
+"""Their class → our name of an output → theirs."""
 
 
 def their_model(name: str) -> Any:
     class_name, settings = THEIRS[name]
     family = getattr(transformers, class_name)
-    return shaken(family(family.config_class(**settings)))
+    return perturbed(family(family.config_class(**settings)))
 
 
 @torch.no_grad()
-def shaken(model: Any) -> Any:
-    """With every weight moved (fresh biases are 0 and gains 1), but not a sinusoid, which is not a weight."""
+def perturbed(model: Any) -> Any:
+    """Perturb every weight (initial biases are 0 and gains 1) except sinusoid tables."""
     for weight in model.parameters():
         if weight.requires_grad:
             weight.add_(torch.randn_like(weight), alpha=0.2)
@@ -109,30 +109,30 @@ def shaken(model: Any) -> Any:
 
 
 def batch() -> dict[str, Tensor]:
-    """Three texts of different lengths in two segments, and three targets; the same at every call."""
-    draw = torch.Generator().manual_seed(1)
+    """Three texts of different lengths in two segments, and three targets; deterministic."""
+    generator = torch.Generator().manual_seed(1)
     return {
-        "tokens": torch.randint(3, VOCABULARY, (3, 9), generator=draw),
+        "tokens": torch.randint(3, VOCABULARY, (3, 9), generator=generator),
         "segments": torch.arange(9).expand(3, 9) // 4 % 2,
-        "target": torch.randint(3, TARGET_VOCABULARY, (3, 6), generator=draw),
+        "target": torch.randint(3, TARGET_VOCABULARY, (3, 6), generator=generator),
     }
 
 
 @torch.no_grad()
-def their_answers(model: Any) -> dict[str, Tensor]:
+def their_outputs(model: Any) -> dict[str, Tensor]:
     texts, name = batch(), type(model).__name__
-    given = {"input_ids": texts["tokens"], "attention_mask": REAL.long()}
+    inputs = {"input_ids": texts["tokens"], "attention_mask": REAL.long()}
     if name in FIELDS:
         segments = texts["segments"] if model.config.type_vocab_size > 1 else None
-        output = model(**given, token_type_ids=segments)
+        output = model(**inputs, token_type_ids=segments)
         return on_real_tokens({ours: output[theirs] for ours, theirs in FIELDS[name].items() if theirs in output})
     if model.config.is_encoder_decoder:
-        return {"next_token": model(**given, decoder_input_ids=texts["target"]).logits}
-    return on_real_tokens({"next_token": model(**given).logits})
+        return {"next_token": model(**inputs, decoder_input_ids=texts["target"]).logits}
+    return on_real_tokens({"next_token": model(**inputs).logits})
 
 
 @torch.no_grad()
-def our_answers(model: Any) -> dict[str, Tensor]:
+def our_outputs(model: Any) -> dict[str, Tensor]:
     texts, config = batch(), model.config
     if config.family == "encoder_decoder":
         return {"next_token": model(texts["tokens"], texts["target"], LENGTHS)}
@@ -145,12 +145,12 @@ def our_answers(model: Any) -> dict[str, Tensor]:
     if set(config.tasks) <= {"pooled"}:
         answers["states"] = states
     elif len(answers) > 1:
-        answers.pop("pooled", None)  # a step on the way, which their class does not give out
+        answers.pop("pooled", None)  # an intermediate result that their class does not return
     return on_real_tokens(answers)
 
 
 def on_real_tokens(answers: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A padded position has no answer, so what either side computes there is of no interest."""
+    """Keep real tokens only: outputs at padding are undefined."""
     return {name: answer[REAL] if answer.shape[:2] == REAL.shape else answer for name, answer in answers.items()}
 
 
@@ -165,7 +165,7 @@ def exported(model: Any, folder: Path, model_type: str) -> Path:
 
 
 def loaded_there(folder: Path, **options: Any) -> Any:
-    """With the class that the folder asks for, which has to find every weight and no other."""
+    """Load with the class named in config.json; every weight must be used, and no other."""
     class_name = json.loads((folder / "config.json").read_text())["architectures"][0]
     model, report = getattr(transformers, class_name).from_pretrained(folder, output_loading_info=True, **options)
     assert not any(report.values()), report
@@ -173,20 +173,20 @@ def loaded_there(folder: Path, **options: Any) -> Any:
 
 
 @each_of_theirs
-def test_their_model_gives_the_same_answers_here(name: str, tmp_path: Path) -> None:
+def test_imported_model_gives_the_same_outputs(name: str, tmp_path: Path) -> None:
     theirs = their_model(name)
     theirs.save_pretrained(tmp_path)
-    assert_same(our_answers(heedful.load(tmp_path).model), their_answers(theirs))
+    assert_same(our_outputs(heedful.load(tmp_path).model), their_outputs(theirs))
 
 
 @each_of_theirs
-def test_and_finds_every_weight_on_the_way_back(name: str, tmp_path: Path) -> None:
+def test_reexported_model_has_every_weight(name: str, tmp_path: Path) -> None:
     theirs = their_model(name)
     theirs.save_pretrained(tmp_path / "theirs")
     ours = heedful.load(tmp_path / "theirs").model
     again = loaded_there(exported(ours, tmp_path / "back", theirs.config.model_type))
     assert type(again) is type(theirs)
-    assert_same(their_answers(again), their_answers(theirs))
+    assert_same(their_outputs(again), their_outputs(theirs))
 
 
 SMALL = {"vocabulary": VOCABULARY, "width": 16, "heads": 4, "layers": 2, "max_length": 20}
@@ -214,21 +214,21 @@ OURS: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 def our_model(name: str) -> Any:
     _, preset, changes = OURS[name]
-    return shaken(heedful.build(preset, **{**SMALL, **changes}))
+    return perturbed(heedful.build(preset, **{**SMALL, **changes}))
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_our_model_gives_the_same_answers_there_and_home_again(name: str, tmp_path: Path) -> None:
+def test_exported_model_gives_the_same_outputs_there_and_reimported(name: str, tmp_path: Path) -> None:
     ours = our_model(name)
     folder = exported(ours, tmp_path, OURS[name][0])
-    assert_same(their_answers(loaded_there(folder)), our_answers(ours))
-    assert_same(our_answers(heedful.load(folder).model), our_answers(ours))
+    assert_same(their_outputs(loaded_there(folder)), our_outputs(ours))
+    assert_same(our_outputs(heedful.load(folder).model), our_outputs(ours))
 
 
-def test_an_encoder_without_heads_is_their_model_without_a_pooler(tmp_path: Path) -> None:
-    ours = shaken(heedful.build("bert-tiny", **SMALL, tasks=()))
+def test_encoder_without_heads_exports_without_a_pooler(tmp_path: Path) -> None:
+    ours = perturbed(heedful.build("bert-tiny", **SMALL, tasks=()))
     theirs = loaded_there(exported(ours, tmp_path, "bert"), add_pooling_layer=False)
-    assert_same(their_answers(theirs), our_answers(ours))
+    assert_same(their_outputs(theirs), our_outputs(ours))
 
 
 ATTENTIONS = {
@@ -245,20 +245,20 @@ ATTENTIONS = {
 
 @pytest.mark.parametrize("name", ATTENTIONS)
 @torch.no_grad()
-def test_recorded_attention_is_what_they_put_out(name: str, tmp_path: Path) -> None:
+def test_recorded_attention_equals_transformers_output(name: str, tmp_path: Path) -> None:
     theirs, texts = their_model(name), batch()
     theirs.save_pretrained(tmp_path)
     theirs.set_attn_implementation("eager")
-    given = {"input_ids": texts["tokens"], "output_attentions": True}
+    inputs = {"input_ids": texts["tokens"], "output_attentions": True}
     if name in ("bert", "marian"):
-        given["attention_mask"] = REAL.long()
+        inputs["attention_mask"] = REAL.long()
     if name == "bert":
-        given["token_type_ids"] = texts["segments"]
+        inputs["token_type_ids"] = texts["segments"]
     if name == "marian":
-        given["decoder_input_ids"] = texts["target"]
-    output, ours = theirs(**given), heedful.load(tmp_path).model
+        inputs["decoder_input_ids"] = texts["target"]
+    output, ours = theirs(**inputs), heedful.load(tmp_path).model
     with heedful.record(ours, "*.weights") as seen:
-        our_answers(ours)
+        our_outputs(ours)
     for pattern, field in ATTENTIONS[name].items():
         for layer, weights in enumerate(output[field]):
             assert_same(seen.pop(pattern.format(layer)), weights)
@@ -267,22 +267,22 @@ def test_recorded_attention_is_what_they_put_out(name: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", ["bert pretraining", "gpt2", "llama", "marian", "bart"])  # pegasus rounds its sinusoid
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_a_half_precision_file_loads_as_it_is(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
+def test_half_precision_file_keeps_its_dtype(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
     theirs = their_model(name).to(dtype)
     theirs.save_pretrained(tmp_path)
     ours = heedful.load(tmp_path).model
     assert {weight.dtype for weight in ours.parameters()} == {dtype}
-    rough = {task: answer.float() for task, answer in our_answers(ours).items()}
-    assert_same(our_answers(ours.float()), their_answers(loaded_there(tmp_path, dtype=torch.float32)))
-    assert_same(rough, our_answers(ours), tolerance=0.1)
+    rough = {task: answer.float() for task, answer in our_outputs(ours).items()}
+    assert_same(our_outputs(ours.float()), their_outputs(loaded_there(tmp_path, dtype=torch.float32)))
+    assert_same(rough, our_outputs(ours), tolerance=0.1)
 
 
 @one_of_each
-def test_a_file_in_several_pieces_loads(name: str, tmp_path: Path) -> None:
+def test_sharded_file_loads(name: str, tmp_path: Path) -> None:
     theirs = their_model(name)
     theirs.save_pretrained(tmp_path, max_shard_size="10KB")
     assert len(list(tmp_path.glob("model-*-of-*.safetensors"))) > 1
-    assert_same(our_answers(heedful.load(tmp_path).model), their_answers(theirs))
+    assert_same(our_outputs(heedful.load(tmp_path).model), their_outputs(theirs))
 
 
 ESSENTIAL = {"model_type", "architectures", *BERT, *GPT2, *SEQ2SEQ} - {"max_position_embeddings", "n_positions"}
@@ -298,15 +298,15 @@ ESSENTIAL = {"model_type", "architectures", *BERT, *GPT2, *SEQ2SEQ} - {"max_posi
         ("BartForConditionalGeneration", SEQ2SEQ | {"max_position_embeddings": 1024}),
     ],
 )
-def test_a_key_left_out_of_config_json_means_here_what_it_means_there(
+def test_missing_config_key_has_the_transformers_default(
     class_name: str, settings: dict[str, Any], tmp_path: Path
 ) -> None:
     family = getattr(transformers, class_name)
-    shaken(family(family.config_class(**settings))).save_pretrained(tmp_path)
+    perturbed(family(family.config_class(**settings))).save_pretrained(tmp_path)
     config = tmp_path / "config.json"
     stated = json.loads(config.read_text())
     config.write_text(json.dumps({key: value for key, value in stated.items() if key in ESSENTIAL}))
-    assert_same(our_answers(heedful.load(tmp_path).model), their_answers(loaded_there(tmp_path)))
+    assert_same(our_outputs(heedful.load(tmp_path).model), their_outputs(loaded_there(tmp_path)))
 
 
 def rewrite(folder: Path, change: Any) -> None:
@@ -322,7 +322,7 @@ def with_old_norm_names(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def with_causal_masks(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """And without "transformer.", as in the first GPT-2 files."""
+    """Also without "transformer.", as in the first GPT-2 files."""
     masks = {f"h.{layer}.attn.bias": torch.ones(20, 20).tril()[None, None] for layer in range(2)}
     return {name.removeprefix("transformer."): weight for name, weight in weights.items()} | masks
 
@@ -353,17 +353,17 @@ def with_position_tables(weights: dict[str, Tensor]) -> dict[str, Tensor]:
         ("bart", with_every_table),
     ],
 )
-def test_what_older_files_hold_besides_does_no_harm(name: str, change: Any, tmp_path: Path) -> None:
+def test_extra_weights_of_older_files_are_ignored(name: str, change: Any, tmp_path: Path) -> None:
     theirs = their_model(name)
     theirs.save_pretrained(tmp_path)
     rewrite(tmp_path, change)
-    assert_same(our_answers(heedful.load(tmp_path).model), their_answers(theirs))
+    assert_same(our_outputs(heedful.load(tmp_path).model), their_outputs(theirs))
 
 
-def test_a_bart_without_its_output_bias_has_none(tmp_path: Path) -> None:
-    whole = their_model("bart")
-    whole.model.save_pretrained(tmp_path)  # the bare model: no prefix before names, no bias
+def test_bart_without_output_bias_imports_without_one(tmp_path: Path) -> None:
+    full = their_model("bart")
+    full.model.save_pretrained(tmp_path)  # the bare model: no prefix before names, no bias
     ours = heedful.load(tmp_path).model
     assert not ours.config.output_bias
-    whole.final_logits_bias.zero_()
-    assert_same(our_answers(ours), their_answers(whole))
+    full.final_logits_bias.zero_()
+    assert_same(our_outputs(ours), their_outputs(full))

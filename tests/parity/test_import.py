@@ -1,4 +1,4 @@
-"""Models of other people, with special tokens of their own, write here what they write there."""
+"""Imported models with their own special tokens generate the same texts as in `transformers`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 import tokenizers
 import torch
 import transformers
+from heedful.generation.sequence_to_sequence import translate_ids
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 import heedful
 from heedful import CheckpointError, UsageError
 from heedful.data.dates_corpus import Dates
-from heedful.generation.sequence_to_sequence import translate_ids
 from heedful.interop.conversion import import_folder
 from heedful.loading import wrap_model
 from heedful.text.special_tokens import END, START
@@ -47,8 +47,8 @@ def unigram(texts: list[str], special: list[str]) -> tokenizers.Tokenizer:
     return rust
 
 
-def written(model: Any, rust: tokenizers.Tokenizer, roles: dict[str, str], folder: Path) -> Any:
-    """The model moved from its mild beginnings, saved with its tokenizer as a person would."""
+def save_model(model: Any, rust: tokenizers.Tokenizer, roles: dict[str, str], folder: Path) -> Any:
+    """Perturb the weights and save model and tokenizer."""
     with torch.no_grad():
         for weight in model.parameters():
             if weight.requires_grad:
@@ -64,7 +64,7 @@ def texts(dates: Dates) -> list[str]:
     return [pair.source for pair in dates.train[:500]]
 
 
-def test_gpt2_whose_one_special_token_comes_last_writes_what_it_wrote(texts: list[str], tmp_path: Path) -> None:
+def test_imported_gpt2_with_last_special_token_generates_the_same(texts: list[str], tmp_path: Path) -> None:
     rust = byte_bpe(texts, [])
     rust.add_special_tokens(["<|endoftext|>"])
     last = rust.get_vocab_size() - 1
@@ -72,21 +72,23 @@ def test_gpt2_whose_one_special_token_comes_last_writes_what_it_wrote(texts: lis
     theirs = transformers.GPT2LMHeadModel(
         transformers.GPT2Config(**sizes, bos_token_id=last, eos_token_id=last, pad_token_id=None)
     )
-    tokenizer = written(theirs, rust, {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"}, tmp_path / "there")
+    tokenizer = save_model(
+        theirs, rust, {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"}, tmp_path / "there"
+    )
     ours = import_folder(tmp_path / "there", tmp_path / "ours")
     assert ours.tokenizers[0].tokens[END] == "<|endoftext|>"
     assert heedful.load(tmp_path / "ours").tokenizers == ours.tokenizers
     for text in texts[:10]:
-        given = tokenizer(text, return_tensors="pt")
-        found = theirs.generate(**given, max_new_tokens=12, do_sample=False, pad_token_id=last)[0]
+        inputs = tokenizer(text, return_tensors="pt")
+        output = theirs.generate(**inputs, max_new_tokens=12, do_sample=False, pad_token_id=last)[0]
         for engine in ("torch", "ctranslate2"):
-            wrote = ours.generate(text, max_length=12, temperature=0.0, engine=engine)
-            assert wrote == tokenizer.decode(found, skip_special_tokens=True)
+            text_generated = ours.generate(text, max_length=12, temperature=0.0, engine=engine)
+            assert text_generated == tokenizer.decode(output, skip_special_tokens=True)
         assert ours.tokenizers[0].decode(ours.tokenizers[0].encode([text])) == [text]
 
 
 @pytest.mark.parametrize("kind", [byte_bpe, unigram])
-def test_bart_that_starts_with_its_end_translates_as_it_did(kind: Any, texts: list[str], tmp_path: Path) -> None:
+def test_imported_bart_that_starts_with_end_translates_the_same(kind: Any, texts: list[str], tmp_path: Path) -> None:
     rust = kind(texts, [*BART.values()])
     rust.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 2)])
     config = transformers.BartConfig(
@@ -100,24 +102,24 @@ def test_bart_that_starts_with_its_end_translates_as_it_did(kind: Any, texts: li
         forced_eos_token_id=None,
     )
     theirs = transformers.BartForConditionalGeneration(config)
-    tokenizer = written(theirs, rust, BART, tmp_path / "there")
+    tokenizer = save_model(theirs, rust, BART, tmp_path / "there")
     ours = import_folder(tmp_path / "there", tmp_path / "ours")
     assert ours.tokenizers[0].tokens[START] == "<<s>>"  # their <s> is another token
-    given = tokenizer(texts[:20], padding=True, return_tensors="pt")
-    found = theirs.generate(
-        input_ids=given.input_ids,
-        attention_mask=given.attention_mask,
+    inputs = tokenizer(texts[:20], padding=True, return_tensors="pt")
+    output = theirs.generate(
+        input_ids=inputs.input_ids,
+        attention_mask=inputs.attention_mask,
         max_new_tokens=20,
         num_beams=1,
         suppress_tokens=[0, 1, 3],
     )
-    mine = translate_ids(ours.model, ours.tokenizers[0].encode(texts[:20]), beam=1, at_most=[20] * 20)
-    assert ours.tokenizers[0].decode([each[0].tokens for each in mine]) == tokenizer.batch_decode(
-        found, skip_special_tokens=True
+    translated = translate_ids(ours.model, ours.tokenizers[0].encode(texts[:20]), beam=1, at_most=[20] * 20)
+    assert ours.tokenizers[0].decode([hypotheses[0].tokens for hypotheses in translated]) == tokenizer.batch_decode(
+        output, skip_special_tokens=True
     )
 
 
-def test_what_is_there_already_is_not_touched(tmp_path: Path) -> None:
+def test_existing_folder_is_not_overwritten(tmp_path: Path) -> None:
     model = heedful.build("gpt2", vocabulary=20, width=8, heads=2, layers=1, max_length=8)
     heedful.export(wrap_model(model), "huggingface", tmp_path / "there")
     (tmp_path / "ours").mkdir()
@@ -127,13 +129,13 @@ def test_what_is_there_already_is_not_touched(tmp_path: Path) -> None:
     assert [file.name for file in (tmp_path / "ours").iterdir()] == ["diary.txt"]
 
 
-def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_missing_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="nowhere is not a model folder: it does not exist"):
         import_folder(tmp_path / "nowhere", tmp_path / "ours")
     assert not list(tmp_path.iterdir())
 
 
-def test_a_tokenizer_of_ours_is_left_as_it_is(translator: heedful.TrainedModel, tmp_path: Path) -> None:
+def test_our_tokenizer_is_imported_unchanged(translator: heedful.TrainedModel, tmp_path: Path) -> None:
     heedful.export(translator, "huggingface", tmp_path / "there")
     back = import_folder(tmp_path / "there", tmp_path / "back")
     assert back.tokenizers[0] == Tokenizer.load(tmp_path / "back" / "tokenizer.json") == translator.tokenizers[0]

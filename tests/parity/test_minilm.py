@@ -1,4 +1,4 @@
-"""A model that someone trained: sentence vectors from all-MiniLM-L6-v2, here and with `transformers`."""
+"""Sentence vectors of the published all-MiniLM-L6-v2, here and with `transformers`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def folder() -> Path:
 
 @pytest.fixture(scope="module")
 def texts(folder: Path) -> tuple[Tensor, Tensor]:
-    """All sentences as one padded batch, and how long each is."""
+    """All sentences as one padded batch, and their lengths."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.enable_padding()
     encoded = tokenizer.encode_batch(SENTENCES)
@@ -51,9 +51,7 @@ def our_vectors(folder: Path, texts: tuple[Tensor, Tensor]) -> Tensor:
         return normalize(mean_pool(heedful.load(folder).model(tokens, lengths), lengths), dim=-1)
 
 
-def test_sentence_vectors_are_those_of_transformers(
-    folder: Path, texts: tuple[Tensor, Tensor], our_vectors: Tensor
-) -> None:
+def test_sentence_vectors_equal_transformers(folder: Path, texts: tuple[Tensor, Tensor], our_vectors: Tensor) -> None:
     from transformers import BertModel
 
     tokens, lengths = texts
@@ -64,18 +62,16 @@ def test_sentence_vectors_are_those_of_transformers(
     torch.testing.assert_close(our_vectors, normalize(means, dim=-1), rtol=0, atol=1e-5)
 
 
-def test_sentences_that_mean_the_same_are_nearest(our_vectors: Tensor) -> None:
-    nearness = (our_vectors @ our_vectors.T).fill_diagonal_(-1)
+def test_paraphrases_are_nearest_neighbours(our_vectors: Tensor) -> None:
+    similarity = (our_vectors @ our_vectors.T).fill_diagonal_(-1)
     partners = torch.arange(len(SENTENCES)) ^ 1  # 0 and 1, 2 and 3, …
-    assert nearness.argmax(-1).tolist() == partners.tolist()
+    assert similarity.argmax(-1).tolist() == partners.tolist()
 
 
-def test_embed_gives_the_published_pipelines_vectors_and_puts_the_special_tokens_in(
-    folder: Path, our_vectors: Tensor
-) -> None:
-    found = heedful.load(folder).embed(SENTENCES, normalise=True)
-    torch.testing.assert_close(torch.from_numpy(found), our_vectors, rtol=0, atol=1e-5)
+def test_embed_equals_the_published_pipeline_with_special_tokens(folder: Path, our_vectors: Tensor) -> None:
+    vectors = heedful.load(folder).embed(SENTENCES, normalise=True)
+    torch.testing.assert_close(torch.from_numpy(vectors), our_vectors, rtol=0, atol=1e-5)
 
 
-def test_its_vocabulary_can_be_asked_for_near_words(folder: Path) -> None:
-    assert "queen" in [near.word for near in heedful.load(folder).words.similar("king", 5)]
+def test_token_embeddings_give_similar_words(folder: Path) -> None:
+    assert "queen" in [neighbor.word for neighbor in heedful.load(folder).words.similar("king", 5)]

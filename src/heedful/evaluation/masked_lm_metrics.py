@@ -50,14 +50,17 @@ def score_masked_tokens(
     for indices in evenly_spaced_batches(batches, limit):
         batch = to_device(batches.batch(0, indices), device)
         states = encode_batch(model, batch)
-        logits = model.apply_head("masked_token", states_at(states, batch.places)).float().flatten(0, 1)
+        logits = model.apply_head("masked_token", states_at(states, batch.positions)).float().flatten(0, 1)
         labels = batch.labels.flatten()
         nats += float(F.cross_entropy(logits, labels, ignore_index=PAD, reduction="sum"))
         correct += int(((logits.argmax(-1) == labels) & (labels != PAD)).sum())
         tokens += int((labels != PAD).sum())
-        if batch.follows is not None:
+        if batch.next_sentence_labels is not None:
             predicted = model.apply_head("next_sentence", states, batch.lengths).argmax(-1)
-            correct_pairs, pairs = correct_pairs + int((predicted == batch.follows).sum()), pairs + len(predicted)
+            correct_pairs, pairs = (
+                correct_pairs + int((predicted == batch.next_sentence_labels).sum()),
+                pairs + len(predicted),
+            )
     loss = nats / max(1, tokens)
     follows = (correct_pairs / pairs, pairs) if pairs else (None, None)
     return MaskedLMScores(loss, safe_exp(loss), correct / max(1, tokens), tokens, *follows)

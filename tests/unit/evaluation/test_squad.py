@@ -1,10 +1,10 @@
-"""Exact match and F1 as SQuAD's published scripts give them. The expected numbers below are theirs."""
+"""Exact match and F1; the expected numbers are those of SQuAD's published scripts."""
 
 from __future__ import annotations
 
 import pytest
 
-from heedful.evaluation.squad import AnswerPrediction, answer_scores, best_threshold, score_answer, normalize_answer
+from heedful.evaluation.squad import AnswerPrediction, answer_scores, best_threshold, normalize_answer, score_answer
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from heedful.evaluation.squad import AnswerPrediction, answer_scores, best_thres
         ("the-end", "theend"),
         ("U.S.A.", "usa"),
         ("A. A. Milne", "milne"),
-        ("…", "…"),  # punctuation is ASCII's alone
+        ("…", "…"),  # only ASCII punctuation is removed
         ("“quoted”", "“quoted”"),
         ("ÉCOLE", "école"),
         ("The", ""),
@@ -26,7 +26,7 @@ from heedful.evaluation.squad import AnswerPrediction, answer_scores, best_thres
         ("$1,000.50", "100050"),
     ],
 )
-def test_the_normal_form_has_no_case_punctuation_articles_or_spare_blanks(text: str, normal: str) -> None:
+def test_normalization_removes_case_punctuation_articles_and_whitespace(text: str, normal: str) -> None:
     assert normalize_answer(text) == normal
 
 
@@ -37,28 +37,28 @@ def test_the_normal_form_has_no_case_punctuation_articles_or_spare_blanks(text: 
         ("Broncos", ["Denver Broncos", "Carolina"], (0, 2 / 3), (0, 2 / 3)),
         ("Broncos", ["Carolina", "Broncos."], (1, 1), (1, 1)),
         ("to be or not to be", ["to be"], (0, 0.5), (0, 0.5)),
-        ("the", ["a"], (1, 0), (1, 1)),  # nothing is left of either: the editions differ
+        ("the", ["a"], (1, 0), (1, 1)),  # both normalize to nothing: the versions differ
         ("", ["the"], (1, 0), (1, 1)),
         ("", ["Denver"], (0, 0), (0, 0)),
         ("Denver", ["?", "Denver"], (1, 1), (1, 1)),
-        ("", ["?", "Denver"], (1, 0), (0, 0)),  # in the second, "?" is no reference
+        ("", ["?", "Denver"], (1, 0), (0, 0)),  # SQuAD 2.0 drops the reference "?"
         ("naïve Café", ["Naïve café"], (1, 1), (1, 1)),
         ("a b b", ["b b b c"], (0, 2 * 1.0 * 0.5 / 1.5), (0, 2 * 1.0 * 0.5 / 1.5)),
     ],
 )
-def test_marks_are_the_published_scripts(
+def test_scores_equal_the_published_scripts(
     answer: str, references: list[str], first: tuple[float, float], second: tuple[float, float]
 ) -> None:
     assert score_answer(answer, references) == pytest.approx(first)
     assert score_answer(answer, references, squad2=True) == pytest.approx(second)
 
 
-def test_a_question_without_an_answer_is_right_only_if_left_without_one() -> None:
+def test_unanswerable_question_is_correct_only_without_an_answer() -> None:
     assert score_answer("", [], squad2=True) == (1, 1)
     assert score_answer("Denver", [], squad2=True) == (0, 0)
 
 
-SOME = [
+PREDICTIONS = [
     AnswerPrediction("Denver", 5.0, ("Denver",)),
     AnswerPrediction("a red car", 3.0, ("red",)),
     AnswerPrediction("nowhere", 2.0, ()),
@@ -68,35 +68,35 @@ SOME = [
 ]
 
 
-def test_scores_with_unanswerable_questions_are_the_second_editions() -> None:
-    scores = answer_scores(SOME, threshold=0.5)
+def test_unanswerable_questions_use_the_squad_2_rules() -> None:
+    scores = answer_scores(PREDICTIONS, threshold=0.5)
     assert scores.exact_match == pytest.approx(2 / 6)
     assert scores.f1 == pytest.approx((1 + 2 / 3 + 0 + 2 / 3 + 1 + 0) / 6)
     assert (scores.questions, scores.unanswerable) == (6, 2)
     assert scores.exact_match_answerable == pytest.approx(1 / 4)
     assert scores.f1_answerable == pytest.approx((1 + 2 / 3 + 2 / 3) / 4)
     assert scores.correct_unanswerable == pytest.approx(1 / 2)
-    assert scores.best_exact_match == pytest.approx(3 / 6), "nothing but the first answer, and both unanswerable ones"
+    assert scores.best_exact_match == pytest.approx(3 / 6), "the first answer and both unanswerable questions"
     assert scores.best_f1 == pytest.approx((2 + 1 + 2 / 3) / 6)
     assert 2.0 < scores.best_threshold < 3.0
     assert scores.f1_low <= scores.f1 <= scores.f1_high
 
 
-def test_the_best_threshold_is_the_best_of_all_thresholds() -> None:
-    best, threshold = best_threshold(SOME)
-    tried = {answer_scores(SOME, cut).f1 for cut in (-9.0, -1.5, -0.5, 1.5, 2.5, 4.0, 9.0)}
-    assert best == pytest.approx(max(tried))
-    assert answer_scores(SOME, threshold).f1 == pytest.approx(best)
+def test_best_threshold_maximizes_f1() -> None:
+    best, threshold = best_threshold(PREDICTIONS)
+    candidates = {answer_scores(PREDICTIONS, threshold).f1 for threshold in (-9.0, -1.5, -0.5, 1.5, 2.5, 4.0, 9.0)}
+    assert best == pytest.approx(max(candidates))
+    assert answer_scores(PREDICTIONS, threshold).f1 == pytest.approx(best)
 
 
-def test_answers_with_one_score_are_given_together_or_not_at_all() -> None:
+def test_best_threshold_treats_equal_scores_alike() -> None:
     alike = [AnswerPrediction("right", 1.0, ("right",)), AnswerPrediction("wrong", 1.0, ())]
     best, threshold = best_threshold(alike)
     assert best == pytest.approx(0.5)
     assert answer_scores(alike, threshold).f1 == pytest.approx(best)
 
 
-def test_without_unanswerable_questions_every_answer_is_given_and_the_first_edition_counts() -> None:
+def test_answerable_questions_use_the_squad_1_rules() -> None:
     scores = answer_scores([AnswerPrediction("the", -5.0, ("a",)), AnswerPrediction("red", -9.0, ("red car",))])
     assert scores.exact_match == pytest.approx(0.5)
     assert scores.f1 == pytest.approx((0 + 2 / 3) / 2)

@@ -1,4 +1,4 @@
-"""Scores: what others would compute, with what it takes to compare them."""
+"""Text metrics equal sacreBLEU; likelihoods convert to perplexity and bits per byte."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import sacrebleu
 
 from heedful.evaluation.text_metrics import prediction_scores, sample_bleu, text_scores
 
-REFERENCES = ["The cat sat on the mat .", "A dog barked at the moon .", "Nobody knows the way home ."] * 20
-OUTPUTS = ["The cat sat on a mat .", "a dog barked at the moon .", "Nobody knows the way home ."] * 20
+REFERENCES = ["The cat sat on the mat .", "A dog barked at the moon .", "No one knows the way home ."] * 20
+OUTPUTS = ["The cat sat on a mat .", "a dog barked at the moon .", "No one knows the way home ."] * 20
 
 
-def test_bleu_and_chrf_are_sacrebleus_own() -> None:
+def test_bleu_and_chrf_equal_sacrebleu() -> None:
     scores = text_scores(OUTPUTS, REFERENCES, samples=100)
     assert scores.bleu == pytest.approx(sacrebleu.corpus_bleu(OUTPUTS, [REFERENCES]).score)
     assert scores.bleu_lowercased == pytest.approx(sacrebleu.corpus_bleu(OUTPUTS, [REFERENCES], lowercase=True).score)
@@ -22,7 +22,7 @@ def test_bleu_and_chrf_are_sacrebleus_own() -> None:
     assert scores.bleu_lowercased > scores.bleu
 
 
-def test_a_bleu_carries_its_signature_and_an_interval_around_it() -> None:
+def test_bleu_has_a_signature_and_a_seeded_interval() -> None:
     scores = text_scores(OUTPUTS, REFERENCES, samples=200)
     assert "tok:13a" in scores.bleu_signature
     assert "version:" in scores.bleu_signature
@@ -34,7 +34,7 @@ def test_exact_match_counts_equal_texts() -> None:
     assert text_scores(OUTPUTS, REFERENCES, samples=0).exact_match == pytest.approx(1 / 3)
 
 
-def test_perplexities_and_bits_are_one_surprise_in_different_units() -> None:
+def test_perplexity_and_bits_per_byte_from_summed_nats() -> None:
     scores = prediction_scores(nats=200.0, tokens=100, words=50, size=400)
     assert scores.loss == 2.0
     assert scores.perplexity == pytest.approx(math.exp(2))
@@ -42,5 +42,5 @@ def test_perplexities_and_bits_are_one_surprise_in_different_units() -> None:
     assert scores.bits_per_byte == pytest.approx(0.5 / math.log(2))
 
 
-def test_a_hopeless_model_has_an_infinite_perplexity_not_an_error() -> None:
+def test_perplexity_overflow_is_infinite() -> None:
     assert prediction_scores(nats=1e6, tokens=10, words=1, size=50).word_perplexity == math.inf

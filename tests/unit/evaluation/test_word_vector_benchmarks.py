@@ -1,4 +1,4 @@
-"""Word vectors against sets of questions: what counts, what is left out, and what is refused."""
+"""Word vector benchmarks: scores, coverage and unusable files."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from heedful.errors import DataError
 from heedful.evaluation.word_vector_benchmarks import evaluate_word_vectors, read_benchmark, spearman
 from heedful.vectors.nearest_neighbors import WordTable
 
-country, capital, *places = np.eye(8, dtype=np.float32)
+country, capital, *cities = np.eye(8, dtype=np.float32)
 NAMES = ["france", "italy", "japan", "paris", "rome", "tokyo"]
-WORDS = WordTable(NAMES, np.stack([place + kind for kind in (country, capital) for place in places[:3]]))
+WORDS = WordTable(NAMES, np.stack([city + kind for kind in (country, capital) for city in cities[:3]]))
 
 
-def test_analogies_are_scored_by_section_and_in_all_with_their_coverage(tmp_path: Path) -> None:
+def test_analogy_accuracy_by_section_and_coverage(tmp_path: Path) -> None:
     file = tmp_path / "questions-words.txt"
     file.write_text(": capitals\nParis France Rome Italy\nparis france tokyo japan\nparis france oslo norway\n"
                     ": wrong\nparis france rome japan\n")  # fmt: skip
@@ -29,7 +29,7 @@ def test_analogies_are_scored_by_section_and_in_all_with_their_coverage(tmp_path
     }
 
 
-def test_similarity_is_the_correlation_of_ranks(tmp_path: Path) -> None:
+def test_similarity_is_spearman_rank_correlation(tmp_path: Path) -> None:
     file = tmp_path / "alike.tsv"
     file.write_text(
         "# people say\nword1\tword2\tmean\nparis\trome\t9\nparis\tfrance\t8\nparis\titaly\t1\nparis\tx\t5\n"
@@ -39,7 +39,7 @@ def test_similarity_is_the_correlation_of_ranks(tmp_path: Path) -> None:
     assert (scores["alike_pairs"], scores["alike_coverage"]) == (3, 0.75)
 
 
-def test_equal_values_share_the_mean_of_their_ranks() -> None:
+def test_spearman_with_ties() -> None:
     one, other = np.array([1.0, 2, 2, 3, 7]), np.array([0.1, 0.5, 0.4, 0.4, 0.9])
     ranks = np.array([[1, 2.5, 2.5, 4, 5], [1, 4, 2.5, 2.5, 5]])
     assert spearman(one, other) == pytest.approx(np.corrcoef(ranks)[0, 1])
@@ -58,14 +58,14 @@ def test_equal_values_share_the_mean_of_their_ranks() -> None:
         ("oslo norway 7\n", "0 of its 1 pairs are in"),
     ],
 )
-def test_a_set_that_cannot_be_used_is_refused_in_one_line(tmp_path: Path, text: str, words: str) -> None:
+def test_unusable_benchmark_file_is_refused(tmp_path: Path, text: str, words: str) -> None:
     file = tmp_path / "set.txt"
     file.write_text(text)
     with pytest.raises(DataError, match=words):
         evaluate_word_vectors(WORDS, [file])
 
 
-def test_the_published_sets_are_read_whole(corpora: Path) -> None:
+def test_published_benchmarks_are_read_completely(corpora: Path) -> None:
     folder = corpora / "word_similarity"
     questions = read_benchmark(folder / "questions-words.txt")
     assert (len(questions.analogies), sum(map(len, questions.analogies.values()))) == (14, 19_544)

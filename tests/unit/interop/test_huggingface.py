@@ -1,4 +1,4 @@
-"""What the importer and the exporter refuse, and how they say so. That the rest is right: see tests/parity."""
+"""Refusals of the Hugging Face import and export; tests/parity checks their results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 import heedful
 from heedful import CheckpointError, UsageError
 from heedful.interop.huggingface import export_model
-from heedful.layers.positions import SinusoidLayout, SinusoidalPositions
+from heedful.layers.positions import SinusoidalPositions, SinusoidLayout
 
 SMALL = {"vocabulary": 20, "width": 8, "heads": 2, "layers": 2, "max_length": 10}
 SPECIAL = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
@@ -36,32 +36,32 @@ def model(layout: str, **changes: Any) -> Any:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Callable[[str], Path]:
-    """A folder in a layout, sound until a test spoils it."""
+    """Export a valid model in a layout."""
 
-    def written(layout: str) -> Path:
+    def export(layout: str) -> Path:
         export_model(model(layout), tmp_path / layout, layout, **SPECIAL)
         heedful.load(tmp_path / layout)
         return tmp_path / layout
 
-    return written
+    return export
 
 
 def edit_config(folder: Path, changes: dict[str, Any]) -> None:
-    """Set keys of config.json; `...` takes one away."""
+    """Set keys of config.json; `...` removes one."""
     file = folder / "config.json"
     described = {**json.loads(file.read_text()), **changes}
     file.write_text(json.dumps({key: value for key, value in described.items() if value is not ...}))
 
 
 def edit_weights(folder: Path, changes: dict[str, Any]) -> None:
-    """Set weights; `...` takes one away."""
+    """Set weights; `...` removes one."""
     file = folder / "model.safetensors"
     weights: dict[str, Any] = {**load_file(file), **changes}
     save_file({name: weight for name, weight in weights.items() if weight is not ...}, file)
 
 
 def refusal(folder: Path) -> str:
-    """The one line that `load` gives instead of a model, which starts with the folder it is about."""
+    """Return the one-line error of `load`, without the folder it starts with."""
     with pytest.raises(CheckpointError) as caught:
         heedful.load(folder)
     message = str(caught.value)
@@ -109,12 +109,12 @@ def refusal(folder: Path) -> str:
         ("llama", {"num_attention_heads": 3, "head_dim": ...}, "width 8 is not divisible by 3 heads"),
     ],
 )
-def test_a_configuration_that_means_something_else_is_refused(
+def test_unsupported_config_is_refused(
     folder: Callable[[str], Path], layout: str, changes: dict[str, Any], message: str
 ) -> None:
-    spoilt = folder(layout)
-    edit_config(spoilt, changes)
-    assert refusal(spoilt).startswith(message)
+    damaged = folder(layout)
+    edit_config(damaged, changes)
+    assert refusal(damaged).startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -137,35 +137,35 @@ def test_a_configuration_that_means_something_else_is_refused(
         ),
     ],
 )
-def test_weights_that_do_not_fit_are_refused_by_name(
+def test_mismatched_weights_are_refused_by_name(
     folder: Callable[[str], Path], layout: str, changes: dict[str, Any], message: str
 ) -> None:
-    spoilt = folder(layout)
-    edit_weights(spoilt, changes)
-    assert refusal(spoilt).startswith(message)
+    damaged = folder(layout)
+    edit_weights(damaged, changes)
+    assert refusal(damaged).startswith(message)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_stored_sinusoid_is_accepted(folder: Callable[[str], Path], dtype: torch.dtype) -> None:
-    sound = folder("marian")
+def test_stored_sinusoid_is_accepted(folder: Callable[[str], Path], dtype: torch.dtype) -> None:
+    valid = folder("marian")
     tables = {f"model.{side}.embed_positions.weight": sinusoid("halves").to(dtype) for side in ("encoder", "decoder")}
-    edit_weights(sound, tables)
-    heedful.load(sound)
+    edit_weights(valid, tables)
+    heedful.load(valid)
 
 
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
 @pytest.mark.parametrize("change", ["interleaved", "one number off", "shifted"])
-def test_stored_positions_that_are_not_the_sinusoid_are_refused(
+def test_stored_positions_other_than_the_sinusoid_are_refused(
     folder: Callable[[str], Path], side: str, change: str
 ) -> None:
-    spoilt, table = folder("marian"), sinusoid("interleaved" if change == "interleaved" else "halves")
+    damaged, table = folder("marian"), sinusoid("interleaved" if change == "interleaved" else "halves")
     if change == "one number off":
         table[7, 3] += 0.1
     if change == "shifted":
         table = table.roll(1, dims=0)
-    edit_weights(spoilt, {f"model.{side}.embed_positions.weight": table})
+    edit_weights(damaged, {f"model.{side}.embed_positions.weight": table})
     message = f"{side}.embed_positions.weight differs from the sinusoid of marian models"
-    assert refusal(spoilt) == message
+    assert refusal(damaged) == message
 
 
 def sinusoid(layout: SinusoidLayout) -> Tensor:
@@ -173,32 +173,32 @@ def sinusoid(layout: SinusoidLayout) -> Tensor:
 
 
 def test_pickled_weights_are_not_read(folder: Callable[[str], Path]) -> None:
-    spoilt = folder("gpt2")
-    weights = load_file(spoilt / "model.safetensors")
-    (spoilt / "model.safetensors").unlink()
-    torch.save(weights, spoilt / "pytorch_model.bin")
-    assert refusal(spoilt) == "no model.safetensors found (pickled weights are not read)"
+    damaged = folder("gpt2")
+    weights = load_file(damaged / "model.safetensors")
+    (damaged / "model.safetensors").unlink()
+    torch.save(weights, damaged / "pytorch_model.bin")
+    assert refusal(damaged) == "no model.safetensors found (pickled weights are not read)"
 
 
 @pytest.mark.parametrize("keep", [0, 5, 500])
-def test_a_file_that_is_cut_off_is_named(folder: Callable[[str], Path], keep: int) -> None:
-    spoilt = folder("gpt2")
-    file = spoilt / "model.safetensors"
+def test_truncated_weights_file_is_named(folder: Callable[[str], Path], keep: int) -> None:
+    damaged = folder("gpt2")
+    file = damaged / "model.safetensors"
     file.write_bytes(file.read_bytes()[:keep])
-    assert refusal(spoilt).startswith("model.safetensors cannot be read as safetensors: ")
+    assert refusal(damaged).startswith("model.safetensors cannot be read as safetensors: ")
 
 
-def test_a_lost_piece_of_several_is_a_missing_weight(folder: Callable[[str], Path]) -> None:
-    spoilt = folder("gpt2")
-    first, second = (spoilt / f"model-0000{piece}-of-00002.safetensors" for piece in (1, 2))
-    weights = load_file(spoilt / "model.safetensors")
+def test_missing_shard_is_a_missing_weight(folder: Callable[[str], Path]) -> None:
+    damaged = folder("gpt2")
+    first, second = (damaged / f"model-0000{piece}-of-00002.safetensors" for piece in (1, 2))
+    weights = load_file(damaged / "model.safetensors")
     last = {"transformer.ln_f.weight": weights.pop("transformer.ln_f.weight")}
     save_file(weights, first)
     save_file(last, second)
-    (spoilt / "model.safetensors").unlink()
-    heedful.load(spoilt)
+    (damaged / "model.safetensors").unlink()
+    heedful.load(damaged)
     second.unlink()
-    assert refusal(spoilt) == "the weight transformer.ln_f.weight is missing"
+    assert refusal(damaged) == "the weight transformer.ln_f.weight is missing"
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_a_lost_piece_of_several_is_a_missing_weight(folder: Callable[[str], Pat
         ("bert", {"tasks": ["pooled"], "pooling": "last"}, "pooling='last'"),
     ],
 )
-def test_what_a_layout_cannot_express_is_named_and_nothing_is_written(
+def test_unsupported_setting_is_named_and_nothing_is_written(
     layout: str, changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError) as caught:
@@ -242,38 +242,38 @@ def test_what_a_layout_cannot_express_is_named_and_nothing_is_written(
     assert not (tmp_path / "there").exists()
 
 
-def test_pooling_is_free_where_nothing_is_pooled(tmp_path: Path) -> None:
+def test_pooling_does_not_matter_without_a_pooled_head(tmp_path: Path) -> None:
     export_model(model("bert", pooling="mean"), tmp_path, "bert")
     assert heedful.load(tmp_path).model.config.tasks == ("masked_token",)
 
 
 @pytest.mark.parametrize("layout", DESIGNS)
 @pytest.mark.parametrize("preset", ["recurrent-translator", "recurrent-writer"])
-def test_a_recurrent_model_has_no_place_in_any_layout(layout: str, preset: str, tmp_path: Path) -> None:
+def test_recurrent_model_fits_no_layout(layout: str, preset: str, tmp_path: Path) -> None:
     recurrent = heedful.build(preset, vocabulary=20, width=8)
     with pytest.raises(UsageError, match=f"^the {layout} layout cannot express family='{recurrent.config.family}'$"):
         export_model(recurrent, tmp_path, layout, **SPECIAL)
 
 
 @pytest.mark.parametrize("layout", DESIGNS)
-def test_another_family_is_refused_as_such(layout: str, tmp_path: Path) -> None:
+def test_model_of_another_family_is_refused(layout: str, tmp_path: Path) -> None:
     other = model("gpt2" if layout in ("bert", "marian", "pegasus", "bart") else "bert")
     with pytest.raises(UsageError, match=f"^the {layout} layout cannot express family='{other.config.family}'$"):
         export_model(other, tmp_path, layout, **SPECIAL)
 
 
-def test_an_unknown_layout_is_refused(tmp_path: Path) -> None:
+def test_unknown_layout_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"^unknown layout 'gpt3'; known: bart, bert, gpt2, llama, marian, pegasus$"):
         export_model(model("gpt2"), tmp_path, "gpt3")
 
 
 @pytest.mark.parametrize("layout", ["marian", "pegasus", "bart"])
-def test_an_encoder_decoder_is_not_exported_without_its_special_ids(layout: str, tmp_path: Path) -> None:
+def test_encoder_decoder_export_needs_special_token_ids(layout: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"^the {layout} layout needs eos_token_id, decoder_start_token_id: pass the"):
         export_model(model(layout), tmp_path, layout, pad_token_id=0)
 
 
-def test_an_export_states_the_ids_it_was_given(tmp_path: Path) -> None:
+def test_export_writes_the_given_token_ids(tmp_path: Path) -> None:
     export_model(model("marian"), tmp_path, "marian", **SPECIAL, forced_eos_token_id=1)
     described = json.loads((tmp_path / "config.json").read_text())
     assert {**SPECIAL, "forced_eos_token_id": 1}.items() <= described.items()

@@ -1,4 +1,4 @@
-"""Vectors from elsewhere: read as they were written, and refused in one line when they are not whole."""
+"""word2vec files round-trip; damaged ones are refused in one line."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ either = pytest.mark.parametrize("binary", [False, True], ids=["text", "binary"]
 
 
 @pytest.fixture
-def written(tmp_path: Path, binary: bool) -> Path:
+def vectors_file(tmp_path: Path, binary: bool) -> Path:
     return write_word2vec(tmp_path / "vectors", WORDS, TABLE, binary=binary)
 
 
 @either
-def test_what_is_written_is_read_again(written: Path, binary: bool) -> None:
-    words, table = read_word2vec(written)
+def test_written_file_reads_back(vectors_file: Path, binary: bool) -> None:
+    words, table = read_word2vec(vectors_file)
     assert words == ["the", "king", "naïve", "new_york"]
     np.testing.assert_allclose(table, TABLE, rtol=0 if binary else 1e-5)
 
 
 @either
-def test_a_packed_file_is_read_whatever_its_name(written: Path) -> None:
-    packed = written.with_name("packed.bin")
-    packed.write_bytes(gzip.compress(written.read_bytes()))
-    np.testing.assert_array_equal(read_word2vec(packed)[1], read_word2vec(written)[1])
+def test_gzipped_file_is_read_under_any_name(vectors_file: Path) -> None:
+    packed = vectors_file.with_name("packed.bin")
+    packed.write_bytes(gzip.compress(vectors_file.read_bytes()))
+    np.testing.assert_array_equal(read_word2vec(packed)[1], read_word2vec(vectors_file)[1])
 
 
-def test_binary_rows_without_line_breaks_are_read_too(tmp_path: Path) -> None:
+def test_binary_rows_without_line_breaks_are_read(tmp_path: Path) -> None:
     file = tmp_path / "google.bin"
     rows = b"".join(word.encode() + b" " + row.tobytes() for word, row in zip(("a", "b"), TABLE, strict=False))
     file.write_bytes(b"2 5\n" + rows)
@@ -47,11 +47,11 @@ def test_binary_rows_without_line_breaks_are_read_too(tmp_path: Path) -> None:
 
 @either
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
-def test_a_file_cut_off_anywhere_is_refused(written: Path, share: float) -> None:
-    data = written.read_bytes()
-    written.write_bytes(data[: int(share * len(data))])
+def test_truncated_file_is_refused(vectors_file: Path, share: float) -> None:
+    data = vectors_file.read_bytes()
+    vectors_file.write_bytes(data[: int(share * len(data))])
     with pytest.raises(CheckpointError, match=r"is truncated: it claims 4 words|not a word and 5 numbers"):
-        read_word2vec(written)
+        read_word2vec(vectors_file)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_file_cut_off_anywhere_is_refused(written: Path, share: float) -> None
         (b"1000000 1000\na 1 2 3\n", "is truncated"),
     ],
 )
-def test_what_is_no_table_of_vectors_is_refused_in_one_line(tmp_path: Path, data: bytes, words: str) -> None:
+def test_invalid_word2vec_file_is_refused_in_one_line(tmp_path: Path, data: bytes, words: str) -> None:
     file = tmp_path / "bad"
     file.write_bytes(data)
     with pytest.raises(CheckpointError, match=words) as refused:
@@ -78,7 +78,7 @@ def test_what_is_no_table_of_vectors_is_refused_in_one_line(tmp_path: Path, data
     assert "\n" not in str(refused.value)
 
 
-def test_a_damaged_gzip_and_a_missing_file_are_refused(tmp_path: Path) -> None:
+def test_damaged_gzip_and_missing_file_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "bad.gz"
     file.write_bytes(gzip.compress(b"4 5\n" + b"a 1 2 3 4 5\n" * 4)[:-12])
     with pytest.raises(CheckpointError, match="cannot be read"):

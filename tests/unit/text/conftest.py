@@ -1,4 +1,4 @@
-"""A little real text in several scripts, and one tokenizer of each kind learnt from it."""
+"""A small multilingual corpus, and one tokenizer of each kind trained on it."""
 
 from __future__ import annotations
 

