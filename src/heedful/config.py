@@ -1,10 +1,10 @@
-"""Settings as frozen, checked values: the base of every configuration in the project."""
+"""Base class of every configuration: frozen, validated, with one-line errors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -12,7 +12,7 @@ from heedful.errors import CheckpointError, UsageError, nearest
 
 
 class Config(BaseModel):
-    """The base of every configuration: a misspelt key or impossible value is one clear line."""
+    """A frozen pydantic model; an unknown key or invalid value raises `UsageError` with the nearest valid key."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -23,8 +23,8 @@ class Config(BaseModel):
             raise UsageError(validation_message(error, lambda _: type(self).model_fields)) from None
 
     @classmethod
-    def read_json(cls, file: Path) -> Any:
-        """What a file of a model folder says; None if it is not there."""
+    def read_json(cls, file: Path) -> Self | None:
+        """The configuration stored in a JSON file; None if there is no such file."""
         try:
             return cls.model_validate_json(file.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -32,13 +32,13 @@ class Config(BaseModel):
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{file} is damaged: {error}".replace("\n", " ")) from None
 
-    def with_changes(self, **changes: Any) -> Any:
-        """A checked copy with some settings replaced."""
+    def with_changes(self, **changes: Any) -> Self:
+        """A validated copy with some settings replaced."""
         return type(self)(**{**self.model_dump(exclude_unset=True), **changes})
 
 
 def validation_message(error: ValidationError, known: Callable[[tuple[str, ...]], Iterable[str]]) -> str:
-    """pydantic's report in our form: what, which value, what to do. `known` gives the keys valid at a path."""
+    """One line for a pydantic error: setting, problem, value seen. `known` returns the valid keys at a path."""
     lines = []
     for problem in error.errors():
         path = tuple(str(part) for part in problem["loc"])

@@ -1,4 +1,4 @@
-"""Work recorded once and replayed as one launch: on a GPU, small kernels are mostly waited for (CUDA graphs)."""
+"""CUDA graphs: capture work once, replay it as one launch. Small kernels mostly wait to be launched."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ Result = TypeVar("Result")
 
 
 class CudaGraphPool:
-    """Makes CUDA graphs that share their memory, since only one runs at a time; so they are made on one stream."""
+    """Captures CUDA graphs that share one memory pool and one stream, because only one of them runs at a time."""
 
     def __init__(self) -> None:
         self.pool = torch.cuda.graph_pool_handle()
         self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     def capture(self, step: Callable[[], Result], *, warmup: bool = True) -> Callable[[], Result]:
-        """The step as one launch. What it gives back holds until the next one runs.
+        """A function that replays the step; its result is overwritten by the next replay of any graph of the pool.
 
-        It is first taken once, for libraries to set themselves up, unless it has been (`warm=False`).
+        `warmup`: run the step once before the capture, so that libraries initialise themselves.
         """
         graph = torch.cuda.CUDAGraph()
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
             if warmup:
                 step()
-            # Nothing is forbidden: other threads may go on using the device, and kernels be loaded when first met.
+            # "relaxed": other threads may use the device meanwhile, and kernels may be loaded on first use.
             graph.capture_begin(pool=self.pool, capture_error_mode="relaxed")
-            found = step()
+            result = step()
             graph.capture_end()
         torch.cuda.current_stream().wait_stream(self.stream)
 
         def replay() -> Result:
             graph.replay()
-            return found
+            return result
 
         return replay

@@ -1,14 +1,14 @@
-"""One alphabet of axis names for every tensor in the project.
+"""Axis names of tensor shapes, used in every annotation.
 
-    batch       sequences side by side          tokens      positions in a sequence (n)
+    batch       sequences                       tokens      positions in a sequence (n)
     heads       attention heads (H)             groups      key/value heads, when queries share them
-    queries     positions that read (n_q)       keys        positions that are read (n_k)
+    queries     positions that attend (n_q)     keys        positions attended to (n_k)
     width       model width (d)                 d_k, d_v    query/key and value width of one head
     hidden      feed-forward width (m)          vocabulary  token types (V)
 
-A leading `#` lets an axis be 1 and broadcast; `*axes` stands for any number of leading axes.
-The shapes are checked when the test suite runs and cost nothing otherwise: annotations stay
-strings, so jaxtyping need not even be installed to use heedful.
+A leading `#` lets an axis be 1 and broadcast; `*axes` stands for any number of leading axes; `_` for any length.
+Shapes are checked while the test suite runs and cost nothing otherwise: annotations stay strings, and jaxtyping need
+not be installed to use heedful.
 """
 
 from __future__ import annotations

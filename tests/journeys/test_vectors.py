@@ -1,4 +1,4 @@
-"""Word vectors from a text, and all that can be asked of them, as a person would."""
+"""Train word vectors and use them through the command line."""
 
 from __future__ import annotations
 
@@ -15,32 +15,34 @@ import heedful
 from heedful.loading import load_word_vectors
 
 Command = Callable[..., Any]
-PLACES = {"france": "paris", "italy": "rome", "japan": "tokyo", "spain": "madrid", "egypt": "cairo", "peru": "lima"}
+CAPITALS = {"france": "paris", "italy": "rome", "japan": "tokyo", "spain": "madrid", "egypt": "cairo", "peru": "lima"}
 SETTINGS = ["--set", "training.batch_tokens=512", "--set", "model.width=16", "--set", "training.subsample=0"]
 
 
 def sentences() -> Iterator[str]:
-    """A small world: capitals keep one company, countries another, and each country's own words go with both."""
-    draw = np.random.default_rng(0)
+    """Capitals and countries each have their own contexts, and each country its own words with both."""
+    generator = np.random.default_rng(0)
     for _ in range(4000):
-        country, capital = list(PLACES.items())[draw.integers(len(PLACES))]
-        place = draw.integers(2)
-        about = ("the streets and trains of", "the borders and laws of")[place]
-        yield f"{about} {(capital, country)[place]} are {country}ish and {country}like, they say."
+        country, capital = list(CAPITALS.items())[generator.integers(len(CAPITALS))]
+        side = generator.integers(2)
+        about = ("the streets and trains of", "the borders and laws of")[side]
+        yield f"{about} {(capital, country)[side]} are {country}ish and {country}like, they say."
 
 
 @pytest.fixture(scope="module")
 def run(fork_server: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("vectors")
     (folder / "corpus.txt").write_text("\n".join(sentences()) + "\n")
-    done = fork_server.run("train", "embed", "corpus.txt", *SETTINGS, "--steps", "300", "--device", "cpu", folder=folder)
+    done = fork_server.run(
+        "train", "embed", "corpus.txt", *SETTINGS, "--steps", "300", "--device", "cpu", folder=folder
+    )
     assert done.code == 0, done.output
     return folder
 
 
-def test_one_command_makes_a_folder_with_recipe_report_and_vectors(run: Path) -> None:
+def test_train_writes_recipe_card_and_vectors(run: Path) -> None:
     card = (run / "embed-1" / "card.md").read_text()
-    assert "knows words by the company they keep" in card
+    assert "maps words to vectors" in card
     assert 'heedful.load("embed-1").embed("…")' in card
     assert 'task = "embed"' in (run / "embed-1" / "recipe.toml").read_text()
     events = [json.loads(line) for line in (run / "embed-1" / "metrics.jsonl").read_text().splitlines()]
@@ -48,21 +50,21 @@ def test_one_command_makes_a_folder_with_recipe_report_and_vectors(run: Path) ->
     assert losses[-1] < losses[0]
 
 
-def test_near_words_and_analogies_are_found(run: Path, heedful_command: Command) -> None:
+def test_similar_words_and_analogies(run: Path, heedful_command: Command) -> None:
     near = heedful_command("similar", "embed-1", "paris", "--json", cwd=run)
-    (found,) = json.loads(near.stdout)
-    assert found["word"] == "paris"
-    assert len(found["similar"]) == 10
+    (result,) = json.loads(near.stdout)
+    assert result["word"] == "paris"
+    assert len(result["similar"]) == 10
     both = heedful_command("similar", "embed-1", "Paris", "rome", "--top", "2", cwd=run)
     assert [line for line in both.stdout.splitlines() if line and not line.startswith(" ")] == ["Paris", "rome"]
     answer = heedful_command("analogy", "embed-1", "paris", "france", "italy", cwd=run)
     assert answer.stdout.split()[0] == "rome", answer.stdout
 
 
-def test_vectors_are_scored_and_files_of_other_tools_are_scored_alike(run: Path, heedful_command: Command) -> None:
-    pairs = list(PLACES.items())
-    asked = [(*pairs[i], *pairs[j]) for i in range(3) for j in range(3, 6)]
-    (run / "capitals.txt").write_text(": capitals\n" + "".join(" ".join(words) + "\n" for words in asked))
+def test_evaluate_scores_a_model_and_its_word2vec_export_alike(run: Path, heedful_command: Command) -> None:
+    pairs = list(CAPITALS.items())
+    questions = [(*pairs[i], *pairs[j]) for i in range(3) for j in range(3, 6)]
+    (run / "capitals.txt").write_text(": capitals\n" + "".join(" ".join(words) + "\n" for words in questions))
     ours = heedful_command("evaluate", "embed-1", "capitals.txt", "--json", cwd=run)
     scores = json.loads(ours.stdout)
     assert scores["capitals_questions"] == 9
@@ -75,7 +77,7 @@ def test_vectors_are_scored_and_files_of_other_tools_are_scored_alike(run: Path,
     assert " of 9" in shown
 
 
-def test_a_text_gets_a_vector_as_lines_json_or_an_array(run: Path, heedful_command: Command) -> None:
+def test_embed_writes_lines_json_or_an_array(run: Path, heedful_command: Command) -> None:
     texts = ["the streets of paris", "the streets of rome", "laws"]
     plain = heedful_command("embed", "embed-1", *texts, cwd=run)
     table = np.array([[float(value) for value in line.split()] for line in plain.stdout.splitlines()])
@@ -83,24 +85,24 @@ def test_a_text_gets_a_vector_as_lines_json_or_an_array(run: Path, heedful_comma
     np.testing.assert_allclose(table, expected, rtol=1e-4, atol=1e-6)
     assert heedful_command("embed", "embed-1", *texts, "--output", "v.npy", cwd=run).returncode == 0
     np.testing.assert_allclose(np.load(run / "v.npy"), expected, rtol=1e-5, atol=1e-6)
-    told = json.loads(heedful_command("embed", "embed-1", "zebra", "--json", cwd=run).stdout)
-    assert (told["text"], len(told["vector"]), len(told["warnings"])) == ("zebra", 16, 1)
+    result = json.loads(heedful_command("embed", "embed-1", "zebra", "--json", cwd=run).stdout)
+    assert (result["text"], len(result["vector"]), len(result["warnings"])) == ("zebra", 16, 1)
     alike = heedful_command("embed", "embed-1", "--compare", *texts, cwd=run).stdout.splitlines()
     assert float(alike[0].split()[0]) > float(alike[1].split()[0])
 
 
-def test_words_are_drawn_on_a_map(run: Path, heedful_command: Command) -> None:
-    done = heedful_command("map", "embed-1", *PLACES, *PLACES.values(), "--output", "map.png", cwd=run)
+def test_map_draws_words(run: Path, heedful_command: Command) -> None:
+    done = heedful_command("map", "embed-1", *CAPITALS, *CAPITALS.values(), "--output", "map.png", cwd=run)
     assert (done.returncode, done.stdout.strip()) == (0, "map.png")
     assert (run / "map.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_an_interrupted_run_goes_on_to_the_same_bits(fork_server: Any, run: Path, tmp_path: Path) -> None:
+def test_a_resumed_run_gives_bitwise_the_same_model(fork_server: Any, run: Path, tmp_path: Path) -> None:
     shutil.copy(run / "corpus.txt", tmp_path / "corpus.txt")
-    how = [*SETTINGS, "--set", "training.checkpoint_every=10", "--steps", "40", "--device", "cpu"]
-    assert fork_server.run("train", "embed", "corpus.txt", *how, "--out", "whole", folder=tmp_path).code == 0
-    kill = "import os, heedful.training.run as run; run.conclude = lambda *_: os.kill(os.getpid(), 9)"
-    killed = fork_server.run("train", "embed", "corpus.txt", *how, "--out", "cut", folder=tmp_path, before=kill)
+    options = [*SETTINGS, "--set", "training.checkpoint_every=10", "--steps", "40", "--device", "cpu"]
+    assert fork_server.run("train", "embed", "corpus.txt", *options, "--out", "whole", folder=tmp_path).code == 0
+    kill = "import os, heedful.training.run as run; run.evaluate_and_report = lambda *_, **__: os.kill(os.getpid(), 9)"
+    killed = fork_server.run("train", "embed", "corpus.txt", *options, "--out", "cut", folder=tmp_path, before=kill)
     assert killed.code == -9, killed.output
     shutil.rmtree(tmp_path / "cut" / "training" / "step-00000040")
     done = fork_server.run("train", "--resume", "cut", folder=tmp_path)
@@ -111,38 +113,40 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(fork_server: Any, run: Path
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (["similar", "embed-1", "pariss"], 2, "embed-1 does not know 'pariss'; did you mean 'paris'?"),
         (["analogy", "embed-1", "paris", "france", "qqqqq"], 2, "does not know 'qqqqq'; try another word"),
         (["similar", "corpus.txt", "paris"], 4, "neither a model folder nor a word2vec file"),
         (["similar", "gone", "paris"], 4, "gone is not a model folder: it does not exist"),
-        (["translate", "embed-1", "paris"], 2, "embed-1 is a table of word vectors; use `embed`"),
+        (["translate", "embed-1", "paris"], 2, "embed-1 is an embedder, not a translator; use heedful.Embedder.load"),
         (["evaluate", "embed-1", "corpus.txt"], 3, "neither"),
-        (["map", "embed-1", "paris", "rome"], 2, "three words at least, got 2"),
-        (["embed", "embed-1", "--compare", "the streets"], 2, "--compare takes two texts or more, got 1"),
+        (["map", "embed-1", "paris", "rome"], 2, "a map needs at least three words, got 2"),
+        (["embed", "embed-1", "--compare", "the streets"], 2, "--compare takes at least two texts, got 1"),
         (["train", "embed", "tiny.txt", "--device", "cpu"], 3, "fewer than two different words"),
         (["train", "embed", "corpus.txt", "--model", "recurrent"], 2, "leave out --model recurrent"),
         (["train", "embed", "corpus.txt", "--set", "training.window=0"], 2, "window"),
         (["export", "embed-1", "hf", "--to", "huggingface"], 2, ""),
     ],
 )
-def test_a_mistake_is_one_line(run: Path, heedful_command: Command, words: list[str], code: int, said: str) -> None:
+def test_a_usage_error_is_one_line(
+    run: Path, heedful_command: Command, words: list[str], code: int, message: str
+) -> None:
     (run / "tiny.txt").write_text("".join(f"word{number}\n" for number in range(99)))  # none of them twice
     done = heedful_command(*words, cwd=run)
     assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
     lines = [line for line in done.stderr.splitlines() if line.startswith("heedful: ")]
     assert len(lines) == 1, done.stderr
-    assert said in lines[0]
+    assert message in lines[0]
 
 
-def test_plan_foresees_the_run_in_json(run: Path, heedful_command: Command) -> None:
+def test_plan_prints_a_forecast_as_json(run: Path, heedful_command: Command) -> None:
     done = heedful_command("plan", "embed", "corpus.txt", *SETTINGS, "--device", "cpu", "--json", cwd=run)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert {*told["parameters"]} == {"token vectors", "company vectors", "side vectors"}
-    assert told["seconds_per_step"] > 0
+    forecast = json.loads(done.stdout)
+    assert {*forecast["parameters"]} == {"token vectors", "context vectors", "word-order vectors"}
+    assert forecast["seconds_per_step"] > 0
 
 
-def test_any_models_tokens_can_be_asked(run: Path) -> None:
+def test_word_vectors_of_any_model_can_be_loaded(run: Path) -> None:
     assert "paris" in load_word_vectors(run / "embed-1")

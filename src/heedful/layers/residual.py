@@ -18,8 +18,8 @@ class Residual(Tapped):
     """post: LN(x + f(x))        Vaswani 2017, 3.1 · B1, B2
     pre:  x + f(LN(x))        Xiong 2020
 
-    Dropout applies to f's output, as in the paper (5.4). `skip=False` removes the skip-connection, for an ablation (Q3);
-    on a trained model, replace the tap `.skip` by zeros instead.
+    Dropout applies to f's output, as in the paper (5.4). `skip=False` removes the skip-connection, as an ablation
+    (Q3); on a trained model, replace the tap `.skip` by zeros instead.
     """
 
     points: ClassVar[tuple[str, ...]] = ("", "skip")
@@ -50,6 +50,6 @@ class Residual(Tapped):
         return self.tap("", self.norm(added).to(added.dtype))
 
     def _add(self, x: Tensor, y: Tensor) -> Tensor:
-        """x + y in the dtype of y: autocast would widen the residual stream to float32, and the activations kept with it."""
+        """x + y in the dtype of y: autocast would widen the residual stream, and with it the stored activations."""
         y = self.dropout(y) if self.training else y
         return (self.tap("skip", x) + y).to(y.dtype) if self.skip else y

@@ -1,4 +1,4 @@
-"""From a name or a configuration to a model, and how many parameters it has."""
+"""Build a model from a preset's name or a configuration, and count its parameters."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FAMILIES: dict[str, type[nn.Module]] = {
 def build(architecture: str | ModelConfig, **changes: Any) -> Any:
     """A freshly initialised model from a preset's name or a configuration, with any setting changed.
 
-    Under `torch.device("meta")` it takes no memory: fill it with `to_empty` and `initialise`, or load into it.
+    Under `torch.device("meta")` no weights are allocated: call `to_empty` and `initialise`, or load weights.
     """
     config = resolve_config(architecture, **changes)
     return FAMILIES[config.family](config)
@@ -47,7 +47,7 @@ def resolve_config(architecture: str | ModelConfig, **changes: Any) -> ModelConf
 
 @dataclass(frozen=True)
 class ParameterCount:
-    """Parameters by part; each weight once, however many places read it."""
+    """Number of parameters by component; a shared weight counts once."""
 
     parts: dict[str, int]
 
@@ -57,30 +57,30 @@ class ParameterCount:
 
     def __str__(self) -> str:
         rows = [*self.parts.items(), ("total", self.total)]
-        wide = max(len(name) for name, _ in rows)
-        return "\n".join(f"{name:<{wide}}  {number:>14,}  {number / self.total:>6.1%}" for name, number in rows)
+        width = max(len(name) for name, _ in rows)
+        return "\n".join(f"{name:<{width}}  {number:>14,}  {number / self.total:>6.1%}" for name, number in rows)
 
 
 def count_parameters(architecture: str | ModelConfig | nn.Module, **changes: Any) -> ParameterCount:
-    """How many parameters a preset, configuration or model has, by part. Needs no memory for the weights."""
+    """Number of parameters of a preset, configuration or model, by component; allocates no weights."""
     if isinstance(architecture, nn.Module):
         if changes:
-            raise UsageError("a built model cannot be changed; count its configuration instead")
+            raise UsageError("a built model cannot be changed; pass its configuration with the changes instead")
         model = architecture
     else:
         with torch.device("meta"):
             model = build(architecture, **changes)
-    parts: dict[str, int] = {}
+    components: dict[str, int] = {}
     for name, weight in model.named_parameters():
-        part = component_of(name)
-        parts[part] = parts.get(part, 0) + weight.numel()
-    return ParameterCount(parts)
+        component = component_of(name)
+        components[component] = components.get(component, 0) + weight.numel()
+    return ParameterCount(components)
 
 
 COMPONENTS = {
     "table": "token vectors",
-    "company": "company vectors",
-    "side": "side vectors",
+    "company": "context vectors",
+    "side": "word-order vectors",
     "target_table": "target token vectors",
     "embedding": "positions and segments",
     "source": "source positions",
@@ -94,7 +94,7 @@ COMPONENTS = {
 
 
 def component_of(name: str) -> str:
-    """`decoder.blocks.3.cross.query.weight` belongs to "decoder cross-attention"."""
+    """The component of a parameter: `decoder.blocks.3.cross.query.weight` → "decoder cross-attention"."""
     top, *rest = name.split(".")
     if top in COMPONENTS:
         return COMPONENTS[top]

@@ -1,4 +1,4 @@
-"""Decoder: a language model; every token sees what came before and guesses what comes next (F2)."""
+"""Decoder: a causal language model (F2)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from heedful.shapes import Float, Int
 class Decoder(Transformer):
     """P(x_1 … x_n) = Π_i P(x_i | x_1 … x_{i−1}), all factors at once        Radford 2018 · F2, E3, T1
 
-    Rows padded at the end need no padding mask: no real token looks that far.
+    Rows padded at the end need no padding mask: the causal mask hides padding from real tokens.
     """
 
     def __init__(self, config: TransformerConfig) -> None:
@@ -41,9 +41,9 @@ class Decoder(Transformer):
         document_ids: Int[Tensor, "batch tokens"] | None = None,
         cache: KVCache | None = None,
     ) -> Float[Tensor, "batch tokens width"]:
-        """The last block's states. Documents packed in one row each count and attend from their own start.
+        """The last block's states. Documents packed in one row have positions and attention of their own.
 
-        `lengths` are taken, as an encoder's are, and not needed: see above.
+        `lengths` is accepted, as by an encoder, and not needed (see above).
         """
         positions = position_ids(tokens) if cache is None else cache.positions(tokens.shape[1])
         mask = self.attention_mask(causal())
@@ -57,15 +57,15 @@ class Decoder(Transformer):
         return states
 
     def _check_packing(self) -> None:
-        """Rotary positions count through a packed row: right only where nothing but their differences matters."""
+        """Rotary positions run through a packed row: correct only if scores depend on position differences alone."""
         if self.config.positions == "rotary" and self.config.score not in ("dot", "scaled_dot"):
             raise UsageError(
-                f"documents cannot be packed with rotary positions and score '{self.config.score}', which sees where "
-                "in the row they begin; use score 'scaled_dot', other positions, or a row for each document"
+                f"documents cannot be packed with rotary positions and score '{self.config.score}', which depends on "
+                "absolute positions; use score 'scaled_dot', other positions, or one row per document"
             )
 
     def start(self, batch: int, *, capacity: int = 0) -> KVCache:
-        """An empty state for `batch` sequences, with space set aside for `room` tokens each."""
+        """An empty KV cache for `batch` sequences, with memory reserved for `capacity` tokens each."""
         return KVCache(batch, self.config.layers, device=self.table.weight.device, capacity=capacity)
 
     def extend(
@@ -75,11 +75,10 @@ class Decoder(Transformer):
         lengths: Int[Tensor, " batch"] | None = None,
         *,
         last: bool = False,
-    ) -> Float[Tensor, "batch asked vocabulary"]:
-        """Logits after each of the next tokens, which the state then remembers.
+    ) -> Float[Tensor, "batch positions vocabulary"]:
+        """Append tokens to the KV cache; return the logits after each of them, or with `last` only after the last.
 
-        `lengths`: how many of the new tokens are real, row by row. `last`: only the logits after the last of them,
-        which is all that writing needs.
+        `lengths`: how many of the new tokens are real, row by row.
         """
         states = self.states(tokens, cache=state)
         logits: Tensor = self.apply_head("next_token", states[:, -1:] if last else states)
@@ -88,8 +87,8 @@ class Decoder(Transformer):
 
 
 def positions_in_documents(ids: Int[Tensor, "batch tokens"]) -> Int[Tensor, "batch tokens"]:
-    """0, 1, 2 … starting again wherever the document changes."""
-    here = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
+    """Position of each token in its own document: 0, 1, 2 … starting again wherever the id changes."""
+    position = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
     first = torch.ones_like(ids, dtype=torch.bool)
     first[:, 1:] = ids[:, 1:] != ids[:, :-1]
-    return here - torch.where(first, here, 0).cummax(dim=1).values
+    return position - torch.where(first, position, 0).cummax(dim=1).values

@@ -1,4 +1,4 @@
-"""Encoder: every token sees the whole text, and becomes what it means there (F3)."""
+"""Encoder: bidirectional self-attention over a text (F3)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from heedful.shapes import Float, Int
 
 
 class Encoder(Transformer):
-    """Tokens in, one state per token out; heads in `config.tasks` read the states        Devlin 2019 · F3"""
+    """Tokens in, one state per token out; `config.tasks` names the heads on top        Devlin 2019 · F3"""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__(config)
@@ -28,7 +28,7 @@ class Encoder(Transformer):
         segments: Int[Tensor, "batch tokens"] | None = None,
         mask: Mask | None = None,
     ) -> Float[Tensor, "batch tokens width"]:
-        """`lengths`: how many tokens of each row are real, where rows are padded at the end."""
+        """The last block's states. `lengths`: real tokens of each row, where rows are padded at the end."""
         self.check_length(tokens.shape[1])
         x = self.embedding(self.table, tokens, position_ids(tokens), segments)
         real = None if lengths is None else padding(lengths, tokens.shape[1])

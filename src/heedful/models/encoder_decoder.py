@@ -1,4 +1,4 @@
-"""Encoder-decoder: read one text, write another (F1)."""
+"""Encoder-decoder: encode a source text, decode a target text (F1)."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from heedful.shapes import Float, Int
 
 
 class EncoderOutput(NamedTuple):
-    """What the encoder made of the source, and which of it is real."""
+    """The encoder's states and padding mask: the memory of cross-attention."""
 
     states: Float[Tensor, "batch keys width"]
     mask: Mask | None
 
 
 class EncoderDecoder(Transformer):
-    """The decoder asks (cross-attention), the encoder's last layer answers        Vaswani 2017, 3.1 · F1, B5"""
+    """An encoder, and a decoder with cross-attention to the encoder's last states        Vaswani 2017, 3.1 · F1, B5"""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__(config)
-        own = config.target_vocabulary
-        self.target_table = None if own is None else nn.Embedding(own, config.token_width)
+        vocabulary = config.target_vocabulary
+        self.target_table = None if vocabulary is None else nn.Embedding(vocabulary, config.token_width)
         self.source = make_embedding(config)
         self.target = make_embedding(config.with_changes(segments=0))
         self.encoder = make_stack(config, config.layers)
@@ -59,7 +59,7 @@ class EncoderDecoder(Transformer):
         target: Int[Tensor, "batch target_tokens"],
         source_lengths: Int[Tensor, " batch"] | None = None,
     ) -> Float[Tensor, "batch target_tokens width"]:
-        """The decoder's states at every target position, the target being given (T1)."""
+        """The decoder's states at every position of a given target (T1)."""
         return self.states(target, self.encode(source, source_lengths))
 
     def encode(
@@ -77,14 +77,14 @@ class EncoderDecoder(Transformer):
         *,
         cache: KVCache | None = None,
     ) -> Float[Tensor, "batch tokens width"]:
-        """The decoder's last states, reading `memory`, or the memory already in `state`."""
+        """The decoder's last states, attending to `memory`, or to the memory in `cache`."""
         if (memory if cache is None else cache.layers[0].memory) is None:
-            raise UsageError("no source to read: give model.encode(source), or a state from model.start(source)")
+            raise UsageError("no encoded source: pass model.encode(source), or a cache from model.start(source)")
         positions = position_ids(target) if cache is None else cache.positions(target.shape[1])
         self.check_length(target.shape[1] + (0 if cache is None else cache.longest), positions)
         x = self.target(self._target_table, target, positions)
-        read, mask = memory or (None, None)
-        states: Tensor = self.decoder(x, self.attention_mask(causal()), memory=read, memory_mask=mask, cache=cache)
+        encoded, mask = memory or (None, None)
+        states: Tensor = self.decoder(x, self.attention_mask(causal()), memory=encoded, memory_mask=mask, cache=cache)
         return states
 
     def start(
@@ -94,7 +94,7 @@ class EncoderDecoder(Transformer):
         *,
         capacity: int = 0,
     ) -> KVCache:
-        """Encode once (G1): a state that has read the source and none of the target."""
+        """Encode the source (G1): a KV cache with its cross-attention keys and values, and no target tokens."""
         memory = self.encode(source, lengths)
         layers = self.decoder.blocks
         state = KVCache(len(source), len(layers), device=source.device, capacity=capacity)
@@ -110,8 +110,8 @@ class EncoderDecoder(Transformer):
         lengths: Int[Tensor, " batch"] | None = None,
         *,
         last: bool = False,
-    ) -> Float[Tensor, "batch asked vocabulary"]:
-        """Logits after each of the next target tokens (or the last), which the state then remembers."""
+    ) -> Float[Tensor, "batch positions vocabulary"]:
+        """Append target tokens to the KV cache; return the logits after each of them, or only after the `last`."""
         states = self.states(tokens, cache=state)
         logits: Tensor = self.apply_head("next_token", states[:, -1:] if last else states)
         state.advance(tokens.shape[1], lengths)

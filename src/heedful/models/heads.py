@@ -1,7 +1,6 @@
-"""From states to answers: one small module for each thing a model can be asked (E3, T4, T5).
+"""Task heads: small modules from the last block's states to logits (E3, T4, T5).
 
-A head maps the states of the last block to scores. Decoders always have `NextToken`; the others are
-chosen by `tasks` in the configuration.
+Decoders always have `NextToken`; the others are chosen by `tasks` in the configuration.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from heedful.models.model_config import Pooling, TransformerConfig
 from heedful.shapes import Float, Int
 
 VOCABULARY_MULTIPLE = 64
-"""Matrix units want rows by so many: a vocabulary of 50,257 takes six times as long as one of 50,304."""
+"""Tensor cores want multiples of this: a vocabulary of 50,257 takes six times as long as one of 50,304."""
 
 
 class OutputProjection(NamedTuple):
-    """Logits U Wᵀ + b, not yet multiplied out: a loss need not hold them all at once."""
+    """Logits U Wᵀ + b before the product, so that a loss can compute them a slice at a time."""
 
     states: Float[Tensor, "*axes width"]
     weight: Float[Tensor, "vocabulary width"]
     bias: Float[Tensor, " vocabulary"] | None
 
     def padded(self) -> OutputProjection:
-        """The same with rows of zeros added, until there is a whole number of them."""
+        """The same with rows of zeros appended, up to a multiple of `VOCABULARY_MULTIPLE`."""
         missing = -len(self.weight) % VOCABULARY_MULTIPLE
         if not missing:
             return self
@@ -41,9 +40,9 @@ class OutputProjection(NamedTuple):
 class NextToken(nn.Module):
     """P(x_{N+1} = w | x_{1:N}) ∝ exp(T(w) · U(x_{1:N}))        Vaswani 2017, 3.4 · E3
 
-    T is the input's own table when tied (Press & Wolf 2017), or another. A tied table is handed in at
-    every call rather than registered twice: each weight then has one name, in files and across devices.
-    (Where T is another, the table is not read, and may be narrower: concatenated positions, P3.)
+    T is the input table when tied (Press & Wolf 2017), or a separate one. A tied table is passed at every call rather
+    than registered twice, so that each weight has one name in files and across devices. (With a separate T the input
+    table is not used, and may be narrower: concatenated positions, P3.)
     """
 
     def __init__(self, width: int, vocabulary: int, *, tied: bool, bias: bool = False) -> None:
@@ -53,7 +52,7 @@ class NextToken(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """A separate table starts as an input table does: variance 1/d (see `initialise`)."""
+        """A separate table is initialised like an input table: variance 1/d (see `initialise`)."""
         if self.weight is not None:
             nn.init.normal_(self.weight, std=self.weight.shape[-1] ** -0.5)
         if self.bias is not None:
@@ -69,7 +68,7 @@ class NextToken(nn.Module):
 
 
 class MaskedToken(nn.Module):
-    """Which word stood behind the mask: a dense layer, a norm, then the output table        Devlin 2019, 3.1 · T4"""
+    """Logits of a masked token: a dense layer, a norm, then the output table        Devlin 2019, 3.1 · T4"""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -88,11 +87,11 @@ class MaskedToken(nn.Module):
 
 
 class Pooler(nn.Module):
-    """One vector for a whole text.
+    """Pool a text's states into one vector.
 
     first  tanh(W x_1 + b): the first token's state, as in Devlin 2019
     mean   the mean over real tokens, for sentence vectors (Reimers & Gurevych 2019)
-    last   the last real token's state: all a causal model has read (Radford 2018)
+    last   the last real token's state, which in a causal model attends to the whole text (Radford 2018)
     """
 
     def __init__(self, width: int, pooling: Pooling) -> None:
@@ -103,7 +102,7 @@ class Pooler(nn.Module):
     def forward(
         self, states: Float[Tensor, "batch tokens width"], lengths: Int[Tensor, " batch"] | None = None
     ) -> Float[Tensor, "batch width"]:
-        if states.shape[1] == 0:  # a text without tokens is one blank state, so that it has a vector too
+        if states.shape[1] == 0:  # a text without tokens gets one zero state
             states = states.new_zeros(len(states), 1, states.shape[2])
         if self.dense is not None:
             return torch.tanh(self.dense(states[:, 0]))
@@ -124,7 +123,7 @@ def mean_pool(
 
 
 class SequenceClass(nn.Module):
-    """A class for a whole text, from its pooled vector        Devlin 2019, 4.1 · T5"""
+    """Class logits of a text, from its pooled vector        Devlin 2019, 4.1 · T5"""
 
     def __init__(self, width: int, classes: int, dropout: float) -> None:
         super().__init__()
@@ -149,7 +148,7 @@ class NextSentence(nn.Module):
 
 
 class AnswerSpan(nn.Module):
-    """Where an answer starts and ends: two scores for every token        Devlin 2019, 4.2 · T5"""
+    """Start and end logits of an answer for every token        Devlin 2019, 4.2 · T5"""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -163,7 +162,7 @@ class AnswerSpan(nn.Module):
 
 
 class Heads(nn.ModuleDict):
-    """The heads a configuration asks for; `pooled` comes with the tasks that read a pooled vector."""
+    """The heads of a configuration; `pooled` is added for the tasks that need a pooled vector."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -183,7 +182,7 @@ class Heads(nn.ModuleDict):
             self["answer_span"] = AnswerSpan(width)
 
     def forward(self, task: str, states: Tensor, table: Tensor, lengths: Tensor | None = None) -> Any:
-        """What the head called `task` makes of the states."""
+        """Apply the head called `task` to the states."""
         self.require(task)
         if task in ("next_token", "masked_token"):
             return self[task](states, table)
@@ -194,11 +193,11 @@ class Heads(nn.ModuleDict):
         return self[task](states)
 
     def output_projection(self, task: str, states: Tensor, table: Tensor) -> OutputProjection:
-        """The last step of a head that scores every word, left open."""
+        """The states, weight and bias of the last product of a head with logits for every token of the vocabulary."""
         self.require(task)
         head: Any = self[task]
-        scoring: OutputProjection = head.output_projection(states, table)
-        return scoring
+        projection: OutputProjection = head.output_projection(states, table)
+        return projection
 
     def require(self, task: str) -> None:
         if task not in self:

@@ -1,15 +1,10 @@
-"""What a model is, as data: frozen, checked, stored beside the weights."""
+"""Model configurations: frozen, validated, stored beside the weights."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import (
-    Field,
-    PositiveFloat,
-    PositiveInt,
-    model_validator,
-)
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from heedful.config import Config
 from heedful.errors import UsageError
@@ -27,18 +22,18 @@ Pooling = Literal["first", "mean", "last"]
 
 
 class TransformerConfig(Config):
-    """One description for all three families (F1–F3). The defaults are the paper's base model.
+    """Configuration of all three transformer families (F1–F3). The defaults are the paper's base model.
 
-    Families of other papers are other values here, not other classes: see `presets`.
+    Architectures of other papers are other values, not other classes: see `presets`.
     """
 
     family: Literal["encoder", "decoder", "encoder_decoder"]
     vocabulary: PositiveInt
-    """V; the source's where the target has its own."""
+    """V; the source's where `target_vocabulary` is set."""
     target_vocabulary: PositiveInt | None = None
     """Encoder-decoder only; None: source and target share one vocabulary and one table."""
     tie_output: bool = True
-    """Whether the output softmax reads the input table (E3)."""
+    """Tie the output layer to the input table (E3)."""
     output_bias: bool = False
 
     width: PositiveInt = 512
@@ -48,7 +43,7 @@ class TransformerConfig(Config):
     value_width: PositiveInt | None = None
     """d_v; None: d_k."""
     key_value_heads: PositiveInt | None = None
-    """Fewer than heads: shared in groups."""
+    """Fewer than heads: grouped-query attention."""
     layers: PositiveInt = 6
     decoder_layers: PositiveInt | None = None
     """Encoder-decoder only; None: as many as the encoder."""
@@ -66,10 +61,10 @@ class TransformerConfig(Config):
 
     positions: PositionName = "sinusoidal"
     max_length: PositiveInt = 1024
-    """The size of a learned position table, and the longest text other schemes should be trusted with."""
+    """Size of a learned position table, and the longest text to use with other position encodings."""
     position_combine: Combine = "add"
     position_width: PositiveInt | None = None
-    """When concatenated: how much of the width tells the position; None: half."""
+    """With position_combine="concatenate": the part of the width that encodes the position; None: half."""
     position_layout: SinusoidLayout = "interleaved"
     rotary_base: PositiveFloat = 10_000.0
 
@@ -90,10 +85,10 @@ class TransformerConfig(Config):
     """Heads beyond next-token prediction, which decoders always have."""
     classes: PositiveInt = 2
     pooling: Pooling = "first"
-    """What stands for a whole text: its first token through a small layer, the mean, or the last token."""
+    """Pooled vector of a text: its first token through a dense layer, the mean, or the last token."""
 
     def resolved(self) -> dict[str, Any]:
-        """Every setting with its default worked out: no None that means "as usual" is left."""
+        """Every setting with its default filled in instead of None."""
         d_k = self.head_width or even_split(self.width, self.heads)
         return {
             **self.model_dump(),
@@ -107,7 +102,7 @@ class TransformerConfig(Config):
 
     @property
     def token_width(self) -> int:
-        """Width of a token's own vector: less than d where the position is concatenated."""
+        """Width of a token's vector: less than d where the position encoding is concatenated."""
         if self.position_combine == "add" or self.positions not in ("sinusoidal", "learned"):
             return self.width
         return self.width - (self.position_width or self.width // 2)
@@ -118,11 +113,13 @@ class TransformerConfig(Config):
         shared_heads(self.heads, self.key_value_heads)
         if self.positions == "rotary" and d_k % 2:
             raise UsageError(f"rotary positions turn pairs: head width {d_k} is odd; use {d_k + 1}")
-        place = self.width if self.token_width == self.width else self.width - self.token_width
-        if self.positions == "sinusoidal" and place % 2:
-            raise UsageError(f"sinusoidal positions come in pairs: width {place} is odd; use {place + 1}")
+        encoded = self.width if self.token_width == self.width else self.width - self.token_width
+        if self.positions == "sinusoidal" and encoded % 2:
+            raise UsageError(f"sinusoidal positions come in pairs: width {encoded} is odd; use {encoded + 1}")
         if self.token_width <= 0:
-            raise UsageError(f"position_width {self.position_width} leaves nothing of width {self.width}")
+            raise UsageError(
+                f"position_width {self.position_width} leaves no width for tokens; use less than width {self.width}"
+            )
         if self.token_width != self.width and (self.tie_output or self.segments):
             raise UsageError(
                 "concatenated positions leave token vectors narrower than the states: "
@@ -134,7 +131,7 @@ class TransformerConfig(Config):
 
 
 class RecurrentConfig(Config):
-    """Recurrent networks, the transformer's ancestors (F4–F6)."""
+    """Configuration of recurrent networks (F4–F6)."""
 
     family: Literal["recurrent_decoder", "recurrent_encoder_decoder"]
     vocabulary: PositiveInt
@@ -144,9 +141,9 @@ class RecurrentConfig(Config):
     layers: PositiveInt = 1
     cell: Literal["gru", "lstm"] = "gru"
     bidirectional: bool = True
-    """Whether the encoder also reads from the end."""
+    """Whether the encoder also reads the source backwards."""
     attention: Literal["none"] | ScoreName = "bilinear"
-    """none: one fixed context vector, the bottleneck of F5; else the score function of F6."""
+    """none: one fixed context vector (the bottleneck of F5); else the attention score function (F6)."""
     dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
 
     @model_validator(mode="after")
@@ -159,7 +156,7 @@ class RecurrentConfig(Config):
 
 
 class WordVectorsConfig(Config):
-    """Word vectors, which came before them all (E2)."""
+    """Configuration of word vectors (E2)."""
 
     family: Literal["word_vectors"]
     vocabulary: PositiveInt

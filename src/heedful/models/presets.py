@@ -1,6 +1,6 @@
-"""Well-known models as data: a preset is a set of values, not a class.
+"""Presets: configurations of well-known models.
 
-`preset("gpt2")` gives a configuration; `preset("gpt2", layers=4)` a changed one.
+`preset("gpt2")` returns a configuration; `preset("gpt2", layers=4)` a changed one.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ LLAMA: dict[str, Any] = {
 """Touvron 2023: rotary positions, RMSNorm, gated feed-forward, no biases."""
 
 LAPTOP: dict[str, Any] = {"norm_order": "pre", "vocabulary": 8_000}
-"""Small enough to train on a laptop; pre-norm, which forgives a careless learning rate."""
+"""Small enough to train on a laptop; pre-norm, which tolerates a wide range of learning rates."""
 
 PRESETS: dict[str, dict[str, Any]] = {
     "paper-base": PAPER,
@@ -122,7 +122,7 @@ def preset(name: str, **changes: Any) -> ModelConfig:
 
 
 def make_config(settings: dict[str, Any]) -> ModelConfig:
-    """The configuration class that the settings' `family` calls for."""
+    """A configuration of the class that belongs to the settings' `family`."""
     family = str(settings.get("family", ""))
     if family == "word_vectors":
         return WordVectorsConfig(**settings)

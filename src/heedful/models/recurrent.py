@@ -1,4 +1,4 @@
-"""Recurrent networks, the transformer's ancestors: with one fixed context vector, and with attention (F4–F6)."""
+"""Recurrent networks: language model, and encoder-decoder with a fixed context or attention (F4–F6)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from heedful.shapes import Float, Int
 
 @dataclass
 class RecurrentState:
-    """What a recurrent model remembers: one vector per layer, however long the text (and the source, if any)."""
+    """Hidden state of a recurrent decoder: one vector per layer, and the encoded source if there is one."""
 
     lengths: Int[Tensor, " batch"]
     hidden: tuple[Tensor, ...]
@@ -65,45 +65,45 @@ class Recurrence(nn.Module):
         hidden: tuple[Tensor, ...] | None = None,
         lengths: Int[Tensor, " batch"] | None = None,
     ) -> tuple[Float[Tensor, "batch tokens width"], tuple[Tensor, ...]]:
-        """States at every token and the state after the last *real* one; padding changes nothing (T3)."""
+        """States at every token, and the hidden state after the last *real* one; padding changes nothing (T3)."""
         if x.shape[1] == 0:
-            return x, hidden or self._blank(x)
+            return x, hidden or self._zero_state(x)
         start = hidden if hidden is None or len(hidden) > 1 else hidden[0]
         if lengths is None:
             states, end = self._run(x, start)
             return states, _tuple(end)
         if int(lengths.max()) > x.shape[1]:
             raise UsageError(f"a length of {int(lengths.max())} does not fit a batch of {x.shape[1]} tokens")
-        # A packed row must have a token: an empty one runs over one pad and is then put back.
+        # A packed row needs a token: an empty row runs over one pad, and its state is restored afterwards.
         packed = pack_padded_sequence(x, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
         output, end = self._run(packed, start)
         states, _ = pad_packed_sequence(output, batch_first=True, total_length=x.shape[1])
         read = (lengths > 0)[:, None]
-        before = hidden or self._blank(x)
+        before = hidden or self._zero_state(x)
         return states * read[..., None], tuple(
             torch.where(read, new, old) for new, old in zip(_tuple(end), before, strict=True)
         )
 
     def _run(self, x: Any, start: Any) -> tuple[Any, Any]:
-        """By PyTorch's own loop. oneDNN's keeps memory for every shape it meets, without end where batches have many,
-        and takes several times as long for a single token."""
-        switch: Any = torch.backends.mkldnn
-        was, switch.enabled = switch.enabled, False
+        """Run the cell without oneDNN, which caches memory for every shape it sees and is several times slower for a
+        single token."""
+        mkldnn: Any = torch.backends.mkldnn
+        enabled, mkldnn.enabled = mkldnn.enabled, False
         try:
-            found: tuple[Any, Any] = self.cell(x, start)
-            return found
+            result: tuple[Any, Any] = self.cell(x, start)
+            return result
         finally:
-            switch.enabled = was
+            mkldnn.enabled = enabled
 
-    def _blank(self, x: Tensor) -> tuple[Tensor, ...]:
-        """The state before the first token: zeros."""
+    def _zero_state(self, x: Tensor) -> tuple[Tensor, ...]:
+        """The hidden state before the first token."""
         rows = self.cell.num_layers * (2 if self.cell.bidirectional else 1)
-        blank = x.new_zeros(rows, len(x), self.cell.hidden_size)
-        return (blank,) * (2 if isinstance(self.cell, nn.LSTM) else 1)
+        zeros = x.new_zeros(rows, len(x), self.cell.hidden_size)
+        return (zeros,) * (2 if isinstance(self.cell, nn.LSTM) else 1)
 
     def reset_parameters(self) -> None:
-        """Orthogonal recurrent matrices keep a signal's size over many steps (Saxe 2014); an open forget
-        gate (bias 1) keeps its content (Jozefowicz 2015)."""
+        """Orthogonal recurrent matrices keep a signal's norm over many steps (Saxe 2014); forget-gate biases of 1
+        keep its content (Jozefowicz 2015)."""
         for name, weight in self.cell.named_parameters():
             if name.startswith("bias"):
                 nn.init.zeros_(weight)
@@ -119,7 +119,7 @@ def _tuple(hidden: Any) -> tuple[Tensor, ...]:
 
 
 class Recurrent(nn.Module):
-    """What both recurrent families share."""
+    """Base of both recurrent families: token table, decoder cell and output layer."""
 
     def __init__(self, config: RecurrentConfig) -> None:
         super().__init__()
@@ -156,13 +156,13 @@ class RecurrentDecoder(Recurrent):
     def states(
         self, tokens: Int[Tensor, "batch tokens"], *, document_ids: Int[Tensor, "batch tokens"] | None = None
     ) -> Float[Tensor, "batch tokens width"]:
-        """States at every token. A recurrent state flows on into the next document: only END tells them apart."""
+        """States at every token. The hidden state runs on into the next packed document; only END separates them."""
         states, _ = self.decoder(self.dropout(embedding_lookup(self.table, tokens)))
         dropped: Tensor = self.dropout(states)
         return dropped
 
     def start(self, batch: int, *, capacity: int = 0) -> RecurrentState:
-        """An empty state. `room` is for models whose state grows; this one's never does."""
+        """A zero hidden state. `capacity` is for KV caches; a hidden state never grows."""
         zeros = self.table.weight.new_zeros(self.config.layers, batch, self.config.width)
         cells = 2 if self.config.cell == "lstm" else 1
         lengths = torch.zeros(batch, dtype=torch.long, device=zeros.device)
@@ -175,17 +175,17 @@ class RecurrentDecoder(Recurrent):
         lengths: Int[Tensor, " batch"] | None = None,
         *,
         last: bool = False,
-    ) -> Float[Tensor, "batch asked vocabulary"]:
+    ) -> Float[Tensor, "batch positions vocabulary"]:
         states, state.hidden = self.decoder(self.dropout(embedding_lookup(self.table, tokens)), state.hidden, lengths)
         state.advance(tokens.shape[1], lengths)
         return self.apply_head("next_token", self.dropout(states[:, -1:] if last else states))
 
 
 class Context(Tapped):
-    """c_t = Σ_j α_tj h_j: what the decoder's state s_t finds among the encoder's states        Luong 2015 · F6
+    """c_t = Σ_j α_tj h_j: attention of the decoder's state s_t to the encoder's states        Luong 2015 · F6
 
-    The same three steps as everywhere (A1), with the state itself as query and the encoder's states as
-    keys and values. (One set of notes prints o_i = Σ_j α_ij v_i; the sum must run over v_j.)
+    Attention (A1) with the decoder's state as query and the encoder's states as keys and values.
+    (One set of notes prints o_i = Σ_j α_ij v_i; the sum must run over v_j.)
     """
 
     points: ClassVar[tuple[str, ...]] = ("weights", "")
@@ -206,17 +206,16 @@ class Context(Tapped):
 
 
 class RecurrentEncoderDecoder(Recurrent):
-    """Read the source into states, then write the target        Sutskever 2014, Bahdanau 2015, Luong 2015 · F5, F6
+    """Encode the source into states, then decode the target        Sutskever 2014, Bahdanau 2015, Luong 2015 · F5, F6
 
-    h̃_t = tanh(W [c_t; s_t]): the context is set beside the decoder's state before the output. With
-    `attention="none"` c is one fixed vector, the encoder's last state: everything the decoder will
-    ever know of the source has to pass through it (the bottleneck of F5).
+    h̃_t = tanh(W [c_t; s_t]): the context is concatenated with the decoder's state before the output layer. With
+    `attention="none"` c is the encoder's last state, one fixed vector for the whole source (the bottleneck of F5).
     """
 
     def __init__(self, config: RecurrentConfig) -> None:
         super().__init__(config)
-        own = config.target_vocabulary
-        self.target_table = None if own is None else nn.Embedding(own, config.width)
+        vocabulary = config.target_vocabulary
+        self.target_table = None if vocabulary is None else nn.Embedding(vocabulary, config.width)
         self.encoder = Recurrence(config, bidirectional=config.bidirectional)
         self.bridge = nn.Linear(config.width, config.layers * config.width)
         self.cross = None if config.attention == "none" else Context(config.attention, config.width)
@@ -246,7 +245,7 @@ class RecurrentEncoderDecoder(Recurrent):
         target: Int[Tensor, "batch target_tokens"],
         source_lengths: Int[Tensor, " batch"] | None = None,
     ) -> Float[Tensor, "batch target_tokens width"]:
-        """The decoder's states at every target position, the target being given (T1)."""
+        """The decoder's states at every position of a given target (T1)."""
         return self.states(target, self.start(source, source_lengths))
 
     def start(
@@ -256,15 +255,15 @@ class RecurrentEncoderDecoder(Recurrent):
         *,
         capacity: int = 0,
     ) -> RecurrentState:
-        """Encode once: s_0 = tanh(W h_n), with h_n the encoder's last state (both directions side by side)."""
+        """Encode the source: s_0 = tanh(W h_n), with h_n the encoder's last state (both directions concatenated)."""
         memory, ends = self.encoder(self.dropout(embedding_lookup(self.table, source)), lengths=lengths)
         directions = 2 if self.config.bidirectional else 1
         last = torch.cat(list(ends[0][-directions:]), dim=-1)  # batch width
         first = torch.tanh(self.bridge(last)).view(-1, self.config.layers, self.config.width).transpose(0, 1)
         hidden = (first.contiguous(), *(torch.zeros_like(first) for _ in ends[1:]))
         mask = None if lengths is None else padding(lengths, source.shape[1])
-        read = torch.zeros(len(source), dtype=torch.long, device=source.device)
-        return RecurrentState(read, hidden, memory, mask, last)
+        decoded = torch.zeros(len(source), dtype=torch.long, device=source.device)
+        return RecurrentState(decoded, hidden, memory, mask, last)
 
     def extend(
         self,
@@ -273,8 +272,8 @@ class RecurrentEncoderDecoder(Recurrent):
         lengths: Int[Tensor, " batch"] | None = None,
         *,
         last: bool = False,
-    ) -> Float[Tensor, "batch asked vocabulary"]:
-        """Logits after each of the next target tokens (or the last), which the state then remembers."""
+    ) -> Float[Tensor, "batch positions vocabulary"]:
+        """Advance the hidden state by target tokens; return the logits after each of them, or only after the last."""
         states = self.states(tokens, state, lengths)
         return self.apply_head("next_token", states[:, -1:] if last else states)
 
@@ -285,7 +284,7 @@ class RecurrentEncoderDecoder(Recurrent):
         lengths: Int[Tensor, " batch"] | None = None,
     ) -> Float[Tensor, "batch tokens width"]:
         if state.memory is None or state.context is None:
-            raise UsageError("this state has read no source: begin with model.start(source)")
+            raise UsageError("this hidden state has no encoded source; create it with model.start(source)")
         x = self.dropout(embedding_lookup(self._target_table, tokens))
         states, state.hidden = self.decoder(x, state.hidden, lengths)
         state.advance(tokens.shape[1], lengths)

@@ -1,4 +1,4 @@
-"""What the three transformer families share: parts made from a configuration, and how they start out."""
+"""What the three transformer families share: modules made from a configuration, and their initialisation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from heedful.models.model_config import TransformerConfig
 
 
 class Transformer(nn.Module):
-    """A token table, heads, and the configuration they came from; each family adds its stacks."""
+    """Token table, heads and configuration; each family adds its stacks of blocks."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -32,29 +32,29 @@ class Transformer(nn.Module):
 
     @property
     def output_table(self) -> Tensor:
-        """The table a tied output reads."""
+        """The table of a tied output layer."""
         return self.table.weight
 
     def apply_head(self, task: str, states: Tensor, lengths: Tensor | None = None) -> Any:
-        """What the head called `task` makes of the states: `model.apply_head("masked_token", states)`."""
+        """Apply the head called `task` to the states: `model.apply_head("masked_token", states)`."""
         return self.heads(task, states, self.output_table, lengths)
 
     def output_projection(self, task: str, states: Tensor) -> OutputProjection:
-        """The same for a head that scores every word, with the last product left open: see `token_loss`."""
+        """The same for a vocabulary-sized head before its last product, which `token_loss` computes in slices."""
         return self.heads.output_projection(task, states, self.output_table)
 
     def attention_mask(self, *masks: Mask | None) -> Mask:
-        """The given masks together with the configuration's window."""
-        joined = Mask(window=self.config.window)
+        """The masks combined with the configuration's attention window."""
+        combined = Mask(window=self.config.window)
         for mask in masks:
-            joined = joined & (mask or UNMASKED)
-        return joined
+            combined = combined & (mask or UNMASKED)
+        return combined
 
     def check_length(self, end: int, positions: Tensor | None = None) -> None:
-        """A learned table ends somewhere (P2); say so before an index does.
+        """Raise `UsageError` if a text is longer than the learned position table (P2).
 
-        Rows of packed documents, or of different lengths, may reach less far than `end` says. Only then
-        are the `positions` themselves looked at, because looking makes a GPU wait.
+        Rows of packed documents, or of different lengths, may be shorter than `end`. Only then are the `positions`
+        themselves read, which needs a GPU synchronisation.
         """
         if self.config.positions != "learned" or end <= self.config.max_length:
             return
@@ -67,12 +67,12 @@ class Transformer(nn.Module):
 
 
 def make_embedding(config: TransformerConfig) -> Embedding:
-    place = config.width if config.position_combine == "add" else config.width - config.token_width
+    position_width = config.width if config.position_combine == "add" else config.width - config.token_width
     positions: SinusoidalPositions | LearnedPositions | None = None
     if config.positions == "sinusoidal":
-        positions = SinusoidalPositions(place, layout=config.position_layout)
+        positions = SinusoidalPositions(position_width, layout=config.position_layout)
     elif config.positions == "learned":
-        positions = LearnedPositions(config.max_length, place)
+        positions = LearnedPositions(config.max_length, position_width)
     return Embedding(
         config.token_width,
         positions=positions,
@@ -123,13 +123,13 @@ def _norm(config: TransformerConfig) -> nn.Module:
 
 @torch.no_grad()
 def initialise(model: nn.Module) -> None:
-    """Draw every weight afresh, so that signals neither fade nor grow on the way (B6).
+    """Initialise every weight so that activations and gradients keep their scale through the layers (B6).
 
-    Matrices: Glorot 2010, which keeps the variance of signals forward and gradients backward near 1.
-    W_q, W_k, W_v are drawn as the one matrix they are stored as, which makes them smaller by √2 and
-    attention flatter at first. In a pre-norm stack each of the 2L sub-layers adds to the stream, so
-    those that write to it start smaller by √(2L) (Radford 2019). Vectors in tables: variance 1/d, so that
-    √d · E and logits of a normalised state both have variance 1. Biases 0, gains 1.
+    Matrices: Glorot 2010, which keeps the variance of activations and gradients near 1. W_q, W_k, W_v are drawn as the
+    one matrix they are stored as, which makes them smaller by √2 and attention flatter at first. In a pre-norm stack
+    each of the 2L sub-layers adds to the residual stream, so their output matrices start smaller by √(2L)
+    (Radford 2019). Embedding tables: variance 1/d, so that √d · E and the logits of a normalised state both have
+    variance 1. Biases 0, gains 1.
     """
     for module in model.modules():
         if isinstance(module, nn.Linear):
@@ -139,12 +139,12 @@ def initialise(model: nn.Module) -> None:
         elif isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
         elif isinstance(module, nn.RNNBase):
-            pass  # the module around it has drawn its matrices
+            pass  # initialised by the module around it
         elif callable(reset := getattr(module, "reset_parameters", None)):
             reset()
     for stack in model.modules():
         if isinstance(stack, Stack) and any(isinstance(r, Residual) and r.order == "pre" for r in stack.modules()):
-            writers = [part for part in stack.modules() if isinstance(part, MultiHeadAttention | FeedForward)]
-            for part in writers:
+            sublayers = [part for part in stack.modules() if isinstance(part, MultiHeadAttention | FeedForward)]
+            for part in sublayers:
                 last = part.output if isinstance(part, MultiHeadAttention) else part.outward
-                last.weight.div_(math.sqrt(len(writers)))
+                last.weight.div_(math.sqrt(len(sublayers)))

@@ -1,4 +1,4 @@
-"""What can be learned: a loss and the number of labels it is summed over. An objective is one file."""
+"""The objective protocol: a loss and the number of labels it is summed over. One file an objective."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from torch import Tensor
 
 @runtime_checkable
 class Objective(Protocol):
-    """A task's loss. It knows its batches and asks the model for states; it knows nothing of steps or devices."""
+    """A task's loss as a function of model and batch, independent of training steps and devices."""
 
     def loss(self, model: Any, batch: Any) -> Tensor:
-        """Summed over the batch's labels."""
+        """The loss, summed over the batch's labels."""
 
     def token_count(self, batch: Any) -> int:
-        """How many labels that is."""
+        """Number of labels the loss is summed over."""
 
 
 class CompiledObjective:
-    """An objective whose loss, model and all, is compiled as one."""
+    """An objective whose loss and model are compiled together by torch.compile."""
 
     def __init__(self, objective: Objective) -> None:
         self.compiled, self.token_count = torch.compile(objective.loss), objective.token_count
@@ -29,18 +29,18 @@ class CompiledObjective:
     def loss(self, model: Any, batch: Any) -> Tensor:
         from torch._functorch import config
 
-        # Norms are worked out again on the way back. To keep them would save GPT-2 less than 1% of a step's time, and
+        # Norms are recomputed in the backward pass: keeping them would save GPT-2 less than 1% of a step's time, and
         # take a tenth more memory.
         with config.patch(ban_recompute_materialized_backward=False):
             return self.compiled(model, batch)
 
 
 def to_device(batch: Any, device: torch.device) -> Any:
-    """A batch whose tensors are on the device. A GPU fetches them by itself, from memory that stays where it is."""
+    """The batch with its tensors on the device; to a GPU, an asynchronous copy from pinned memory."""
 
-    def moved(value: Tensor) -> Tensor:
-        apart = device.type == "cuda" and not value.is_cuda
-        return (value.pin_memory() if apart else value).to(device, non_blocking=True)
+    def move(tensor: Tensor) -> Tensor:
+        pin = device.type == "cuda" and not tensor.is_cuda
+        return (tensor.pin_memory() if pin else tensor).to(device, non_blocking=True)
 
-    tensors = ((field.name, getattr(batch, field.name)) for field in fields(batch))
-    return replace(batch, **{name: moved(value) for name, value in tensors if isinstance(value, Tensor)})
+    values = ((field.name, getattr(batch, field.name)) for field in fields(batch))
+    return replace(batch, **{name: move(value) for name, value in values if isinstance(value, Tensor)})

@@ -73,7 +73,6 @@ def test_a_cpu_run_never_imports_triton_kernels(fork_server: object, tmp_path: o
 
 CPU_RUN = """
 import sys, torch, heedful
-from heedful.data.batching import PairBatch
 from heedful.objectives.cross_entropy import token_loss
 model = heedful.build("laptop-translator", vocabulary=2000, width=16, heads=1, layers=1, activation="gelu")
 tokens = torch.randint(6, 2000, (2, 5))

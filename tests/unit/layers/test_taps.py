@@ -282,7 +282,7 @@ def test_after_the_context_nothing_more_is_recorded() -> None:
 def test_an_unknown_name_gets_the_nearest_one() -> None:
     model = family("laptop-translator")
     with (
-        pytest.raises(UsageError, match=r"called 'decoder.1.cros.weights'; did you mean 'decoder.1.cross.weights'"),
+        pytest.raises(UsageError, match=r"matches 'decoder.1.cros.weights'; did you mean 'decoder.1.cross.weights'"),
         record(model, "decoder.1.cros.weights"),
     ):
         pass

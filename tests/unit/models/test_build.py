@@ -90,7 +90,7 @@ def test_a_printed_count_adds_up() -> None:
 
 
 def test_a_built_model_cannot_be_counted_with_changes() -> None:
-    with pytest.raises(UsageError, match="count its configuration instead"):
+    with pytest.raises(UsageError, match="pass its configuration with the changes instead"):
         count_parameters(build(DESIGNS["decoder"]), layers=3)
 
 

@@ -208,7 +208,7 @@ def test_decoding_past_the_learned_table_is_refused() -> None:
 def test_decoding_without_a_source_is_refused_with_a_remedy() -> None:
     model = translator()
     of_another_family = build("laptop-writer", width=16, heads=2, layers=2).start(1)
-    with pytest.raises(UsageError, match=r"model\.encode\(source\), or a state from model\.start\(source\)"):
+    with pytest.raises(UsageError, match=r"model\.encode\(source\), or a cache from model\.start\(source\)"):
         model.states(text(1, 2))
-    with pytest.raises(UsageError, match=r"no source to read"):
+    with pytest.raises(UsageError, match=r"no encoded source"):
         model.extend(text(1, 2), of_another_family)

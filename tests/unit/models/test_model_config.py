@@ -129,7 +129,9 @@ def test_concatenated_sinusoidal_positions_need_an_even_share() -> None:
 
 def test_concatenated_positions_must_leave_room_for_the_token() -> None:
     share = {"position_combine": "concatenate", "tie_output": False, "width": 16, "heads": 2}
-    assert refusal(transformer, position_width=16, **share) == "position_width 16 leaves nothing of width 16"
+    assert refusal(transformer, position_width=16, **share) == (
+        "position_width 16 leaves no width for tokens; use less than width 16"
+    )
 
 
 @pytest.mark.parametrize("settings", [{"tie_output": True}, {"tie_output": False, "segments": 2}])

@@ -324,7 +324,7 @@ def test_a_length_past_the_batch_is_refused_with_both_numbers() -> None:
 
 
 def test_decoding_without_a_source_is_refused_with_a_remedy() -> None:
-    with pytest.raises(UsageError, match=r"read no source: begin with model\.start\(source\)"):
+    with pytest.raises(UsageError, match=r"no encoded source; create it with model\.start\(source\)"):
         translator().extend(text(1, 2), writer().start(1))
 
 

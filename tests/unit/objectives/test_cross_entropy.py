@@ -85,7 +85,7 @@ def test_under_autocast_products_are_of_its_type_and_gradients_of_the_weights_ow
 
 COMPILED = """
 import sys, torch, heedful
-from heedful.data.batching import TextBatches
+from heedful.data.text_dataset import TextBatches
 from heedful.data.token_store import Sequences
 from heedful.objectives import cross_entropy
 from heedful.objectives.causal_lm_loss import Language

@@ -58,16 +58,16 @@ def test_a_rows_answer_weighs_as_much_as_its_words_together(model: Any) -> None:
     given = batch()
     follows = torch.tensor([0, 1])
     segments = (torch.arange(7) > 3).long().expand(2, -1)
-    paired = replace(given, segments=segments, follows=follows)
+    paired = replace(given, segments=segments, next_sentence_labels=follows)
     states = model(given.tokens, segments=segments)
     first, second = F.cross_entropy(model.apply_head("next_sentence", states), follows, reduction="none")
-    words = MaskedLMLoss().loss(model, replace(paired, follows=None))
+    words = MaskedLMLoss().loss(model, replace(paired, next_sentence_labels=None))
     torch.testing.assert_close(MaskedLMLoss().loss(model, paired), words + 2 * first + 3 * second)
 
 
 def test_rows_shared_out_among_devices_have_the_loss_of_all_together(model: Any) -> None:
     segments = (torch.arange(7) > 3).long().expand(2, -1)
-    whole = replace(batch(), segments=segments, follows=torch.tensor([0, 1]))
+    whole = replace(batch(), segments=segments, next_sentence_labels=torch.tensor([0, 1]))
     shares = [shard_rows(whole, rank, 3) for rank in range(3)]
     torch.testing.assert_close(sum(MaskedLMLoss().loss(model, share) for share in shares), MaskedLMLoss().loss(model, whole))
     assert sum(MaskedLMLoss().token_count(share) for share in shares) == MaskedLMLoss().token_count(whole)
