@@ -77,7 +77,7 @@ class RankStore:
             raise HeedfulError(f"{missing}: start all of them with srun or torchrun")
 
     def set(self, key: str, value: bytes) -> None:
-        self._bounded(partial(self.store.set, key, value))
+        self._bounded(partial(self.store.set, key, value))  # type: ignore[arg-type]
 
     def get(self, key: str) -> bytes:
         """Wait for a value that rank 0 sets, as long as rank 0 lives."""

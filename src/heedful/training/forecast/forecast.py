@@ -1,4 +1,4 @@
-"""The forecast before training: parameters, operations, memory, time, disk; and afterwards, forecast against fact."""
+"""Forecast of a run: parameters, FLOPs, memory, time and disk; afterwards compared with what the run used."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import torch
 from heedful.data.dataset import PreparedData
 from heedful.device import (
     available_memory,
-    release_freed_memory,
     matmul_flops,
     memory_in_use,
     peak_memory,
+    release_freed_memory,
     reset_peak_memory,
 )
 from heedful.errors import HeedfulError
@@ -25,62 +25,63 @@ from heedful.models.build import ParameterCount, build, count_parameters
 from heedful.models.model_config import ModelConfig
 from heedful.training.finetune import describe_pretrained
 from heedful.training.forecast.dry_run import StepCost, dry_run_step
-from heedful.training.forecast.timing import StepTiming, measure_timing, batch_elements, sample_batches
+from heedful.training.forecast.timing import StepTiming, batch_elements, measure_timing, sample_batches
 from heedful.training.recipe import Recipe, TrainingRecipe
 from heedful.training.reporting.events import format_duration
 from heedful.training.tasks import get_task
 
-HOLES = {"cpu": 0.4}
-"""Share by which a C library's heap is larger than the blocks on it, whose sizes change from step to step, where it
-cannot be tried: 0.3 to 0.6 over 20 shapes. A GPU's memory is counted in tensors."""
-GROWTH = {"cpu": 0.05}
-"""And what it grows by in a long run, beyond what a few steps show."""
-FIRST_USE = {"cpu": 30 << 20, "cuda": 40 << 20}
-"""What libraries take when first used: known once a step has been tried."""
-ATTAINED = {"cpu": 0.5, "cuda": 0.3}
-"""Share of a large matrix product's speed that training reaches."""
-LONGEST_TRIAL = 20.0
-"""Seconds a step may take and still be tried."""
-REST = "evaluation and allocator"
-SAVED_PER_SECOND = 200e6
-MOST_EVALUATIONS = 12
-EVALUATIONS_SHARE = 0.04
-"""Of the time, at most, unless fewer than two would be left: a run is for learning."""
+FRAGMENTATION = {"cpu": 0.4}
+"""Heap of the C library beyond the blocks on it, where it cannot be measured: 0.3 to 0.6 over 20 shapes, since block
+sizes change from step to step. GPU memory is counted in tensors."""
+HEAP_GROWTH = {"cpu": 0.05}
+"""Growth of the heap in a long run beyond that of a few steps."""
+LIBRARY_MEMORY = {"cpu": 30 << 20, "cuda": 40 << 20}
+"""Bytes that libraries allocate on first use, if no step was run."""
+UTILIZATION = {"cpu": 0.5, "cuda": 0.3}
+"""Speed of training relative to that of a large matrix product."""
+MAX_MEASURED_STEP = 20.0
+"""Seconds up to which a step is measured rather than estimated."""
+OTHER_MEMORY = "evaluation and allocator"
+WRITE_SPEED = 200e6
+"""Bytes per second at which a model is saved."""
+MAX_EVALUATIONS = 12
+MAX_EVALUATION_TIME = 0.04
+"""Share of the time, unless that allows fewer than two evaluations."""
 
-SURELY_TOO_MUCH = 1.15
-"""Times the memory there is: a forecast may be that wrong."""
+MEMORY_MARGIN = 1.15
+"""A run is refused only beyond this multiple of the available memory: the forecast has an error."""
 REMEDY = "lower training.batch_tokens (and raise training.accumulate as much), or model.width"
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a run will take; bytes, seconds and operations."""
+    """The resources a run will use, in bytes, seconds and FLOPs."""
 
     device: str
     parameters: dict[str, int]
     """By part."""
     memory: dict[str, int]
-    """By part, at the highest moment of a step on a largest batch."""
+    """By part, at the peak of a step on a largest batch."""
     available: int
-    """What the device, or the machine, has to give; what this process holds already counts."""
+    """Memory of the device or machine that is free or used by this process."""
     flops: float
-    """Of a step, on average: forward, backward and optimizer."""
+    """Average of a step: forward, backward and optimizer."""
     labels: float
-    """Tokens a step learns to predict, on average."""
+    """Average number of target tokens in a step."""
     checkpoint: int
-    """The model's file."""
+    """Size of the model file."""
     disk: int
-    """The run's folder, with all that resuming needs."""
+    """Size of the run's folder with its checkpoints."""
     steps: int
     evaluations: int
     seconds_per_step: float
     seconds_per_evaluation: float
     timing: str
-    """measured: on a few real steps; estimated: from the operations and the machine's speed."""
+    """measured: on a few real steps; estimated: from the FLOPs and the speed of the machine."""
     unit: str = "tokens"
     """What the labels are."""
     start: dict[str, Any] | None = None
-    """What is taken over from another model, what is new, what is left over."""
+    """For fine-tuning: the weights loaded from a pretrained model, the new and the unused ones."""
 
     @property
     def peak_memory(self) -> int:
@@ -91,22 +92,22 @@ class Forecast:
         return self.seconds_for(self.steps)
 
     def seconds_for(self, steps: int) -> float:
-        """Of a run that ends after so many steps, its share of the evaluations included."""
+        """Duration of this many steps and of the evaluations between them."""
         return steps * (self.seconds_per_step + self.seconds_per_evaluation * self.evaluations / self.steps)
 
     def steps_within(self, seconds: float) -> int:
-        """How many steps there is time for, beside their evaluations."""
-        steps = int(seconds * (1 - EVALUATIONS_SHARE) / self.seconds_per_step)
-        left = seconds - self.evaluation_count(steps) * self.seconds_per_evaluation
-        return max(1, int(left / self.seconds_per_step))
+        """The number of steps that fit into this time together with their evaluations."""
+        steps = int(seconds * (1 - MAX_EVALUATION_TIME) / self.seconds_per_step)
+        training_seconds = seconds - self.evaluation_count(steps) * self.seconds_per_evaluation
+        return max(1, int(training_seconds / self.seconds_per_step))
 
     def evaluation_count(self, steps: int) -> int:
-        """As many as show how a run goes, as long as they take little of its time."""
-        affordable = EVALUATIONS_SHARE * steps * self.seconds_per_step / self.seconds_per_evaluation
-        return max(2, min(MOST_EVALUATIONS, int(affordable)))
+        """The number of evaluations for this many steps, limited by the time they take."""
+        affordable = MAX_EVALUATION_TIME * steps * self.seconds_per_step / self.seconds_per_evaluation
+        return max(2, min(MAX_EVALUATIONS, int(affordable)))
 
     def for_run(self, training: TrainingRecipe) -> Forecast:
-        """The same steps, but as many as `training` says."""
+        """The forecast with the number of steps and evaluations of `training`."""
         return replace(self, steps=training.steps, evaluations=-(-training.steps // training.evaluate_every))
 
     @property
@@ -114,33 +115,35 @@ class Forecast:
         return self.peak_memory <= self.available
 
     def check_memory(self) -> None:
-        """Stop before the system would, which tells nobody why."""
-        if self.peak_memory > SURELY_TOO_MUCH * self.available:
-            raise HeedfulError(f"{format_bytes(self.peak_memory)} of memory are needed, {format_bytes(self.available)} there; {REMEDY}")
+        """Raise an error if memory will not suffice: the operating system would kill the process without a message."""
+        if self.peak_memory > MEMORY_MARGIN * self.available:
+            needed, available = format_bytes(self.peak_memory), format_bytes(self.available)
+            raise HeedfulError(f"training needs {needed} of memory, {available} are available; {REMEDY}")
 
     def summary(self) -> str:
-        """In one line."""
+        """The forecast in one line."""
         return (
-            f"{sum(self.parameters.values()):,} parameters; about {format_duration(self.seconds)} for {self.steps:,} steps, "
-            f"and {format_bytes(self.peak_memory)} of the {format_bytes(self.available)} there are"
+            f"{sum(self.parameters.values()):,} parameters; about {format_duration(self.seconds)} for "
+            f"{self.steps:,} steps, and {format_bytes(self.peak_memory)} of {format_bytes(self.available)} available"
         )
 
     def __str__(self) -> str:
-        """As a person would read it."""
+        """The forecast as a table."""
         memory = ", ".join(f"{name} {format_bytes(number)}" for name, number in self.memory.items() if number)
         rows = {
             "parameters": f"{sum(self.parameters.values()):,}",
             "a step": f"{self.labels:,.0f} {self.unit} to predict, {format_flops(self.flops)}",
-            "memory": f"{format_bytes(self.peak_memory)} at most, of {format_bytes(self.available)} on {self.device}: {memory}",
+            "memory": f"{format_bytes(self.peak_memory)} at most, of {format_bytes(self.available)} on {self.device}: "
+            f"{memory}",
             "time": f"{format_duration(self.seconds)}: {self.steps:,} steps of {self.seconds_per_step:.3g} s and "
             f"{self.evaluations} evaluations of {self.seconds_per_evaluation:.3g} s ({self.timing})",
-            "disk": f"{format_bytes(self.checkpoint)} for the model, {format_bytes(self.disk)} with all that resuming needs",
+            "disk": f"{format_bytes(self.checkpoint)} for the model, {format_bytes(self.disk)} with checkpoints",
         }
         if self.start:
             rows = {"start": describe_pretrained(self.start), **rows}
         lines = [f"{name:<12}{value}" for name, value in rows.items()]
-        at = 1 + list(rows).index("parameters")
-        lines[at:at] = [f"{'':<12}{line}" for line in str(ParameterCount(self.parameters)).splitlines()[:-1]]
+        index = 1 + list(rows).index("parameters")
+        lines[index:index] = [f"{'':<12}{line}" for line in str(ParameterCount(self.parameters)).splitlines()[:-1]]
         return "\n".join(lines if self.fits else [*lines, f"{'':<12}this will not fit: {REMEDY}"])
 
     def to_json(self) -> str:
@@ -149,31 +152,31 @@ class Forecast:
 
 
 def forecast(recipe: Recipe, data: PreparedData, config: ModelConfig, device: torch.device) -> Forecast:
-    """Before the model is built: rehearse a step without memory, then, if there is room and time, try a few.
+    """Forecast a run: dry-run a step without memory, then measure a few if memory and time allow.
 
-    Nothing is kept, and no random number is used up.
+    Nothing is kept, and the state of the random number generators does not change.
     """
-    lesson = get_task(recipe.task).training_components(recipe, data, device)
-    epoch = sample_batches(lesson.train)
-    rehearsal = dry_run_step(config, recipe.training, lesson.objective, epoch[-1], device)
-    share = sum(batch_elements(batch) for batch in epoch) / len(epoch) / batch_elements(epoch[-1])
-    flops = rehearsal.flops * share * recipe.training.accumulate
-    parts = memory_breakdown(rehearsal, recipe.training, device)
-    guess = flops / (matmul_flops(device) * ATTAINED.get(device.type, 0.3))
-    labels = recipe.training.accumulate * sum(lesson.objective.token_count(batch) for batch in epoch) / len(epoch)
-    if sum(parts.values()) < available_memory(device) and guess < LONGEST_TRIAL:
-        pace = measure_timing(recipe.training, lesson, config, device, epoch)
+    components = get_task(recipe.task).training_components(recipe, data, device)
+    epoch = sample_batches(components.train)
+    cost = dry_run_step(config, recipe.training, components.objective, epoch[-1], device)
+    mean_size = sum(batch_elements(batch) for batch in epoch) / len(epoch) / batch_elements(epoch[-1])
+    flops = cost.flops * mean_size * recipe.training.accumulate
+    parts = memory_breakdown(cost, recipe.training, device)
+    estimate = flops / (matmul_flops(device) * UTILIZATION.get(device.type, 0.3))
+    labels = recipe.training.accumulate * sum(components.objective.token_count(batch) for batch in epoch) / len(epoch)
+    if sum(parts.values()) < available_memory(device) and estimate < MAX_MEASURED_STEP:
+        timing = measure_timing(recipe.training, components, config, device, epoch)
     else:
-        judged = min(recipe.training.eval_labels, lesson.valid.labels_per_epoch)
-        pace = StepTiming(guess, guess / 3 * judged / labels, None)
+        eval_labels = min(recipe.training.eval_labels, components.valid.labels_per_epoch)
+        timing = StepTiming(estimate, estimate / 3 * eval_labels / labels, None)
     release_freed_memory()
     memory = {"process": memory_in_use(device), **parts}
-    if pace.peak is None:
-        memory["process"] += FIRST_USE.get(device.type, 0)
-    else:  # all of it was seen, but for the weights that an average of the last few will keep
-        kept = recipe.training.average_last * rehearsal.weights if recipe.training.average == "last" else 0
-        seen = pace.peak + GROWTH.get(device.type, 0) * (pace.peak - memory["process"])
-        memory[REST] += max(0, int(seen) + kept - sum(memory.values()))
+    if timing.peak is None:
+        memory["process"] += LIBRARY_MEMORY.get(device.type, 0)
+    else:  # measured, except for the snapshots that an average over the last evaluations will keep
+        snapshots = recipe.training.average_last * cost.weights if recipe.training.average == "last" else 0
+        measured = timing.peak + HEAP_GROWTH.get(device.type, 0) * (timing.peak - memory["process"])
+        memory[OTHER_MEMORY] += max(0, int(measured) + snapshots - sum(memory.values()))
     checkpoint = model_file_size(config)
     return Forecast(
         device=str(device),
@@ -186,29 +189,29 @@ def forecast(recipe: Recipe, data: PreparedData, config: ModelConfig, device: to
         disk=checkpoint + recipe.training.keep_checkpoints * (checkpoint + parts["optimizer"] + parts["averages"]),
         steps=1,
         evaluations=1,
-        seconds_per_step=pace.step,
-        seconds_per_evaluation=pace.evaluation + checkpoint / SAVED_PER_SECOND,
-        timing="estimated" if pace.peak is None else "measured",
-        unit=lesson.train.unit,
+        seconds_per_step=timing.step,
+        seconds_per_evaluation=timing.evaluation + checkpoint / WRITE_SPEED,
+        timing="estimated" if timing.peak is None else "measured",
+        unit=components.train.unit,
     ).for_run(recipe.training)
 
 
 def memory_breakdown(step: StepCost, training: TrainingRecipe, device: torch.device) -> dict[str, int]:
-    """Bytes at the highest moment: in a step, or in an evaluation while averaged weights stand in for the model's."""
+    """Bytes by part at the peak: of a step, or of an evaluation with averaged weights."""
     averages = {"none": 0, "exponential": 1, "last": 1 + training.average_last}[training.average] * step.weights
     gradients = step.gradients if training.accumulate > 1 else 0
-    holes = int(HOLES.get(device.type, 0) * step.small)
+    fragmentation = int(FRAGMENTATION.get(device.type, 0) * step.small)
     return {
         "weights": step.weights,
         "optimizer": step.optimizer,
         "averages": averages,
         "activations and gradients": max(step.step + gradients, step.weights if averages else 0),
-        REST: holes,
+        OTHER_MEMORY: fragmentation,
     }
 
 
 def model_file_size(config: ModelConfig) -> int:
-    """Of model.safetensors: the weights, and a line about each in its head."""
+    """Bytes of model.safetensors: the weights, and a header entry for each."""
     with torch.device("meta"):
         weights = build(config).state_dict()
     return sum(weight.nbytes + len(name) + 80 for name, weight in weights.items())
@@ -216,17 +219,17 @@ def model_file_size(config: ModelConfig) -> int:
 
 @dataclass(frozen=True)
 class RunUsage:
-    """What a run took."""
+    """The resources a run has used."""
 
     peak_memory: int
     seconds: float
     steps: int
     labels: int
-    """Tokens predicted."""
+    """Target tokens."""
 
 
 class RunStopwatch:
-    """Measures a run from its making to `fact`."""
+    """Measures the time and peak memory of a run from its construction on."""
 
     def __init__(self, device: torch.device, before: float = 0.0) -> None:
         self.device = device
@@ -238,30 +241,30 @@ class RunStopwatch:
 
 
 class ForecastComparison(NamedTuple):
-    """One number, said beforehand and seen afterwards."""
+    """One quantity: its forecast and its actual value."""
 
     name: str
     forecast: float
     actual: float
     ratio: float
-    """fact / forecast."""
+    """actual / forecast"""
 
     def formatted(self) -> tuple[str, str, str]:
-        """As a person would read it: what, forecast, fact."""
-        forms: dict[str, Callable[[float], str]] = {"peak memory": format_bytes, "time": format_duration}
-        form = forms.get(self.name, "{:,.0f}".format)
-        return self.name, form(self.forecast), f"{form(self.actual)} ({self.ratio - 1:+.0%})"
+        """Name, forecast and actual value as text."""
+        formats: dict[str, Callable[[float], str]] = {"peak memory": format_bytes, "time": format_duration}
+        format_value = formats.get(self.name, "{:,.0f}".format)
+        return self.name, format_value(self.forecast), f"{format_value(self.actual)} ({self.ratio - 1:+.0%})"
 
 
-def compare_forecast(forecast: Forecast, fact: RunUsage) -> list[ForecastComparison]:
-    """Forecast against fact, for the steps that were really taken."""
-    seconds = forecast.seconds_for(fact.steps)
+def compare_forecast(forecast: Forecast, usage: RunUsage) -> list[ForecastComparison]:
+    """Forecast and actual values for the number of steps that were trained."""
+    seconds = forecast.seconds_for(usage.steps)
     pairs: dict[str, tuple[float, float]] = {
-        "peak memory": (forecast.peak_memory, fact.peak_memory),
-        "time": (seconds, fact.seconds),
-        f"{forecast.unit} per second": (forecast.labels * fact.steps / seconds, fact.labels / fact.seconds),
+        "peak memory": (forecast.peak_memory, usage.peak_memory),
+        "time": (seconds, usage.seconds),
+        f"{forecast.unit} per second": (forecast.labels * usage.steps / seconds, usage.labels / usage.seconds),
     }
-    return [ForecastComparison(name, said, seen, seen / said) for name, (said, seen) in pairs.items()]
+    return [ForecastComparison(name, expected, actual, actual / expected) for name, (expected, actual) in pairs.items()]
 
 
 def format_flops(number: int | float) -> str:

@@ -1,4 +1,4 @@
-"""A step on tensors without contents counts what a real one holds and computes."""
+"""A dry run counts the memory and FLOPs of a real step."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CASES = [("encoder_decoder", Seq2SeqLoss(0.1), PAIRS), ("decoder", CausalLMLoss(
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 @pytest.mark.parametrize(("family", "objective", "batch"), CASES, ids=["pairs", "text"])
-def test_operations_are_those_of_a_real_step(
+def test_flops_equal_those_of_a_real_step(
     family: str, objective: Objective, batch: PairBatch | TextBatch, optimizer: str
 ) -> None:
     config = make_config({"family": family, **SHAPE})
@@ -48,45 +48,51 @@ def test_operations_are_those_of_a_real_step(
     ("settings", "states"),
     [({"optimizer": "adamw"}, 2), ({"optimizer": "muon"}, None)],
 )
-def test_weights_gradients_and_optimizer_are_counted_to_the_byte(settings: dict[str, str], states: int | None) -> None:
+def test_weights_gradients_and_optimizer_state_are_counted_to_the_byte(
+    settings: dict[str, str], states: int | None
+) -> None:
     config = make_config({"family": "decoder", **SHAPE})
-    found = dry_run_step(config, TrainingRecipe.model_validate({"steps": 1, **settings}), CausalLMLoss(), TEXT, CPU)
+    cost = dry_run_step(config, TrainingRecipe.model_validate({"steps": 1, **settings}), CausalLMLoss(), TEXT, CPU)
     model = build(config)
     weights = sum(weight.nbytes for weight in model.parameters())
-    assert weights <= found.weights <= weights + 4096  # and what else a model keeps
-    assert found.gradients == weights
+    assert weights <= cost.weights <= weights + 4096  # and buffers
+    assert cost.gradients == weights
     if states:
         counters = 4 * sum(1 for _ in model.parameters())
-        assert found.optimizer == states * weights + counters
+        assert cost.optimizer == states * weights + counters
     else:
-        assert weights < found.optimizer < 2 * weights  # Muon keeps one number a weight, AdamW two
+        assert weights < cost.optimizer < 2 * weights  # Muon keeps one number per weight, AdamW two
 
 
-def test_longer_batches_hold_more_and_a_step_leaves_nothing_behind() -> None:
+def test_larger_batches_need_more_memory_and_dry_runs_are_repeatable() -> None:
     config = make_config({"family": "decoder", **SHAPE})
     recipe = TrainingRecipe(steps=1)
     once = dry_run_step(config, recipe, CausalLMLoss(), TEXT, CPU)
-    twice = dry_run_step(config, recipe, CausalLMLoss(), TextBatch(TEXT.tokens.repeat(2, 1), TEXT.labels.repeat(2, 1)), CPU)
+    twice = dry_run_step(
+        config, recipe, CausalLMLoss(), TextBatch(TEXT.tokens.repeat(2, 1), TEXT.labels.repeat(2, 1)), CPU
+    )
     assert 1.5 < twice.step / once.step < 2.1
     assert twice.weights == once.weights
     assert once == dry_run_step(config, recipe, CausalLMLoss(), TEXT, CPU)
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
-def test_recurrent_models_are_rehearsed_too(cell: str) -> None:
+def test_recurrent_models_can_be_dry_run(cell: str) -> None:
     config: ModelConfig = make_config(
         {"family": "recurrent_encoder_decoder", "vocabulary": 50, "width": 32, "cell": cell}
     )
-    found = dry_run_step(config, TrainingRecipe(steps=1), Seq2SeqLoss(), PAIRS, CPU)
-    assert found.step > 0
+    cost = dry_run_step(config, TrainingRecipe(steps=1), Seq2SeqLoss(), PAIRS, CPU)
+    assert cost.step > 0
     matrices = sum(weight.numel() for name, weight in build(config).named_parameters() if "weight_" in name)
-    assert found.flops > 6 * 6 * 5 * matrices / 2
+    assert cost.flops > 6 * 6 * 5 * matrices / 2
 
 
-def test_a_model_far_larger_than_the_machine_can_be_rehearsed() -> None:
+def test_a_model_far_larger_than_the_machine_can_be_dry_run() -> None:
     config = make_config(
         {"family": "decoder", "vocabulary": 320, "width": 8192, "layers": 4, "heads": 64, "norm_order": "pre"}
     )
-    found = dry_run_step(config, TrainingRecipe(steps=1), CausalLMLoss(), TextBatch(*(torch.zeros(64, 2048).long(),) * 2), CPU)
-    assert found.weights > 12 * 4 * 8192**2 * 4
-    assert found.step > 100e9
+    cost = dry_run_step(
+        config, TrainingRecipe(steps=1), CausalLMLoss(), TextBatch(*(torch.zeros(64, 2048).long(),) * 2), CPU
+    )
+    assert cost.weights > 12 * 4 * 8192**2 * 4
+    assert cost.step > 100e9

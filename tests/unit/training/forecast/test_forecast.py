@@ -1,4 +1,4 @@
-"""The forecast's arithmetic, and its words."""
+"""Arithmetic and text of forecasts."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import json
 import pytest
 
 from heedful.errors import HeedfulError
-from heedful.training.forecast.forecast import RunUsage, Forecast, compare_forecast, format_flops, format_bytes
+from heedful.training.forecast.forecast import Forecast, RunUsage, compare_forecast, format_bytes, format_flops
 from heedful.training.recipe import TrainingRecipe
 
-MADE = Forecast(
+FORECAST = Forecast(
     device="cpu",
     parameters={"token vectors": 3_000_000, "decoder feed-forward": 1_000_000},
     memory={"process": 300 << 20, "weights": 16 << 20, "activations and gradients": 184 << 20, "allocator": 0},
@@ -27,29 +27,29 @@ MADE = Forecast(
 )
 
 
-def test_a_run_takes_its_steps_and_its_evaluations() -> None:
-    assert MADE.seconds == pytest.approx(58.0)
-    assert MADE.seconds_for(50) == pytest.approx(29.0)
-    assert MADE.peak_memory == 500 << 20
+def test_duration_includes_steps_and_evaluations() -> None:
+    assert FORECAST.seconds == pytest.approx(58.0)
+    assert FORECAST.seconds_for(50) == pytest.approx(29.0)
+    assert FORECAST.peak_memory == 500 << 20
 
 
-def test_evaluations_take_little_of_the_time() -> None:
-    assert MADE.evaluation_count(100) == 2  # 4% of 50 s, 2 s each, but no fewer than two
-    assert MADE.evaluation_count(500) == 5
-    assert MADE.evaluation_count(10_000) == 12
-    assert MADE.evaluation_count(1) == 2
+def test_evaluations_take_a_small_share_of_the_time() -> None:
+    assert FORECAST.evaluation_count(100) == 2  # 4% of 50 s, 2 s each, but no fewer than two
+    assert FORECAST.evaluation_count(500) == 5
+    assert FORECAST.evaluation_count(10_000) == 12
+    assert FORECAST.evaluation_count(1) == 2
 
 
 @pytest.mark.parametrize("seconds", [30.0, 100.0, 600.0])
 def test_steps_fit_the_time_and_fill_it(seconds: float) -> None:
-    steps = MADE.steps_within(seconds)
-    every = -(-steps // MADE.evaluation_count(steps))
-    run = MADE.for_run(TrainingRecipe(steps=steps, evaluate_every=every))
+    steps = FORECAST.steps_within(seconds)
+    every = -(-steps // FORECAST.evaluation_count(steps))
+    run = FORECAST.for_run(TrainingRecipe(steps=steps, evaluate_every=every))
     assert 0.93 * seconds < run.seconds <= seconds + 1e-9
 
 
-def test_forecast_and_fact_stand_side_by_side_for_the_steps_really_taken() -> None:
-    rows = compare_forecast(MADE, RunUsage(peak_memory=550 << 20, seconds=58.0, steps=50, labels=50_000))
+def test_forecast_and_usage_are_compared_for_the_steps_trained() -> None:
+    rows = compare_forecast(FORECAST, RunUsage(peak_memory=550 << 20, seconds=58.0, steps=50, labels=50_000))
     assert {row.name: row.ratio for row in rows} == pytest.approx(
         {"peak memory": 1.1, "time": 2.0, "tokens per second": 0.5}
     )
@@ -57,27 +57,27 @@ def test_forecast_and_fact_stand_side_by_side_for_the_steps_really_taken() -> No
     assert rows[1].formatted() == ("time", "29s", "58s (+100%)")
 
 
-def test_people_and_programs_can_read_it() -> None:
-    text = str(MADE)
+def test_forecast_as_text_and_as_json() -> None:
+    text = str(FORECAST)
     for part in ("4,000,000", "token vectors", "25 GFLOP", "500 MiB", "58s", "16 MiB", "measured"):
         assert part in text
     assert "will not fit" not in text
-    found = json.loads(MADE.to_json())
-    assert found["peak_memory"] == 500 << 20
-    assert found["seconds"] == pytest.approx(58.0)
-    assert found["fits"]
+    values = json.loads(FORECAST.to_json())
+    assert values["peak_memory"] == 500 << 20
+    assert values["seconds"] == pytest.approx(58.0)
+    assert values["fits"]
 
 
-def test_too_large_is_said() -> None:
-    large = Forecast(**{**MADE.__dict__, "available": 100 << 20})
+def test_a_model_that_does_not_fit_is_refused() -> None:
+    large = Forecast(**{**FORECAST.__dict__, "available": 100 << 20})
     assert not large.fits
-    with pytest.raises(HeedfulError, match=r"500 MiB of memory are needed, 100 MiB there"):
+    with pytest.raises(HeedfulError, match=r"training needs 500 MiB of memory, 100 MiB are available"):
         large.check_memory()
-    MADE.check_memory()
+    FORECAST.check_memory()
     assert "training.batch_tokens" in str(large)
 
 
-def test_numbers_are_read_easily() -> None:
+def test_bytes_and_flops_are_formatted_with_units() -> None:
     assert format_bytes(0) == "0 B"
     assert format_bytes(1536) == "1.5 KiB"
     assert format_bytes(3 << 40) == "3 TiB"

@@ -1,4 +1,4 @@
-"""A step that is told to change nothing changes nothing; one told to shrink gradients learns from smaller ones."""
+"""Skipped steps, gradient scaling and the state of optimizers."""
 
 from __future__ import annotations
 
@@ -20,44 +20,44 @@ def tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, torch.Tensor]:
 def test_a_skipped_step_leaves_weights_and_state_bit_for_bit(optimizer: str) -> None:
     model = heedful.build("laptop-writer", vocabulary=20, width=16, heads=2, layers=1)
     learner = Optimizer(model, TrainingRecipe(steps=9, optimizer=optimizer, weight_decay=0.1))
-    sound, skip = torch.tensor(0.0), torch.tensor(1.0)
+    finite, not_finite = torch.tensor(0.0), torch.tensor(1.0)
     for _ in range(2):
         for weight in model.parameters():
             weight.grad = torch.randn_like(weight)
-        learner.step(1.0, sound)
+        learner.step(1.0, finite)
     before = tensors(model, learner)
     for weight in model.parameters():
         weight.grad = torch.full_like(weight, float("nan"))
-    learner.step(1.0, skip)
+    learner.step(1.0, not_finite)
     after = tensors(model, learner)
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
     for weight in model.parameters():
         weight.grad = torch.randn_like(weight)
-    learner.step(1.0, sound)
+    learner.step(1.0, finite)
     assert all(tensor.isfinite().all() for tensor in tensors(model, learner).values())
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon", "row_adagrad"])
-def test_shrinking_gradients_in_a_step_is_shrinking_them_beforehand(optimizer: str) -> None:
-    def learned(*, beforehand: bool) -> dict[str, torch.Tensor]:
+def test_scaling_gradients_within_a_step_equals_scaling_them_before(optimizer: str) -> None:
+    def train(*, beforehand: bool) -> dict[str, torch.Tensor]:
         torch.manual_seed(1)
         small = nn.Embedding(7, 4)
         model = small if optimizer == "row_adagrad" else heedful.build("laptop-writer", vocabulary=9, width=8, layers=1)
         learner = Optimizer(model, TrainingRecipe(steps=9, optimizer=optimizer))
-        for by in (1.0, 4.0, 1.0):
+        for scale in (1.0, 4.0, 1.0):
             for weight in model.parameters():
-                weight.grad = torch.randn_like(weight) / (by if beforehand else 1.0)
-            learner.step(1.0, torch.tensor(0.0), None if beforehand else torch.tensor(by))
+                weight.grad = torch.randn_like(weight) / (scale if beforehand else 1.0)
+            learner.step(1.0, torch.tensor(0.0), None if beforehand else torch.tensor(scale))
         return tensors(model, learner)
 
-    beforehand, within = learned(beforehand=True), learned(beforehand=False)
+    beforehand, within = train(beforehand=True), train(beforehand=False)
     for name, tensor in beforehand.items():
         torch.testing.assert_close(within[name], tensor)
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_state_is_named_after_the_weights_and_comes_back(optimizer: str) -> None:
+def test_state_dict_is_named_after_the_weights_and_can_be_loaded(optimizer: str) -> None:
     model = heedful.build("laptop-writer", vocabulary=20, width=16, heads=2, layers=1)
     recipe = TrainingRecipe(steps=9, optimizer=optimizer)
     first = Optimizer(model, recipe)

@@ -1,4 +1,4 @@
-"""AdaGrad by rows: sparse and dense gradients come to the same, and what is not touched stays."""
+"""Row-wise AdaGrad: sparse and dense gradients are equivalent, untouched rows do not change."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def sparse(rows: list[int], values: torch.Tensor, size: int) -> torch.Tensor:
     return torch.sparse_coo_tensor(torch.tensor([rows]), values, (size, values.shape[1]), check_invariants=True)
 
 
-def test_a_sparse_gradient_moves_what_the_same_dense_one_would() -> None:
+def test_a_sparse_gradient_gives_the_update_of_the_same_dense_one() -> None:
     start = torch.randn(5, 3)
     (one, first), (other, second) = table(start), table(start)
     for _ in range(3):
         values = torch.randn(4, 3)
-        one.grad = sparse([1, 3, 1, 4], values, 5)  # row 1 twice: what it gets is added up
+        one.grad = sparse([1, 3, 1, 4], values, 5)  # row 1 twice: its values are summed
         other.grad = one.grad.to_dense()
         first.step()
         second.step()
@@ -31,20 +31,20 @@ def test_a_sparse_gradient_moves_what_the_same_dense_one_would() -> None:
     assert torch.equal(one[[0, 2]], start[[0, 2]])
 
 
-def test_a_row_slows_down_with_the_gradients_it_has_had_less_than_by_their_root_and_others_do_not() -> None:
+def test_step_size_falls_with_the_accumulated_gradients_of_a_row_only() -> None:
     weight, optimizer = table(torch.zeros(3, 4))
     once, again = torch.tensor([[3.0, -3.0, 3.0, -3.0]]), torch.tensor([[1.0, 1.0, 1.0, 1.0]])
     for step in range(16):
         before = weight.detach().clone()
         weight.grad = torch.cat([once, again if step == 15 else 0 * again, 0 * again])
         optimizer.step()
-    moved = (weight - before).abs().mean(1).tolist()
-    assert moved[0] == pytest.approx(0.1 * 3 / (16 * 9) ** 0.3)
-    assert moved[1] == pytest.approx(0.1), "its first: as long as the rate says"
+    changes = (weight - before).abs().mean(1).tolist()
+    assert changes[0] == pytest.approx(0.1 * 3 / (16 * 9) ** 0.3)
+    assert changes[1] == pytest.approx(0.1), "the first step of a row has the learning rate as its size"
     assert torch.equal(weight[2], torch.zeros(4))
 
 
-def test_a_gradient_that_is_no_number_changes_neither_weights_nor_state() -> None:
+def test_a_non_finite_gradient_changes_neither_weights_nor_state() -> None:
     weight, optimizer = table(torch.randn(3, 2))
     weight.grad = torch.randn(3, 2)
     optimizer.step()
