@@ -37,7 +37,7 @@ TEMPORARY = "saving.tmp"
 def save(model: Any, folder: str | os.PathLike[str]) -> Path:
     """Write a model's weights and configuration to a folder for `heedful.load`; other files in it stay.
 
-    Files are written to a temporary folder and fsynced, then moved one by one, the manifest last. A save that fails
+    Files are written to a temporary folder and fsynced, then moved into place, the manifest last. A save that fails
     while writing leaves an older model as it was; one interrupted between two moves leaves a folder that `load`
     refuses.
     """

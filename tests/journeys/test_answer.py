@@ -1,4 +1,4 @@
-"""Questions about passages, through the real command: trained, resumed, asked, scored, and refused."""
+"""`heedful train answer` and `heedful answer` as typed in a shell."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ SETTINGS = [word for change in SMALL for word in ("--set", change)]
 
 
 def squad(count: int, seed: int, *, unanswerable: bool = True) -> dict[str, Any]:
-    """Who lives where; of some people the passage does not tell."""
-    draw = random.Random(seed)
+    """Questions about who lives where; some have no answer in the passage."""
+    generator = random.Random(seed)
     paragraphs = []
     for number in range(count):
-        people, towns = draw.sample(NAMES, 7), draw.sample(TOWNS, 7)
-        told = 5 if unanswerable else 7
+        people, towns = generator.sample(NAMES, 7), generator.sample(TOWNS, 7)
+        count_told = 5 if unanswerable else 7
         homes = dict(zip(people, towns, strict=True))
-        context = " ".join(f"{name} lives in {homes[name]}, they say." for name in people[:told])
-        asked = []
-        for place, name in enumerate(people[:told][:2] + people[told:]):
-            known = name in people[:told]
+        context = " ".join(f"{name} lives in {homes[name]}, they say." for name in people[:count_told])
+        questions = []
+        for index, name in enumerate(people[:count_told][:2] + people[count_told:]):
+            known = name in people[:count_told]
             answers = [{"text": homes[name], "answer_start": context.index(homes[name])}] if known else []
-            asked.append(
+            questions.append(
                 {
-                    "id": f"{number}-{place}",
+                    "id": f"{number}-{index}",
                     "question": f"Where does {name} live?",
                     "answers": answers,
                     "is_impossible": not known,
                 }
             )
-        paragraphs.append({"context": context, "qas": asked})
+        paragraphs.append({"context": context, "qas": questions})
     return {"version": "v2.0", "data": [{"title": "towns", "paragraphs": paragraphs}]}
 
 
@@ -72,7 +72,7 @@ def model(fork_server: Any, towns: Path, tmp_path_factory: pytest.TempPathFactor
     return folder / "run"
 
 
-def test_a_squad_file_becomes_a_scored_model_that_points_at_characters(
+def test_a_model_trained_on_squad_is_scored_and_gives_character_positions(
     heedful_command: Any, towns: Path, model: Path, tmp_path: Path
 ) -> None:
     card = (model / "card.md").read_text()
@@ -88,21 +88,21 @@ def test_a_squad_file_becomes_a_scored_model_that_points_at_characters(
 
     passage = "Ada lives in  Köln, they say. " + "Hugo lives in Rome, they say. " * 20  # several windows
     ask = ["answer", model, "--question", "Where does Ada live?", "--passage", passage]
-    told = heedful_command(*ask, "--json", "--top", "3", "--threshold", "-1000", cwd=tmp_path)
-    assert told.returncode == 0, told.stderr
-    found = json.loads(told.stdout)
-    assert passage[found["start"] : found["end"]] == found["answer"]
-    assert len(found["alternatives"]) == 2
-    assert found["probability"] >= found["alternatives"][0]["probability"]
+    result = heedful_command(*ask, "--json", "--top", "3", "--threshold", "-1000", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    answer = json.loads(result.stdout)
+    assert passage[answer["start"] : answer["end"]] == answer["answer"]
+    assert len(answer["alternatives"]) == 2
+    assert answer["probability"] >= answer["alternatives"][0]["probability"]
     plain = heedful_command(*ask, "--threshold", "-1000", cwd=tmp_path)
-    text, place, score, _ = plain.stdout.rstrip("\n").split("\t")
-    assert (text, place) == (" ".join(found["answer"].split()), f"{found['start']}-{found['end']}")
-    assert float(score) == pytest.approx(found["score"], abs=0.01)
+    text, position, score, _ = plain.stdout.rstrip("\n").split("\t")
+    assert (text, position) == (" ".join(answer["answer"].split()), f"{answer['start']}-{answer['end']}")
+    assert float(score) == pytest.approx(answer["score"], abs=0.01)
     none = heedful_command(*ask, "--threshold", "1000", cwd=tmp_path)
     assert none.stdout.startswith("no answer\t\t")
 
 
-def test_many_questions_go_in_and_as_many_answers_come_out(
+def test_a_file_of_questions_gives_one_answer_each(
     heedful_command: Any, towns: Path, model: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "in.jsonl").write_text(
@@ -113,8 +113,8 @@ def test_many_questions_go_in_and_as_many_answers_come_out(
     )
     done = heedful_command("answer", model, "--input", "in.jsonl", "--output", "out.jsonl", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert [each["id"] for each in found] == ["a", "2"]
+    answers = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [each["id"] for each in answers] == ["a", "2"]
     (tmp_path / "in.csv").write_text(
         f"question,passage\nWhere does Ada live?,Ada lives in Rome\n{'Where ' * 60},Rome\n"
     )
@@ -135,7 +135,7 @@ def test_many_questions_go_in_and_as_many_answers_come_out(
     assert same.stdout.split("\t")[0] == answer.text
 
 
-def test_a_killed_run_goes_on_to_the_same_bits(fork_server: Any, tmp_path: Path) -> None:
+def test_a_resumed_run_gives_bitwise_the_same_model(fork_server: Any, tmp_path: Path) -> None:
     (tmp_path / "towns.json").write_text(json.dumps(squad(60, 4, unanswerable=False)))
     often = ("--set", "training.checkpoint_every=3", "--device", "cpu")
     words = ["train", "answer", "towns.json", *SETTINGS, *often]
@@ -162,7 +162,7 @@ Trainer.step, Trainer.run = dying, lively
     weights = other.model.state_dict()
     assert all(torch.equal(weight, weights[name]) for name, weight in one.model.state_dict().items())
     assert one.settings == other.settings
-    assert one.settings.threshold is None, "where every question has an answer, one is always given"
+    assert one.settings.threshold is None, "if every question has an answer, one is always given"
 
 
 def broken(**changes: Any) -> str:
@@ -172,17 +172,17 @@ def broken(**changes: Any) -> str:
     return json.dumps(whole)
 
 
-def test_what_is_wrong_with_the_data_is_one_line(heedful_command: Any, tmp_path: Path) -> None:
+def test_invalid_data_is_one_line(heedful_command: Any, tmp_path: Path) -> None:
     cases = {
         "span.json": (broken(answers=[{"text": "Atlantis", "answer_start": 3}]), 3, "'Atlantis' is not in its passage"),
         "keys.json": (broken(answers=[{"text": "Rome"}]), 3, "'answer_start' of an answer is missing"),
         "long.json": (broken(question="Where " * 60), 3, "leaves no room for its passage in windows of 40 tokens"),
         "shape.json": ("{}", 3, "has no list 'data'"),
     }
-    for name, (text, code, told) in cases.items():
+    for name, (text, code, message) in cases.items():
         (tmp_path / name).write_text(text)
         done = heedful_command("train", "answer", name, *SETTINGS, "--steps", "1", "--out", "run", cwd=tmp_path)
-        assert (done.returncode, told in done.stderr) == (code, True), done.stderr
+        assert (done.returncode, message in done.stderr) == (code, True), done.stderr
         assert len([line for line in done.stderr.splitlines() if line.startswith("heedful: ")]) == 1
         assert "Traceback" not in done.stderr
     off = ("--set", "data.stride=0")
@@ -191,22 +191,22 @@ def test_what_is_wrong_with_the_data_is_one_line(heedful_command: Any, tmp_path:
     assert (done.returncode, "windows are off (stride 0)" in done.stderr) == (3, True), done.stderr
 
 
-def test_what_cannot_be_asked_is_one_line(heedful_command: Any, model: Path, tmp_path: Path) -> None:
-    asked = ["answer", model, "--question", "Where?"]
+def test_a_usage_error_is_one_line(heedful_command: Any, model: Path, tmp_path: Path) -> None:
+    arguments = ["answer", model, "--question", "Where?"]
     cases = [
-        ([*asked, "--passage", " "], 2, "the passage is empty"),
+        ([*arguments, "--passage", " "], 2, "the passage is empty"),
         (["answer", model, "--question", "", "--passage", "x"], 2, "the question is empty"),
-        (["answer", model], 2, "nothing to answer"),
-        ([*asked, "--passage", "x", "--passage-file", "x.txt"], 2, "give one of them"),
-        ([*asked, "--passage-file", "no.txt"], 3, "no such file"),
-        ([*asked, "--passage", "x " * 100, "--stride", "0"], 3, "windows are off"),
-        ([*asked, "--input", "some.jsonl"], 2, "give one or the other"),
-        (["translate", model, "x"], 2, "use `answer`"),
+        (["answer", model], 2, "there is no question"),
+        ([*arguments, "--passage", "x", "--passage-file", "x.txt"], 2, "give one of them"),
+        ([*arguments, "--passage-file", "no.txt"], 3, "no such file"),
+        ([*arguments, "--passage", "x " * 100, "--stride", "0"], 3, "windows are off"),
+        ([*arguments, "--input", "some.jsonl"], 2, "give one or the other"),
+        (["translate", model, "x"], 2, "use heedful.QuestionAnswerer.load"),
         (["answer", model, "--question", "Where " * 60, "--passage", "x"], 3, "leaves no room"),
     ]
-    for words, code, told in cases:
+    for words, code, message in cases:
         done = heedful_command(*words, cwd=tmp_path)
-        assert (done.returncode, told in done.stderr) == (code, True), (words, done.stderr)
+        assert (done.returncode, message in done.stderr) == (code, True), (words, done.stderr)
         assert "Traceback" not in done.stderr
 
 
@@ -216,7 +216,7 @@ def test_the_doctor_counts_questions_and_names_wrong_spans(heedful_command: Any,
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert (report["kind"], report["usable"], report["rows"]) == ("questions", 7, 8)
-    assert next(found["count"] for found in report["findings"] if found["kind"] == "span") == 1
+    assert next(finding["count"] for finding in report["findings"] if finding["kind"] == "span") == 1
     cleaned = heedful_command("doctor", "span.json", "--write", "clean", cwd=tmp_path)
     assert cleaned.returncode == 0, cleaned.stderr
     again = heedful_command("doctor", "clean/span.json", "--json", cwd=tmp_path)

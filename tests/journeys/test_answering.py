@@ -1,4 +1,4 @@
-"""Using what was trained, from the shell, as a person would."""
+"""`heedful translate` and `heedful generate` as typed in a shell."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Command = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A translator and a writer that have learned nothing, but write something."""
+    """An untrained translator and an untrained language model."""
     folder = tmp_path_factory.mktemp("answering")
     tokenizer = Tokenizer.train(TEXTS, TokenizerConfig(kind="unigram", vocabulary=300))
     torch.manual_seed(4)
@@ -42,17 +42,17 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Done(NamedTuple):
     code: int
     out: str
-    said: str
+    err: str
 
 
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
-    """The command, in a folder of its own, with what is given on standard input."""
+    """Run `heedful` in a temporary folder, with this text as standard input."""
     monkeypatch.chdir(tmp_path)
 
-    def run(*words: str | Path, given: str = "") -> Done:
-        Path("given").write_text(given, encoding="utf-8")
-        with Path("given").open(encoding="utf-8") as stream:
+    def run(*words: str | Path, stdin: str = "") -> Done:
+        Path("stdin").write_text(stdin, encoding="utf-8")
+        with Path("stdin").open(encoding="utf-8") as stream:
             monkeypatch.setattr(sys, "stdin", stream)
             monkeypatch.setattr(sys, "argv", ["heedful", *map(str, words)])
             with pytest.raises(SystemExit) as end:
@@ -62,21 +62,21 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
     return run
 
 
-def test_a_translator_answers_arguments_lines_and_files_alike(models: Path, command: Command) -> None:
+def test_arguments_standard_input_and_files_give_the_same_translations(models: Path, command: Command) -> None:
     texts = TEXTS[:5]
     expected = heedful.load(models / "translator").translate(texts)
-    spoken = command("translate", models / "translator", *texts)
-    assert (spoken.code, spoken.out.splitlines()) == (0, expected)
-    piped = command("translate", models / "translator", given="\n".join(texts))
+    from_arguments = command("translate", models / "translator", *texts)
+    assert (from_arguments.code, from_arguments.out.splitlines()) == (0, expected)
+    piped = command("translate", models / "translator", stdin="\n".join(texts))
     assert piped.out.splitlines() == expected
     Path("in.xz").write_bytes(lzma.compress("\n".join(texts).encode()))
     filed = command("translate", models / "translator", "--input", "in.xz", "--output", "out.gz")
-    assert filed.code == 0, filed.output
+    assert filed.code == 0, filed.err
     assert gzip.decompress(Path("out.gz").read_bytes()).decode().splitlines() == expected
 
 
-def test_json_lines_tell_scores_words_and_rivals(models: Path, command: Command) -> None:
-    done = command("translate", models / "translator", "--json", "--n-best", "3", given="3 May 1990\n\n")
+def test_json_lines_hold_scores_words_and_alternatives(models: Path, command: Command) -> None:
+    done = command("translate", models / "translator", "--json", "--n-best", "3", stdin="3 May 1990\n\n")
     first, blank = (json.loads(line) for line in done.out.splitlines())
     assert first["source"] == "3 May 1990"
     assert [word["text"] for word in first["words"]] == first["text"].split()
@@ -86,19 +86,19 @@ def test_json_lines_tell_scores_words_and_rivals(models: Path, command: Command)
     assert plain.out == "\t".join(each["text"] for each in (first, *first["alternatives"])) + "\n"
 
 
-def test_a_writer_goes_on_from_a_prompt_and_from_lines(models: Path, command: Command) -> None:
+def test_a_prompt_and_lines_are_continued(models: Path, command: Command) -> None:
     options = ["--seed", "7", "--max-length", "30"]
-    spoken = command("generate", models / "writer", "3 M", *options)
-    assert spoken.out == heedful.load(models / "writer").generate("3 M", seed=7, max_length=30) + "\n"
-    lines = command("generate", models / "writer", *options, given="3 M\nMon\n\n")
+    prompted = command("generate", models / "writer", "3 M", *options)
+    assert prompted.out == heedful.load(models / "writer").generate("3 M", seed=7, max_length=30) + "\n"
+    lines = command("generate", models / "writer", *options, stdin="3 M\nMon\n\n")
     assert len(lines.out.splitlines()) == 3
-    assert lines.out.splitlines()[0] == spoken.out.splitlines()[0]
+    assert lines.out.splitlines()[0] == prompted.out.splitlines()[0]
     assert lines.out.splitlines()[2] == ""  # a blank line stays blank
-    whole = command("generate", models / "writer", "--json", *options, given="3 M\n")
-    assert "3 M" + json.loads(whole.out)["text"] + "\n" == spoken.out
+    whole = command("generate", models / "writer", "--json", *options, stdin="3 M\n")
+    assert "3 M" + json.loads(whole.out)["text"] + "\n" == prompted.out
 
 
-def test_a_pipe_is_answered_line_by_line_while_it_stays_open(models: Path, tmp_path: Path) -> None:
+def test_an_open_pipe_is_answered_line_by_line(models: Path, tmp_path: Path) -> None:
     words = [sys.executable, "-c", "from heedful.cli.app import main; main()", "translate", models / "translator"]
     with subprocess.Popen(words, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
@@ -112,8 +112,8 @@ def test_a_pipe_is_answered_line_by_line_while_it_stays_open(models: Path, tmp_p
         assert process.wait(timeout=30) == 0
 
 
-def test_help_comes_at_once_and_a_translation_waits_for_little_but_torch(models: Path, tmp_path: Path) -> None:
-    """Nothing of torch's compiler is imported on the way to an answer: that alone would take two seconds."""
+def test_help_does_not_import_torch_and_translate_no_compiler(models: Path, tmp_path: Path) -> None:
+    """Importing torch's compiler alone would take two seconds."""
     script = (
         "import sys; from heedful.cli.app import main\n"
         "sys.argv = ['heedful', 'translate', sys.argv[1], '3 May 1990']\n"
@@ -126,9 +126,9 @@ def test_help_comes_at_once_and_a_translation_waits_for_little_but_torch(models:
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
     script = "import sys; sys.argv = ['heedful', '--help']; from heedful.cli.app import main; main()"
-    begun = time.perf_counter()
+    start = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-c", script], capture_output=True, text=True, check=False
     )
     assert "torch" not in done.stderr
-    assert time.perf_counter() - begun < 5
+    assert time.perf_counter() - start < 5

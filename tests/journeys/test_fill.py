@@ -1,4 +1,4 @@
-"""From plain text to a model that fills gaps, through the real command."""
+"""`heedful train fill` and `heedful fill` as typed in a shell."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ SMALL = (
     "training.warmup=10",
     "training.learning_rate=1e-2",
 )
-SIDES = {"grass": "green", "sky": "blue", "snow": "white", "coal": "black", "blood": "red"}
+COLOURS = {"grass": "green", "sky": "blue", "snow": "white", "coal": "black", "blood": "red"}
 
 
-DIE = """
+KILL_AT_STEP_8 = """
 import os
 from heedful.training.checkpoint.checkpointer import Checkpointer
 
 after = Checkpointer.after_step
 
-def doomed(self, stop):
+def killed_after_step(self, stop):
     if self.trainer.progress.step == 8:
         os.kill(os.getpid(), 9)
     after(self, stop)
 
-Checkpointer.after_step = doomed
+Checkpointer.after_step = killed_after_step
 """
 
 
@@ -46,9 +46,9 @@ def settings(*changes: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Documents about one thing each: what colour it is can be known, and so can what follows."""
+    """Documents of two sentences each, whose colours and next sentences can be predicted."""
     file = tmp_path_factory.mktemp("book") / "book.txt"
-    things = list(SIDES.items()) * 60
+    things = list(COLOURS.items()) * 60
     random.Random(0).shuffle(things)
     file.write_text("".join(f"The {thing} was {colour}. So {colour} is {thing}.\n\n" for thing, colour in things))
     return file
@@ -62,10 +62,10 @@ def model(fork_server: Any, book: Path, tmp_path_factory: pytest.TempPathFactory
     return folder / "run"
 
 
-def test_text_becomes_a_model_that_fills_gaps(heedful_command: Any, model: Path, tmp_path: Path) -> None:
-    told = heedful_command("fill", model, "The grass was [MASK].", "--top", "2", cwd=tmp_path)
-    assert told.returncode == 0, told.stderr
-    first, second = told.stdout.rstrip("\n").split("\t")
+def test_a_trained_model_fills_masks(heedful_command: Any, model: Path, tmp_path: Path) -> None:
+    plain = heedful_command("fill", model, "The grass was [MASK].", "--top", "2", cwd=tmp_path)
+    assert plain.returncode == 0, plain.stderr
+    first, second = plain.stdout.rstrip("\n").split("\t")
     assert first.split()[0] == "green"
     assert float(first.split()[1]) > float(second.split()[1])
     (tmp_path / "in.txt").write_text("So [MASK] is coal.\n\nThe [MASK] was [MASK].\n")
@@ -84,7 +84,7 @@ def test_text_becomes_a_model_that_fills_gaps(heedful_command: Any, model: Path,
     assert config["max_length"] == 16
 
 
-def test_scores_are_the_same_each_time(heedful_command: Any, model: Path, book: Path, tmp_path: Path) -> None:
+def test_evaluate_is_deterministic(heedful_command: Any, model: Path, book: Path, tmp_path: Path) -> None:
     once, again = (heedful_command("evaluate", model, book, "--json", cwd=tmp_path).stdout for _ in range(2))
     assert once == again
     scores = json.loads(once)
@@ -96,7 +96,7 @@ def test_scores_are_the_same_each_time(heedful_command: Any, model: Path, book: 
     ("arguments", "code", "words"),
     [
         (["fill", "MODEL", "The grass was green."], 2, "no [MASK] to fill in 'The grass was green.'"),
-        (["fill", "MODEL", "We saw the " * 20 + "[MASK]"], 2, "is longer than the 16 this model reads"),
+        (["fill", "MODEL", "We saw the " * 20 + "[MASK]"], 2, "is longer than this model's 16"),
         (["fill", "MODEL", "a [MASK]", "--input", "lines.txt"], 2, "give one or the other"),
         (["fill", "MODEL", "--input", "lines.txt"], 2, "line 2: there is no [MASK]"),
         (["fill", "writer", "a [MASK]"], 2, "is a language model"),
@@ -104,10 +104,14 @@ def test_scores_are_the_same_each_time(heedful_command: Any, model: Path, book: 
         (["train", "generate", "book.txt", "--next-sentence"], 2, "is for fill, not generate"),
         (["train", "fill", "one.txt", "--next-sentence", "--steps", "1"], 3, "a blank line ends a document"),
         (["train", "fill", "book.txt", "--from", "MODEL", "--next-sentence"], 2, "leave out --next-sentence"),
-        (["train", "fill", "book.txt", "--set", "training.mask_probability=1.5"], 2, "mask_probability: input should be less than 0.9"),
+        (
+            ["train", "fill", "book.txt", "--set", "training.mask_probability=1.5"],
+            2,
+            "mask_probability: input should be less than 0.9",
+        ),
     ],
 )
-def test_a_mistake_is_one_line_and_an_exit_code(
+def test_a_usage_error_is_one_line_and_an_exit_code(
     heedful_command: Any, arguments: list[str], code: int, words: str, model: Path, book: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "book.txt").write_text(book.read_text())
@@ -123,7 +127,7 @@ def test_a_mistake_is_one_line_and_an_exit_code(
     assert "Traceback" not in done.stderr
 
 
-def test_a_line_without_a_gap_is_left_empty_if_wished(heedful_command: Any, model: Path, tmp_path: Path) -> None:
+def test_a_line_without_a_mask_can_be_skipped(heedful_command: Any, model: Path, tmp_path: Path) -> None:
     (tmp_path / "lines.txt").write_text("The [MASK] was blue.\nNone.\nSo [MASK] is snow.\n")
     done = heedful_command("fill", model, "--input", "lines.txt", "--on-bad-line", "skip", "--top", "1", cwd=tmp_path)
     assert done.returncode == 0
@@ -132,19 +136,19 @@ def test_a_line_without_a_gap_is_left_empty_if_wished(heedful_command: Any, mode
     assert "line 2: left empty: there is no [MASK]" in done.stderr
 
 
-def test_next_sentences_are_planned_learnt_killed_resumed_to_the_same_bits_and_scored(
+def test_next_sentence_prediction_is_planned_trained_resumed_and_scored(
     fork_server: Any, heedful_command: Any, book: Path, tmp_path: Path
 ) -> None:
-    asked = [book, "--next-sentence", "--steps", "12", "--device", "cpu"]
-    asked += settings("training.checkpoint_every=5", "model.dropout=0.1", "training.whole_word_masking=true")
-    plan = heedful_command("plan", "fill", *asked, "--json", cwd=tmp_path)
+    arguments = [book, "--next-sentence", "--steps", "12", "--device", "cpu"]
+    arguments += settings("training.checkpoint_every=5", "model.dropout=0.1", "training.whole_word_masking=true")
+    plan = heedful_command("plan", "fill", *arguments, "--json", cwd=tmp_path)
     assert plan.returncode == 0, plan.stderr
     assert 0 < json.loads(plan.stdout)["labels"] <= 0.15 * 1024
-    whole = fork_server.run("train", "fill", *asked, "--out", "whole", folder=tmp_path)
+    whole = fork_server.run("train", "fill", *arguments, "--out", "whole", folder=tmp_path)
     assert whole.code == 0, whole.output
     assert "next sentences told" in whole.output
     again = ["--recipe", "whole/recipe.toml", "--out", "killed", "--device", "cpu"]
-    killed = fork_server.run("train", "fill", *again, folder=tmp_path, before=DIE)
+    killed = fork_server.run("train", "fill", *again, folder=tmp_path, before=KILL_AT_STEP_8)
     assert killed.code == -9, killed.output
     resumed = fork_server.run("train", "--resume", "killed", folder=tmp_path)
     assert resumed.code == 0, resumed.output

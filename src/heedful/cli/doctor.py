@@ -46,14 +46,20 @@ def doctor(
     ] = "auto",
 ) -> None:
     """Check FILES for blank, malformed, misaligned, duplicate and leaked lines, and measure them."""
-    from heedful.data.corpus_doctor import clean, examine
+    from heedful.data.corpus_doctor import examine
     from heedful.training.reporting.events import Events, terminal_listener
 
     check_held_out_pair(files, against or [])
     names = tuple(name.strip() for name in columns.split(",")) if columns else ()
-    options: dict[str, Any] = {"against": against, "kind": kind, "on_bad_line": on_bad_line, "columns": names}
-    options["start_progress"] = Events(terminal_listener()).stage
-    report = examine(files, **options) if write is None else clean(files, write, **options)
+    report = examine(
+        files,
+        clean_copy=write,
+        against=against,
+        kind=kind,
+        on_bad_line=on_bad_line,
+        columns=names,
+        start_progress=Events(terminal_listener()).stage,
+    )
     if as_json:
         typer.echo(report.to_json())
     else:

@@ -41,9 +41,7 @@ class TrainedModel:
         self.model, self.tokenizers, self.folder = model, tokenizers, folder
 
     @classmethod
-    def load(
-        cls: type[ModelType], folder: str | os.PathLike[str], *, device: str | torch.device = "auto"
-    ) -> ModelType:
+    def load(cls: type[ModelType], folder: str | os.PathLike[str], *, device: str | torch.device = "auto") -> ModelType:
         """Load a model folder that holds a model of this type; another type of model is an error."""
         from heedful.loading import load
 

@@ -173,10 +173,10 @@ class Translator(TrainedModel):
         for prefix, with_prefix in ((request.config.prefix, True), ("", False)):
             bound = [index for index, each in enumerate(required) if each and is_first[index] is with_prefix]
             if bound:
-                found = self._search_required(
+                candidates = self._search_required(
                     [texts[index] for index in bound], [required[index] for index in bound], prefix, request
                 )
-                results |= dict(zip(bound, found, strict=True))
+                results |= dict(zip(bound, candidates, strict=True))
                 progress(len(bound))
         return [results[index] for index in range(len(texts))]
 
@@ -185,8 +185,13 @@ class Translator(TrainedModel):
     ) -> list[list[Candidate]]:
         settings = replace(request.settings, early_stopping=False)
         backend = self.backends.select_torch(settings)
-        found = translate_with_requirements(backend, self.tokenizers, texts, required, settings, prefix=prefix)
-        return [[each._replace(text=request.until_stop(each.text)) for each in candidates] for candidates in found]
+        texts_candidates = translate_with_requirements(
+            backend, self.tokenizers, texts, required, settings, prefix=prefix
+        )
+        return [
+            [each._replace(text=request.until_stop(each.text)) for each in candidates]
+            for candidates in texts_candidates
+        ]
 
     def _candidates(self, hypotheses: Sequence[Hypothesis], request: _Request) -> list[Candidate]:
         texts = self.tokenizers[-1].decode([hypothesis.tokens for hypothesis in hypotheses])

@@ -43,7 +43,7 @@ def make_answerer(tokenizer: Tokenizer, **changes: Any) -> QuestionAnswerer:
 
 
 def all_span_scores(model: Encoder, tokenizer: Tokenizer, settings: AnsweringSettings) -> dict[tuple[int, int], float]:
-    """The score of every span of every window, computed one by one."""
+    """The score of every span of every window, computed separately."""
     passage, question = Passage.encode(TEXT, tokenizer), tokenizer.encode([QUESTION])[0]
     first_position, scores = len(question) + 2, {}
     for window in settings.split(len(question), len(passage)):
