@@ -1,4 +1,4 @@
-"""A checkpoint comes back exactly, or a line says what is wrong; writing one never harms another."""
+"""Checkpoints are read back exactly or refused with an error; writing one never damages another."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from heedful.training.checkpoint.format import (
     Checkpoint,
     list_checkpoints,
     newest_checkpoint,
-    read_checkpoint,
     prune_checkpoints,
+    read_checkpoint,
     write_checkpoint,
 )
 from heedful.training.distributed.fsdp import local_slices
@@ -34,68 +34,68 @@ def state(step: int, run: str = "a") -> Checkpoint:
     )
 
 
-def test_what_is_written_comes_back(tmp_path: Path) -> None:
+def test_a_checkpoint_is_read_back_exactly(tmp_path: Path) -> None:
     written = state(7)
     read = read_checkpoint(write_checkpoint(tmp_path, written, keep=1), "a")
     assert (read.run_id, read.step, read.metadata) == (written.run_id, written.step, written.metadata)
     assert read.tensors.keys() == written.tensors.keys()
     for name, tensor in tensors(7).items():
-        found = read.tensors[name][local_slices(tensor)]
-        assert torch.equal(found, tensor)
-        assert found.dtype == tensor.dtype
+        values = read.tensors[name][local_slices(tensor)]
+        assert torch.equal(values, tensor)
+        assert values.dtype == tensor.dtype
 
 
-def test_one_written_in_one_piece_by_an_older_version_is_read(tmp_path: Path) -> None:
+def test_a_checkpoint_without_sharding_information_is_read(tmp_path: Path) -> None:
     path = write_checkpoint(tmp_path, state(7), keep=1)
-    facts = json.loads((path / "metadata.json").read_text())
-    del facts["parts"]
-    (path / "metadata.json").write_text(json.dumps(facts))
+    metadata = json.loads((path / "metadata.json").read_text())
+    del metadata["parts"]
+    (path / "metadata.json").write_text(json.dumps(metadata))
     save_file(tensors(8), path / "state.safetensors")
     write_manifest(path, ("state.safetensors", "metadata.json"))
     assert torch.equal(read_checkpoint(path, "a").tensors["model.w"][0:3, 0:2], torch.full((3, 2), 8.0))
 
 
-def test_the_newest_are_kept_and_those_of_an_abandoned_future_go(tmp_path: Path) -> None:
+def test_the_newest_checkpoints_are_kept_and_later_steps_are_deleted(tmp_path: Path) -> None:
     for step in (10, 20, 30, 40):
         write_checkpoint(tmp_path, state(step), keep=2)
     assert [path.name for path in list_checkpoints(tmp_path)] == ["step-00000040", "step-00000030"]
-    write_checkpoint(tmp_path, state(35), keep=1)  # after going back to 30
+    write_checkpoint(tmp_path, state(35), keep=1)  # after resuming from 30
     assert [path.name for path in list_checkpoints(tmp_path)] == ["step-00000035"]
 
 
-def test_every_flipped_bit_and_every_cut_is_noticed(tmp_path: Path) -> None:
+def test_every_flipped_bit_and_every_truncation_is_detected(tmp_path: Path) -> None:
     path = write_checkpoint(tmp_path, state(1), keep=1)
     for file in path.iterdir():
-        sound = file.read_bytes()
-        for place in range(len(sound)):
-            for bit in (0, 5, 7) if file.name == "manifest.json" else (place % 8,):
-                damaged = bytearray(sound)
-                damaged[place] ^= 1 << bit
+        original = file.read_bytes()
+        for index in range(len(original)):
+            for bit in (0, 5, 7) if file.name == "manifest.json" else (index % 8,):
+                damaged = bytearray(original)
+                damaged[index] ^= 1 << bit
                 file.write_bytes(damaged)
                 with pytest.raises(CheckpointError, match="step-00000001"):
                     read_checkpoint(path, "a")
-        for length in (0, 1, len(sound) // 2, len(sound) - 1):
-            file.write_bytes(sound[:length])
-            if (file.name, length) != ("manifest.json", len(sound) - 1):  # its last newline tells nothing
+        for length in (0, 1, len(original) // 2, len(original) - 1):
+            file.write_bytes(original[:length])
+            if (file.name, length) != ("manifest.json", len(original) - 1):  # only its last newline is missing
                 with pytest.raises(CheckpointError, match="step-00000001"):
                     read_checkpoint(path, "a")
-        file.write_bytes(sound)
+        file.write_bytes(original)
     read_checkpoint(path, "a")
 
 
-def test_strangers_are_named(tmp_path: Path) -> None:
+def test_checkpoints_of_other_runs_and_formats_are_refused(tmp_path: Path) -> None:
     path = write_checkpoint(tmp_path, state(1, run="b"), keep=1)
     with pytest.raises(CheckpointError, match="belongs to another run"):
         read_checkpoint(path, "a")
-    facts = json.loads((path / "metadata.json").read_text())
-    for strange in ({**facts, "format": "other"}, {}, []):
-        (path / "metadata.json").write_text(json.dumps(strange))
+    metadata = json.loads((path / "metadata.json").read_text())
+    for invalid in ({**metadata, "format": "other"}, {}, []):
+        (path / "metadata.json").write_text(json.dumps(invalid))
         write_manifest(path, ("state.safetensors", "metadata.json"))
         with pytest.raises(CheckpointError, match="step-00000001"):
             read_checkpoint(path, "b")
 
 
-def test_a_damaged_one_is_passed_over_and_none_is_an_error_that_names_all(tmp_path: Path) -> None:
+def test_damaged_checkpoints_are_skipped_and_all_are_listed_if_none_is_left(tmp_path: Path) -> None:
     for step in (10, 20):
         write_checkpoint(tmp_path, state(step), keep=2)
     warnings: list[str] = []
@@ -109,7 +109,9 @@ def test_a_damaged_one_is_passed_over_and_none_is_an_error_that_names_all(tmp_pa
         newest_checkpoint(tmp_path, "a", warnings.append)
 
 
-def test_a_failed_write_leaves_the_older_and_no_debris(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_keeps_the_older_checkpoint_and_leaves_no_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_checkpoint(tmp_path, state(10), keep=1)
 
     def full(*_: object, **__: object) -> None:
@@ -124,7 +126,7 @@ def test_a_failed_write_leaves_the_older_and_no_debris(tmp_path: Path, monkeypat
     assert read_checkpoint(tmp_path / "step-00000010", "a").step == 10
 
 
-def test_what_kills_left_behind_is_tidied_away_but_nothing_newer(tmp_path: Path) -> None:
+def test_pruning_removes_abandoned_folders_and_keeps_newer_checkpoints(tmp_path: Path) -> None:
     for step in (10, 20, 30, 40):
         write_checkpoint(tmp_path, state(step), keep=9)
     (tmp_path / "step-00000050.tmp").mkdir()
