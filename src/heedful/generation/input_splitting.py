@@ -48,7 +48,7 @@ class InputSplitting(Config):
         return cls(max_tokens=max(1, min(max_tokens, max_input_tokens(config))), multi_sentence_share=round(share, 4))
 
     def split(self, text: str, tokenizer: Tokenizer) -> list[TextSegment]:
-        """Split a text into segments to translate one by one; placeholders and tags are never split."""
+        """Split a text into segments to translate separately; placeholders and tags are never split."""
 
         def length(part: str) -> int:
             upper_bound = len(part.encode()) + 1  # a token has at least one byte, except a space before the text

@@ -14,6 +14,8 @@ from heedful.generation.search.hypotheses import Hypothesis
 from heedful.generation.search.settings import SearchSettings
 
 TokenIds = Sequence[int]
+Results = list[list[Hypothesis]]
+"""The hypotheses of each text, best first."""
 ProgressCallback = Callable[[int], object]
 """Called with the number of texts that were finished since the last call."""
 
@@ -53,12 +55,12 @@ class Backend(Protocol):
         prefixes: Sequence[TokenIds] | None = None,
         max_lengths: Sequence[int] | None = None,
         progress: ProgressCallback = ignore_progress,
-    ) -> list[list[Hypothesis]]:
+    ) -> Results:
         """The `n_best` hypotheses of each source, in order. `prefixes` are forced; `max_lengths` are per source."""
 
     def generate(
         self, prompts: Sequence[TokenIds], settings: SearchSettings, *, progress: ProgressCallback = ignore_progress
-    ) -> list[list[Hypothesis]]:
+    ) -> Results:
         """The `n_best` continuations of each prompt, in order. An empty prompt begins a new document."""
 
     def stream(self, prompt: TokenIds, settings: SearchSettings) -> Iterator[int]:

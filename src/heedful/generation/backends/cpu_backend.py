@@ -12,12 +12,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from heedful.generation.backends.backend import ProgressCallback, Request, TokenIds, ignore_progress
+from heedful.generation.backends.backend import ProgressCallback, Request, Results, TokenIds, ignore_progress
 from heedful.generation.backends.cpu_decoder import CpuDecoder, decoder_modules
-from heedful.generation.backends.row_parallel import Work, run_row_parallel
+from heedful.generation.backends.row_parallel import run_row_parallel
 from heedful.generation.backends.thread_pools import ROWS_PER_THREAD, WIDE_MODEL
 from heedful.generation.backends.torch_backend import TorchBackend
-from heedful.generation.search.hypotheses import Hypothesis
 from heedful.generation.search.partial_hypotheses import DecoderModel
 from heedful.generation.search.settings import SearchSettings
 from heedful.layers.attention import CrossAttention, SelfAttention
@@ -48,8 +47,8 @@ class CpuBackend(TorchBackend):
 
     name = "cpu"
 
-    def __init__(self, model: Any, *, keep_weights: bool = True, batch_tokens: int | None = None) -> None:
-        super().__init__(model, batch_tokens=batch_tokens)
+    def __init__(self, model: Any, *, keep_weights: bool = True) -> None:
+        super().__init__(model)
         self.keep_weights = keep_weights
         self._decoder: CpuDecoder | None = None
 
@@ -88,30 +87,24 @@ class CpuBackend(TorchBackend):
         prefixes: Sequence[TokenIds] | None = None,
         max_lengths: Sequence[int] | None = None,
         progress: ProgressCallback = ignore_progress,
-    ) -> list[list[Hypothesis]]:
-        def translate_rows(
-            model: DecoderModel, rows: Sequence[int], progress: ProgressCallback
-        ) -> list[list[Hypothesis]]:
-            return TorchBackend(model, batch_tokens=self.batch_tokens).translate(
-                [sources[i] for i in rows],
-                settings,
-                prefixes=None if prefixes is None else [prefixes[i] for i in rows],
-                max_lengths=None if max_lengths is None else [max_lengths[i] for i in rows],
-                progress=progress,
-            )
+    ) -> Results:
+        def translate_rows(model: DecoderModel, rows: Sequence[int], progress: ProgressCallback) -> Results:
+            part = [sources[i] for i in rows]
+            forced = None if prefixes is None else [prefixes[i] for i in rows]
+            limits = None if max_lengths is None else [max_lengths[i] for i in rows]
+            return TorchBackend(model).translate(part, settings, prefixes=forced, max_lengths=limits, progress=progress)
 
-        return self._run(sources, settings, translate_rows, progress)
+        workers = self.worker_count(len(sources), settings.rows_per_text)
+        return run_row_parallel(self.decoder(), sources, workers, translate_rows, progress)
 
     def generate(
         self, prompts: Sequence[TokenIds], settings: SearchSettings, *, progress: ProgressCallback = ignore_progress
-    ) -> list[list[Hypothesis]]:
-        def generate_rows(
-            model: DecoderModel, rows: Sequence[int], progress: ProgressCallback
-        ) -> list[list[Hypothesis]]:
-            backend = TorchBackend(model, batch_tokens=self.batch_tokens)
-            return backend.generate([prompts[i] for i in rows], settings, progress=progress)
+    ) -> Results:
+        def generate_rows(model: DecoderModel, rows: Sequence[int], progress: ProgressCallback) -> Results:
+            return TorchBackend(model).generate([prompts[i] for i in rows], settings, progress=progress)
 
-        return self._run(prompts, settings, generate_rows, progress)
+        workers = self.worker_count(len(prompts), settings.rows_per_text)
+        return run_row_parallel(self.decoder(), prompts, workers, generate_rows, progress)
 
     def worker_count(self, texts: int, rows_per_text: int) -> int:
         """Threads to split the rows over: 1, or one per `ROWS_PER_THREAD` rows of a wide model.
@@ -122,16 +115,6 @@ class CpuBackend(TorchBackend):
         if not self.keep_weights or model.config.width < WIDE_MODEL or has_listeners(model):
             return 1
         return max(1, min(torch.get_num_threads(), texts * rows_per_text // ROWS_PER_THREAD, texts))
-
-    def _run(
-        self,
-        texts: Sequence[TokenIds],
-        settings: SearchSettings,
-        work: Work[list[Hypothesis]],
-        progress: ProgressCallback,
-    ) -> list[list[Hypothesis]]:
-        workers = self.worker_count(len(texts), settings.rows_per_text)
-        return run_row_parallel(self.decoder(), [len(text) for text in texts], workers, work, progress)
 
 
 def is_faster_than_ctranslate2(config: TransformerConfig, texts: int, rows_per_text: int) -> bool:

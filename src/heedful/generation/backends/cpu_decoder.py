@@ -7,7 +7,6 @@ through the modules.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from threading import local
 from typing import Any
 
@@ -53,10 +52,6 @@ class CpuDecoder:
     def start(self, *arguments: Any, capacity: int = 0) -> KVCache:
         cache: KVCache = self.model.start(*arguments, capacity=capacity)
         return cache
-
-    def modules(self) -> Iterator[nn.Module]:
-        modules: Iterator[nn.Module] = self.model.modules()
-        return modules
 
     def extend(
         self,

@@ -16,12 +16,11 @@ from typing import Any
 from torch import Tensor
 
 from heedful.errors import HeedfulError
-from heedful.generation.backends.backend import ProgressCallback, Request, TokenIds, ignore_progress
+from heedful.generation.backends.backend import ProgressCallback, Request, Results, TokenIds, ignore_progress
 from heedful.generation.backends.cpu_linear import weight_version
 from heedful.generation.backends.ctranslate2_cache import converted_engine
 from heedful.generation.backends.ctranslate2_engine import CTranslate2Engine
 from heedful.generation.backends.torch_backend import DEFAULT_MAX_LENGTH
-from heedful.generation.search.hypotheses import Hypothesis
 from heedful.generation.search.settings import SearchSettings
 from heedful.interop.ctranslate2_export import Quantisation, import_ctranslate2, max_positions, unsupported_setting
 from heedful.layers.taps import has_listeners
@@ -114,13 +113,13 @@ class CTranslate2Backend:
         prefixes: Sequence[TokenIds] | None = None,
         max_lengths: Sequence[int] | None = None,
         progress: ProgressCallback = ignore_progress,
-    ) -> list[list[Hypothesis]]:
+    ) -> Results:
         engine = self.engine(settings)
         return engine.translate(sources, settings, prefixes=prefixes, max_lengths=max_lengths, progress=progress)
 
     def generate(
         self, prompts: Sequence[TokenIds], settings: SearchSettings, *, progress: ProgressCallback = ignore_progress
-    ) -> list[list[Hypothesis]]:
+    ) -> Results:
         return self.engine(settings).generate(prompts, settings, progress=progress)
 
     def stream(self, prompt: TokenIds, settings: SearchSettings) -> Iterator[int]:

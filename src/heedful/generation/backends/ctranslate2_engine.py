@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from heedful.data.batching import length_buckets
-from heedful.generation.backends.backend import ProgressCallback, TokenIds, ignore_progress
+from heedful.generation.backends.backend import ProgressCallback, Results, TokenIds, ignore_progress
 from heedful.generation.backends.thread_pools import threads_per_text
 from heedful.generation.backends.torch_backend import BATCH_TOKENS, DEFAULT_MAX_LENGTH, default_max_lengths
 from heedful.generation.search.hypotheses import Hypothesis
@@ -71,7 +71,7 @@ class CTranslate2Engine:
         prefixes: Sequence[TokenIds] | None = None,
         max_lengths: Sequence[int] | None = None,
         progress: ProgressCallback = ignore_progress,
-    ) -> list[list[Hypothesis]]:
+    ) -> Results:
         """Translate in batches of similar length, all submitted at once: the library's workers start immediately."""
         if not sources:
             return []
@@ -105,7 +105,7 @@ class CTranslate2Engine:
 
     def generate(
         self, prompts: Sequence[TokenIds], settings: SearchSettings, *, progress: ProgressCallback = ignore_progress
-    ) -> list[list[Hypothesis]]:
+    ) -> Results:
         """Continue prompts of one length together: of mixed lengths the library returns parts of longer prompts."""
         prompts = [list(prompt) or [END] for prompt in prompts]
         lengths = sorted({len(prompt) for prompt in prompts})
@@ -181,7 +181,7 @@ class CTranslate2Engine:
         sources: Sequence[TokenIds],
         results: Sequence[list[EngineHypothesis]],
         length_penalty: float,
-    ) -> list[list[Hypothesis]]:
+    ) -> Results:
         """Score every token in a teacher-forced pass, and rank by it: the library's own scores omit a forced prefix."""
         names = [[self.source[token] for token in source] for source in sources]
         scored = worker.score_batch(

@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 
 import torch
 
+from heedful.generation.backends.backend import ProgressCallback, TokenIds
 from heedful.generation.search.partial_hypotheses import DecoderModel
 
 Result = TypeVar("Result")
-Work = Callable[[DecoderModel, Sequence[int], Callable[[int], object]], list[Result]]
+Work = Callable[[DecoderModel, Sequence[int], ProgressCallback], list[Result]]
 """Decode some texts: called with the model, the indices of the texts and a progress callback."""
 
 
@@ -39,12 +40,12 @@ class CancellableModel:
 
 
 def run_row_parallel(
-    model: DecoderModel, lengths: Sequence[int], workers: int, work: Work[Result], progress: Callable[[int], object]
+    model: DecoderModel, texts: Sequence[TokenIds], workers: int, work: Work[Result], progress: ProgressCallback
 ) -> list[Result]:
-    """Run `work` on texts of these lengths in so many threads, each with some of every length; results in order."""
+    """Run `work` on the texts in so many threads, each with some of every length; results in order."""
     if workers == 1:
-        return work(model, range(len(lengths)), progress)
-    order = sorted(range(len(lengths)), key=lambda text: -lengths[text])
+        return work(model, range(len(texts)), progress)
+    order = sorted(range(len(texts)), key=lambda text: -len(texts[text]))
     parts = [order[first::workers] for first in range(workers)]
     results: dict[int, Result] = {}
     errors: list[BaseException] = []
@@ -75,4 +76,4 @@ def run_row_parallel(
         torch.set_num_threads(threads)
     if errors:
         raise next((error for error in errors if not isinstance(error, DecodingCancelled)), errors[0])
-    return [results[text] for text in range(len(lengths))]
+    return [results[text] for text in range(len(texts))]

@@ -14,11 +14,12 @@ from torch import Tensor
 
 from heedful.data.batching import length_buckets
 from heedful.data.collate import pad_sequences
-from heedful.generation.backends.backend import ProgressCallback, Request, TokenIds, ignore_progress
+from heedful.generation.backends.backend import ProgressCallback, Request, Results, TokenIds, ignore_progress
 from heedful.generation.search.beam_search import search
 from heedful.generation.search.decode_loop import decode_steps
 from heedful.generation.search.hypotheses import Hypothesis
-from heedful.generation.search.partial_hypotheses import DecoderModel
+from heedful.generation.search.partial_hypotheses import DecoderModel, PartialHypotheses
+from heedful.generation.search.sampling import SamplingConfig
 from heedful.generation.search.settings import SearchSettings
 from heedful.shapes import Int
 from heedful.text.special_tokens import END, PAD
@@ -54,7 +55,7 @@ class TorchBackend:
         prefixes: Sequence[TokenIds] | None = None,
         max_lengths: Sequence[int] | None = None,
         progress: ProgressCallback = ignore_progress,
-    ) -> list[list[Hypothesis]]:
+    ) -> Results:
         """Encode sources of similar length together, search, restore the order (G1)."""
         model = self.decoder()
         device = model.table.weight.device
@@ -80,7 +81,7 @@ class TorchBackend:
 
     def generate(
         self, prompts: Sequence[TokenIds], settings: SearchSettings, *, progress: ProgressCallback = ignore_progress
-    ) -> list[list[Hypothesis]]:
+    ) -> Results:
         """Prefill prompts of equal length together, so that no row has gaps, and search."""
         model = self.decoder()
         device, window = model.table.weight.device, max_context(model)
@@ -111,8 +112,10 @@ class TorchBackend:
         with torch.inference_mode():
             state = model.start(1, capacity=_capacity(tokens.shape[1] + max_length, window))
         limits = torch.tensor([max_length], device=tokens.device)
-        choose = settings.sampling and settings.sampling.token_chooser(1, 1, max_length, tokens.device)
-        for step in decode_steps(model, state, limits, choose, prompt=tokens, rules=settings.rules, window=window):
+        sampling = settings.sampling or SamplingConfig(temperature=0.0)
+        choose = sampling.token_chooser(1, 1, max_length, tokens.device)
+        hypotheses = PartialHypotheses(model, state, prompt=tokens, rules=settings.rules, window=window)
+        for step in decode_steps(hypotheses, limits, choose):
             token = int(step.tokens[0])
             if token in (END, PAD):
                 return

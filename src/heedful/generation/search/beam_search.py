@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from heedful.generation.search.decode_loop import GPU_CHECK_INTERVAL, at_least_prefixes, decode, sample
+from heedful.generation.search.decode_loop import GPU_CHECK_INTERVAL, decode, sample
 from heedful.generation.search.hypotheses import BeamCandidates, BeamHypotheses, BeamStep, Hypothesis
 from heedful.generation.search.partial_hypotheses import DecoderModel, PartialHypotheses
 from heedful.generation.search.settings import SearchSettings
@@ -29,30 +29,20 @@ def search(
     window: int | None = None,
 ) -> list[list[Hypothesis]]:
     """Sampling, greedy search or beam search, as the settings say; `n_best` hypotheses per row, best first."""
-    rules = settings.rules
+    copies = settings.n_best if settings.sampling else 1
+    partial = PartialHypotheses(
+        model, state, prompt=prompt, prefixes=prefixes, rules=settings.rules, window=window, copies=copies
+    )
     if settings.sampling is not None:
-        return sample(
-            model, state, limits, settings.sampling, samples=settings.n_best,
-            prompt=prompt, prefixes=prefixes, rules=rules, window=window,
-        )  # fmt: skip
+        return sample(partial, limits, settings.sampling, copies)
     if settings.beam == 1:
-        return [
-            [text]
-            for text in decode(model, state, limits, prompt=prompt, prefixes=prefixes, rules=rules, window=window)
-        ]
-    return beam_search(model, state, limits, settings, prompt=prompt, prefixes=prefixes, window=window)
+        return [[hypothesis] for hypothesis in decode(partial, limits)]
+    return beam_search(partial, limits, settings)
 
 
 @torch.inference_mode()
 def beam_search(
-    model: DecoderModel,
-    state: DecoderState,
-    limits: Int[Tensor, " batch"],
-    settings: SearchSettings,
-    *,
-    prompt: Int[Tensor, "batch tokens"] | None = None,
-    prefixes: Sequence[Sequence[int]] | None = None,
-    window: int | None = None,
+    partial: PartialHypotheses, limits: Int[Tensor, " batch"], settings: SearchSettings
 ) -> list[list[Hypothesis]]:
     """The `n_best` hypotheses of each row, best first, by log P / length^α        Wu 2016, 7 (simplified)
 
@@ -61,8 +51,7 @@ def beam_search(
     steps so that it never waits.
     """
     beam = settings.beam
-    partial = PartialHypotheses(model, state, prompt=prompt, prefixes=prefixes, rules=settings.rules, window=window)
-    finished = BeamHypotheses(at_least_prefixes(limits, prefixes).tolist(), settings, partial)
+    finished = BeamHypotheses(partial.raise_limits(limits).tolist(), settings, partial)
     interval = GPU_CHECK_INTERVAL if limits.is_cuda else 1
     totals = partial.log_probabilities.sum(1, keepdim=True)  # one beam per row until it branches
     steps: list[BeamStep] = []
@@ -83,7 +72,8 @@ def beam_search(
                 indices = torch.tensor(rows, device=totals.device)
                 continuing = BeamCandidates(*(part[indices] for part in continuing))
         totals = continuing.totals
-        partial.append(*(part.flatten() for part in continuing[1:]), rows_per_source=totals.shape[1])
+        beams, tokens, log_probabilities = (part.flatten() for part in continuing[1:])
+        partial.append(beams, tokens, log_probabilities, totals.shape[1])
 
 
 def _best_candidates(

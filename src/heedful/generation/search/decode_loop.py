@@ -1,8 +1,8 @@
-"""The decode loop of one hypothesis per row: greedy search and sampling, over any model (G1, G2)."""
+"""The decode loop of one hypothesis per row: greedy search and sampling (G1, G2)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import count
 from typing import NamedTuple
 
@@ -10,10 +10,8 @@ import torch
 from torch import Tensor
 
 from heedful.generation.search.hypotheses import Hypothesis
-from heedful.generation.search.logits_rules import NO_RULES, LogitsRules
-from heedful.generation.search.partial_hypotheses import DecoderModel, PartialHypotheses
+from heedful.generation.search.partial_hypotheses import PartialHypotheses
 from heedful.generation.search.sampling import SamplingConfig, TokenChooser
-from heedful.layers.kv_cache import DecoderState
 from heedful.shapes import Float, Int
 from heedful.text.special_tokens import PAD
 
@@ -30,23 +28,14 @@ class DecodeStep(NamedTuple):
 
 
 def decode_steps(
-    model: DecoderModel,
-    state: DecoderState,
-    limits: Int[Tensor, " batch"],
-    choose: TokenChooser | None,
-    *,
-    prompt: Int[Tensor, "batch tokens"] | None = None,
-    prefixes: Sequence[Sequence[int]] | None = None,
-    rules: LogitsRules = NO_RULES,
-    window: int | None = None,
+    hypotheses: PartialHypotheses, limits: Int[Tensor, " rows"], choose: TokenChooser | None = None
 ) -> Iterator[DecodeStep]:
     """Generate token by token until END, a stop string or the limit; finished rows leave the batch.
 
     Without `choose` the search is greedy. A GPU is asked only every few steps which rows have finished, so that it
     never waits for the CPU; until then a finished row generates PAD, which is not part of its text.
     """
-    hypotheses = PartialHypotheses(model, state, prompt=prompt, prefixes=prefixes, rules=rules, window=window)
-    limits = at_least_prefixes(limits, prefixes)
+    limits = hypotheses.raise_limits(limits)
     longest = int(limits.max()) if len(limits) else 0
     rows = torch.arange(len(limits), device=limits.device)
     for step in range(hypotheses.generated):
@@ -77,20 +66,10 @@ def decode_steps(
 
 
 def decode(
-    model: DecoderModel,
-    state: DecoderState,
-    limits: Int[Tensor, " batch"],
-    choose: TokenChooser | None = None,
-    *,
-    prompt: Int[Tensor, "batch tokens"] | None = None,
-    prefixes: Sequence[Sequence[int]] | None = None,
-    rules: LogitsRules = NO_RULES,
-    window: int | None = None,
+    hypotheses: PartialHypotheses, limits: Int[Tensor, " rows"], choose: TokenChooser | None = None
 ) -> list[Hypothesis]:
     """Run `decode_steps` to the end: one hypothesis per row, greedy without `choose`."""
-    steps = list(
-        decode_steps(model, state, limits, choose, prompt=prompt, prefixes=prefixes, rules=rules, window=window)
-    )
+    steps = list(decode_steps(hypotheses, limits, choose))
     texts: list[list[tuple[int, float]]] = [[] for _ in limits]
     if steps:  # copied from the device once, at the end, so that no step waits for it
         columns = (torch.cat(column).tolist() for column in zip(*steps, strict=True))
@@ -101,33 +80,10 @@ def decode(
 
 
 def sample(
-    model: DecoderModel,
-    state: DecoderState,
-    limits: Int[Tensor, " batch"],
-    sampling: SamplingConfig,
-    *,
-    samples: int = 1,
-    prompt: Int[Tensor, "batch tokens"] | None = None,
-    prefixes: Sequence[Sequence[int]] | None = None,
-    rules: LogitsRules = NO_RULES,
-    window: int | None = None,
+    hypotheses: PartialHypotheses, limits: Int[Tensor, " texts"], sampling: SamplingConfig, samples: int
 ) -> list[list[Hypothesis]]:
-    """Sample hypotheses for each text. The same seed gives the same texts (G2)."""
-    texts = len(limits)
-    if samples > 1:
-        rows = torch.arange(texts, device=limits.device).repeat_interleave(samples)
-        state.reorder(rows, samples)
-        limits = limits[rows]
-        prompt = None if prompt is None else prompt[rows]
-        prefixes = None if prefixes is None else [prefix for prefix in prefixes for _ in range(samples)]
-    steps = max(int(limits.max()), max((len(prefix) + 1 for prefix in prefixes or ()), default=0))
-    choose = sampling.token_chooser(texts, samples, steps, limits.device)
-    hypotheses = decode(model, state, limits, choose, prompt=prompt, prefixes=prefixes, rules=rules, window=window)
-    return [hypotheses[first : first + samples] for first in range(0, len(hypotheses), samples)]
-
-
-def at_least_prefixes(limits: Int[Tensor, " batch"], prefixes: Sequence[Sequence[int]] | None) -> Int[Tensor, " batch"]:
-    """Raise each limit to hold the forced prefix and one more token."""
-    if prefixes is None:
-        return limits
-    return torch.maximum(limits, torch.tensor([len(prefix) + 1 for prefix in prefixes], device=limits.device))
+    """Sample hypotheses for each text, which has `samples` rows. The same seed gives the same texts (G2)."""
+    limits = hypotheses.raise_limits(limits.repeat_interleave(samples))
+    choose = sampling.token_chooser(len(limits) // samples, samples, int(limits.max()), limits.device)
+    results = decode(hypotheses, limits, choose)
+    return [results[first : first + samples] for first in range(0, len(results), samples)]

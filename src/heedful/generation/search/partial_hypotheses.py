@@ -51,8 +51,9 @@ class PartialHypotheses:
     """Partial hypotheses, one per row. A search reads `scores`, chooses tokens and calls `append`.
 
     `prompt` is what each row begins with (START, or a prompt); it is read and not part of the hypothesis. `prefixes`
-    are tokens that each row is then forced to generate. A row that outgrows `window` is prefilled again from the second
-    half of the window: the model never sees a position it was not trained for, and reads each token about twice.
+    are tokens that each row is then forced to generate. `copies` repeats each row, for several samples of one text. A
+    row that outgrows `window` is prefilled again from the second half of the window: the model never sees a position it
+    was not trained for, and reads each token about twice.
     """
 
     @torch.inference_mode()
@@ -61,11 +62,17 @@ class PartialHypotheses:
         model: DecoderModel,
         state: DecoderState,
         *,
-        prompt: Int[Tensor, "rows tokens"] | None = None,
+        prompt: Int[Tensor, "texts tokens"] | None = None,
         prefixes: Sequence[Sequence[int]] | None = None,
         rules: LogitsRules = NO_RULES,
         window: int | None = None,
+        copies: int = 1,
     ) -> None:
+        if copies > 1:
+            indices = torch.arange(len(state.lengths), device=state.lengths.device).repeat_interleave(copies)
+            state.reorder(indices, copies)
+            prompt = None if prompt is None else prompt[indices]
+            prefixes = None if prefixes is None else [prefix for prefix in prefixes for _ in range(copies)]
         self.model, self.state, self.rules, self.window = model, state, rules, window
         rows, device = len(state.lengths), state.lengths.device
         self.tokens = torch.full((rows, 1), START, device=device) if prompt is None else prompt
@@ -80,6 +87,10 @@ class PartialHypotheses:
     def generated(self) -> int:
         """Tokens generated in each row, the prompt not counted."""
         return self.tokens.shape[1] - self.prompt_length
+
+    def raise_limits(self, limits: Int[Tensor, " rows"]) -> Int[Tensor, " rows"]:
+        """Length limits that leave room for the forced prefix and one more token."""
+        return torch.maximum(limits, (self.forced != NOT_FORCED).sum(1) + 1)
 
     @torch.inference_mode()
     def scores(self) -> NextTokenScores:

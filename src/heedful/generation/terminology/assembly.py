@@ -1,8 +1,8 @@
-"""A text put together from what a model wrote and what must stand in it exactly.
+"""Assembly of a translation from generated text and parts that must appear exactly.
 
-What is to be kept must be found again in the result, each as often as it was put in and nothing else like it, whatever
-the model wrote around it: a stray "$" before "{name}" would make another placeholder of it. So the text is read again,
-and what the model wrote gives way, first by a blank, then sign by sign.
+Every placeholder, tag and address put in must be recognised in the result as often as it was put in, and nothing else
+like it, whatever text surrounds it: a stray "$" before "{name}" would make another placeholder of it. So the result is
+scanned again, and the generated text gives way: first by a space, then by dropping characters.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from typing import NamedTuple
 
 from heedful.text.protected_spans import PATTERN, find_protected_spans
 
-SIGNS = re.compile(r"[<>{}%$#&@:/]|(?i:www\.)")
+MARKUP_CHARACTERS = re.compile(r"[<>{}%$#&@:/]|(?i:www\.)")
 """What a placeholder, tag or address can begin with, and more."""
 
 
 class TextPart(NamedTuple):
-    """A stretch of a text: exact, or free to change."""
+    """A part of a text: exact, or generated and free to change."""
 
     text: str
     exact: bool
 
 
 def assemble(parts: Sequence[TextPart]) -> str:
-    """The parts as one text in which the exact ones, and nothing but these, are found to be kept."""
+    """Join the parts to a text in which exactly the protected spans of the exact parts are recognised."""
     parts = [part if part.exact else TextPart(PATTERN.sub("", part.text), False) for part in parts]
-    wanted = Counter(found.text for part in parts if part.exact for found in find_protected_spans(part.text))
-    harmless = [part if part.exact else TextPart(SIGNS.sub("", part.text), False) for part in parts]
-    for text in ("".join(part.text for part in parts), _apart(parts), _apart(harmless)):
-        if Counter(found.text for found in find_protected_spans(text)) == wanted:
+    expected = Counter(span.text for part in parts if part.exact for span in find_protected_spans(part.text))
+    plain = [part if part.exact else TextPart(MARKUP_CHARACTERS.sub("", part.text), False) for part in parts]
+    for text in ("".join(part.text for part in parts), _join_with_spaces(parts), _join_with_spaces(plain)):
+        if Counter(span.text for span in find_protected_spans(text)) == expected:
             return text
     return " ".join(part.text for part in parts if part.exact)
 
 
-def _apart(parts: Sequence[TextPart]) -> str:
+def _join_with_spaces(parts: Sequence[TextPart]) -> str:
     return " ".join(text for text in (part.text.strip() for part in parts) if text)

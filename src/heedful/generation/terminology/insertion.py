@@ -1,7 +1,7 @@
-"""A free translation with what is required woven in.
+"""Insertion of requirements into a free translation.
 
-Each goes where the words are that came from the same place in the source, and replaces them; or between two words, if
-there are none. Tags go around the words that came from those they were around.
+Each requirement replaces the target words that came from its source span, or goes between two words if there are none.
+Tags go around the words that came from those they enclosed.
 """
 
 from __future__ import annotations
@@ -23,135 +23,138 @@ from heedful.text.word_boundaries import find_words, inside_word
 
 Span = tuple[int, int]
 MIN_REPLACE_SCORE = -0.4
-"""How well words must fit (−1 to 1 each) to be replaced: about a third of such a word came from this source word."""
+"""Score (−1 to 1 per word) above which words are replaced: about a third of such a word came from the source span."""
 
 
 @dataclass(frozen=True)
 class TargetWord:
-    """A word of the target, the blanks before it, and its shares in the source words."""
+    """A word of the translation, the whitespace before it, and its shares in the source words."""
 
-    gap: str
+    whitespace: str
     text: str
     shares: AlignmentShares
     fixed: bool = False
-    """Required, or part of a beginning that must stay."""
+    """Required, or part of a forced prefix."""
 
     @property
     def is_word(self) -> bool:
-        """Rather than a sign."""
+        """Whether it is a word rather than punctuation."""
         return self.text[0].isalnum()
 
 
-def target_words(view: ModelInput, text: str) -> TextWords:
-    """The words of a translation; each wanted term that it holds by itself is one."""
-    return TextWords(text, find_words(text, sorted(locate_terms(text, view.required).values())))
+def target_words(source: ModelInput, text: str) -> TextWords:
+    """The words of a translation; each required term that it already contains is one."""
+    return TextWords(text, find_words(text, sorted(locate_terms(text, source.required).values())))
 
 
-def insert_requirements(view: ModelInput, text: str, shares: AlignmentShares, beginning: str = "") -> str:
-    """The translation with all that is wanted of it. `shares` are those of its `target_words`."""
-    held = locate_terms(text, view.required)
-    cells = _cells(view, text, shares, held, len(beginning))
-    for i, found in enumerate(view.required):
-        if i not in held:
-            cells = _with(cells, found, view.in_words.words)
-    woven, spans = _joined(cells)
-    if not view.tags and all(found.kind == "term" for found in view.required):
-        return woven
-    tags = place_tags(view.tags, _placing(cells, view.in_words.words), len(woven))
+def insert_requirements(source: ModelInput, text: str, shares: AlignmentShares, prefix: str = "") -> str:
+    """The translation with everything the source requires. `shares` are those of its `target_words`."""
+    located = locate_terms(text, source.required)
+    words = _split_target(source, text, shares, located, len(prefix))
+    for i, requirement in enumerate(source.required):
+        if i not in located:
+            words = _insert(words, requirement, source.words.spans)
+    inserted, spans = _join(words)
+    if not source.tags and all(requirement.kind == "term" for requirement in source.required):
+        return inserted
+    tags = place_tags(source.tags, _alignment(words, source.words.spans), len(inserted))
     exact = [(tag.position, tag.position, tag.text) for tag in tags]
-    exact += [(*span, cell.text) for span, cell in zip(spans, cells, strict=True) if cell.fixed]
-    parts, reached = [], 0
-    for start, end, piece in sorted(exact, key=itemgetter(0, 1)):
-        parts += [TextPart(woven[reached:start], False), TextPart(piece, True)]
-        reached = end
-    return assemble([*parts, TextPart(woven[reached:], False)])
+    exact += [(*span, word.text) for span, word in zip(spans, words, strict=True) if word.fixed]
+    parts, copied_until = [], 0
+    for start, end, exact_text in sorted(exact, key=itemgetter(0, 1)):
+        parts += [TextPart(inserted[copied_until:start], False), TextPart(exact_text, True)]
+        copied_until = end
+    return assemble([*parts, TextPart(inserted[copied_until:], False)])
 
 
-def locate_terms(text: str, wanted: Sequence[Requirement]) -> dict[int, Span]:
-    """Where in a text these terms stand already, none inside another; what is longer is sought first."""
-    found: dict[int, Span] = {}
-    openings = set(sentence_starts(text))
-    terms = [i for i, each in enumerate(wanted) if each.kind == "term"]
-    for i in sorted(terms, key=lambda i: -len(wanted[i].text)):
-        for start, end in _occurrences(text, wanted[i].text, openings):
-            if all(start >= last or end <= first for first, last in found.values()):
-                found[i] = start, end
+def locate_terms(text: str, required: Sequence[Requirement]) -> dict[int, Span]:
+    """Spans of the required terms that a text already contains, by index; long terms first, without overlap."""
+    located: dict[int, Span] = {}
+    first_words = set(sentence_starts(text))
+    terms = [i for i, each in enumerate(required) if each.kind == "term"]
+    for i in sorted(terms, key=lambda i: -len(required[i].text)):
+        for start, end in _occurrences(text, required[i].text, first_words):
+            if all(start >= last or end <= first for first, last in located.values()):
+                located[i] = start, end
                 break
-    return found
+    return located
 
 
-def _occurrences(text: str, term: str, openings: Collection[int]) -> Iterator[Span]:
-    """In whole words, and with a capital only where a sentence begins."""
-    for match in re.finditer(f"{re.escape(term)}|{re.escape(_capital(term))}", text):
+def _occurrences(text: str, term: str, first_words: Collection[int]) -> Iterator[Span]:
+    """Whole-word matches; a capital that the term does not have is allowed at the start of a sentence."""
+    for match in re.finditer(f"{re.escape(term)}|{re.escape(_capitalize(term))}", text):
         start, end = match.span()
-        if not inside_word(text, start) and not inside_word(text, end) and (match.group() == term or start in openings):
+        is_whole_word = not inside_word(text, start) and not inside_word(text, end)
+        if is_whole_word and (match.group() == term or start in first_words):
             yield start, end
 
 
-def _cells(view: ModelInput, text: str, shares: AlignmentShares, held: dict[int, Span], fixed: int) -> list[TargetWord]:
-    places = target_words(view, text).words
-    gaps = [text[end:start] for (_, end), (start, _) in pairwise([(0, 0), *places])]
-    columns = zip(places, gaps, shares.T, strict=True)
-    cells = [TargetWord(gap, text[start:end], column, start < fixed) for (start, end), gap, column in columns]
-    for i, span in held.items():
-        row = _row(view.required[i], view.in_words.words)
-        cells[places.index(span)] = replace(cells[places.index(span)], shares=row, fixed=True)
-    return cells
+def _split_target(
+    source: ModelInput, text: str, shares: AlignmentShares, located: dict[int, Span], prefix_length: int
+) -> list[TargetWord]:
+    spans = target_words(source, text).spans
+    gaps = [text[end:start] for (_, end), (start, _) in pairwise([(0, 0), *spans])]
+    columns = zip(spans, gaps, shares.T, strict=True)
+    words = [TargetWord(gap, text[start:end], column, start < prefix_length) for (start, end), gap, column in columns]
+    for i, span in located.items():
+        index = spans.index(span)
+        words[index] = replace(words[index], shares=_one_hot(source.required[i], source.words.spans), fixed=True)
+    return words
 
 
-def _with(cells: Sequence[TargetWord], wanted: Requirement, source: Sequence[Span]) -> list[TargetWord]:
-    """The cells with one more of the wanted, in place of those that owe most to its source, or before them."""
-    row = _row(wanted, source)
-    at = int(row.argmax())
-    placing = _placing(cells, source)
+def _insert(words: Sequence[TargetWord], requirement: Requirement, source: Sequence[Span]) -> list[TargetWord]:
+    """The words with one more requirement, in place of those that came from its source span, or before them."""
+    shares = _one_hot(requirement, source)
+    source_word = int(shares.argmax())
+    alignment = _alignment(words, source)
     score, best = max(
-        (placing.best_span(range(at, at + 1), room) for room in _free(cells)),
+        (alignment.best_span(range(source_word, source_word + 1), free) for free in _replaceable(words)),
         key=itemgetter(0),
-        default=(0.0, range(len(cells), len(cells))),
+        default=(0.0, range(len(words), len(words))),
     )
-    best = (
-        best if score > MIN_REPLACE_SCORE and any(cell.is_word for cell in cells[best.start : best.stop]) else best[:0]
-    )
-    before, after = list(cells[: best.start]), list(cells[best.stop :])
-    gap = cells[best.start].gap if best else " " if before else ""
-    so_far = _joined(before)[0] + gap
-    opens = wanted.kind == "term" and len(so_far) in sentence_starts(so_far + wanted.text)
-    text = _capital(wanted.text) if opens else wanted.text
-    gap = gap or _between(so_far, text)
+    if score <= MIN_REPLACE_SCORE or not any(word.is_word for word in words[best.start : best.stop]):
+        best = best[:0]
+    before, after = list(words[: best.start]), list(words[best.stop :])
+    gap = words[best.start].whitespace if best else " " if before else ""
+    left = _join(before)[0] + gap
+    starts_sentence = requirement.kind == "term" and len(left) in sentence_starts(left + requirement.text)
+    text = _capitalize(requirement.text) if starts_sentence else requirement.text
+    gap = gap or _separator(left, text)
     if after:
-        blank = " " if not best and after[0].is_word else _between(text, after[0].text)
-        after[0] = replace(after[0], gap=after[0].gap or blank)
-    return [*before, TargetWord(gap, text, row, True), *after]
+        space = " " if not best and after[0].is_word else _separator(text, after[0].text)
+        after[0] = replace(after[0], whitespace=after[0].whitespace or space)
+    return [*before, TargetWord(gap, text, shares, True), *after]
 
 
-def _between(before: str, after: str) -> str:
-    """A blank, where two words would become one."""
+def _separator(before: str, after: str) -> str:
+    """A space where two words would become one."""
     return " " if inside_word(before + after, len(before)) else ""
 
 
-def _free(cells: Sequence[TargetWord]) -> Iterator[range]:
-    """Neighbours that may be replaced."""
-    edges = [-1, *(i for i, cell in enumerate(cells) if cell.fixed), len(cells)]
-    yield from (range(first + 1, last) for first, last in pairwise(edges) if last > first + 1)
+def _replaceable(words: Sequence[TargetWord]) -> Iterator[range]:
+    """Runs of words that may be replaced."""
+    boundaries = [-1, *(i for i, word in enumerate(words) if word.fixed), len(words)]
+    yield from (range(first + 1, last) for first, last in pairwise(boundaries) if last > first + 1)
 
 
-def _row(wanted: Requirement, source: Sequence[Span]) -> AlignmentShares:
-    """The shares of what is known to have come from one word of the source."""
-    return np.array([float(span == (wanted.start, wanted.end)) for span in source])
+def _one_hot(requirement: Requirement, source: Sequence[Span]) -> AlignmentShares:
+    """Shares of a text that comes from the requirement's source span alone."""
+    return np.array([float(span == (requirement.start, requirement.end)) for span in source])
 
 
-def _placing(cells: Sequence[TargetWord], source: Sequence[Span]) -> WordAlignment:
-    shares = np.array([cell.shares for cell in cells]).reshape(len(cells), len(source)).T
-    return WordAlignment(source, _joined(cells)[1], shares)
+def _alignment(words: Sequence[TargetWord], source: Sequence[Span]) -> WordAlignment:
+    shares = np.array([word.shares for word in words]).reshape(len(words), len(source)).T
+    return WordAlignment(source, _join(words)[1], shares)
 
 
-def _joined(cells: Sequence[TargetWord]) -> tuple[str, list[Span]]:
+def _join(words: Sequence[TargetWord]) -> tuple[str, list[Span]]:
+    """The text of these words, and their spans in it."""
     text, spans = "", []
-    for cell in cells:
-        text += cell.gap + cell.text
-        spans.append((len(text) - len(cell.text), len(text)))
+    for word in words:
+        text += word.whitespace + word.text
+        spans.append((len(text) - len(word.text), len(text)))
     return text, spans
 
 
-def _capital(text: str) -> str:
+def _capitalize(text: str) -> str:
     return text[:1].upper() + text[1:]

@@ -58,7 +58,7 @@ def translate_with_requirements(
     inputs = [ModelInput.of(text, requirements) for text, requirements in zip(texts, required, strict=True)]
     free = translate([each.text for each in inputs])
     pairs = [
-        (source.in_words, target_words(source, candidate.text))
+        (source.words, target_words(source, candidate.text))
         for source, candidates in zip(inputs, free, strict=True)
         for candidate in candidates
     ]

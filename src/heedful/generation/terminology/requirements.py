@@ -1,4 +1,4 @@
-"""What a source asks of its translation, and what of the source the model is to read."""
+"""Requirements of a source on its translation, and the source as the model reads it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from heedful.text.protected_spans import find_protected_spans
 from heedful.text.word_boundaries import find_words
 
 STAND_IN = "X"
-"""Read in place of a placeholder. Hardly any text has placeholders in it, and every language has an X."""
+"""Replaces a placeholder in the model's input: training text rarely has placeholders, and every language has an X."""
 
 
 class Requirement(NamedTuple):
-    """A stretch of the source, and what must stand for it in the target."""
+    """A span of the source, and the text that must appear for it in the translation."""
 
     start: int
     end: int
@@ -28,57 +28,58 @@ class Requirement(NamedTuple):
 
 
 def find_requirements(text: str, glossary: Glossary | None = None, *, keep: bool = True) -> list[Requirement]:
-    """What a translation of this text must hold, from left to right. No term is sought inside what is kept."""
-    kept = [Requirement(*found) for found in find_protected_spans(text)] if keep else []
+    """Requirements from left to right: protected spans (`keep`), and glossary terms outside them."""
+    protected = [Requirement(*span) for span in find_protected_spans(text)] if keep else []
     if glossary is None:
-        return kept
-    covered = {place for found in kept for place in range(found.start, found.end)}
+        return protected
+    covered = {index for span in protected for index in range(span.start, span.end)}
     terms = (Requirement(*term, "term") for term in glossary.find(text))
-    return sorted([*kept, *(term for term in terms if covered.isdisjoint(range(term.start, term.end)))])
+    return sorted([*protected, *(term for term in terms if covered.isdisjoint(range(term.start, term.end)))])
 
 
 @dataclass(frozen=True)
 class ModelInput:
-    """What the model reads of a source: no tags, and words it may know instead of placeholders."""
+    """A source as the model reads it: without tags, and with a stand-in for each placeholder."""
 
     text: str
     required: Sequence[Requirement]
-    """Terms and placeholders, with their places in this text."""
+    """Terms and placeholders, with their spans in this text."""
     tags: Sequence[Tag]
-    """Tags, and blanks written as &nbsp;, with their places in this text."""
+    """Tags, and spaces written as &nbsp;, with their positions in this text."""
 
     @classmethod
-    def of(cls, source: str, required: Sequence[Requirement]) -> ModelInput:
-        text, reached = "", 0
-        wanted: list[Requirement] = []
+    def of(cls, source: str, requirements: Sequence[Requirement]) -> ModelInput:
+        text, copied_until = "", 0
+        required: list[Requirement] = []
         tags: list[Tag] = []
-        for found in required:
-            text = _joined(text, source[reached : found.start])
-            reached = found.end
-            shown = source[found.start : found.end] if found.kind == "term" else stand_in(found)
+        for each in requirements:
+            text = _append(text, source[copied_until : each.start])
+            copied_until = each.end
+            shown = source[each.start : each.end] if each.kind == "term" else stand_in(each)
             if not shown.strip():
-                tags.append(Tag(len(text), found.text))
-                apart = tag_role(found.text) == "alone" and text[-1:].strip() and source[reached : reached + 1].strip()
-                text += " " if apart else ""  # "one<br>two" is two words
+                tags.append(Tag(len(text), each.text))
+                between_words = text[-1:].strip() and source[copied_until : copied_until + 1].strip()
+                text += " " if tag_role(each.text) == "alone" and between_words else ""  # "one<br>two" is two words
             else:
-                wanted.append(Requirement(len(text), len(text) + len(shown), found.text, found.kind))
+                required.append(Requirement(len(text), len(text) + len(shown), each.text, each.kind))
                 text += shown
-        return cls(_joined(text, source[reached:]), wanted, tags)
+        return cls(_append(text, source[copied_until:]), required, tags)
 
     @property
-    def in_words(self) -> TextWords:
-        """Its words, each of the wanted being one."""
-        return TextWords(self.text, find_words(self.text, [(found.start, found.end) for found in self.required]))
+    def words(self) -> TextWords:
+        """The words of the text; each required span is one."""
+        return TextWords(self.text, find_words(self.text, [(each.start, each.end) for each in self.required]))
 
 
-def stand_in(found: Requirement) -> str:
-    """What the model reads instead: nothing for a tag, the character that an entity stands for, or an X."""
-    if found.kind == "tag":
+def stand_in(requirement: Requirement) -> str:
+    """What the model reads instead: nothing for a tag, an entity's character, or an X."""
+    if requirement.kind == "tag":
         return ""
-    plain = "%" if found.text == "%%" else html.unescape(found.text) if found.text[0] == "&" else STAND_IN
+    text = requirement.text
+    plain = "%" if text == "%%" else html.unescape(text) if text[0] == "&" else STAND_IN
     return plain if len(plain) == 1 else STAND_IN
 
 
-def _joined(before: str, after: str) -> str:
-    """Blanks on both sides of a tag that is gone become one."""
+def _append(before: str, after: str) -> str:
+    """Join, with one space where a removed tag had spaces on both sides."""
     return before + (after[1:] if before[-1:].isspace() and after[:1].isspace() else after)

@@ -1,7 +1,7 @@
-"""Tags put back into a translation: around the words that came from the words they were around.
+"""Placement of tags in a translation: around the words that came from those they enclosed in the source.
 
-Each element goes to the stretch of the target that came from the words inside it rather than from others
-(`occlusion`). Elements stay inside one another as they were, whatever order they come in.
+Each element goes to the target span that came from its words rather than from others (`occlusion`). Elements keep their
+nesting, whatever their order in the target.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from heedful.generation.terminology.occlusion import AlignmentShares
 from heedful.text.markup_tags import Element, parse_tags, tag_role
 
 SMOOTHING = 0.1
-"""A share that says little."""
+"""Added to the sum of shares, so that words with hardly any score near 0."""
 DISTANCE_PENALTY = 0.05
-"""How much being far from the same place in the sentence speaks against a word: just enough to settle what is even."""
+"""Weight of the distance from the same relative position in the sentence: just enough to break ties."""
 
 
 class Tag(NamedTuple):
-    """A tag and the character it stands before."""
+    """A tag and the index of the character it stands before."""
 
     position: int
     text: str
@@ -31,24 +31,24 @@ class Tag(NamedTuple):
 
 @dataclass(frozen=True)
 class WordAlignment:
-    """The words of two texts, from character to character, and the shares of those of the source in the target's."""
+    """Character spans of the words of two texts, and the shares of the source's words in the target's."""
 
     source: Sequence[tuple[int, int]]
     target: Sequence[tuple[int, int]]
     shares: AlignmentShares
 
-    def best_span(self, words: range, room: range) -> tuple[float, range]:
-        """The target words in `room` that best fit these source words, after how well they fit.
+    def best_span(self, words: range, candidates: range) -> tuple[float, range]:
+        """The run of candidate target words that best fits these source words, with its score.
 
-        They are the stretch with the largest sum of (share of these − share of others) / share of all.
+        It has the largest sum of (share of these − share of others) / share of all.
         """
-        these = self.shares[words.start : words.stop].sum(0)
-        others = self.shares.sum(0) - these
+        inside = self.shares[words.start : words.stop].sum(0)
+        outside = self.shares.sum(0) - inside
         middle = (words.start + words.stop) / 2 / max(1, len(self.source))
-        best, total, start = (-math.inf, room[:0]), 0.0, room.start
-        for j in room:
-            away = abs(middle - (j + 0.5) / len(self.target))
-            gain = float((these[j] - others[j]) / (these[j] + others[j] + SMOOTHING)) - DISTANCE_PENALTY * away
+        best, total, start = (-math.inf, candidates[:0]), 0.0, candidates.start
+        for j in candidates:
+            distance = abs(middle - (j + 0.5) / len(self.target))
+            gain = float((inside[j] - outside[j]) / (inside[j] + outside[j] + SMOOTHING)) - DISTANCE_PENALTY * distance
             total, start = (gain, j) if total <= 0 else (total + gain, start)
             if total > best[0]:
                 best = total, range(start, j + 1)
@@ -59,77 +59,79 @@ class WordAlignment:
 
 
 class TagPosition(NamedTuple):
-    """Where an element goes: target words (none, for one that stands between two), and characters."""
+    """Where an element goes: target words (none if it stands between two), and characters."""
 
     words: range
     start: int
     end: int
 
 
-def place_tags(tags: Sequence[Tag], placing: WordAlignment, length: int) -> list[Tag]:
-    """The same tags with their places in a target of this length, in the order they have there."""
-    found = parse_tags([tag.text for tag in tags])
-    source, everywhere = range(len(placing.source)), TagPosition(range(len(placing.target)), 0, length)
-    if found.balanced:
-        return list(_nested(found.elements, tags, placing, source, everywhere))
-    # A tag without its partner is broken markup, or half of a longer text's: only the order in the source is sure.
-    places: dict[int, int] = {}
-    for element in (element for top in found.elements for element in top.walk()):
-        place = _place(_words(element, tags, placing), placing, source, everywhere, [])
+def place_tags(tags: Sequence[Tag], alignment: WordAlignment, length: int) -> list[Tag]:
+    """The tags with their positions in a target of this length, in target order."""
+    tree = parse_tags([tag.text for tag in tags])
+    source, target = range(len(alignment.source)), TagPosition(range(len(alignment.target)), 0, length)
+    if tree.balanced:
+        return list(_place_elements(tree.elements, tags, alignment, source, target))
+    # A tag without its partner is broken markup, or half of a longer text's: only the order in the source is certain.
+    positions: dict[int, int] = {}
+    for element in (element for top in tree.elements for element in top.walk()):
+        position = _place_element(_enclosed_words(element, tags, alignment), alignment, source, target, [])
         closes = tag_role(tags[element.opening].text) == "closes"
-        places |= {element.closing: place.end, element.opening: place.end if closes else place.start}
-    order = accumulate((places[i] for i in range(len(tags))), max)
-    return [Tag(place, tag.text) for place, tag in zip(order, tags, strict=True)]
+        positions |= {element.closing: position.end, element.opening: position.end if closes else position.start}
+    ordered = accumulate((positions[i] for i in range(len(tags))), max)
+    return [Tag(position, tag.text) for position, tag in zip(ordered, tags, strict=True)]
 
 
-def _nested(
-    elements: Sequence[Element], tags: Sequence[Tag], placing: WordAlignment, source: range, room: TagPosition
+def _place_elements(
+    elements: Sequence[Element], tags: Sequence[Tag], alignment: WordAlignment, source: range, parent: TagPosition
 ) -> Iterator[Tag]:
-    """The tags of elements that lie in these source words, placed in a part of the target."""
-    own = [_words(element, tags, placing) for element in elements]
-    places: dict[int, TagPosition] = {}
-    for i in sorted(range(len(elements)), key=lambda i: -len(own[i])):  # those with most words choose first
-        places[i] = _place(own[i], placing, source, room, [place.words for place in places.values() if place.words])
-    for i in sorted(places, key=lambda i: (places[i].words.start, places[i].words.stop, i)):
-        yield Tag(places[i].start, tags[elements[i].opening].text)
-        yield from _nested(elements[i].children, tags, placing, own[i], places[i])
+    """Place elements that enclose some of these source words within their parent's target span."""
+    enclosed = [_enclosed_words(element, tags, alignment) for element in elements]
+    positions: dict[int, TagPosition] = {}
+    for i in sorted(range(len(elements)), key=lambda i: -len(enclosed[i])):  # those with most words choose first
+        taken = [position.words for position in positions.values() if position.words]
+        positions[i] = _place_element(enclosed[i], alignment, source, parent, taken)
+    for i in sorted(positions, key=lambda i: (positions[i].words.start, positions[i].words.stop, i)):
+        yield Tag(positions[i].start, tags[elements[i].opening].text)
+        yield from _place_elements(elements[i].children, tags, alignment, enclosed[i], positions[i])
         if elements[i].closing > elements[i].opening:
-            yield Tag(places[i].end, tags[elements[i].closing].text)
+            yield Tag(positions[i].end, tags[elements[i].closing].text)
 
 
-def _place(
-    words: range, placing: WordAlignment, source: range, room: TagPosition, taken: Sequence[range]
+def _place_element(
+    words: range, alignment: WordAlignment, source: range, parent: TagPosition, taken: Sequence[range]
 ) -> TagPosition:
-    """The best place in the room for an element around these of the source words there, apart from what is taken."""
-    free = _left(room.words, taken)
-    if words and words == source and free == [room.words]:
-        return TagPosition(room.words, *placing.characters(room.words))
+    """The best position within the parent for an element around these source words, apart from what is taken."""
+    free = _subtract(parent.words, taken)
+    if words and words == source and free == [parent.words]:
+        return TagPosition(parent.words, *alignment.characters(parent.words))
     if words and free:
-        _, best = max((placing.best_span(words, gap) for gap in free), key=itemgetter(0))
-        return TagPosition(best, *placing.characters(best))
-    # It has no words, or there are none left for it: before what came from the source word after it.
-    if words.start <= source.start or not room.words:
-        return TagPosition(room.words[:0], room.start, room.start)
-    at = room.words.stop
+        _, best = max((alignment.best_span(words, gap) for gap in free), key=itemgetter(0))
+        return TagPosition(best, *alignment.characters(best))
+    # It has no words, or none are left for it: before what came from the source word after it.
+    if words.start <= source.start or not parent.words:
+        return TagPosition(parent.words[:0], parent.start, parent.start)
+    index = parent.words.stop
     if words.start < source.stop:
-        at = placing.best_span(range(words.start, words.start + 1), room.words)[1].start
-        at = next((other.stop for other in taken if other.start < at < other.stop), at)
-    character = room.end if at == room.words.stop else placing.target[at][0]
-    return TagPosition(range(at, at), character, character)
+        index = alignment.best_span(range(words.start, words.start + 1), parent.words)[1].start
+        index = next((other.stop for other in taken if other.start < index < other.stop), index)
+    character = parent.end if index == parent.words.stop else alignment.target[index][0]
+    return TagPosition(range(index, index), character, character)
 
 
-def _words(element: Element, tags: Sequence[Tag], placing: WordAlignment) -> range:
-    """The source words that an element is around; half of a pair is around all on its side."""
+def _enclosed_words(element: Element, tags: Sequence[Tag], alignment: WordAlignment) -> range:
+    """The source words that an element encloses; an unpaired tag encloses all on its side."""
     opening, closing = tags[element.opening], tags[element.closing]
-    first = sum(end <= opening.position for _, end in placing.source)
-    last = sum(start < closing.position for start, _ in placing.source)
+    first = sum(end <= opening.position for _, end in alignment.source)
+    last = sum(start < closing.position for start, _ in alignment.source)
     if element.opening == element.closing:
-        alone = {"opens": (first, len(placing.source)), "closes": (0, last), "alone": (first, first)}
-        first, last = alone[tag_role(opening.text)]
+        unpaired = {"opens": (first, len(alignment.source)), "closes": (0, last), "alone": (first, first)}
+        first, last = unpaired[tag_role(opening.text)]
     return range(first, max(first, last))
 
 
-def _left(room: range, taken: Sequence[range]) -> list[range]:
-    """What others have left of the room."""
-    edges = [room.start, *sorted(edge for words in taken for edge in (words.start, words.stop)), room.stop]
-    return [range(*gap) for gap in zip(edges[::2], edges[1::2], strict=True) if gap[0] < gap[1]]
+def _subtract(words: range, taken: Sequence[range]) -> list[range]:
+    """The runs of words that are not taken."""
+    boundaries = [words.start, *sorted(edge for each in taken for edge in (each.start, each.stop)), words.stop]
+    gaps = zip(boundaries[::2], boundaries[1::2], strict=True)
+    return [range(first, last) for first, last in gaps if first < last]

@@ -18,7 +18,6 @@ from heedful.generation.search.settings import SearchSettings
 
 SIZE: dict[str, Any] = {"vocabulary": 40, "width": WIDE_MODEL, "heads": 4, "layers": 1, "feed_forward": 64}
 SOURCES = [[6 + (3 * i + j) % 30 for j in range(1 + i % 5)] for i in range(2 * ROWS_PER_THREAD)]
-LENGTHS = [len(source) for source in SOURCES]
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +49,7 @@ def test_two_threads_give_the_texts_of_one_in_order(decoder: CpuDecoder, search:
         return TorchBackend(model).translate([SOURCES[i] for i in rows], settings, progress=progress)
 
     done: list[int] = []
-    parallel = run_row_parallel(decoder, LENGTHS, 2, work, done.append)
+    parallel = run_row_parallel(decoder, SOURCES, 2, work, done.append)
     torch.set_num_threads(1)
     single = TorchBackend(decoder).translate(SOURCES, settings)
     torch.set_num_threads(2)
@@ -65,7 +64,7 @@ def test_prompts_are_continued_row_parallel() -> None:
     def work(model: Any, rows: Sequence[int], progress: Callable[[int], object]) -> Any:
         return TorchBackend(model).generate([SOURCES[i] for i in rows], settings)
 
-    parallel = run_row_parallel(decoder, LENGTHS, 2, work, lambda _: None)
+    parallel = run_row_parallel(decoder, SOURCES, 2, work, lambda _: None)
     torch.set_num_threads(1)
     single = TorchBackend(decoder).generate(SOURCES, settings)
     torch.set_num_threads(2)
@@ -87,5 +86,5 @@ def test_error_in_one_thread_stops_the_others_and_is_raised(decoder: CpuDecoder,
             raise
 
     with pytest.raises(KeyboardInterrupt):
-        run_row_parallel(decoder, [2, 1], 2, work, lambda _: None)
+        run_row_parallel(decoder, [[7, 7], [7]], 2, work, lambda _: None)
     assert cancelled == [failing]

@@ -100,9 +100,9 @@ def test_many_rows_of_a_wide_model_are_decoded_by_the_cpu_backend_with_the_same_
     workers: list[int] = []
     run_row_parallel = cpu_backend.run_row_parallel
 
-    def watched(model: Any, lengths: Any, number: int, *arguments: Any) -> Any:
+    def watched(model: Any, texts: Any, number: int, *arguments: Any) -> Any:
         workers.append(number)
-        return run_row_parallel(model, lengths, number, *arguments)
+        return run_row_parallel(model, texts, number, *arguments)
 
     monkeypatch.setattr(cpu_backend, "run_row_parallel", watched)
     with threads(1):

@@ -10,10 +10,15 @@ import pytest
 import torch
 
 from heedful.generation.backends.torch_backend import TorchBackend
-from heedful.generation.search.beam_search import beam_search, search
+from heedful.generation.search.beam_search import search
 from heedful.generation.search.decode_loop import decode
 from heedful.generation.search.hypotheses import FinishedHypotheses, Hypothesis
-from heedful.generation.search.partial_hypotheses import SMALL_STEP, masked_log_softmax, small_step_threads
+from heedful.generation.search.partial_hypotheses import (
+    SMALL_STEP,
+    PartialHypotheses,
+    masked_log_softmax,
+    small_step_threads,
+)
 from heedful.generation.search.settings import SearchSettings
 from heedful.text.special_tokens import END, NEVER_GENERATED, START
 
@@ -50,7 +55,7 @@ def _tokens(results: list[list[Hypothesis]]) -> list[list[list[int]]]:
 def test_cached_greedy_search_equals_recomputing_every_step(name: str, make_model: Make) -> None:
     model = make_model(name)
     state, limits = _start(model)
-    for row, hypothesis in enumerate(decode(model, state, limits)):
+    for row, hypothesis in enumerate(decode(PartialHypotheses(model, state), limits)):
         tokens: list[int] = []
         for _ in range(int(limits[row])):
             single, _ = _start(model)
@@ -67,11 +72,11 @@ def test_cached_greedy_search_equals_recomputing_every_step(name: str, make_mode
 def test_batched_beam_search_equals_single_rows(name: str, make_model: Make) -> None:
     model = make_model(name)
     state, limits = _start(model)
-    batched = beam_search(model, state, limits, _all(3))
+    batched = search(model, state, limits, _all(3))
     for row in range(5):
         single, _ = _start(model)
         single.reorder(torch.tensor([row]))
-        assert _tokens(beam_search(model, single, limits[row : row + 1], _all(3))) == _tokens(batched[row : row + 1])
+        assert _tokens(search(model, single, limits[row : row + 1], _all(3))) == _tokens(batched[row : row + 1])
 
 
 @every_family
@@ -91,7 +96,7 @@ def test_batch_does_not_change_texts_and_exact_does_not_change_a_bit(name: str, 
 def test_log_probabilities_equal_teacher_forcing(name: str, make_model: Make) -> None:
     model = make_model(name)
     state, limits = _start(model)
-    for row, hypotheses in enumerate(beam_search(model, state, limits, _all(3))):
+    for row, hypotheses in enumerate(search(model, state, limits, _all(3))):
         for each in hypotheses:
             expected = _teacher_forced(model, row, each.tokens)[: len(each.tokens) + each.ended]
             assert each.token_log_probabilities == pytest.approx(expected, abs=1e-4)
@@ -116,7 +121,7 @@ def test_wide_beam_equals_exhaustive_search(make_model: Make) -> None:
         best = sorted(range(len(texts)), key=lambda i: -scores[i])[:20]
         state, _ = _start(model, rows=1)
         settings = SearchSettings(beam=200, length_penalty=length_penalty, n_best=20)
-        (hypotheses,) = beam_search(model, state, torch.tensor([limit]), settings)
+        (hypotheses,) = search(model, state, torch.tensor([limit]), settings)
         assert [each.score for each in hypotheses] == pytest.approx([scores[i] for i in best], abs=1e-4)
         assert [tuple(each.tokens) for each in hypotheses[:5]] == [texts[i] for i in best[:5]]
 
@@ -139,7 +144,7 @@ def test_stopping_when_nothing_can_win_does_not_change_results(
         for rule in (counted, lambda self, length, best: length >= self.limit):
             monkeypatch.setattr(FinishedHypotheses, "is_done", rule)
             state, _ = _start(model)
-            results.append(_tokens(beam_search(model, state, torch.full((5,), 12), settings)))
+            results.append(_tokens(search(model, state, torch.full((5,), 12), settings)))
         assert results[0] == results[1]
     assert len(steps) < 0.8 * len(searches) * 5 * 12  # and it does stop before the limit
 
@@ -150,7 +155,7 @@ def test_beam_of_one_is_greedy(name: str, make_model: Make) -> None:
     state, limits = _start(model)
     other, _ = _start(model)
     results = search(model, state, limits, SearchSettings(beam=1))
-    assert [hypotheses[0] for hypotheses in results] == decode(model, other, limits)
+    assert [hypotheses[0] for hypotheses in results] == decode(PartialHypotheses(model, other), limits)
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -173,24 +178,24 @@ def test_forcing_the_greedy_prefix_does_not_change_the_text(name: str, make_mode
     model = make_model(name)
     state, _ = _start(model)
     limits = torch.full((5,), 9)
-    free = decode(model, state, limits)
+    free = decode(PartialHypotheses(model, state), limits)
     for size in (1, 2):
         state, _ = _start(model)
-        forced = decode(model, state, limits, prefixes=[each.tokens[:size] for each in free])
+        forced = decode(PartialHypotheses(model, state, prefixes=[each.tokens[:size] for each in free]), limits)
         assert [each.tokens for each in forced] == [each.tokens for each in free]
 
 
 def test_special_tokens_are_never_generated(make_model: Make) -> None:
     model = make_model("laptop-translator")
     state, limits = _start(model)
-    for hypotheses in beam_search(model, state, limits, _all(4)):
+    for hypotheses in search(model, state, limits, _all(4)):
         assert not {token for each in hypotheses for token in each.tokens} & {*NEVER_GENERATED, END}
 
 
 def test_length_limits_hold_for_each_row(make_model: Make) -> None:
     model = make_model("recurrent-translator")
     state, limits = _start(model)
-    for hypotheses, limit in zip(beam_search(model, state, limits, _all(2)), limits, strict=True):
+    for hypotheses, limit in zip(search(model, state, limits, _all(2)), limits, strict=True):
         assert all(len(each.tokens) <= limit for each in hypotheses)
 
 

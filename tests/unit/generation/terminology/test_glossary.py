@@ -1,4 +1,4 @@
-"""Glossaries: which terms a text holds, and files that cannot be read as one."""
+"""Glossaries: terms are matched as whole words, and malformed files are refused with their line."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from heedful.generation.terminology.glossary import Glossary
 GLOSSARY = Glossary({"dog": "Köter", "hot dog": "Wurst", "北京": "Peking", "C++": "Zeh", "Bank": "Ufer"})
 
 
-def found(text: str) -> list[tuple[str, str]]:
+def matches(text: str) -> list[tuple[str, str]]:
     return [(text[start:end], term) for start, end, term in GLOSSARY.find(text)]
 
 
-def test_terms_are_whole_words_and_the_longest_wins() -> None:
-    assert found("a dog, dogs, a hot dog, hotdog") == [("dog", "Köter"), ("hot dog", "Wurst")]
-    assert found("C++ or C++11, my dog.") == [("C++", "Zeh"), ("C++", "Zeh"), ("dog", "Köter")]
+def test_terms_match_whole_words_and_the_longest_wins() -> None:
+    assert matches("a dog, dogs, a hot dog, hotdog") == [("dog", "Köter"), ("hot dog", "Wurst")]
+    assert matches("C++ or C++11, my dog.") == [("C++", "Zeh"), ("C++", "Zeh"), ("dog", "Köter")]
 
 
-def test_scripts_without_blanks_have_terms_inside_running_text() -> None:
-    assert found("我在北京大学") == [("北京", "Peking")]
+def test_scripts_without_spaces_match_inside_running_text() -> None:
+    assert matches("我在北京大学") == [("北京", "Peking")]
 
 
-def test_case_counts_but_for_the_first_word_of_a_sentence() -> None:
-    assert found("Dog! “Dog” or Dog. Dog? bank Bank") == [
+def test_matching_is_case_sensitive_except_at_sentence_starts() -> None:
+    assert matches("Dog! “Dog” or Dog. Dog? bank Bank") == [
         ("Dog", "Köter"),
         ("Dog", "Köter"),
         ("Dog", "Köter"),
@@ -34,11 +34,11 @@ def test_case_counts_but_for_the_first_word_of_a_sentence() -> None:
     ]
 
 
-def test_a_sentence_begins_after_the_tags_before_it() -> None:
-    assert found("<b>Dog</b> <i>(Dog)</i>. <p>Dog") == [("Dog", "Köter"), ("Dog", "Köter")]
+def test_tags_before_a_sentence_are_skipped() -> None:
+    assert matches("<b>Dog</b> <i>(Dog)</i>. <p>Dog") == [("Dog", "Köter"), ("Dog", "Köter")]
 
 
-def test_a_file_may_have_comments_blank_lines_and_a_repeated_term(tmp_path: Path) -> None:
+def test_comments_blank_lines_and_repeated_terms_are_allowed(tmp_path: Path) -> None:
     file = tmp_path / "terms.tsv"
     file.write_text("\ufeff# animals\n\ndog\tHund\r\ncat \t Katze\ndog\tHund\n", encoding="utf-8")
     assert Glossary.read(file).terms == {"dog": "Hund", "cat": "Katze"}
@@ -52,11 +52,11 @@ def test_a_file_may_have_comments_blank_lines_and_a_repeated_term(tmp_path: Path
         ("a\tb\n\tHund\n", ":2: expected"),
         ("dog\tHund\tnoun\n", ":1: expected"),
         ("dog\tHund\n# x\ndog\tKöter\n", ":3: 'dog' must become 'Köter', but line 1 says 'Hund'; keep one of them"),
-        ("# nothing\n", "holds no terms"),
+        ("# nothing\n", "has no terms"),
         ("", "is empty"),
     ],
 )
-def test_a_malformed_file_is_refused_in_one_line_that_names_the_place(tmp_path: Path, text: str, message: str) -> None:
+def test_malformed_file_is_refused_with_its_line(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "terms.tsv"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(DataError) as error:
@@ -66,7 +66,7 @@ def test_a_malformed_file_is_refused_in_one_line_that_names_the_place(tmp_path: 
     assert "\n" not in str(error.value)
 
 
-def test_a_file_that_is_no_text_or_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_undecodable_or_missing_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bad.tsv").write_bytes(b"dog\tH\xfcnd\n")
     for name in ("bad.tsv", "none.tsv"):
         with pytest.raises(DataError, match=name):

@@ -1,4 +1,4 @@
-"""What must come through comes through, whatever the model makes of the rest."""
+"""Required terms, placeholders and tags appear in the translation, whatever the model generates around them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heedful
+from heedful.generation.backends.torch_backend import TorchBackend
 from heedful.generation.input_splitting import InputSplitting
+from heedful.generation.search.settings import SearchSettings
 from heedful.generation.terminology.glossary import Glossary
 from heedful.generation.terminology.insertion import locate_terms
 from heedful.generation.terminology.required_terms import find_requirements, translate_with_requirements
@@ -43,7 +45,7 @@ KINDS = [
 
 @cache
 def translator(name: str, kind: str) -> tuple[Any, tuple[Tokenizer]]:
-    """An untrained model: it writes what it likes, from a vocabulary that may lack what is required."""
+    """An untrained model with a vocabulary that may lack what is required."""
     tokenizer = Tokenizer.train(CORPUS, TokenizerConfig(kind=kind, vocabulary=290, lowercase=kind == "words"))
     torch.manual_seed(4)
     size = {"width": 16} if name.startswith("recurrent") else {"width": 16, "heads": 2, "layers": 1}
@@ -53,16 +55,20 @@ def translator(name: str, kind: str) -> tuple[Any, tuple[Tokenizer]]:
     return model, (tokenizer,)
 
 
-def translate(name: str, kind: str, texts: list[str], glossary: Glossary | None = None, **options: Any) -> list[str]:
+def translate(
+    name: str, kind: str, texts: list[str], glossary: Glossary | None = None, *, beam: int = 1, prefix: str = ""
+) -> list[str]:
     model, tokenizers = translator(name, kind)
     required = [find_requirements(text, glossary) for text in texts]
-    found = translate_with_requirements(model, tokenizers, texts, required, **{"beam": 1, "at_most": 16, **options})
-    return [best.text for best, *_ in found]
+    settings = SearchSettings(beam=beam, max_length=16)
+    results = translate_with_requirements(TorchBackend(model), tokenizers, texts, required, settings, prefix=prefix)
+    return [best.text for best, *_ in results]
 
 
-def of_kept(text: str) -> tuple[Counter[str], Any]:
-    kept = find_protected_spans(text)
-    return Counter(found.text for found in kept), tag_structure([found.text for found in kept if found.kind == "tag"])
+def protected(text: str) -> tuple[Counter[str], Any]:
+    """The protected spans of a text, and the nesting of its tags."""
+    spans = find_protected_spans(text)
+    return Counter(span.text for span in spans), tag_structure([span.text for span in spans if span.kind == "tag"])
 
 
 leaves = st.one_of(
@@ -74,89 +80,96 @@ leaves = st.one_of(
 marked = st.recursive(
     leaves,
     lambda inner: st.tuples(st.sampled_from(ELEMENTS), st.lists(inner, max_size=3)).map(
-        lambda found: found[0][0] + " ".join(found[1]) + found[0][1]
+        lambda element: element[0][0] + " ".join(element[1]) + element[0][1]
     ),
     max_leaves=4,
 )
-source = st.tuples(st.lists(marked, max_size=4), st.sampled_from(["", " "])).map(lambda found: found[1].join(found[0]))
+source = st.tuples(st.lists(marked, max_size=4), st.sampled_from(["", " "])).map(lambda parts: parts[1].join(parts[0]))
 
 
 @pytest.mark.parametrize(("name", "kind"), KINDS)
 @settings(deadline=None, max_examples=10, derandomize=True)
 @given(texts=st.lists(source, min_size=1, max_size=6))
-def test_placeholders_and_tags_come_through_an_untrained_model(name: str, kind: str, texts: list[str]) -> None:
+def test_placeholders_and_tags_survive_an_untrained_model(name: str, kind: str, texts: list[str]) -> None:
     for text, result in zip(texts, translate(name, kind, texts), strict=True):
-        assert of_kept(result) == of_kept(text)
+        assert protected(result) == protected(text)
 
 
 @pytest.mark.parametrize(("name", "kind"), KINDS)
-def test_every_term_of_a_glossary_is_there_as_a_whole_word(name: str, kind: str) -> None:
+def test_every_glossary_term_appears_as_a_whole_word(name: str, kind: str) -> None:
     glossary = Glossary({"dog": "Köter", "red": "rot", "man": "ein Herr Ω"})
     texts = ["the red dog runs", "Dog and {name} see a dog", "a <b>man</b>, a man & a red dog", "blue"]
     for text, result in zip(texts, translate(name, kind, texts, glossary, beam=2), strict=True):
-        terms = [found for found in find_requirements(text, glossary) if found.kind == "term"]
+        terms = [each for each in find_requirements(text, glossary) if each.kind == "term"]
         assert len(locate_terms(result, terms)) == len(terms)
-        assert of_kept(result) == of_kept(text)
+        assert protected(result) == protected(text)
 
 
-def test_without_keeping_only_terms_are_required() -> None:
+def test_keep_false_requires_only_terms() -> None:
     text = "the dog {name} <b>runs</b>"
-    assert [found.kind for found in find_requirements(text, Glossary({"dog": "Hund"}), keep=False)] == ["term"]
+    assert [each.kind for each in find_requirements(text, Glossary({"dog": "Hund"}), keep=False)] == ["term"]
 
 
-def test_no_term_is_sought_inside_what_is_kept() -> None:
-    found = find_requirements("dog <dog> {dog} http://dog.org", Glossary({"dog": "Hund"}))
-    assert [each.kind for each in found] == ["term", "tag", "placeholder", "placeholder"]
+def test_terms_inside_protected_spans_are_ignored() -> None:
+    requirements = find_requirements("dog <dog> {dog} http://dog.org", Glossary({"dog": "Hund"}))
+    assert [each.kind for each in requirements] == ["term", "tag", "placeholder", "placeholder"]
 
 
-def test_every_rival_holds_what_is_required() -> None:
+def test_every_alternative_has_what_is_required() -> None:
     model, tokenizers = translator("laptop-translator", "byte_bpe")
     text = "the dog {name} runs"
-    rivals = translate_with_requirements(model, tokenizers, [text], [find_requirements(text)], beam=3, n_best=3)[0]
-    assert len(rivals) == 3
-    assert all(of_kept(rival.text) == of_kept(text) for rival in rivals)
+    settings = SearchSettings(beam=3, n_best=3)
+    (candidates,) = translate_with_requirements(
+        TorchBackend(model), tokenizers, [text], [find_requirements(text)], settings
+    )
+    assert len(candidates) == 3
+    assert all(protected(each.text) == protected(text) for each in candidates)
 
 
-def test_a_forced_beginning_stays_the_beginning() -> None:
+def test_forced_prefix_stays_first() -> None:
     for name, kind in KINDS:
         (result,) = translate(name, kind, ["the dog {name} runs"], prefix="der")
         assert result.startswith("der")
         assert "{name}" in result
 
 
-def test_a_text_gets_the_same_translation_in_any_company() -> None:
+def test_batch_does_not_change_translations_with_requirements() -> None:
     texts = ["the {name} runs", "a <b>red</b> dog", "%s, a man in blue", "https://a.org/b or %s"]
-    together = translate("laptop-translator", "byte_bpe", texts)
-    assert together == [translate("laptop-translator", "byte_bpe", [text])[0] for text in texts]
+    batched = translate("laptop-translator", "byte_bpe", texts)
+    assert batched == [translate("laptop-translator", "byte_bpe", [text])[0] for text in texts]
 
 
-READ, WRITTEN = "a red big blue dog man cat sees", "ein roter großer blauer Hund Mann Katze sieht"
-LEXICON = dict(zip(READ.split(), WRITTEN.split(), strict=True))
+SOURCE_WORDS, TARGET_WORDS = "a red big blue dog man cat sees", "ein roter großer blauer Hund Mann Katze sieht"
+LEXICON = dict(zip(SOURCE_WORDS.split(), TARGET_WORDS.split(), strict=True))
 
 
 @pytest.fixture(scope="module")
 def trained() -> tuple[Any, tuple[Tokenizer, Tokenizer]]:
-    """A small translator that has learnt a language: word by word, in reverse order."""
+    """A small translator trained to translate word by word in reverse order."""
     torch.manual_seed(1)
-    chance = random.Random(1)
+    generator = random.Random(1)
     kinds = TokenizerConfig(kind="words", vocabulary=40)
-    reading, writing = (Tokenizer.train([text], kinds) for text in (READ, WRITTEN))
-    sizes = {"vocabulary": len(reading), "target_vocabulary": len(writing), "width": 64, "dropout": 0.0}
+    source_tokenizer, target_tokenizer = (Tokenizer.train([text], kinds) for text in (SOURCE_WORDS, TARGET_WORDS))
+    sizes = {
+        "vocabulary": len(source_tokenizer),
+        "target_vocabulary": len(target_tokenizer),
+        "width": 64,
+        "dropout": 0.0,
+    }
     model = heedful.build("recurrent-translator", **sizes)
-    steps = torch.optim.Adam(model.parameters(), lr=0.01)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(200):
-        length = chance.randint(2, 6)
-        texts = [[chance.choice(list(LEXICON)) for _ in range(length)] for _ in range(32)]
-        source = reading.encode([" ".join(text) for text in texts])
-        target = writing.encode([" ".join(LEXICON[word] for word in reversed(text)) for text in texts])
-        ends, starts = ([[*ids, END] for ids in side] for side in (source, target)), [[START, *ids] for ids in target]
-        read, wanted = (torch.tensor(side) for side in ends)
-        logits = model(read, torch.tensor(starts))
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), wanted.flatten())
-        steps.zero_grad()
+        length = generator.randint(2, 6)
+        texts = [[generator.choice(list(LEXICON)) for _ in range(length)] for _ in range(32)]
+        source = source_tokenizer.encode([" ".join(text) for text in texts])
+        target = target_tokenizer.encode([" ".join(LEXICON[word] for word in reversed(text)) for text in texts])
+        inputs, labels = (torch.tensor([[*ids, END] for ids in side]) for side in (source, target))
+        logits = model(inputs, torch.tensor([[START, *ids] for ids in target]))
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        optimizer.zero_grad()
         loss.backward()
-        steps.step()
-    return model.eval(), (reading, writing)
+        optimizer.step()
+    return model.eval(), (source_tokenizer, target_tokenizer)
 
 
 @pytest.mark.parametrize(
@@ -169,12 +182,14 @@ def trained() -> tuple[Any, tuple[Tokenizer, Tokenizer]]:
         ("big cat sees <b>red</b> dog", "Hund <b>Purpur</b> sieht Katze großer"),
     ],
 )
-def test_in_a_trained_model_tags_and_terms_follow_their_words(
+def test_tags_and_terms_follow_their_words_in_a_trained_model(
     trained: tuple[Any, tuple[Tokenizer, Tokenizer]], text: str, expected: str
 ) -> None:
-    wanted = find_requirements(text, Glossary({"red": "Purpur"} if "cat" in text else {}))
-    (answers,) = translate_with_requirements(*trained, [text], [wanted])
-    assert answers[0].text == expected
+    required = find_requirements(text, Glossary({"red": "Purpur"} if "cat" in text else {}))
+    model, tokenizers = trained
+    settings = SearchSettings(beam=4)
+    (candidates,) = translate_with_requirements(TorchBackend(model), tokenizers, [text], [required], settings)
+    assert candidates[0].text == expected
 
 
 @pytest.mark.parametrize(
@@ -186,7 +201,9 @@ def test_in_a_trained_model_tags_and_terms_follow_their_words(
     ],
 )
 @pytest.mark.parametrize(("name", "kind"), KINDS[:2])
-def test_tags_around_several_sentences_lie_inside_one_another_as_before(name: str, kind: str, text: str) -> None:
-    pieces = InputSplitting(max_tokens=100, multi_sentence_share=0.0).split(text, translator(name, kind)[1][0])
-    assert len(pieces) > 2
-    assert of_kept(join_segments(pieces, translate(name, kind, [piece.text for piece in pieces]))) == of_kept(text)
+def test_tags_around_several_sentences_keep_their_nesting(name: str, kind: str, text: str) -> None:
+    segments = InputSplitting(max_tokens=100, multi_sentence_share=0.0).split(text, translator(name, kind)[1][0])
+    assert len(segments) > 2
+    assert protected(
+        join_segments(segments, translate(name, kind, [segment.text for segment in segments]))
+    ) == protected(text)

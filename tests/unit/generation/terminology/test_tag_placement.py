@@ -1,4 +1,4 @@
-"""Tags put back: around the words that came from theirs, and always inside one another as they were."""
+"""Tag placement: around the words that came from the enclosed ones, with the nesting of the source."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from heedful.text.word_boundaries import find_words
 examples = settings(deadline=None, max_examples=80, derandomize=True)
 
 
-def marked(source: str, target: str, origins: list[int | None]) -> str:
+def with_tags(source: str, target: str, origins: list[int | None]) -> str:
     """The target with the source's tags; `origins` says which source word each target word came from."""
-    view = ModelInput.of(source, find_requirements(source))
-    shares = np.zeros((len(view.in_words.words), len(find_words(target))))
+    model_input = ModelInput.of(source, find_requirements(source))
+    source_words, target_words = model_input.words.spans, find_words(target)
+    shares = np.zeros((len(source_words), len(target_words)))
     for column, row in enumerate(origins):
         if row is not None:
             shares[row, column] = 1.0
-    placed = place_tags(view.tags, WordAlignment(view.in_words.words, find_words(target), shares), len(target))
-    for place, tag in reversed(placed):
-        target = target[:place] + tag + target[place:]
+    placed = place_tags(model_input.tags, WordAlignment(source_words, target_words, shares), len(target))
+    for position, tag in reversed(placed):
+        target = target[:position] + tag + target[position:]
     return target
 
 
@@ -46,14 +47,16 @@ def marked(source: str, target: str, origins: list[int | None]) -> str:
         ("<b>a</b>", "", [], "<b></b>"),
     ],
 )
-def test_tags_follow_their_words(source: str, target: str, origins: list[int | None], expected: str) -> None:
-    assert marked(source, target, origins) == expected
+def test_tags_enclose_the_words_that_came_from_theirs(
+    source: str, target: str, origins: list[int | None], expected: str
+) -> None:
+    assert with_tags(source, target, origins) == expected
 
 
 elements = st.recursive(
     st.sampled_from(["w", "x y", "", "<br>", "<img/>"]),
     lambda inner: st.tuples(st.sampled_from("bip"), st.lists(inner, max_size=3)).map(
-        lambda found: f"<{found[0]}>{' '.join(found[1])}</{found[0]}>"
+        lambda element: f"<{element[0]}>{' '.join(element[1])}</{element[0]}>"
     ),
     max_leaves=8,
 )
@@ -66,11 +69,11 @@ broken = st.lists(st.sampled_from(["<b>", "</b>", "<i>", "</i>", "w ", "<br>"]),
     length=st.integers(0, 5),
     data=st.data(),
 )
-def test_tags_lie_inside_one_another_as_in_the_source(source: str, length: int, data: st.DataObject) -> None:
-    plain = len(ModelInput.of(source, find_requirements(source)).in_words.words)
+def test_nesting_of_tags_equals_the_sources(source: str, length: int, data: st.DataObject) -> None:
+    words = len(ModelInput.of(source, find_requirements(source)).words.spans)
     origins = (
-        data.draw(st.lists(st.integers(0, plain - 1), min_size=length, max_size=length)) if plain else [None] * length
+        data.draw(st.lists(st.integers(0, words - 1), min_size=length, max_size=length)) if words else [None] * length
     )
-    result = marked(source, " ".join("t" * length), origins)
-    before, after = ([kept.text for kept in find_protected_spans(text)] for text in (source, result))
+    result = with_tags(source, " ".join("t" * length), origins)
+    before, after = ([span.text for span in find_protected_spans(text)] for text in (source, result))
     assert tag_structure(after) == tag_structure(before)
