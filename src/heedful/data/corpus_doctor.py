@@ -29,9 +29,16 @@ from heedful.data.corpus_readers import (
 from heedful.data.corpus_scan import CorpusScan
 from heedful.data.doctor_report import CleanCopy, CorpusKind, CorpusReport
 from heedful.data.labelled_reader import LabelledText, find_columns, has_labels, scan_labelled
-from heedful.data.line_reader import MAX_LINE, BadLine, OnBadLine
+from heedful.data.line_reader import BadLine, OnBadLine
 from heedful.data.progress import ProgressCallback, StartProgress, no_progress
-from heedful.data.qa_reader import Question, format_questions, has_questions, scan_questions
+from heedful.data.qa_reader import (
+    QUESTION_COLUMNS,
+    Question,
+    format_questions,
+    has_questions,
+    question_cells,
+    scan_questions,
+)
 from heedful.data.table_reader import LIST_SEPARATOR, TABLES, file_format, table_columns
 from heedful.errors import DataError, UsageError
 from heedful.files import new_folder, require_empty
@@ -52,10 +59,10 @@ DROPPED = {
 def examine(
     files: Files,
     *,
+    clean_copy: str | PathLike[str] | None = None,
     against: Files | None = None,
     kind: Kind = "auto",
     on_bad_line: OnBadLine = "skip",
-    limit: int = MAX_LINE,
     max_measured: int | None = None,
     columns: Sequence[str] = (),
     start_progress: StartProgress = no_progress,
@@ -65,64 +72,19 @@ def examine(
     Unless `kind` is given, SQuAD files and tables of questions are questions, a table with texts and labels is
     labelled, two text files or another table are pairs, and anything else is running text. With `max_measured`, only
     that many rows are measured, and memory is bounded. `columns` names the columns of labelled texts.
+
+    `clean_copy` is a new folder for a copy with the same file names. Pairs lose bad lines, duplicates, leaks, copies
+    and outliers; records, labelled texts and questions lose bad lines, duplicates and leaks; prose only lines that
+    cannot be read. Tables keep their format, and those of their columns that are read.
     """
-    return _scan(files, against, kind, on_bad_line, limit, columns, start_progress, max_measured).report()
-
-
-def clean(
-    files: Files,
-    folder: str | PathLike[str],
-    *,
-    against: Files | None = None,
-    kind: Kind = "auto",
-    on_bad_line: OnBadLine = "skip",
-    limit: int = MAX_LINE,
-    columns: Sequence[str] = (),
-    start_progress: StartProgress = no_progress,
-) -> CorpusReport:
-    """Write a clean copy of a corpus into a new folder, with the same file names; `cleaned` counts what was dropped.
-
-    Pairs lose bad lines, duplicates, leaks, copies and outliers; records, labelled texts and questions lose bad lines,
-    duplicates and leaks; prose only lines that cannot be read. Tables keep their format, and those of their columns
-    that are read.
-    """
-    target = Path(folder).absolute()
-    require_empty(target)
-    scan = _scan(files, against, kind, on_bad_line, limit, columns, start_progress)
-    if scan.misaligned:
-        raise DataError(f"{scan.misaligned}; nothing was written, because it is unknown where they diverge")
-    names = _relative_names(scan.files)
-    rows = _RowFilter(scan)
-    writers = {"pairs": _write_pairs, "text": _write_text, "labelled": _write_labelled, "questions": _write_questions}
-    try:
-        with (
-            new_folder(target) as temporary,
-            start_progress("writing", size_on_disk(scan.files)) as progress,
-        ):
-            writers[scan.kind](scan, rows, [temporary / name for name in names], progress)
-    except OSError as error:
-        raise UsageError(f"{target} cannot be written: {error.strerror}") from None
-    copy = CleanCopy(folder=str(target), files=tuple(map(str, names)), kept=rows.kept, dropped=dict(+rows.dropped))
-    report: CorpusReport = scan.report().with_changes(cleaned=copy)
-    return report
-
-
-def _scan(
-    files: Files,
-    against: Files | None,
-    kind: Kind,
-    on_bad_line: OnBadLine,
-    limit: int,
-    columns: Sequence[str],
-    start_progress: StartProgress,
-    max_measured: int | None = None,
-) -> CorpusScan:
+    if clean_copy is not None:
+        require_empty(Path(clean_copy).absolute())
     paths = as_paths(files)
     corpus_kind = detect_corpus_kind(paths) if kind == "auto" else kind
     held_out = _scan_held_out(against, corpus_kind, on_bad_line, columns, start_progress) if against else []
     hashes = np.setdiff1d(np.concatenate([each.statistics.keys for each in held_out]), [0]) if held_out else None
-    files = expand_folders(paths) if corpus_kind == "text" else paths
-    scan = CorpusScan(corpus_kind, files, on_bad_line, limit, hashes, max_measured, columns)
+    expanded = expand_folders(paths) if corpus_kind == "text" else paths
+    scan = CorpusScan(corpus_kind, expanded, on_bad_line, hashes, max_measured, columns)
     with start_progress("reading", size_on_disk(paths)) as progress:
         scan.read(progress)
     for each in held_out:
@@ -130,7 +92,27 @@ def _scan(
     if not scan.usable:
         reasons = ", ".join(f"{count:,} {kind}" for kind, count in scan.bad_lines.items())
         raise DataError(f"nothing usable in {', '.join(map(str, paths))}" + (f": {reasons}" if reasons else ""))
-    return scan
+    report = scan.report()
+    if clean_copy is None:
+        return report
+    cleaned: CorpusReport = report.with_changes(
+        cleaned=_write_clean_copy(scan, Path(clean_copy).absolute(), start_progress)
+    )
+    return cleaned
+
+
+def _write_clean_copy(scan: CorpusScan, folder: Path, start_progress: StartProgress) -> CleanCopy:
+    if scan.misaligned:
+        raise DataError(f"{scan.misaligned}; nothing was written, because it is unknown where they diverge")
+    names = _relative_names(scan.files)
+    rows = _RowFilter(scan)
+    writers = {"pairs": _write_pairs, "text": _write_text, "labelled": _write_labelled, "questions": _write_questions}
+    try:
+        with new_folder(folder) as temporary, start_progress("writing", size_on_disk(scan.files)) as progress:
+            writers[scan.kind](scan, rows, [temporary / name for name in names], progress)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be written: {error.strerror}") from None
+    return CleanCopy(folder=str(folder), files=tuple(map(str, names)), kept=rows.kept, dropped=dict(+rows.dropped))
 
 
 def detect_corpus_kind(paths: Sequence[Path]) -> CorpusKind:
@@ -219,7 +201,7 @@ class _RowFilter:
 def _write_pairs(scan: CorpusScan, rows: _RowFilter, outputs: Sequence[Path], progress: ProgressCallback) -> None:
     with ExitStack() as stack:
         writers = [_row_writer(stack, path, ("source", "target")) for path in outputs]
-        for pair in rows.select(scan_pairs(scan.files, limit=scan.limit, progress=progress), DROPPED["pairs"]):
+        for pair in rows.select(scan_pairs(scan.files, progress=progress), DROPPED["pairs"]):
             cells = [pair[:2]] if len(writers) == 1 else [(pair.source,), (pair.target,)]
             for write, cell in zip(writers, cells, strict=True):
                 write(cell)
@@ -228,7 +210,7 @@ def _write_pairs(scan: CorpusScan, rows: _RowFilter, outputs: Sequence[Path], pr
 def _write_labelled(scan: CorpusScan, rows: _RowFilter, outputs: Sequence[Path], progress: ProgressCallback) -> None:
     for file, output in zip(scan.files, outputs, strict=True):
         columns = find_columns(file, scan.columns)
-        scanned = scan_labelled([file], columns=scan.columns, limit=scan.limit, progress=progress)
+        scanned = scan_labelled([file], columns=scan.columns, progress=progress)
         with ExitStack() as stack:
             write = _row_writer(stack, output, (*columns.texts, columns.label))
             for row in rows.select(scanned, DROPPED["labelled"]):
@@ -237,16 +219,20 @@ def _write_labelled(scan: CorpusScan, rows: _RowFilter, outputs: Sequence[Path],
 
 def _write_questions(scan: CorpusScan, rows: _RowFilter, outputs: Sequence[Path], progress: ProgressCallback) -> None:
     for file, output in zip(scan.files, outputs, strict=True):
-        scanned = scan_questions([file], limit=scan.limit, progress=progress)
-        kept = list(rows.select(scanned, DROPPED["questions"]))
-        with _create(output) as stream:
-            stream.writelines(format_questions(kept, output))
+        kept = rows.select(scan_questions([file], progress=progress), DROPPED["questions"])
+        with ExitStack() as stack:
+            if file_format(output) in ("tsv", "csv"):
+                write = _row_writer(stack, output, QUESTION_COLUMNS)
+                for question in kept:
+                    write(question_cells(question))
+            else:
+                stack.enter_context(_create(output)).writelines(format_questions(list(kept), output))
 
 
 def _write_text(scan: CorpusScan, rows: _RowFilter, outputs: Sequence[Path], progress: ProgressCallback) -> None:
     for file, output in zip(scan.files, outputs, strict=True):
         is_table = file_format(file) in TABLES
-        scanned = scan_documents([file], limit=scan.limit, progress=progress)
+        scanned = scan_documents([file], progress=progress)
         with ExitStack() as stack:
             write = _row_writer(stack, output, ("text",))
             for row in rows.select(scanned, DROPPED["records" if is_table else "lines"]):

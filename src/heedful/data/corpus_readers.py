@@ -16,7 +16,7 @@ from os import PathLike
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from heedful.data.line_reader import MAX_LINE, BadLine, OnBadLine, handle_bad_line, scan_lines
+from heedful.data.line_reader import BadLine, OnBadLine, handle_bad_line, scan_lines
 from heedful.data.progress import ProgressCallback
 from heedful.data.table_reader import COMPRESSED, TABLES, Row, file_format, scan_table
 from heedful.errors import DataError
@@ -49,11 +49,10 @@ def read_pairs(
     *,
     on_bad_line: OnBadLine = "fail",
     dropped: Counter[str] | None = None,
-    limit: int = MAX_LINE,
     progress: ProgressCallback | None = None,
 ) -> Iterator[Pair]:
     """Yield the usable pairs of two line-aligned files or one table; count the others in `dropped`."""
-    yield from usable_rows("pair", files, scan_pairs(files, limit=limit, progress=progress), on_bad_line, dropped)
+    yield from usable_rows("pair", files, scan_pairs(files, progress=progress), on_bad_line, dropped)
 
 
 def read_documents(
@@ -61,11 +60,10 @@ def read_documents(
     *,
     on_bad_line: OnBadLine = "fail",
     dropped: Counter[str] | None = None,
-    limit: int = MAX_LINE,
     progress: ProgressCallback | None = None,
 ) -> Iterator[tuple[str, bool]]:
     """Yield the text line by line, exact but for CRLF and byte order marks, and whether its document ends there."""
-    for line in usable_rows("text", files, scan_documents(files, limit=limit, progress=progress), on_bad_line, dropped):
+    for line in usable_rows("text", files, scan_documents(files, progress=progress), on_bad_line, dropped):
         yield line.text, line.ends_document
 
 
@@ -121,12 +119,10 @@ def content_hash(files: Files) -> str:
     return total.hexdigest()
 
 
-def scan_pairs(
-    files: Files, *, limit: int = MAX_LINE, progress: ProgressCallback | None = None
-) -> Iterator[Pair | BadLine]:
+def scan_pairs(files: Files, *, progress: ProgressCallback | None = None) -> Iterator[Pair | BadLine]:
     """Yield every pair in order, the unusable ones as `BadLine`."""
     paths = as_paths(files)
-    for row in _pair_rows(paths, limit, progress):
+    for row in _pair_rows(paths, progress):
         if isinstance(row, BadLine):
             yield row
             continue
@@ -138,12 +134,10 @@ def scan_pairs(
             yield BadLine("blank", paths[-1 if source else 0], line, "the line is blank")
 
 
-def scan_documents(
-    files: Files, *, limit: int = MAX_LINE, progress: ProgressCallback | None = None
-) -> Iterator[DocumentLine | BadLine]:
+def scan_documents(files: Files, *, progress: ProgressCallback | None = None) -> Iterator[DocumentLine | BadLine]:
     """Yield every line or record in order, the unusable ones as `BadLine`. A file is a document, and so is a record."""
     for path in expand_folders(files):
-        yield from (_records if file_format(path) in TABLES else _document)(path, limit, progress)
+        yield from (_records if file_format(path) in TABLES else _document)(path, progress)
 
 
 def as_paths(files: Files | str | PathLike[str]) -> list[Path]:
@@ -193,20 +187,20 @@ def usable_rows(
         raise DataError(f"no usable {noun} in {_names(files)}" + (f" (left out: {reasons})" if reasons else ""))
 
 
-def _pair_rows(paths: Sequence[Path], limit: int, progress: ProgressCallback | None) -> Iterator[Row | BadLine]:
+def _pair_rows(paths: Sequence[Path], progress: ProgressCallback | None) -> Iterator[Row | BadLine]:
     for path in paths:
         if path.is_dir():
             raise DataError(f"{path} is a folder: a file is needed here")
     kinds = [file_format(path) for path in paths]
     if len(paths) == 1 and kinds[0] in TABLES:
-        return scan_table(paths[0], ("source", "target"), limit=limit, progress=progress)
+        return scan_table(paths[0], ("source", "target"), progress=progress)
     if kinds == ["lines", "lines"]:
-        return _aligned(paths[0], paths[1], limit, progress)
+        return _aligned(paths[0], paths[1], progress)
     raise DataError(f"pairs come as two line-aligned text files or as one .tsv, .csv or .jsonl; got {_names(paths)}")
 
 
-def _aligned(source: Path, target: Path, limit: int, progress: ProgressCallback | None) -> Iterator[Row | BadLine]:
-    source_lines, target_lines = (scan_lines(path, limit=limit, progress=progress) for path in (source, target))
+def _aligned(source: Path, target: Path, progress: ProgressCallback | None) -> Iterator[Row | BadLine]:
+    source_lines, target_lines = (scan_lines(path, progress=progress) for path in (source, target))
     for number, (left, right) in enumerate(zip_longest(source_lines, target_lines), 1):
         if left is None or right is None:
             shorter, longer = number - 1, number + sum(1 for _ in (target_lines if left is None else source_lines))
@@ -221,10 +215,10 @@ def _aligned(source: Path, target: Path, limit: int, progress: ProgressCallback 
             yield number, (left, right)
 
 
-def _document(path: Path, limit: int, progress: ProgressCallback | None) -> Iterator[DocumentLine | BadLine]:
+def _document(path: Path, progress: ProgressCallback | None) -> Iterator[DocumentLine | BadLine]:
     """Yield the lines of a file, each held back until the next, so that the last usable one is marked as last."""
     held: DocumentLine | None = None
-    for number, line in enumerate(scan_lines(path, limit=limit, progress=progress), 1):
+    for number, line in enumerate(scan_lines(path, progress=progress), 1):
         if isinstance(line, BadLine):
             yield line
             continue
@@ -235,8 +229,8 @@ def _document(path: Path, limit: int, progress: ProgressCallback | None) -> Iter
         yield held._replace(ends_document=True)
 
 
-def _records(path: Path, limit: int, progress: ProgressCallback | None) -> Iterator[DocumentLine | BadLine]:
-    for row in scan_table(path, ("text",), limit=limit, progress=progress):
+def _records(path: Path, progress: ProgressCallback | None) -> Iterator[DocumentLine | BadLine]:
+    for row in scan_table(path, ("text",), progress=progress):
         if isinstance(row, BadLine):
             yield row
         elif row[1][0].strip():

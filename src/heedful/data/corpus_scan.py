@@ -16,7 +16,7 @@ from heedful.data.corpus_readers import scan_documents, scan_pairs
 from heedful.data.corpus_statistics import ColumnStatistics, CorpusStatistics, Mask, chunks
 from heedful.data.doctor_report import ColumnSummary, CorpusKind, CorpusReport, Finding, HistogramBin, Location
 from heedful.data.labelled_reader import LabelledText, scan_labelled
-from heedful.data.line_reader import MAX_LINE, BadLine, OnBadLine, handle_bad_line
+from heedful.data.line_reader import BadLine, OnBadLine, handle_bad_line
 from heedful.data.progress import ProgressCallback
 from heedful.data.qa_reader import Question, scan_questions
 from heedful.data.table_reader import LIST_SEPARATOR, file_format
@@ -81,7 +81,6 @@ class CorpusScan:
     kind: CorpusKind
     files: Sequence[Path]
     on_bad_line: OnBadLine = "skip"
-    limit: int = MAX_LINE
     held_out: NDArray[np.int64] | None = None
     max_measured: int | None = None
     columns: Sequence[str] = ()
@@ -111,7 +110,7 @@ class CorpusScan:
                 self.statistics.add(lines, texts)
 
     def _pairs(self, progress: ProgressCallback | None) -> Iterator[Cells]:
-        for row in scan_pairs(self.files, limit=self.limit, progress=progress):
+        for row in scan_pairs(self.files, progress=progress):
             if isinstance(row, BadLine):
                 self._record(row)
             else:
@@ -120,7 +119,7 @@ class CorpusScan:
 
     def _labelled(self, progress: ProgressCallback | None) -> Iterator[Cells]:
         """Texts as first column, labels as second: a duplicate text with another label is then a "source" issue."""
-        for row in self._usable(scan_labelled(self.files, columns=self.columns, limit=self.limit, progress=progress)):
+        for row in self._usable(scan_labelled(self.files, columns=self.columns, progress=progress)):
             self.characters += sum(map(len, row.texts))
             self.labels.update(row.labels)
             yield row.line, ("\t".join(row.texts), LIST_SEPARATOR.join(row.labels))
@@ -128,7 +127,7 @@ class CorpusScan:
     def _questions(self, progress: ProgressCallback | None) -> Iterator[Cells]:
         """Passages and questions. The characters of consecutive equal passages are counted once."""
         passage = ""
-        for row in self._usable(scan_questions(self.files, limit=self.limit, progress=progress)):
+        for row in self._usable(scan_questions(self.files, progress=progress)):
             self.characters += len(row.question) + (len(row.passage) if row.passage != passage else 0)
             passage = row.passage
             self.labels["with an answer" if row.answers else "without an answer"] += 1
@@ -149,7 +148,7 @@ class CorpusScan:
 
     def _text(self, progress: ProgressCallback | None) -> Iterator[Cells]:
         count, file = 0, None
-        for row in scan_documents(self.files, limit=self.limit, progress=progress):
+        for row in scan_documents(self.files, progress=progress):
             if isinstance(row, BadLine):
                 self._record(row)
                 continue

@@ -9,7 +9,7 @@ Ambiguous forms are excluded: two-digit years, and numbers alone in an order tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date
 from functools import cache
 from os import PathLike
@@ -26,25 +26,8 @@ FIRST_DAY, LAST_DAY = date(1900, 1, 1), date(2099, 12, 31)
 HELD_OUT = 0.1
 """Share of the days held out for validation, and again for the test."""
 
-LANGUAGES = {
-    "en": ("en", "en_GB"),
-    "de": ("de", "de_AT"),
-    "fr": ("fr",),
-    "es": ("es",),
-    "it": ("it",),
-    "pt": ("pt",),
-    "nl": ("nl",),
-    "sv": ("sv",),
-    "pl": ("pl",),
-    "tr": ("tr",),
-    "ru": ("ru",),
-    "el": ("el",),
-    "ar": ("ar",),
-    "hi": ("hi",),
-    "ja": ("ja",),
-    "zh": ("zh", "zh_Hant"),
-    "ko": ("ko",),
-}
+_LOCALES = "en en_GB, de de_AT, fr, es, it, pt, nl, sv, pl, tr, ru, el, ar, hi, ja, zh zh_Hant, ko"
+LANGUAGES = {locales.split()[0]: tuple(locales.split()) for locales in _LOCALES.split(", ")}
 """The languages, and the locales of each whose patterns are used."""
 
 SKELETONS = ("yMMMd", "yMMMEd", "yMMMMd", "yMMMMEd", "yMMMMEEEEd", "yMd")
@@ -124,20 +107,14 @@ class DateStyle(NamedTuple):
 
     def write(self, day: date) -> DatePair:
         """Write a day in this style."""
-        return next(self.write_all([day]))
-
-    def write_all(self, days: Iterable[date]) -> Iterator[DatePair]:
-        """Write each day in this style."""
-        parts = _pattern_parts(self)
-        for day in days:
-            values = {"year": day.year, "month": day.month, "day": day.day, "weekday": day.weekday(), "": 0}
-            source, spans = "", {}
-            for field, has_span, texts in parts:
-                text = texts[values[field]]
-                if has_span:  # the span of a month "7월" is its number alone
-                    spans[field] = (len(source), len(source) + len(text.rstrip("월")))
-                source += text
-            yield DatePair(source, day.isoformat(), DateSpans(**spans), self.language)
+        values = {"year": day.year, "month": day.month, "day": day.day, "weekday": day.weekday(), "": 0}
+        source, spans = "", {}
+        for field, has_span, texts in _pattern_parts(self):
+            text = texts[values[field]]
+            if has_span:  # the span of a month "7월" is its number alone
+                spans[field] = (len(source), len(source) + len(text.rstrip("월")))
+            source += text
+        return DatePair(source, day.isoformat(), DateSpans(**spans), self.language)
 
 
 def dates_corpus(

@@ -61,11 +61,6 @@ class ClassBatch(EncodedBatch):
     weights: Float[Tensor, "batch ..."]
     """The weight of each text in the loss; with several labels per text, of each class."""
 
-    @property
-    def padding(self) -> tuple[int, int]:
-        """(padding, all) tokens."""
-        return self.tokens.numel() - int(self.lengths.sum()), self.tokens.numel()
-
 
 EncodedText = tuple[list[int], list[int]]
 """Token ids with special tokens, and segment ids."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from heedful.data.corpus_readers import Files, as_paths, usable_rows
-from heedful.data.line_reader import MAX_LINE, BadLine, OnBadLine
+from heedful.data.line_reader import BadLine, OnBadLine
 from heedful.data.progress import ProgressCallback
 from heedful.data.table_reader import TABLES, file_format, quoted_names, scan_table, table_columns
 from heedful.errors import DataError
@@ -89,12 +89,12 @@ def find_all_columns(files: Files, names: Sequence[str] = ()) -> list[LabelledCo
 
 
 def scan_labelled(
-    files: Files, *, columns: Sequence[str] = (), limit: int = MAX_LINE, progress: ProgressCallback | None = None
+    files: Files, *, columns: Sequence[str] = (), progress: ProgressCallback | None = None
 ) -> Iterator[LabelledText | BadLine]:
     """Yield every labelled text in order, the unusable ones as `BadLine`."""
     for path, table in zip(as_paths(files), find_all_columns(files, columns), strict=True):
         names = (*table.texts, table.label)
-        for row in scan_table(path, names, limit=limit, progress=progress, any_type=table.label):
+        for row in scan_table(path, names, progress=progress, any_type=table.label):
             yield row if isinstance(row, BadLine) else _labelled_text(row[1], path, row[0], table.multi_label)
 
 

@@ -71,10 +71,9 @@ def read_lines(
     *,
     on_bad_line: OnBadLine = "fail",
     dropped: Counter[str] | None = None,
-    limit: int = MAX_LINE,
 ) -> Iterator[tuple[int, str]]:
     """Yield each valid line with its number, from 1; line ends become a plain newline."""
-    for number, line in enumerate(scan_lines(path, limit=limit), 1):
+    for number, line in enumerate(scan_lines(path), 1):
         if isinstance(line, str):
             yield number, line
         else:

@@ -46,12 +46,6 @@ class PairBatch:
     labels: Int[Tensor, "batch target_tokens"]
     """The decoder's expected output: the target, then END; PAD is ignored."""
 
-    @property
-    def padding(self) -> tuple[int, int]:
-        """(padding, all) tokens."""
-        real = int(self.source_lengths.sum()) + int((self.labels != PAD).sum())
-        return self.source.numel() + self.labels.numel() - real, self.source.numel() + self.labels.numel()
-
 
 class PairBatches(BucketedBatches):
     """Pairs of similar length in batches of at most `max_tokens`, source and target added up."""

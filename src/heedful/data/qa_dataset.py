@@ -40,11 +40,6 @@ class SpanBatch:
     labels: Int[Tensor, "batch 2"]
     """Positions of the answer's first and last token; 0 and 0 if it is not in this window."""
 
-    @property
-    def padding(self) -> tuple[int, int]:
-        """(padding, all) tokens."""
-        return self.tokens.numel() - int(self.lengths.sum()), self.tokens.numel()
-
 
 class SpanBatches(BucketedBatches):
     """Windows of similar length in batches of at most `max_tokens`.

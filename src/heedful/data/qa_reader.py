@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from heedful.data.corpus_readers import Files, expand_folders, usable_rows
-from heedful.data.line_reader import MAX_LINE, BadLine, OnBadLine, read_text_file, scan_lines
+from heedful.data.line_reader import BadLine, OnBadLine, read_text_file, scan_lines
 from heedful.data.progress import ProgressCallback
 from heedful.data.table_reader import TABLES, check_string, file_format, scan_records, scan_table, table_columns
 from heedful.errors import DataError
 
 PASSAGE = ("passage", "context")
 ANSWER = ("answers", "answer")
+QUESTION_COLUMNS = ("id", "passage", "question", "answer", "answer_start")
 MAX_SHOWN = 60
 
 
@@ -51,11 +52,11 @@ class NotInPassageError(ValueError):
 
 
 def scan_questions(
-    files: Files, *, answered: bool = True, limit: int = MAX_LINE, progress: ProgressCallback | None = None
+    files: Files, *, answered: bool = True, progress: ProgressCallback | None = None
 ) -> Iterator[Question | BadLine]:
     """Yield every question in order, the unusable ones as `BadLine`. Unless `answered`, answers are not read."""
     for path in expand_folders(files):
-        rows = _squad(path, progress) if _is_json(path) else _table(path, answered, limit, progress)
+        rows = _squad(path, progress) if _is_json(path) else _table(path, answered, progress)
         for row in rows:
             yield row if isinstance(row, BadLine) else _question(path, row, answered)
 
@@ -190,15 +191,13 @@ def _articles(path: Path, progress: ProgressCallback | None) -> list[Any]:
     return data
 
 
-def _table(
-    path: Path, answered: bool, limit: int, progress: ProgressCallback | None
-) -> Iterator[RawQuestion | BadLine]:
+def _table(path: Path, answered: bool, progress: ProgressCallback | None) -> Iterator[RawQuestion | BadLine]:
     """Yield the questions of a .jsonl, .tsv or .csv."""
     rows: Iterator[tuple[int, dict[str, Any]] | BadLine]
     if file_format(path) == "jsonl":
-        rows = scan_records(path, scan_lines(path, limit=limit, progress=progress))
+        rows = scan_records(path, scan_lines(path, progress=progress))
     else:
-        rows = _cells(path, answered, limit, progress)
+        rows = _cells(path, answered, progress)
     for row in rows:
         if isinstance(row, BadLine):
             yield row
@@ -209,7 +208,7 @@ def _table(
 
 
 def _cells(
-    path: Path, answered: bool, limit: int, progress: ProgressCallback | None
+    path: Path, answered: bool, progress: ProgressCallback | None
 ) -> Iterator[tuple[int, dict[str, Any]] | BadLine]:
     if file_format(path) == "lines":
         raise DataError(f"{path}: questions come as .json (SQuAD), .jsonl, .tsv or .csv")
@@ -217,7 +216,7 @@ def _cells(
     passage = next((name for name in PASSAGE if name in header), PASSAGE[0])
     optional = ("answer", "answer_start", "id") if answered else ("id",)
     columns = (passage, "question", *(name for name in optional if name in header or name == "answer"))
-    for row in scan_table(path, columns, limit=limit, progress=progress):
+    for row in scan_table(path, columns, progress=progress):
         yield row if isinstance(row, BadLine) else (row[0], dict(zip(columns, row[1], strict=True)))
 
 
@@ -234,22 +233,15 @@ def has_questions(path: Path) -> bool:
 
 
 def format_questions(questions: Sequence[Question], path: Path) -> Iterator[str]:
-    """Format questions as the content of a file of this name; a table holds one answer to each."""
-    if _is_json(path):
-        grouped = groupby(questions, key=lambda question: question.passage)
-        paragraphs = [
-            {"context": passage, "qas": [_squad_record(each) for each in group]} for passage, group in grouped
-        ]
-        article = {"title": path.name.partition(".")[0], "paragraphs": paragraphs}
-        yield json.dumps({"version": "v2.0", "data": [article]}, ensure_ascii=False) + "\n"
-    elif file_format(path) == "jsonl":
+    """Format questions as the content of a .jsonl or a SQuAD file, by the file's name."""
+    if not _is_json(path):
         for question in questions:
             yield json.dumps({"passage": question.passage, **_squad_record(question)}, ensure_ascii=False) + "\n"
-    else:
-        separator = "\t" if file_format(path) == "tsv" else ","
-        for cells in (("id", "passage", "question", "answer", "answer_start"), *map(_table_cells, questions)):
-            quoted = cells if separator == "\t" else ['"' + cell.replace('"', '""') + '"' for cell in cells]
-            yield separator.join(quoted) + "\n"
+        return
+    grouped = groupby(questions, key=lambda question: question.passage)
+    paragraphs = [{"context": passage, "qas": list(map(_squad_record, group))} for passage, group in grouped]
+    article = {"title": path.name.partition(".")[0], "paragraphs": paragraphs}
+    yield json.dumps({"version": "v2.0", "data": [article]}, ensure_ascii=False) + "\n"
 
 
 def _squad_record(question: Question) -> dict[str, Any]:
@@ -257,6 +249,7 @@ def _squad_record(question: Question) -> dict[str, Any]:
     return {"id": question.id, "question": question.question, "answers": answers, "is_impossible": not answers}
 
 
-def _table_cells(question: Question) -> tuple[str, ...]:
+def question_cells(question: Question) -> tuple[str, ...]:
+    """A question as a row of a table, which holds one answer."""
     text, start = question.answers[0] if question.answers else ("", "")
     return question.id, question.passage, question.question, text, str(start)

@@ -41,7 +41,6 @@ def scan_table(
     path: Path,
     columns: tuple[str, ...],
     *,
-    limit: int = MAX_LINE,
     progress: ProgressCallback | None = None,
     any_type: str | None = None,
 ) -> Iterator[Row | BadLine]:
@@ -49,7 +48,7 @@ def scan_table(
 
     In the `any_type` column of a .jsonl, numbers, booleans and lists are converted to what they would be in a .csv.
     """
-    rows = _parse(path, scan_lines(path, limit=limit, progress=progress))
+    rows = _parse(path, scan_lines(path, progress=progress))
     pick: Pick | None = None
     for row in rows:
         if isinstance(row, BadLine):

@@ -11,34 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-SCRIPTS = (
-    "none",
-    "Latin",
-    "Greek",
-    "Cyrillic",
-    "Armenian",
-    "Hebrew",
-    "Arabic",
-    "Devanagari",
-    "Bengali",
-    "Gurmukhi",
-    "Gujarati",
-    "Tamil",
-    "Telugu",
-    "Kannada",
-    "Malayalam",
-    "Sinhala",
-    "Thai",
-    "Lao",
-    "Tibetan",
-    "Myanmar",
-    "Georgian",
-    "Hangul",
-    "Ethiopic",
-    "Khmer",
-    "Han or kana",
-)
-
 # Unicode blocks, by their first and last letters. Digits, marks and punctuation belong to no script.
 # Japanese mixes Han and kana in one sentence, so the two are one script here.
 RANGES = {
@@ -67,6 +39,8 @@ RANGES = {
     "Khmer": [(0x1780, 0x17D3)],
     "Han or kana": [(0x3041, 0x30FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x323AF)],
 }
+
+SCRIPTS = ("none", *RANGES)
 
 
 def scripts_of(texts: list[str], lengths: NDArray[Any]) -> NDArray[np.uint8]:

@@ -13,7 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from heedful.cli.doctor import doctor
-from heedful.data.corpus_doctor import clean, examine
+from heedful.data.corpus_doctor import examine
 from heedful.data.corpus_readers import read_documents, read_pairs
 from heedful.data.corpus_statistics import CHUNK_ROWS
 from heedful.data.unicode_scripts import SCRIPTS, scripts_of
@@ -82,7 +82,7 @@ def test_counts_and_histogram_add_up(planted: list[Path]) -> None:
 
 
 def test_a_clean_copy_is_clean_and_says_what_it_left_out(planted: list[Path], tmp_path: Path) -> None:
-    report = clean(planted, tmp_path / "out")
+    report = examine(planted, clean_copy=tmp_path / "out")
     assert report.cleaned is not None
     lost = {"utf-8": 1, "nul": 1, "blank": 1, "duplicate": 1, "copy": 1, "ratio": 2, "script": 1}
     assert report.cleaned.dropped == lost
@@ -103,7 +103,7 @@ def test_leaks_are_found_and_left_out(planted: list[Path], tmp_path: Path) -> No
     for file, side in zip(held_out, lines, strict=False):
         file.write_bytes(side[100] + b"\n" + b"unseen, all new here\n")
     held_out[2].write_bytes(lines[0][200] + b"\tein anderes Ziel\n")
-    report = clean(planted, tmp_path / "out", against=held_out)
+    report = examine(planted, clean_copy=tmp_path / "out", against=held_out)
     assert report.lines("leak") == (101, 201)
     assert "2 of 3" in next(finding.description for finding in report.findings if finding.kind == "leak")
     assert report.cleaned is not None
@@ -121,7 +121,7 @@ def test_different_line_counts_are_a_finding_but_cannot_be_cleaned(tmp_path: Pat
     assert "4 lines" in finding.description
     assert "has 2" in finding.description
     with pytest.raises(DataError, match=r"4 lines but .* has 2"):
-        clean(files, tmp_path / "out")
+        examine(files, clean_copy=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -140,7 +140,7 @@ def test_prose_loses_only_what_cannot_be_read(tmp_path: Path) -> None:
     line = "A line that is long enough to be no accident when it comes twice.\n"
     text = f"{line}\n  indented\n{line}end\n"
     (tmp_path / "in.txt").write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode() + b"\xff\r\n")
-    report = clean([tmp_path / "in.txt"], tmp_path / "out")
+    report = examine([tmp_path / "in.txt"], clean_copy=tmp_path / "out")
     assert (tmp_path / "out/in.txt").read_bytes() == text.encode()
     assert report.cleaned is not None
     assert report.cleaned.dropped == {"utf-8": 1}
@@ -162,7 +162,7 @@ def test_tables_stay_tables(name: str, tmp_path: Path) -> None:
                     "\t".join(row) if "tsv" in name else json.dumps(dict(zip(("source", "target"), row, strict=True)))
                 )
                 file.write(text + "\n")
-    first = clean([plain], tmp_path / "one")
+    first = examine([plain], clean_copy=tmp_path / "one")
     assert first.cleaned is not None
     assert (first.cleaned.kept, first.cleaned.dropped) == (50, {"duplicate": 1})
     assert [pair[:2] for pair in read_pairs([tmp_path / "one" / plain.name])] == rows[:50]
@@ -171,7 +171,7 @@ def test_tables_stay_tables(name: str, tmp_path: Path) -> None:
 def test_records_lose_their_duplicates(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "one"}\n{"text": "two"}\n{"text": "one"}\n{"text": ""}\n{broken\n')
-    report = clean([path], tmp_path / "out")
+    report = examine([path], clean_copy=tmp_path / "out")
     assert report.cleaned is not None
     assert report.cleaned.dropped == {"malformed": 1, "blank": 1, "duplicate": 1}
     assert list(read_documents([tmp_path / "out/a.jsonl"])) == [("one", True), ("two", True)]
@@ -181,7 +181,7 @@ def test_same_names_in_two_folders_stay_apart(tmp_path: Path) -> None:
     for side, text in (("en", "one house\n"), ("de", "ein Haus\n")):
         (tmp_path / side).mkdir()
         (tmp_path / side / "train.txt").write_text(text)
-    clean([tmp_path / "en/train.txt", tmp_path / "de/train.txt"], tmp_path / "out")
+    examine([tmp_path / "en/train.txt", tmp_path / "de/train.txt"], clean_copy=tmp_path / "out")
     assert (tmp_path / "out/de/train.txt").read_text() == "ein Haus\n"
 
 
@@ -190,12 +190,12 @@ def test_nothing_is_overwritten(planted: list[Path], tmp_path: Path) -> None:
     full.mkdir()
     (full / "mine").write_text("precious")
     with pytest.raises(UsageError, match="not empty"):
-        clean(planted, full)
+        examine(planted, clean_copy=full)
     assert [file.name for file in full.iterdir()] == ["mine"]
     with pytest.raises(UsageError, match="is a file"):
-        clean(planted, full / "mine")
+        examine(planted, clean_copy=full / "mine")
     with pytest.raises(UsageError, match="cannot be written"):
-        clean(planted, full / "mine" / "below")
+        examine(planted, clean_copy=full / "mine" / "below")
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
@@ -259,7 +259,7 @@ def test_every_pass_tells_how_far_it_is(planted: list[Path], tmp_path: Path) -> 
     held_out = [tmp_path / "test.en", tmp_path / "test.de"]
     for file in held_out:
         file.write_text("something else\n")
-    clean(planted, tmp_path / "out", against=held_out, start_progress=Events(told.append).stage)
+    examine(planted, clean_copy=tmp_path / "out", against=held_out, start_progress=Events(told.append).stage)
     ends = [(event["name"], event["completed"]) for event in told if event["ended"]]
     size = sum(file.stat().st_size for file in planted)
     assert ends == [("reading held-out files", 30), ("reading", size), ("writing", size)]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from heedful.data.corpus_doctor import clean, detect_corpus_kind, examine
+from heedful.data.corpus_doctor import detect_corpus_kind, examine
 from heedful.data.labelled_reader import LabelledText, find_columns, read_labelled
 from heedful.errors import DataError
 
@@ -83,7 +83,7 @@ def test_the_doctor_counts_labels_and_finds_texts_that_are_called_two_things(tmp
     assert (report.count("source"), report.lines("source")) == (1, (5,))
     assert (report.count("leak"), report.lines("leak")) == (1, (6,))
     assert [side.name for side in report.columns] == ["text"]
-    cleaned = clean([file], tmp_path / "clean", against=[held_out]).cleaned
+    cleaned = examine([file], clean_copy=tmp_path / "clean", against=[held_out]).cleaned
     assert cleaned is not None
     assert cleaned.dropped == {"duplicate": 1, "leak": 1}
     assert (tmp_path / "clean" / "a.csv").read_text() == "text,label\ngood,1\nbad,0\ngood,0\n"
