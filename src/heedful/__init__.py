@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from heedful.models.recurrent import RecurrentDecoder, RecurrentEncoderDecoder
     from heedful.training.run import plan, train
 
-# Each name is imported when first used: `import heedful` alone does not wait for torch.
-_HOMES = {
+# Names are imported on first use: `import heedful` alone does not import torch.
+_MODULES = {
     "errors": (
         "CheckpointError",
         "DataError",
@@ -70,7 +70,7 @@ _HOMES = {
     "inference.translator": ("Translator",),
     "training.run": ("plan", "train"),
 }
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
+_MODULE = {name: module for module, names in _MODULES.items() for name in names}
 
 __version__ = "0.1.0"
 __all__ = [
@@ -115,9 +115,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _MODULE:
         raise AttributeError(f"module 'heedful' has no attribute '{name}'")
-    return getattr(import_module(f"heedful.{_HOME[name]}"), name)
+    return getattr(import_module(f"heedful.{_MODULE[name]}"), name)
 
 
 def __dir__() -> list[str]:

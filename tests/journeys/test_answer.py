@@ -76,7 +76,7 @@ def test_a_model_trained_on_squad_is_scored_and_gives_character_positions(
     heedful_command: Any, towns: Path, model: Path, tmp_path: Path
 ) -> None:
     card = (model / "card.md").read_text()
-    assert "240 questions, in " in card
+    assert "240 questions in " in card
     assert '.answer("question", "passage")' in card
     assert "| correct_unanswerable |" in card, "unanswerable questions are scored by the second edition's rule"
     assert heedful.load(model).settings.threshold is not None
@@ -142,15 +142,15 @@ def test_a_resumed_run_gives_bitwise_the_same_model(fork_server: Any, tmp_path: 
     kill = """
 import os
 from heedful.training.trainer import Trainer
-step, run = Trainer.step, Trainer.run
-def dying(self, stream):
+step, fit = Trainer.step, Trainer.fit
+def killed_step(self, stream):
     if getattr(self, "live", False) and self.progress.step == 7:
         os.kill(os.getpid(), 9)
     return step(self, stream)
-def lively(self, *rest):
+def live_fit(self, *arguments, **options):
     self.live = True
-    return run(self, *rest)
-Trainer.step, Trainer.run = dying, lively
+    return fit(self, *arguments, **options)
+Trainer.step, Trainer.fit = killed_step, live_fit
 """
     straight = fork_server.run(*words, "--steps", "10", "--out", "straight", folder=tmp_path)
     assert straight.code == 0, straight.output
@@ -188,7 +188,7 @@ def test_invalid_data_is_one_line(heedful_command: Any, tmp_path: Path) -> None:
     off = ("--set", "data.stride=0")
     (tmp_path / "whole.json").write_text(json.dumps(squad(2, 3)))
     done = heedful_command("train", "answer", "whole.json", *SETTINGS, *off, "--steps", "1", cwd=tmp_path)
-    assert (done.returncode, "windows are off (stride 0)" in done.stderr) == (3, True), done.stderr
+    assert (done.returncode, "windows are off: set a stride above 0" in done.stderr) == (3, True), done.stderr
 
 
 def test_a_usage_error_is_one_line(heedful_command: Any, model: Path, tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_early_stopping(heedful_command: Any, home: Path, tmp_path: Path) -> Non
     )
     assert done.returncode == 0, done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("stopped ")]
-    assert "after step 15: 2 evaluations in a row brought nothing better (training.patience)" in line
+    assert "after step 15: no improvement in 2 evaluations (training.patience)" in line
 
 
 def test_a_resumed_run_gives_bitwise_the_same_model(fork_server: Any, home: Path, tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_a_trained_model_fills_masks(heedful_command: Any, model: Path, tmp_path
     assert answers[0]["guesses"][0][0]["word"] == "black"
     assert answers[0]["filled"] == "So black is coal."
     card = (model / "card.md").read_text()
-    assert "a model that fills gaps" in card
+    assert "fills in masked words" in card
     assert "| accuracy |" in card
     assert "[MASK]" in card.split("## Samples")[1], "a sentence, what the model put, what stood there"
     config = json.loads((model / "config.json").read_text())
@@ -146,13 +146,13 @@ def test_next_sentence_prediction_is_planned_trained_resumed_and_scored(
     assert 0 < json.loads(plan.stdout)["labels"] <= 0.15 * 1024
     whole = fork_server.run("train", "fill", *arguments, "--out", "whole", folder=tmp_path)
     assert whole.code == 0, whole.output
-    assert "next sentences told" in whole.output
+    assert "next-sentence accuracy" in whole.output
     again = ["--recipe", "whole/recipe.toml", "--out", "killed", "--device", "cpu"]
     killed = fork_server.run("train", "fill", *again, folder=tmp_path, before=KILL_AT_STEP_8)
     assert killed.code == -9, killed.output
     resumed = fork_server.run("train", "--resume", "killed", folder=tmp_path)
     assert resumed.code == 0, resumed.output
-    assert "going on after step 5 of 12" in resumed.output
+    assert "resuming after step 5 of 12" in resumed.output
     files = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "killed")]
     assert files[0] == files[1], "by the recipe, and through the kill"
     config = heedful.load(tmp_path / "killed").model.config

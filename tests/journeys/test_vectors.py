@@ -107,7 +107,7 @@ def test_a_resumed_run_gives_bitwise_the_same_model(fork_server: Any, run: Path,
     shutil.rmtree(tmp_path / "cut" / "training" / "step-00000040")
     done = fork_server.run("train", "--resume", "cut", folder=tmp_path)
     assert done.code == 0, done.output
-    assert "going on after step 30 of 40" in done.output
+    assert "resuming after step 30 of 40" in done.output
     whole, cut = (tmp_path / name / "model.safetensors" for name in ("whole", "cut"))
     assert whole.read_bytes() == cut.read_bytes()
 

@@ -46,8 +46,8 @@ def test_type_checkers_see_the_names_that_exist_at_run_time() -> None:
     (guarded,) = [node for node in tree.body if isinstance(node, ast.If)]
     imports = [node for node in guarded.body if isinstance(node, ast.ImportFrom)]
     seen = {(alias.name, node.module) for node in imports for alias in node.names}
-    assert seen == {(name, f"heedful.{home}") for name, home in heedful._HOME.items()}
-    assert set(heedful.__all__) == set(heedful._HOME)
+    assert seen == {(name, f"heedful.{module}") for name, module in heedful._MODULE.items()}
+    assert set(heedful.__all__) == set(heedful._MODULE)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
