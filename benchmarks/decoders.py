@@ -1,8 +1,7 @@
-"""Who writes in `decoding.py`: heedful by each engine, Hugging Face, CTranslate2 itself, and a loop without a cache.
+"""The contenders of `decoding.py`: heedful with each engine, Hugging Face, CTranslate2 itself, and no KV cache.
 
-All have the same weights: one random model of ours, which goes to the others through `heedful export`. No text ends by
-itself (the output never favours END), so all write the same number of tokens. A contender is a function that
-decodes one batch once and gives back how many tokens it wrote.
+All have the same weights: one random model, exported to the others' formats. No text ends by itself (the output never
+favours END), so all generate the same number of tokens. A contender decodes one batch and returns its token count.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ END = 3
 
 
 class Cell(NamedTuple):
-    """A model, and the work of one call: `rows` texts of `read` tokens, `wrote` tokens each."""
+    """A model, and the work of one call: `rows` texts of `input_tokens`, `output_tokens` each."""
 
     name: str
     family: str  # "pairs" or "text"
     rows: int
     beam: int
-    read: int
-    wrote: int
+    input_tokens: int
+    output_tokens: int
     width: int
     heads: int
     layers: int
@@ -33,16 +32,19 @@ class Cell(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """Of the texts kept: what the losing beams wrote is not counted."""
-        return self.rows * self.wrote
+        """Tokens of the best hypotheses; those of other beams are not counted."""
+        return self.rows * self.output_tokens
 
     def texts(self) -> list[list[int]]:
         generator = torch.Generator().manual_seed(0)
-        size = (self.rows, self.read - 1 if self.family == "pairs" else self.read)  # END follows a source
+        size = (
+            self.rows,
+            self.input_tokens - 1 if self.family == "pairs" else self.input_tokens,
+        )  # END follows a source
         return torch.randint(6, self.vocabulary, size, generator=generator).tolist()
 
     def model(self) -> Any:
-        """The paper's encoder-decoder, or GPT-2, with random weights and a vector of nothing for END."""
+        """The paper's encoder-decoder, or GPT-2, with random weights and a zero vector for END."""
         import heedful
 
         torch.manual_seed(0)
@@ -54,17 +56,17 @@ class Cell(NamedTuple):
         return model
 
 
-def names(cell: Cell) -> list[list[str]]:
+def vocabulary(cell: Cell) -> list[list[str]]:
     from heedful.text.special_tokens import SPECIAL_TOKENS
 
     return [[*SPECIAL_TOKENS, *(f"w{token}" for token in range(6, cell.vocabulary))]]
 
 
-# Ours ----------------------------------------------------------------------------------------------------------------
+# heedful ----------------------------------------------------------------------------------------------------------
 
 
-def as_asked(**how: Any) -> Callable[[Cell, Path, str], Decode]:
-    """As a person has it from Python: texts in, texts out, from a model folder; tokens are words here."""
+def through_load(**options: Any) -> Callable[[Cell, Path, str], Decode]:
+    """Text to text through `heedful.load`; every token is a word."""
 
     def make(cell: Cell, folder: Path, device: str) -> Decode:
         import heedful
@@ -72,38 +74,31 @@ def as_asked(**how: Any) -> Callable[[Cell, Path, str], Decode]:
         trained = heedful.load(folder / "heedful")
         texts = trained.tokenizers[0].decode(cell.texts())
         assert trained.tokenizers[0].encode(texts) == cell.texts(), "the texts are not those the others read"
-        options: dict[str, Any] = {"beam": cell.beam, "max_length": cell.wrote, **how}
+        search: dict[str, Any] = {"beam": cell.beam, "max_length": cell.output_tokens, **options}
         if cell.family == "pairs":
-            return lambda: sum(len(text.split()) for text in trained.translate(texts, **options))
-        options |= {"temperature": 0.0}
-        return lambda: sum(len(answer.text.split()) for answer in trained.iter_generate(texts, **options))
+            return lambda: sum(len(text.split()) for text in trained.translate(texts, **search))
+        search |= {"temperature": 0.0}
+        return lambda: sum(len(result.text.split()) for result in trained.iter_generate(texts, **search))
 
     return make
 
 
-def on_a_gpu(cell: Cell, folder: Path, device: str) -> Decode:
-    from heedful.generation.backends.cuda_graph import CudaGraphDecoder
-    from heedful.generation.continuation import generate_ids
-    from heedful.generation.sequence_to_sequence import translate_ids
+def cuda_graphs(cell: Cell, folder: Path, device: str) -> Decode:
+    from heedful.generation.backends.cuda_graph_backend import CudaGraphDecoder
+    from heedful.generation.backends.torch_backend import TorchBackend
+    from heedful.generation.search.settings import SearchSettings
 
-    model, texts = CudaGraphDecoder(cell.model().to(device).bfloat16()), cell.texts()
-
-    def write() -> int:
-        if cell.family == "pairs":
-            at_most = [cell.wrote] * cell.rows
-            found = translate_ids(model, texts, beam=cell.beam, at_most=at_most, tokens=10**9)
-        else:
-            found = generate_ids(model, texts, limit=cell.wrote, beam=cell.beam, tokens=10**9)
-        return sum(len(each[0].tokens) for each in found)
-
-    return write
+    backend = TorchBackend(CudaGraphDecoder(cell.model().to(device).bfloat16()), batch_tokens=10**9)
+    run = backend.translate if cell.family == "pairs" else backend.generate
+    texts, settings = cell.texts(), SearchSettings(beam=cell.beam, max_length=cell.output_tokens)
+    return lambda: sum(len(best.tokens) for best, *_ in run(texts, settings))
 
 
-def by_torch(cell: Cell, folder: Path, device: str) -> Decode:
-    return (on_a_gpu if device == "cuda" else as_asked(engine="torch"))(cell, folder, device)
+def heedful_torch(cell: Cell, folder: Path, device: str) -> Decode:
+    return (cuda_graphs if device == "cuda" else through_load(engine="torch"))(cell, folder, device)
 
 
-# Theirs --------------------------------------------------------------------------------------------------------------
+# Others -----------------------------------------------------------------------------------------------------------
 
 
 def hugging_face(cache: str) -> Callable[[Cell, Path, str], Decode]:
@@ -117,14 +112,14 @@ def hugging_face(cache: str) -> Callable[[Cell, Path, str], Decode]:
         model = getattr(transformers, kind).from_pretrained(folder / "huggingface", dtype=dtype).to(device).eval()
         texts = [[*text, END] for text in cell.texts()] if cell.family == "pairs" else cell.texts()
         ids = torch.tensor(texts, device=device)
-        options: dict[str, Any] = {"num_beams": cell.beam, "max_new_tokens": cell.wrote, "do_sample": False}
+        options: dict[str, Any] = {"num_beams": cell.beam, "max_new_tokens": cell.output_tokens, "do_sample": False}
         if cache == "static":
             options |= {"cache_implementation": "static", "disable_compile": device == "cpu"}
-        given = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
         def generate() -> int:
-            found = model.generate(**given, **options)
-            return int((found[:, -cell.wrote :] != END).sum())
+            output = model.generate(**inputs, **options)
+            return int((output[:, -cell.output_tokens :] != END).sum())
 
         return generate
 
@@ -132,28 +127,28 @@ def hugging_face(cache: str) -> Callable[[Cell, Path, str], Decode]:
 
 
 def ctranslate2_itself(quantisation: str) -> Callable[[Cell, Path, str], Decode]:
-    """As its documentation shows it: default threads, one call."""
+    """As in its documentation: default threads, one call."""
 
     def make(cell: Cell, folder: Path, device: str) -> Decode:
         import ctranslate2
 
-        (spelling,) = names(cell)
-        texts = [[spelling[token] for token in text] for text in cell.texts()]
-        where: dict[str, Any] = {"device": device, "compute_type": "bfloat16" if device == "cuda" else quantisation}
+        (tokens,) = vocabulary(cell)
+        texts = [[tokens[token] for token in text] for text in cell.texts()]
+        placement: dict[str, Any] = {"device": device, "compute_type": "bfloat16" if device == "cuda" else quantisation}
         if cell.family == "pairs":
-            translator = ctranslate2.Translator(str(folder / quantisation), **where)
-            options: dict[str, Any] = {"beam_size": cell.beam, "max_decoding_length": cell.wrote}
+            translator = ctranslate2.Translator(str(folder / quantisation), **placement)
+            options: dict[str, Any] = {"beam_size": cell.beam, "max_decoding_length": cell.output_tokens}
             return lambda: sum(len(one.hypotheses[0]) for one in translator.translate_batch(texts, **options))
-        generator = ctranslate2.Generator(str(folder / quantisation), **where)
-        options = {"beam_size": cell.beam, "max_length": cell.wrote, "include_prompt_in_result": False}
+        generator = ctranslate2.Generator(str(folder / quantisation), **placement)
+        options = {"beam_size": cell.beam, "max_length": cell.output_tokens, "include_prompt_in_result": False}
         return lambda: sum(len(one.sequences[0]) for one in generator.generate_batch(texts, **options))
 
     return make
 
 
 def without_cache(cell: Cell, folder: Path, device: str) -> Decode:
-    """Every step reads everything written so far again."""
-    from heedful.generation.search.decode_loop import masked_log_softmax
+    """Every step reads the whole text again."""
+    from heedful.generation.search.partial_hypotheses import masked_log_softmax
 
     model = cell.model().to(device)
     if device == "cuda":
@@ -162,22 +157,22 @@ def without_cache(cell: Cell, folder: Path, device: str) -> Decode:
     ids = torch.tensor(texts, device=device)
 
     @torch.inference_mode()
-    def write() -> int:
+    def decode() -> int:
         memory = model.encode(ids) if cell.family == "pairs" else None
         tokens = torch.full((cell.rows, 1), 2, device=device) if cell.family == "pairs" else ids
-        for _ in range(cell.wrote):
+        for _ in range(cell.output_tokens):
             states = model.states(tokens, memory) if memory else model.states(tokens)
             scores = masked_log_softmax(model.apply_head("next_token", states[:, -1:])[:, 0])
             tokens = torch.cat([tokens, scores.argmax(-1, keepdim=True)], 1)
-        return int((tokens[:, -cell.wrote :] != END).sum())
+        return int((tokens[:, -cell.output_tokens :] != END).sum())
 
-    return write
+    return decode
 
 
 CONTENDERS: dict[str, Callable[[Cell, Path, str], Decode]] = {
-    "heedful": as_asked(),
-    "heedful int8": as_asked(int8=True),
-    "heedful torch": by_torch,
+    "heedful": through_load(),
+    "heedful int8": through_load(int8=True),
+    "heedful torch": heedful_torch,
     "hugging face": hugging_face("dynamic"),
     "hugging face static": hugging_face("static"),
     "ctranslate2": ctranslate2_itself("float32"),
@@ -187,7 +182,7 @@ CONTENDERS: dict[str, Callable[[Cell, Path, str], Decode]] = {
 
 
 def contenders(cell: Cell, device: str) -> list[str]:
-    """Those that can do this cell; what compiles is asked for long texts only, and CTranslate2 on a CPU only."""
+    """Those that support this cell: compiled ones for long texts only, CTranslate2 on a CPU only."""
     left_out = {"no cache"} if cell.beam > 1 or device == "cuda" else set()
     if device == "cuda":
         left_out |= {name for name in CONTENDERS if "ctranslate2" in name} | {"heedful", "heedful int8"}
@@ -195,18 +190,18 @@ def contenders(cell: Cell, device: str) -> list[str]:
     return [name for name in CONTENDERS if name not in left_out]
 
 
-def keep(cell: Cell, model: Any, folder: Path) -> None:
-    """As `heedful train` would: the model and its tokenizer, which knows every word by the token it is."""
+def save_with_tokenizer(cell: Cell, model: Any, folder: Path) -> None:
+    """Save a model folder whose tokenizer maps every word to one token."""
     import heedful
     from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
-    (spelling,) = names(cell)
-    tokenizer = Tokenizer.train(spelling[6:], TokenizerConfig(kind="words", vocabulary=cell.vocabulary))
+    (tokens,) = vocabulary(cell)
+    tokenizer = Tokenizer.train(tokens[6:], TokenizerConfig(kind="words", vocabulary=cell.vocabulary))
     tokenizer.save(heedful.save(model, folder) / "tokenizer.json")
 
 
 def export(cell: Cell, folder: Path, device: str) -> None:
-    """The cell's model in every form its contenders read."""
+    """Write the cell's model in every format its contenders read."""
     from heedful.interop.ctranslate2_export import export_ctranslate2
     from heedful.interop.huggingface import choose_layout, export_model
     from heedful.text.special_tokens import NEVER_GENERATED
@@ -216,6 +211,6 @@ def export(cell: Cell, folder: Path, device: str) -> None:
     special |= {"decoder_start_token_id": 2, "suppress_tokens": None}
     export_model(model, folder / "huggingface", choose_layout(model), **special)
     if device == "cpu":
-        keep(cell, model, folder / "heedful")
-        export_ctranslate2(model, folder / "float32", names(cell), suppressed=NEVER_GENERATED)
-        export_ctranslate2(model, folder / "int8", names(cell), quantisation="int8", suppressed=NEVER_GENERATED)
+        save_with_tokenizer(cell, model, folder / "heedful")
+        export_ctranslate2(model, folder / "float32", vocabulary(cell), suppressed=NEVER_GENERATED)
+        export_ctranslate2(model, folder / "int8", vocabulary(cell), quantisation="int8", suppressed=NEVER_GENERATED)

@@ -1,4 +1,4 @@
-"""Decoding: heedful by each of its engines beside Hugging Face, CTranslate2 and a loop without a cache, in one run.
+"""Decoding speed: heedful with each engine, Hugging Face, CTranslate2 and a loop without KV cache, in one run.
 
     python benchmarks/decoding.py --device cpu       float32 (int8 where it says so): small, base, gpt2
     python benchmarks/decoding.py --device cuda      bfloat16: base, gpt2
@@ -6,11 +6,11 @@
 
   small   translate 32 → 32 tokens with 3+3 layers, width 256, vocabulary 8,000: batch 1, batch 32, batch 8 with beam 4
   base    the same with 6+6 layers, width 512, vocabulary 32,000 (on a GPU: batch 1, and 64 and 512 with beam 4)
-  gpt2    GPT-2 124M: 64 tokens read, 64 written at batch 1 (on a GPU: 256 written at batch 1 and 64)
+  gpt2    GPT-2 124M: prompts of 64 tokens, 64 generated at batch 1 (on a GPU: 256 at batch 1 and 64)
 
-Every contender lives in a process of its own and they take turns (A B C, B C A, …), so a busy machine disturbs all
-alike. Speeds are tokens written a second, of the texts kept; ratios are ours / theirs, round by round (median and
-quartiles), with "heedful" as ours (on a GPU "heedful torch"). `decoders.py` says what each contender does.
+Every contender runs in its own process and they take turns (A B C, B C A, …), so a busy machine disturbs all alike.
+Speeds are tokens per second of the best hypotheses; ratios are heedful's speed / theirs, round by round (median and
+quartiles), with "heedful" on a CPU and "heedful torch" on a GPU. `decoders.py` defines each contender.
 """
 
 from __future__ import annotations
@@ -42,31 +42,31 @@ CELLS = {
     ],
     "cuda": [
         *(BASE._replace(rows=rows, beam=beam) for rows, beam in ((1, 1), (64, 4), (512, 4))),
-        *(GPT2._replace(rows=rows, wrote=256) for rows in (1, 64)),
+        *(GPT2._replace(rows=rows, output_tokens=256) for rows in (1, 64)),
     ],
 }
-OURS = {"cpu": "heedful", "cuda": "heedful torch"}
+REFERENCE = {"cpu": "heedful", "cuda": "heedful torch"}
 
 
 def serve(pipe: Any, contender: str, device: str, threads: int) -> None:
-    """One contender's process: makes itself ready for a cell, or decodes as often as asked and tells the seconds."""
+    """One contender's process: receives a cell to prepare, or a number of runs to time in seconds per run."""
     torch.set_num_threads(threads)
-    while asked := pipe.recv():
-        if isinstance(asked, tuple):
-            cell, folder = asked
-            decode = None  # the last cell's weights go first
+    while request := pipe.recv():
+        if isinstance(request, tuple):
+            cell, folder = request
+            decode = None  # free the last cell's weights first
             try:
                 decode = CONTENDERS[contender](cell, folder, device)
                 decode()
-            except Exception as error:  # one contender's trouble is not the others'
+            except Exception as error:  # the other contenders go on
                 pipe.send(repr(error)[:2000])
                 continue
-            asked = 1
+            request = 1
         start = time.perf_counter()
-        for _ in range(asked):
-            wrote = decode()
-            assert wrote == cell.tokens, f"{contender} wrote {wrote} tokens instead of {cell.tokens}"
-        pipe.send((time.perf_counter() - start) / asked)  # counting what was written waits for a GPU
+        for _ in range(request):
+            tokens = decode()
+            assert tokens == cell.tokens, f"{contender} generated {tokens} tokens instead of {cell.tokens}"
+        pipe.send((time.perf_counter() - start) / request)  # counting tokens has synchronised the GPU
 
 
 def start(contender: str, device: str, threads: int) -> Any:
@@ -86,53 +86,55 @@ def measure(cell: Cell, pipes: dict[str, Any], device: str, rounds: int, seconds
 
     with tempfile.TemporaryDirectory() as name:
         export(cell, Path(name), device)
-        for contender in field:  # all make themselves ready at once: it is not timed, and some compile
+        for contender in field:  # all prepare at once: it is not timed, and some compile
             pipes[contender].send((cell, Path(name)))
-        told = {contender: pipes[contender].recv() for contender in field}
-        left_out = {contender: why for contender, why in told.items() if isinstance(why, str)}
+        replies = {contender: pipes[contender].recv() for contender in field}
+        left_out = {contender: error for contender, error in replies.items() if isinstance(error, str)}
         field = [contender for contender in field if contender not in left_out]
-        times = {contender: max(1, round(seconds / ask(contender, 1))) for contender in field}
-        found = take_turns(field, rounds, lambda contender, _: ask(contender, times[contender]))
-    speeds = {contender: [cell.tokens / each for each in spent] for contender, spent in found.items()}
+        runs = {contender: max(1, round(seconds / ask(contender, 1))) for contender in field}
+        timings = take_turns(field, rounds, lambda contender, _: ask(contender, runs[contender]))
+    speeds = {contender: [cell.tokens / each for each in timing] for contender, timing in timings.items()}
     title = f"{cell.name}, batch {cell.rows}" + (f", beam {cell.beam}" if cell.beam > 1 else "")
     row: dict[str, Any] = {"section": title, "unit": "tokens/s", "shape": cell._asdict(), "rounds": rounds}
     row["left_out"] = left_out
-    row["contenders"] = {contender: compared(speeds[contender], speeds[OURS[device]]) for contender in field}
+    row["contenders"] = {contender: compared(speeds[contender], speeds[REFERENCE[device]]) for contender in field}
     return row
 
 
 def measure_bleu(folder: Path, files: list[Path], beam: int) -> dict[str, Any]:
-    """One model's translations of a test set by each engine: how good, how fast."""
+    """BLEU and speed of one model on a test set with each engine."""
     import heedful
     from heedful.data.corpus_readers import read_pairs
     from heedful.evaluation.text_metrics import text_scores
-    from heedful.generation.backends.ctranslate2_cache import ctranslate2_engine
-    from heedful.generation.sequence_to_sequence import translate_ids
+    from heedful.generation.backends.ctranslate2_cache import converted_engine
+    from heedful.generation.backends.select import training_backend
+    from heedful.generation.search.settings import SearchSettings
 
     trained = heedful.load(folder)
     sources, references = (list(side) for side in zip(*((p.source, p.target) for p in read_pairs(files)), strict=True))
     ids = trained.tokenizers[0].encode(sources)
-    spelling = [tokenizer.tokens for tokenizer in trained.tokenizers]
-    found: dict[str, Any] = {}
+    vocabularies = [tokenizer.tokens for tokenizer in trained.tokenizers]
+    settings = SearchSettings(beam=beam)
+    results: dict[str, Any] = {}
+    torch_texts: list[str] = []
     for engine in ("torch", "float32", "int8"):
-        ask: Any = lambda *a, **o: translate_ids(trained.model, *a, **o)  # noqa: E731
+        backend: Any = training_backend(trained.model)
         if engine != "torch":
-            ask = ctranslate2_engine(trained.model, spelling, folder, engine).translate_ids
-        ask(ids[:8], beam=beam)
+            backend = converted_engine(trained.model, vocabularies, folder, engine)
+        backend.translate(ids[:8], settings)
         start = time.perf_counter()
-        texts = trained.tokenizers[-1].decode([each[0].tokens for each in ask(ids, beam=beam)])
-        spent = time.perf_counter() - start
+        texts = trained.tokenizers[-1].decode([best.tokens for best, *_ in backend.translate(ids, settings)])
+        seconds = time.perf_counter() - start
+        torch_texts = torch_texts or texts
         scores = text_scores(texts, references).to_json()
-        found[engine] = {**scores, "seconds": round(spent, 2), "beam": beam}
-        same = sum(a == b for a, b in zip(texts, found.setdefault("texts", texts), strict=True))
-        print(f"{engine:<10} BLEU {scores['bleu']:.2f}  {spent:.1f} s  {same} of {len(texts)} texts as torch's")
-        found[engine]["same_as_torch"] = same
-    del found["texts"]
-    return found
+        same = sum(a == b for a, b in zip(texts, torch_texts, strict=True))
+        print(f"{engine:<10} BLEU {scores['bleu']:.2f}  {seconds:.1f} s  {same} of {len(texts)} texts equal torch's")
+        results[engine] = {**scores, "seconds": round(seconds, 2), "beam": beam, "same_as_torch": same}
+    return results
 
 
-def draw(rows: list[dict[str, Any]], file: Path) -> None:
-    """Tokens a second of every contender: one panel a cell."""
+def plot(rows: list[dict[str, Any]], file: Path) -> None:
+    """Plot tokens per second of every contender, one panel per cell."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -144,8 +146,8 @@ def draw(rows: list[dict[str, Any]], file: Path) -> None:
         speeds = [row["contenders"][name]["speed"] for name in names]
         panel.barh(names, speeds, color=["tab:orange" if name.startswith("heedful") else "tab:grey" for name in names])
         panel.set_title(f"{row['section']} ({row['unit']})", fontsize=10, loc="left")
-        for place, speed in enumerate(speeds):
-            panel.text(speed, place, f" {rounded(speed)}", va="center", fontsize=8)
+        for index, speed in enumerate(speeds):
+            panel.text(speed, index, f" {rounded(speed)}", va="center", fontsize=8)
     figure.tight_layout()
     figure.savefig(file, dpi=120)
 
@@ -153,23 +155,27 @@ def draw(rows: list[dict[str, Any]], file: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--only", nargs="+", choices=("small", "base", "gpt2"), help="these models; writes only --out")
-    parser.add_argument("--quick", action="store_true", help="tiny shapes: does it run?; writes only --out")
+    parser.add_argument(
+        "--only", nargs="+", choices=("small", "base", "gpt2"), help="only these models; writes only --out"
+    )
+    parser.add_argument("--quick", action="store_true", help="tiny shapes, to check that it runs; writes only --out")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--rounds", type=int, default=7, help="turns of each contender")
-    parser.add_argument("--bleu", type=Path, nargs=3, metavar=("MODEL", "SOURCE", "TARGET"), help="instead of speed")
-    parser.add_argument("--beam", type=int, default=4, help="of --bleu")
-    parser.add_argument("--out", type=Path, help="where to write the JSON (and a PNG beside it), if not in results/")
+    parser.add_argument("--rounds", type=int, default=7, help="rounds of each contender")
+    parser.add_argument(
+        "--bleu", type=Path, nargs=3, metavar=("MODEL", "SOURCE", "TARGET"), help="BLEU by engine instead of speed"
+    )
+    parser.add_argument("--beam", type=int, default=4, help="beam size for --bleu")
+    parser.add_argument("--out", type=Path, help="write the JSON and a PNG here instead of results/")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     if args.bleu:
-        found = measure_bleu(args.bleu[0], args.bleu[1:], args.beam)
+        results = measure_bleu(args.bleu[0], args.bleu[1:], args.beam)
         if args.out:
-            args.out.write_text(json.dumps(found, indent=2) + "\n")
+            args.out.write_text(json.dumps(results, indent=2) + "\n")
         return
     cells = [cell for cell in CELLS[args.device] if not args.only or cell.name in args.only]
     if args.quick:
-        tiny = {"read": 8, "wrote": 8, "width": 64, "heads": 4, "layers": 2, "vocabulary": 500}
+        tiny = {"input_tokens": 8, "output_tokens": 8, "width": 64, "heads": 4, "layers": 2, "vocabulary": 500}
         cells = [cell._replace(rows=min(4, cell.rows), **tiny) for cell in cells]
     rounds, seconds = (2, 0.05) if args.quick else (args.rounds, 1.0)
     field = dict.fromkeys(contender for cell in cells for contender in contenders(cell, args.device))
@@ -178,32 +184,33 @@ def main() -> None:
     for cell in cells:
         rows.append(measure(cell, pipes, args.device, rounds, seconds))
         print(f"{rows[-1]['section']} ({rows[-1]['unit']})")
-        for name, one in rows[-1]["contenders"].items():
-            low, high = one["ratio_quartiles"]
-            print(f"  {name:<26}{rounded(one['speed']):>10}   ours / theirs {one['ratio']:.3f} ({low:.3f}–{high:.3f})")
-        for name, why in rows[-1]["left_out"].items():
-            print(f"  {name:<26} left out: {why}")
+        for name, result in rows[-1]["contenders"].items():
+            low, high = result["ratio_quartiles"]
+            ratio = f"{result['ratio']:.3f} ({low:.3f}–{high:.3f})"
+            print(f"  {name:<26}{rounded(result['speed']):>10}   heedful / {name} {ratio}")
+        for name, error in rows[-1]["left_out"].items():
+            print(f"  {name:<26} failed: {error}")
         sys.stdout.flush()
-        write(args, rows)  # after each: a later one may fail, or take too long
+        write(args, rows)  # after each cell: a later one may fail
     for pipe in pipes.values():
         pipe.send(0)
 
 
 def write(args: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
-    """The rows measured so far, if they are to be kept."""
+    """Write the rows measured so far, and the plot, unless this run is partial and has no --out."""
     name = f"decoding-{'gpu' if args.device == 'cuda' else 'cpu'}.json"
     out = args.out or (None if args.quick or args.only else HERE / "results" / name)
     if out is None:
         return
-    words = ["python benchmarks/decoding.py", f"--device {args.device}", f"--threads {args.threads}"]
-    words += ["--only", *args.only] if args.only else []
-    words += ["--quick"] * args.quick
-    facts = {**machine(args.device), "threads": args.threads}
-    facts |= {"ctranslate2": version("ctranslate2")} if args.device == "cpu" else {}
-    record = {"command": " ".join(words), "machine": facts, "rows": rows}
+    command = ["python benchmarks/decoding.py", f"--device {args.device}", f"--threads {args.threads}"]
+    command += ["--only", *args.only] if args.only else []
+    command += ["--quick"] * args.quick
+    environment = {**machine(args.device), "threads": args.threads}
+    environment |= {"ctranslate2": version("ctranslate2")} if args.device == "cpu" else {}
+    record = {"command": " ".join(command), "machine": environment, "rows": rows}
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n")
-    draw(rows, out.with_suffix(".png"))
+    plot(rows, out.with_suffix(".png"))
 
 
 if __name__ == "__main__":
