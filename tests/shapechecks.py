@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from functools import wraps
-from typing import Any, get_args, get_type_hints
+from typing import Any, Self, get_args, get_type_hints
 
 import jaxtyping
 from beartype import beartype
@@ -75,15 +75,16 @@ def checked_function(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def resolved(annotation: Any, names: dict[str, Any]) -> Any:
-    """The type of an annotation; `Any` where a name in it is not defined yet, as in jaxtyping."""
+    """The type of an annotation; `Any` where a name in it is not defined yet, as in jaxtyping, or it is `Self`."""
 
     def stub() -> None: ...
 
     stub.__annotations__ = {"value": annotation}
     try:
-        return get_type_hints(stub, names, include_extras=True)["value"]
+        hint = get_type_hints(stub, names, include_extras=True)["value"]
     except Exception:
         return Any
+    return Any if hint is Self or Self in get_args(hint) else hint  # beartype knows `Self` in decorated classes only
 
 
 def names_axes(annotation: Any) -> bool:

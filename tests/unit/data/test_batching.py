@@ -1,4 +1,4 @@
-"""Which examples go together: every one, once, in an order that depends on seed and epoch alone."""
+"""Batches: every example once per epoch, in an order that depends on seed and epoch alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.data.batching import evenly_spaced, evenly_spaced_batches
+from heedful.data.batching import evenly_spaced, evenly_spaced_batches, length_buckets
 from heedful.data.pair_dataset import PairBatches
 from heedful.data.text_dataset import TextBatches
 from heedful.data.token_store import Sequences
@@ -29,7 +29,7 @@ lengths = st.lists(st.integers(1, 40), min_size=1, max_size=200)
 
 @settings(max_examples=25, deadline=None)
 @given(lengths, st.integers(0, 5), st.integers(0, 3))
-def test_every_pair_is_read_once_an_epoch_within_the_budget(sizes: list[int], seed: int, epoch: int) -> None:
+def test_every_pair_is_in_one_batch_within_max_tokens(sizes: list[int], seed: int, epoch: int) -> None:
     sides = _sequences(sizes), _sequences(sizes[::-1])
     batches = PairBatches(*sides, max_tokens=128, seed=seed)
     plan = batches.plan(epoch)
@@ -39,7 +39,7 @@ def test_every_pair_is_read_once_an_epoch_within_the_budget(sizes: list[int], se
         assert len(indices) == 1 or batch.source.numel() + batch.target.numel() <= 128
 
 
-def test_a_sample_of_batches_comes_from_all_over_and_is_as_large_as_asked() -> None:
+def test_evenly_spaced_batches_cover_the_epoch_up_to_max_labels() -> None:
     batches = TextBatches(_sequences([1000]), context=10, rows=2, seed=0, shuffle=False)
     chosen = [int(indices[0]) for indices in evenly_spaced_batches(batches, 200)]
     assert chosen == [40, 140, 240, 340, 440, 540, 640, 740, 840, 940]
@@ -48,7 +48,7 @@ def test_a_sample_of_batches_comes_from_all_over_and_is_as_large_as_asked() -> N
 
 
 @given(st.integers(0, 50), st.integers(1, 60))
-def test_what_is_taken_evenly_is_taken_once_and_in_order(number: int, most: int) -> None:
+def test_evenly_spaced_indices_are_distinct_and_sorted(number: int, most: int) -> None:
     places = evenly_spaced(number, most)
     assert len(places) == min(number, most)
     assert places == sorted(set(places))
@@ -67,7 +67,7 @@ def test_order_depends_on_seed_and_epoch_alone() -> None:
     assert order(1, 0) != order(2, 0)
 
 
-def test_split_subwords_spell_the_same_text_and_hang_on_seed_and_epoch_alone() -> None:
+def test_subword_dropout_keeps_the_text_and_depends_on_seed_and_epoch_alone() -> None:
     lines = [f"the {number} cats sat on mats together, counting {number}" for number in range(60)]
     tokenizer = Tokenizer.train(lines, TokenizerConfig(vocabulary=400))
     side = Sequences.from_lists(tokenizer.encode(lines))
@@ -95,7 +95,7 @@ def test_split_subwords_spell_the_same_text_and_hang_on_seed_and_epoch_alone() -
     assert sum(len(source) for source, _ in once.values()) > 1.1 * len(side.ids)
 
 
-def test_targets_are_shifted_and_both_sides_end() -> None:
+def test_targets_are_shifted_and_end_with_end() -> None:
     batches = PairBatches(
         Sequences.from_lists([[7, 8], [9]]),
         Sequences.from_lists([[10], [11, 12]]),
@@ -121,7 +121,7 @@ def test_windows_cover_running_text_without_overlap(total: int, context: int, ro
     assert labels == list(range(101, 100 + total))
 
 
-def test_shuffled_windows_start_elsewhere_each_epoch_and_never_overlap() -> None:
+def test_shuffled_windows_get_a_new_offset_each_epoch_and_never_overlap() -> None:
     text = Sequences.from_lists([list(range(100, 1100))])
     batches = TextBatches(text, context=32, rows=4, seed=0)
     firsts = []
@@ -132,7 +132,7 @@ def test_shuffled_windows_start_elsewhere_each_epoch_and_never_overlap() -> None
     assert len(set(firsts)) > 1
 
 
-def test_documents_in_a_window_are_told_apart() -> None:
+def test_document_ids_separate_the_documents_of_a_window() -> None:
     text = Sequences.from_lists([[7, 8, END], [9, 10, 11, END], [12, END]])
     batches = TextBatches(text, context=8, rows=1, seed=0, shuffle=False)
     batch = batches.batch(0, batches.plan(0)[0])
@@ -156,8 +156,22 @@ def test_padding_is_under_eight_percent_on_captions(corpora: Path) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 3])
-def test_tensors_are_long_and_of_one_shape(rows: int) -> None:
+def test_tensors_are_int64_of_one_shape(rows: int) -> None:
     batches = TextBatches(_sequences([200]), context=16, rows=rows, seed=0)
     shapes = {batches.batch(0, plan).tokens.shape[1] for plan in batches.plan(0)}
     assert shapes == {16}
     assert batches.batch(0, batches.plan(0)[0]).tokens.dtype == torch.long
+
+
+@given(lengths=st.lists(st.integers(1, 40), max_size=50), max_tokens=st.integers(0, 200), longest_first=st.booleans())
+def test_length_buckets_are_sorted_and_as_large_as_max_tokens_allows(
+    lengths: list[int], max_tokens: int, longest_first: bool
+) -> None:
+    buckets = [bucket.tolist() for bucket in length_buckets(lengths, max_tokens, longest_first=longest_first)]
+    order = sorted(range(len(lengths)), key=lambda index: -lengths[index] if longest_first else lengths[index])
+    assert [index for bucket in buckets for index in bucket] == order
+    for bucket, following in zip(buckets, [*buckets[1:], None], strict=True):
+        assert len(bucket) == 1 or len(bucket) * max(lengths[index] for index in bucket) <= max_tokens
+        if following is not None:
+            longer = [*bucket, following[0]]
+            assert len(longer) * max(lengths[index] for index in longer) > max_tokens

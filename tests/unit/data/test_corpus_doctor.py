@@ -1,4 +1,4 @@
-"""The doctor: finds what was planted, where it was planted, and nothing else."""
+"""The doctor finds planted issues at their lines, and nothing else."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ EXPECTED = {
 }  # fmt: skip
 
 
-def test_finds_what_was_planted_and_nothing_else(planted: list[Path]) -> None:
+def test_planted_issues_are_found_and_nothing_else(planted: list[Path]) -> None:
     report = examine(planted)
     assert {finding.kind: report.lines(finding.kind) for finding in report.findings} == EXPECTED
     assert {finding.kind: finding.count for finding in report.findings} == {k: len(v) for k, v in EXPECTED.items()}
@@ -81,7 +81,7 @@ def test_counts_and_histogram_add_up(planted: list[Path]) -> None:
         assert side.script == "Latin"
 
 
-def test_a_clean_copy_is_clean_and_says_what_it_left_out(planted: list[Path], tmp_path: Path) -> None:
+def test_clean_copy_has_no_issues_and_counts_what_was_dropped(planted: list[Path], tmp_path: Path) -> None:
     report = examine(planted, clean_copy=tmp_path / "out")
     assert report.cleaned is not None
     lost = {"utf-8": 1, "nul": 1, "blank": 1, "duplicate": 1, "copy": 1, "ratio": 2, "script": 1}
@@ -97,7 +97,7 @@ def test_a_clean_copy_is_clean_and_says_what_it_left_out(planted: list[Path], tm
     assert [pair[:2] for pair in read_pairs(copies)] == kept
 
 
-def test_leaks_are_found_and_left_out(planted: list[Path], tmp_path: Path) -> None:
+def test_leaks_are_found_and_dropped(planted: list[Path], tmp_path: Path) -> None:
     lines = [file.read_bytes().split(b"\n") for file in planted]
     held_out = [tmp_path / "test.en", tmp_path / "test.de", tmp_path / "more.tsv"]
     for file, side in zip(held_out, lines, strict=False):
@@ -111,7 +111,7 @@ def test_leaks_are_found_and_left_out(planted: list[Path], tmp_path: Path) -> No
     assert examine([tmp_path / "out/train.en", tmp_path / "out/train.de"], against=held_out).count("leak") == 0
 
 
-def test_different_line_counts_are_a_finding_but_cannot_be_cleaned(tmp_path: Path) -> None:
+def test_misaligned_files_are_reported_but_not_cleaned(tmp_path: Path) -> None:
     files = [tmp_path / "a.en", tmp_path / "a.de"]
     files[0].write_text("one\ntwo\nthree\nfour\n")
     files[1].write_text("eins\nzwei\n")
@@ -125,7 +125,7 @@ def test_different_line_counts_are_a_finding_but_cannot_be_cleaned(tmp_path: Pat
     assert not (tmp_path / "out").exists()
 
 
-def test_plain_text_is_counted_by_line_and_document(tmp_path: Path) -> None:
+def test_running_text_is_counted_by_line_and_document(tmp_path: Path) -> None:
     line = "A line that is long enough to be no accident when it comes twice.\n"
     (tmp_path / "a.txt").write_text(f"Chapter I.\n\n{line}Chapter I.\n{line}")
     (tmp_path / "b.txt").write_bytes(f"{line}short\n".encode() + b"\xff\n")
@@ -136,7 +136,7 @@ def test_plain_text_is_counted_by_line_and_document(tmp_path: Path) -> None:
     assert found == {"blank": [("a.txt", 2)], "utf-8": [("b.txt", 3)], "duplicate": [("a.txt", 5), ("b.txt", 1)]}
 
 
-def test_prose_loses_only_what_cannot_be_read(tmp_path: Path) -> None:
+def test_clean_copy_of_prose_drops_only_unreadable_lines(tmp_path: Path) -> None:
     line = "A line that is long enough to be no accident when it comes twice.\n"
     text = f"{line}\n  indented\n{line}end\n"
     (tmp_path / "in.txt").write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode() + b"\xff\r\n")
@@ -147,7 +147,7 @@ def test_prose_loses_only_what_cannot_be_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["p.tsv", "p.csv.gz", "p.jsonl.xz"])
-def test_tables_stay_tables(name: str, tmp_path: Path) -> None:
+def test_clean_copy_keeps_the_table_format(name: str, tmp_path: Path) -> None:
     rows = list(zip(sentences(50, WORDS, 3), sentences(50, GERMAN, 4), strict=True))
     rows.append(rows[0])
     if "csv" in name:
@@ -168,7 +168,7 @@ def test_tables_stay_tables(name: str, tmp_path: Path) -> None:
     assert [pair[:2] for pair in read_pairs([tmp_path / "one" / plain.name])] == rows[:50]
 
 
-def test_records_lose_their_duplicates(tmp_path: Path) -> None:
+def test_clean_copy_drops_duplicate_records(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "one"}\n{"text": "two"}\n{"text": "one"}\n{"text": ""}\n{broken\n')
     report = examine([path], clean_copy=tmp_path / "out")
@@ -177,7 +177,7 @@ def test_records_lose_their_duplicates(tmp_path: Path) -> None:
     assert list(read_documents([tmp_path / "out/a.jsonl"])) == [("one", True), ("two", True)]
 
 
-def test_same_names_in_two_folders_stay_apart(tmp_path: Path) -> None:
+def test_equal_file_names_keep_their_folders(tmp_path: Path) -> None:
     for side, text in (("en", "one house\n"), ("de", "ein Haus\n")):
         (tmp_path / side).mkdir()
         (tmp_path / side / "train.txt").write_text(text)
@@ -185,7 +185,7 @@ def test_same_names_in_two_folders_stay_apart(tmp_path: Path) -> None:
     assert (tmp_path / "out/de/train.txt").read_text() == "ein Haus\n"
 
 
-def test_nothing_is_overwritten(planted: list[Path], tmp_path: Path) -> None:
+def test_existing_files_are_not_overwritten(planted: list[Path], tmp_path: Path) -> None:
     full = tmp_path / "full"
     full.mkdir()
     (full / "mine").write_text("precious")
@@ -199,7 +199,7 @@ def test_nothing_is_overwritten(planted: list[Path], tmp_path: Path) -> None:
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
-def test_a_chunk_border_changes_nothing(tmp_path: Path) -> None:
+def test_duplicates_are_found_across_chunks(tmp_path: Path) -> None:
     lines = sentences(2 * CHUNK_ROWS + 1, WORDS, 5)
     lines[CHUNK_ROWS] = lines[CHUNK_ROWS - 1]
     lines[2 * CHUNK_ROWS] = lines[0]
@@ -207,7 +207,7 @@ def test_a_chunk_border_changes_nothing(tmp_path: Path) -> None:
     assert examine([tmp_path / "a.tsv"]).lines("duplicate") == (CHUNK_ROWS + 1, 2 * CHUNK_ROWS + 1)
 
 
-def test_scripts_by_most_letters() -> None:
+def test_script_is_that_of_most_letters() -> None:
     import numpy as np
 
     texts = ["plain", "Grüße", "Привет мир", "日本語のテキスト", "123 …", "العربية", "Ελλάδα Ok", "한국어", "हिन्दी"]
@@ -216,7 +216,7 @@ def test_scripts_by_most_letters() -> None:
     assert [SCRIPTS[script] for script in found] == names
 
 
-def test_a_mixed_column_has_no_strangers(tmp_path: Path) -> None:
+def test_mixed_scripts_are_not_an_issue(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("one house\tОдин дом\ntwo houses\tein Haus\n" * 1)
     assert examine([tmp_path / "a.tsv"]).columns[1].script == "mixed"
     assert examine([tmp_path / "a.tsv"]).count("script") == 0
@@ -229,14 +229,14 @@ def run(*arguments: object) -> tuple[str, BaseException | None]:
     return result.output, result.exception
 
 
-def test_the_command_shows_counts_lines_and_a_histogram(planted: list[Path]) -> None:
+def test_command_prints_counts_lines_and_a_histogram(planted: list[Path]) -> None:
     output, error = run(*planted)
     assert error is None
     for shown in ("3,000 pairs", "2,997 usable", "█", "32–63", "lines that are not UTF-8", "50, 2000", "Latin"):
         assert shown in output
 
 
-def test_the_command_gives_json_and_a_clean_copy(planted: list[Path], tmp_path: Path) -> None:
+def test_command_prints_json_and_writes_a_clean_copy(planted: list[Path], tmp_path: Path) -> None:
     output, error = run(
         *planted, "--json", "--write", tmp_path / "out", "--against", planted[0], "--against", planted[1]
     )
@@ -247,14 +247,14 @@ def test_the_command_gives_json_and_a_clean_copy(planted: list[Path], tmp_path: 
     assert report["cleaned"]["kept"] == 0
 
 
-def test_the_command_can_stop_at_the_first_bad_line(planted: list[Path]) -> None:
+def test_command_can_stop_at_the_first_bad_line(planted: list[Path]) -> None:
     _, error = run(*planted, "--on-bad-line", "fail")
     assert isinstance(error, DataError)
     assert error.exit_code == 3
     assert f"{planted[1]}:60: byte offset" in str(error)
 
 
-def test_every_pass_tells_how_far_it_is(planted: list[Path], tmp_path: Path) -> None:
+def test_every_pass_reports_progress(planted: list[Path], tmp_path: Path) -> None:
     told: list[dict[str, object]] = []
     held_out = [tmp_path / "test.en", tmp_path / "test.de"]
     for file in held_out:
@@ -265,7 +265,7 @@ def test_every_pass_tells_how_far_it_is(planted: list[Path], tmp_path: Path) -> 
     assert ends == [("reading held-out files", 30), ("reading", size), ("writing", size)]
 
 
-def test_multi30k_is_nearly_clean(corpora: Path) -> None:
+def test_multi30k_has_few_issues(corpora: Path) -> None:
     folder = corpora / "multi30k"
     against = [folder / f"{part}.{side}" for part in ("val", "test_2016_flickr") for side in ("en", "de")]
     report = examine([folder / "train.en", folder / "train.de"], against=against)

@@ -1,4 +1,4 @@
-"""Reading: the same text, whatever file it comes in."""
+"""Readers yield the same text from every file format."""
 
 from __future__ import annotations
 
@@ -54,19 +54,19 @@ FORMATS = {
 
 @pytest.mark.parametrize("packing", ["", ".gz", ".xz"])
 @pytest.mark.parametrize("name", FORMATS)
-def test_every_format_and_packing_gives_the_same_pairs(name: str, packing: str, write: Write) -> None:
+def test_every_format_and_compression_gives_the_same_pairs(name: str, packing: str, write: Write) -> None:
     pairs = list(read_pairs([write(name + packing, FORMATS[name])]))
     assert [(pair.source, pair.target) for pair in pairs] == PAIRS
     header = name.startswith("named")
     assert [pair.line for pair in pairs] == [1 + header, 2 + header, 3 + header, 4 + header]
 
 
-def test_two_line_files_pair_up_without_the_space_around_them(write: Write) -> None:
+def test_line_files_are_aligned_and_stripped(write: Write) -> None:
     files = [write("t.en", "one\n  two \nthree"), write("t.de.gz", "eins\n\tzwei\u00a0\ndrei\n")]
     assert list(read_pairs(files)) == [Pair("one", "eins", 1), Pair("two", "zwei", 2), Pair("three", "drei", 3)]
 
 
-def test_a_blank_side_drops_the_pair_and_is_counted(write: Write) -> None:
+def test_pair_with_a_blank_side_is_dropped_and_counted(write: Write) -> None:
     dropped: Counter[str] = Counter()
     files = [write("t.en", "one\n\nthree\nfour\n"), write("t.de", "eins\nzwei\n \t\nvier\n")]
     assert [pair.line for pair in read_pairs(files, dropped=dropped)] == [1, 4]
@@ -89,7 +89,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters
 
 @given(rows=st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=12), last=st.booleans())
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_crlf_and_byte_order_mark_leave_no_trace(rows: list[tuple[str, str]], last: bool, tmp_path: Path) -> None:
+def test_crlf_and_byte_order_mark_are_removed(rows: list[tuple[str, str]], last: bool, tmp_path: Path) -> None:
     read = []
     for bom, end in (("", "\n"), ("\ufeff", "\r\n")):
         files = [tmp_path / "a.en", tmp_path / "a.de"]
@@ -111,7 +111,7 @@ def _or_error(call: Callable[[], object]) -> object:
 
 @given(lines=st.lists(TEXT, min_size=1, max_size=30), limit=st.integers(12 * 4, 80))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_lines_do_not_depend_on_the_blocks_they_are_read_in(lines: list[str], limit: int, tmp_path: Path) -> None:
+def test_lines_do_not_depend_on_the_block_size(lines: list[str], limit: int, tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes("".join(line + "\n" for line in lines).encode())
     assert list(scan_lines(path, limit=limit)) == [line + "\n" for line in lines] == list(scan_lines(path))
@@ -122,7 +122,7 @@ def test_only_newlines_end_lines(write: Write) -> None:
     assert list(read_lines(write("a.txt", text + text))) == [(1, text), (2, text)]
 
 
-def test_documents_keep_every_character_and_end_with_their_file(write: Write) -> None:
+def test_documents_keep_every_character_and_end_with_the_file(write: Write) -> None:
     one, two = write("b.txt", " Indented\n\n  text\t\nno newline"), write("a.txt", "second\n")
     assert list(read_documents([one, two])) == [
         (" Indented\n", False), ("\n", False), ("  text\t\n", False), ("no newline", True), ("second\n", True)
@@ -138,7 +138,7 @@ def test_records_are_documents(write: Write) -> None:
     assert dropped == {"blank": 1}
 
 
-def test_a_folder_is_its_text_files_in_order_of_name(write: Write) -> None:
+def test_folder_expands_to_its_text_files_in_order(write: Write) -> None:
     folder = write("c/b.txt.gz", "second\n").parent
     write("c/a.txt", "first\n")
     write("c/sub/d.jsonl", '{"text": "fourth"}\n')
@@ -149,14 +149,14 @@ def test_a_folder_is_its_text_files_in_order_of_name(write: Write) -> None:
     assert [text.strip() for text, _ in read_documents([folder])] == ["first", "second", "third", "fourth"]
 
 
-def test_a_packed_file_may_have_several_parts(tmp_path: Path) -> None:
+def test_concatenated_gzip_and_xz_streams_are_read(tmp_path: Path) -> None:
     for name, pack in (("a.gz", gzip.compress), ("a.xz", lzma.compress)):
         path = tmp_path / name
         path.write_bytes(pack(b"one\ntw") + pack(b"o\n"))
         assert list(read_documents([path])) == [("one\n", False), ("two\n", True)]
 
 
-def test_a_sentence_is_held_out_by_its_content_alone() -> None:
+def test_held_out_depends_on_the_sentence_alone() -> None:
     sentences = [f"sentence number {number}" for number in range(10_000)]
     out = [sentence for sentence in sentences if is_held_out(sentence, 0.05)]
     assert 0.045 < len(out) / len(sentences) < 0.055
@@ -165,7 +165,7 @@ def test_a_sentence_is_held_out_by_its_content_alone() -> None:
     assert not any(is_held_out(sentence, 0.0) for sentence in sentences[:100])
 
 
-def test_content_hash_follows_content_and_order_not_place(write: Write) -> None:
+def test_content_hash_depends_on_content_and_order_not_path(write: Write) -> None:
     one, same, other = write("x/1.txt", "a\n"), write("y/2.txt", "a\n"), write("x/3.txt", "b\n")
     assert content_hash([one]) == content_hash([same]) != content_hash([other])
     assert content_hash([one, other]) != content_hash([other, one])
@@ -189,6 +189,6 @@ def test_tatoeba_reads_as_pairs(corpora: Path) -> None:
     assert not dropped
 
 
-def test_shakespeare_comes_back_byte_for_byte(corpora: Path) -> None:
+def test_shakespeare_round_trips_byte_for_byte(corpora: Path) -> None:
     path = corpora / "tinyshakespeare/input.txt"
     assert "".join(text for text, _ in read_documents([path])).encode() == path.read_bytes()

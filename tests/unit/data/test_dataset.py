@@ -1,4 +1,4 @@
-"""From files to stores: the same text gives the same ids, whatever its line ends, its size, or who asked before."""
+"""Prepared datasets: the same text gives the same token ids, whatever its line ends and size."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def ids(prepared: PreparedData) -> list[list[int]]:
     return [[*side.ids.tolist(), *side.starts.tolist()] for side in (*prepared.train.sides, *prepared.valid.sides)]
 
 
-def test_line_ends_and_byte_order_marks_change_nothing(tmp_path: Path) -> None:
+def test_line_ends_and_byte_order_marks_do_not_change_token_ids(tmp_path: Path) -> None:
     plain = pairs(pair_files(tmp_path / "lf"))
     assert ids(pairs(pair_files(tmp_path / "crlf", end="\r\n"))) == ids(plain)
     assert ids(pairs(pair_files(tmp_path / "bom", mark="\ufeff"))) == ids(plain)
 
 
-def test_what_is_stored_decodes_to_the_text(tmp_path: Path) -> None:
+def test_stored_token_ids_decode_to_the_text(tmp_path: Path) -> None:
     prepared = pairs(pair_files(tmp_path / "x"))
     source, target = prepared.train.sides
     texts = BYTES.decode([source[i].tolist() for i in range(len(source))])
@@ -56,7 +56,7 @@ def test_what_is_stored_decodes_to_the_text(tmp_path: Path) -> None:
     assert prepared.valid.texts[0][0] in LINES
 
 
-def test_no_source_stands_on_both_sides(tmp_path: Path) -> None:
+def test_no_source_is_in_both_splits(tmp_path: Path) -> None:
     files = pair_files(tmp_path / "x")
     for file in files:
         file.write_bytes(file.read_bytes() * 3)
@@ -70,7 +70,7 @@ def test_no_source_stands_on_both_sides(tmp_path: Path) -> None:
     assert not sides[0] & sides[1]
 
 
-def test_the_second_time_the_store_is_only_opened(tmp_path: Path) -> None:
+def test_stored_dataset_is_reused(tmp_path: Path) -> None:
     files = pair_files(tmp_path / "x")
     first = pairs(files)
     stores = list((tmp_path / "cache" / "stores").iterdir())
@@ -91,13 +91,13 @@ def test_pairs_that_are_too_long_are_dropped_and_counted(tmp_path: Path) -> None
     assert prepared.train.examples + prepared.valid.examples == 300
 
 
-def test_nothing_left_is_an_error_that_says_why_and_leaves_no_store(tmp_path: Path) -> None:
+def test_empty_split_raises_with_its_reason_and_leaves_no_store(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="300 pairs longer than 2 tokens"):
         pairs(pair_files(tmp_path / "x"), max_length=2)
     assert not list((tmp_path / "cache" / "stores").iterdir())
 
 
-def test_the_last_part_of_running_text_is_held_out(tmp_path: Path) -> None:
+def test_last_part_of_running_text_is_held_out(tmp_path: Path) -> None:
     book = tmp_path / "book.txt"
     book.write_text("\n".join(LINES) + "\n")
     prepared = prepare_text([book], [], BYTES, held_out=0.25, characters=sum(map(len, LINES)) + len(LINES))
@@ -118,7 +118,7 @@ def test_each_file_is_a_document(tmp_path: Path) -> None:
     assert prepared.train.sides[0][0][-1] == END
 
 
-def test_a_sample_hears_every_part_of_a_sorted_file() -> None:
+def test_sample_by_hash_covers_a_sorted_file() -> None:
     texts = [f"line {number:05d}" for number in range(10_000)]
     chosen = [int(text.split()[1]) for text in sample_by_hash(texts, 0.1)]
     assert 900 < len(chosen) < 1100
@@ -136,7 +136,7 @@ print(len(prepared.train.sides[0].ids), resource.getrusage(resource.RUSAGE_SELF)
 """
 
 
-def test_memory_does_not_grow_with_the_text(fork_server: Any, tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_the_corpus(fork_server: Any, tmp_path: Path) -> None:
     BYTES.save(tmp_path / "tokenizer.json")
     peaks, tokens = [], []
     for size in (1, 12):

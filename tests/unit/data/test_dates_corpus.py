@@ -1,4 +1,4 @@
-"""The built-in corpus: right, unambiguous, linked, and the same every time."""
+"""The dates corpus is correct, unambiguous, aligned and deterministic."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def weekdays_of_every_day() -> list[date]:
     return list(found.values())
 
 
-def test_no_source_means_two_days_in_all_that_can_be_written() -> None:
+def test_no_source_is_ambiguous() -> None:
     """Year digits are one run of four and the only such run, so it is enough to look within a year."""
     meaning: dict[str, str] = {}
     every = weekdays_of_every_day()
@@ -52,7 +52,7 @@ def test_no_source_means_two_days_in_all_that_can_be_written() -> None:
     assert not any(re.search(r"\d{3}", rest) for rest in meaning)
 
 
-def test_links_name_the_letters_each_part_came_from() -> None:
+def test_spans_mark_year_month_and_day() -> None:
     day = date(2015, 7, 3)
     for style in ALL:
         pair = style.write(day)
@@ -80,7 +80,7 @@ def test_links_name_the_letters_each_part_came_from() -> None:
         ("tr", "1 Temmuz 2015"),
     ],
 )  # fmt: skip
-def test_dates_are_written_as_people_write_them(language: str, source: str) -> None:
+def test_common_formats_occur(language: str, source: str) -> None:
     assert source in {style.write(date(2015, 7, 1)).source for style in styles(language)}
 
 
@@ -90,13 +90,13 @@ def test_english_ordinals() -> None:
     assert " ".join(written) == "1st 2nd 3rd 4th 11th 12th 13th 21st 22nd 23rd 31st"
 
 
-def test_ambiguous_forms_are_left_out() -> None:
+def test_ambiguous_formats_are_excluded() -> None:
     written = {style.write(date(2015, 7, 1)).source for style in ALL}
     assert not {"1/7/15", "7/1/15", "01/07/2015", "7/1/2015", "01-07-2015", "01.07.15", "1/7/2015"} & written
     assert len(LANGUAGES) >= 12
 
 
-def test_parts_have_their_sizes_and_share_no_day() -> None:
+def test_splits_have_their_sizes_and_share_no_day() -> None:
     corpus = dates_corpus(3, train=3000, valid=300, test=300)
     assert [len(part) for part in corpus] == [3000, 300, 300]
     days = [{pair.target for pair in part} for part in corpus]
@@ -107,7 +107,7 @@ def test_parts_have_their_sizes_and_share_no_day() -> None:
     assert {pair.language for pair in corpus.train} == set(LANGUAGES)
 
 
-def test_the_seed_decides_everything() -> None:
+def test_corpus_depends_on_the_seed_alone() -> None:
     one = dates_corpus(1, train=50, valid=5, test=5)
     assert one == dates_corpus(1, train=50, valid=5, test=5)
     assert one.train != dates_corpus(2, train=50, valid=5, test=5).train
@@ -133,7 +133,7 @@ def test_written_files_read_as_pairs_and_are_never_overwritten(tmp_path: Path) -
         write_dates(folder, seed=1, train=200, valid=20, test=20)
 
 
-def test_an_unknown_language_or_too_many_dates_is_one_clear_line() -> None:
+def test_unknown_language_or_too_many_dates_raise_usage_error() -> None:
     with pytest.raises(UsageError, match="no dates in 'dee'; did you mean 'de'"):
         dates_corpus(train=1, languages=["dee"])
     with pytest.raises(UsageError, match="test can have at most"):

@@ -1,4 +1,4 @@
-"""Labelled texts as stores and batches: all of them, in one order, with little padding."""
+"""Labelled datasets and their batches."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def batches(data: PreparedData, **changes: object) -> ClassBatches:
     return ClassBatches(data.train, SpecialTokenTemplate(), 3, **settings)  # type: ignore[arg-type]
 
 
-def test_what_is_stored_is_the_text_and_its_label(tmp_path: Path) -> None:
+def test_stored_examples_are_texts_with_their_labels(tmp_path: Path) -> None:
     data = prepared(written(tmp_path))
     assert data.metadata["names"] == ["class 0", "class 1", "class 2"]
     assert sum(data.metadata["counts"]) == data.train.examples == 300 - data.valid.examples
@@ -63,21 +63,21 @@ def test_an_epoch_has_every_text_once_and_little_padding(tmp_path: Path) -> None
     assert not all(np.array_equal(one, other) for one, other in zip(plan, train.plan(4), strict=False))
 
 
-def test_rows_start_end_and_say_which_text_is_which() -> None:
+def test_special_tokens_and_segment_ids() -> None:
     assert SpecialTokenTemplate().wrap([7, 8], [9]) == [START, 7, 8, SEPARATOR, 9, SEPARATOR]
     assert SpecialTokenTemplate().segment_ids([7, 8], [9]) == [0, 0, 0, 0, 1, 1]
     assert DecoderTemplate().wrap([7, 8], [9]) == [7, 8, SEPARATOR, 9, END]
     assert DecoderTemplate().segment_ids([7, 8], [9]) == [0, 0, 0, 1, 1]
 
 
-def test_the_longer_text_gives_way_first() -> None:
+def test_longer_text_is_truncated_first() -> None:
     assert truncated_lengths([5, 3], 9) == [5, 3]
     assert truncated_lengths([9, 3], 8) == [5, 3]
     assert truncated_lengths([9, 7], 8) == [4, 4]
     assert truncated_lengths([50], 8) == [8]
 
 
-def test_long_texts_are_cut_and_counted(tmp_path: Path) -> None:
+def test_long_texts_are_truncated_and_counted(tmp_path: Path) -> None:
     data = prepared(written(tmp_path), max_length=16)
     assert max(int(side.lengths.max()) for side in data.train.sides) == 14
     (why,) = data.truncated
@@ -88,7 +88,7 @@ def test_long_texts_are_cut_and_counted(tmp_path: Path) -> None:
     assert whole.truncated == {}
 
 
-def test_one_class_alone_and_unknown_labels_are_refused(tmp_path: Path) -> None:
+def test_single_class_and_unknown_labels_raise_data_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="only one class, 'class 1'"):
         prepared(written(tmp_path, [(text, 1) for text, _ in ROWS]))
     file, other = written(tmp_path), written(tmp_path, [("odd", 9)], name="dev.tsv")
@@ -97,13 +97,13 @@ def test_one_class_alone_and_unknown_labels_are_refused(tmp_path: Path) -> None:
         prepare_labelled([file], [other], tokenizer, held_out=0.1, max_length=64)
 
 
-def test_numbers_are_in_the_order_of_numbers(tmp_path: Path) -> None:
+def test_numeric_labels_are_sorted_by_value(tmp_path: Path) -> None:
     file = tmp_path / "a.tsv"
     file.write_text("text\tlabel\n" + "".join(f"text {n}\t{n % 12}\n" for n in range(300)))
     assert prepared(file).metadata["names"] == [str(number) for number in range(12)]
 
 
-def test_several_labels_are_ones_among_zeros(tmp_path: Path) -> None:
+def test_multiple_labels_are_multi_hot(tmp_path: Path) -> None:
     file = tmp_path / "a.tsv"
     rows = [f"text {n}\t{'red|' * (n % 2)}{'blue' * (n % 3 == 0)}\n" for n in range(60)]
     file.write_text("text\tlabels\n" + "".join(rows))

@@ -1,4 +1,4 @@
-"""Tables of texts with labels: which columns are taken, and what each fault says."""
+"""Readers of labelled tables: which columns are used, and the messages for bad rows."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ def table(folder: Path, name: str, text: str) -> Path:
         ("review,labels", ("review",), "labels", True),
     ],
 )
-def test_the_usual_names_of_columns_are_known(
+def test_usual_column_names_are_recognized(
     header: str, texts: tuple[str, ...], label: str, several: bool, tmp_path: Path
 ) -> None:
     file = table(tmp_path, "a.csv", f"{header}\na,b,c\n")
     assert find_columns(file) == (texts, label, several)
 
 
-def test_unusual_names_can_be_said_and_are_else_listed(tmp_path: Path) -> None:
+def test_other_column_names_can_be_given_and_are_listed_otherwise(tmp_path: Path) -> None:
     file = table(tmp_path, "a.csv", "verdict,what was said\ngood,hello\n")
     assert [row.texts for row in read_labelled([file], columns=("what was said", "verdict"))] == [("hello",)]
     with pytest.raises(DataError, match=r"no column of texts .* and labels .* found: 'verdict', 'what was said'"):
         find_columns(file)
 
 
-def test_the_same_rows_come_from_any_format(tmp_path: Path) -> None:
+def test_every_format_gives_the_same_rows(tmp_path: Path) -> None:
     rows = [("good, really", "1"), ("bad", "0")]
     files = [
         table(tmp_path, "a.csv", "text,label\n" + "".join(f'"{text}",{label}\n' for text, label in rows)),
@@ -55,14 +55,14 @@ def test_the_same_rows_come_from_any_format(tmp_path: Path) -> None:
         assert found == [((text,), (label,)) for text, label in rows]
 
 
-def test_several_labels_stand_in_a_column_called_labels(tmp_path: Path) -> None:
+def test_labels_column_holds_multiple_labels(tmp_path: Path) -> None:
     file = table(tmp_path, "a.tsv", "text\tlabels\na\tred|blue\nb\tred, green\nc\t\nd\tred|red\n")
     assert [row.labels for row in read_labelled([file])] == [("red", "blue"), ("red", "green"), (), ("red",)]
     lists = table(tmp_path, "a.jsonl", '{"text": "a", "labels": ["red", "blue"]}\n{"text": "b", "labels": []}\n')
     assert [row.labels for row in read_labelled([lists])] == [("red", "blue"), ()]
 
 
-def test_an_empty_label_stops_with_its_line_or_is_skipped_and_counted(tmp_path: Path) -> None:
+def test_empty_label_raises_with_its_line_or_is_skipped_and_counted(tmp_path: Path) -> None:
     file = table(tmp_path, "a.csv", "text,label\ngood,1\nwhat,\n,0\nbad,0\n")
     with pytest.raises(DataError, match=r"a\.csv:3: the label is empty"):
         list(read_labelled([file]))
@@ -73,7 +73,7 @@ def test_an_empty_label_stops_with_its_line_or_is_skipped_and_counted(tmp_path: 
     assert (report.count("malformed"), report.count("blank")) == (1, 1)
 
 
-def test_the_doctor_counts_labels_and_finds_texts_that_are_called_two_things(tmp_path: Path) -> None:
+def test_doctor_counts_labels_and_finds_texts_with_two_labels(tmp_path: Path) -> None:
     rows = ["good,1", "good,1", "bad,0", "good,0", "fine,1"]
     file = table(tmp_path, "a.csv", "text,label\n" + "\n".join(rows) + "\n")
     held_out = table(tmp_path, "dev.csv", "sentence,label\nfine,1\nnew,0\n")
@@ -89,13 +89,13 @@ def test_the_doctor_counts_labels_and_finds_texts_that_are_called_two_things(tmp
     assert (tmp_path / "clean" / "a.csv").read_text() == "text,label\ngood,1\nbad,0\ngood,0\n"
 
 
-def test_a_table_is_labelled_only_if_it_has_texts_and_labels(tmp_path: Path) -> None:
+def test_table_is_labelled_only_if_it_has_texts_and_labels(tmp_path: Path) -> None:
     assert detect_corpus_kind([table(tmp_path, "a.csv", "text,label\na,b\n")]) == "labelled"
     assert detect_corpus_kind([table(tmp_path, "b.csv", "text,date\na,b\n")]) == "text"
     assert detect_corpus_kind([table(tmp_path, "c.csv", "source,target\na,b\n")]) == "pairs"
 
 
-def test_files_of_different_kinds_do_not_mix(tmp_path: Path) -> None:
+def test_files_with_different_columns_raise_data_error(tmp_path: Path) -> None:
     one = table(tmp_path, "a.csv", "text,label\na,b\n")
     two = table(tmp_path, "b.csv", "text_a,text_b,label\na,b,c\n")
     with pytest.raises(DataError, match=r"b\.csv has text_a and text_b, labelled by label, but .*a\.csv has text"):

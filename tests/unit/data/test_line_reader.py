@@ -1,4 +1,4 @@
-"""Lines from a pipe: each as soon as it is there, none lost, the bad ones named."""
+"""Lines from standard input: each as soon as it is complete, none lost, bad ones with their location."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ def _until_pause(lines: Iterator[str | BadLine | None]) -> Iterator[str | BadLin
             return
 
 
-def test_lines_come_as_soon_as_they_are_there() -> None:
+def test_lines_are_yielded_as_soon_as_they_are_complete() -> None:
     assert _piped(b"one\ntwo\nth", b"ree\n", b"\n\nlast") == [
         "one\n", "two\n", None, "three\n", None, "\n", "\n", None, "last",
     ]  # fmt: skip
 
 
-def test_an_empty_pipe_has_no_lines() -> None:
+def test_empty_pipe_has_no_lines() -> None:
     assert _piped() == []
 
 
-def test_line_ends_of_other_systems_and_a_byte_order_mark_leave_no_trace() -> None:
+def test_crlf_and_byte_order_mark_are_removed() -> None:
     assert _piped(b"\xef\xbb\xbfone\r\ntwo\r\n") == ["one\n", "two\n", None]
 
 
-def test_a_line_that_is_no_text_is_named_with_its_number_and_place() -> None:
+def test_bad_lines_have_their_number_and_byte_offset() -> None:
     one, fault, three, *_, nul = _piped(b"one\nt\xffo\nthree\n", b"a\0b")
     assert (one, three) == ("one\n", "three\n")
     assert str(fault).startswith("standard input:2: byte offset 5: 0xff is not UTF-8")
     assert str(nul).startswith("standard input:4: byte offset 15: a NUL byte")
 
 
-def test_a_line_over_the_limit_is_passed_over_in_bounded_memory() -> None:
+def test_overlong_line_is_skipped_in_bounded_memory() -> None:
     found = [line for line in _piped(b"x" * 90, b"x" * 90, b"x" * 90 + b"\nnext\n", b"y" * 200 + b"\nend") if line]
     assert [str(line)[:60] for line in found] == [
         "standard input:1: byte offset 0: the line is longer than 100",
@@ -60,5 +60,5 @@ def test_a_line_over_the_limit_is_passed_over_in_bounded_memory() -> None:
     ]
 
 
-def test_lines_right_at_the_limit_pass() -> None:
+def test_lines_of_exactly_the_limit_are_accepted() -> None:
     assert _piped(b"z" * 100 + b"\n") == ["z" * 100 + "\n", None]

@@ -1,4 +1,4 @@
-"""Windows with hidden words: nothing lost, nothing padded, the same from seed, epoch and index."""
+"""Masked-LM batches: full windows, deterministic by seed, epoch and index."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def restored(tokens: torch.Tensor, places: torch.Tensor, labels: torch.Tensor) -
     return tokens.scatter(1, places, stood)
 
 
-def test_unshuffled_windows_are_the_text_from_end_to_end() -> None:
+def test_unshuffled_windows_cover_the_text() -> None:
     found: list[int] = []
     given = batches(shuffle=False)
     assert isinstance(given, Batches)
@@ -45,7 +45,7 @@ def test_unshuffled_windows_are_the_text_from_end_to_end() -> None:
     assert found == TEXT.ids.tolist()
 
 
-def test_training_windows_have_few_shapes_no_padding_and_overlap_nowhere() -> None:
+def test_training_windows_have_few_shapes_no_padding_and_no_overlap() -> None:
     given = batches(rows=1)
     starts = [int(start) for indices in given.plan(0) for start in indices]
     assert (np.diff(sorted(starts)) == 18).all()
@@ -63,7 +63,7 @@ def test_training_windows_have_few_shapes_no_padding_and_overlap_nowhere() -> No
     assert shapes[2, 10, 2] / shapes.total() == pytest.approx(SHORT_BATCHES, abs=0.05)
 
 
-def test_windows_and_masks_are_drawn_anew_each_epoch_and_again_from_the_same_numbers() -> None:
+def test_windows_and_masks_depend_on_seed_and_epoch_alone() -> None:
     first, same, other = batches(), batches(), batches(seed=2)
     plan = first.plan(3)
     assert [indices.tolist() for indices in plan] == [indices.tolist() for indices in same.plan(3)]
@@ -75,7 +75,7 @@ def test_windows_and_masks_are_drawn_anew_each_epoch_and_again_from_the_same_num
     assert not torch.equal(first.batch(3, plan[0]).tokens, other.batch(3, plan[0]).tokens)
 
 
-def test_a_text_shorter_than_a_window_is_one_window() -> None:
+def test_text_shorter_than_a_window_is_one_window() -> None:
     given = batches(Sequences.from_lists([[7, 8, 9, 10, SEPARATOR]]))
     (indices,) = given.plan(0)
     batch = given.batch(0, indices)

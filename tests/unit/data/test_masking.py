@@ -1,4 +1,4 @@
-"""Hidden words: how many, which, and what is put in their place."""
+"""Token masking: how many tokens, which, and what replaces them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def rows_of(tokenizer: Tokenizer, width: int) -> NDArray[np.int64]:
     return np.array([[START, *ids[at : at + body], SEPARATOR] for at in range(0, len(ids) - body, body)])
 
 
-def test_every_row_hides_as_many_and_only_words(tokenizer: Tokenizer) -> None:
+def test_every_row_masks_the_same_number_of_text_tokens(tokenizer: Tokenizer) -> None:
     rows, masking = rows_of(tokenizer, 64), Masking(tokenizer)
     places, labels, hidden = masking.mask_tokens(rows, np.random.default_rng(0))
     assert places.shape == labels.shape == (len(rows), round(0.15 * 64))
@@ -41,7 +41,7 @@ def test_every_row_hides_as_many_and_only_words(tokenizer: Tokenizer) -> None:
     assert (hidden == rows)[untouched].all()
 
 
-def test_eight_in_ten_are_masked_one_is_another_word_and_one_stays(tokenizer: Tokenizer) -> None:
+def test_80_percent_are_masked_10_percent_random_10_percent_unchanged(tokenizer: Tokenizer) -> None:
     rows = np.tile(rows_of(tokenizer, 64), (60, 1))
     places, labels, hidden = Masking(tokenizer).mask_tokens(rows, np.random.default_rng(1))
     put = np.take_along_axis(hidden, places, 1)
@@ -53,14 +53,14 @@ def test_eight_in_ten_are_masked_one_is_another_word_and_one_stays(tokenizer: To
     assert len(np.unique(swapped)) > 200, "any word of the vocabulary"
 
 
-def test_what_is_hidden_hangs_on_the_generator_alone(tokenizer: Tokenizer) -> None:
+def test_masks_depend_on_the_generator_alone(tokenizer: Tokenizer) -> None:
     rows, masking = rows_of(tokenizer, 64), Masking(tokenizer)
     first, same, other = (masking.mask_tokens(rows, np.random.default_rng(seed)) for seed in (3, 3, 4))
     assert all(np.array_equal(a, b) for a, b in zip(first, same, strict=True))
     assert not np.array_equal(first[0], other[0])
 
 
-def test_a_short_row_hides_its_own_share_and_none_of_its_padding(tokenizer: Tokenizer) -> None:
+def test_padded_row_masks_its_share_and_no_padding(tokenizer: Tokenizer) -> None:
     rows = rows_of(tokenizer, 64)[:2].copy()
     rows[1, 20:] = PAD
     for seed in range(20):
@@ -70,7 +70,7 @@ def test_a_short_row_hides_its_own_share_and_none_of_its_padding(tokenizer: Toke
 
 
 @pytest.mark.parametrize("kind", ["byte_bpe", "unigram", "wordpiece"])
-def test_whole_words_are_hidden_whole(kind: str) -> None:
+def test_whole_words_are_masked_completely(kind: str) -> None:
     tokenizer = Tokenizer.train(TEXT, TokenizerConfig(kind=kind, vocabulary=280 if kind == "byte_bpe" else 40))
     rows = rows_of(tokenizer, 64)
     places, labels, _ = Masking(tokenizer, share=0.3, whole_words=True).mask_tokens(rows, np.random.default_rng(0))

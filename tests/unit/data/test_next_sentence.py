@@ -1,4 +1,4 @@
-"""Two texts a row: half follow, half come from elsewhere, and nothing but the words tells."""
+"""Next-sentence batches: half of the second texts follow, half are from another document."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def parts(row: list[int], segments: list[int]) -> tuple[list[int], list[int]]:
     return first[1:-1], second[:-1]
 
 
-def test_rows_are_full_and_half_of_the_second_texts_come_from_another_document() -> None:
+def test_rows_are_full_and_half_of_the_second_texts_are_random() -> None:
     given, elsewhere, rows = batches(), 0, 0
     for epoch in range(20):
         for indices in given.plan(epoch):
@@ -61,7 +61,7 @@ def test_rows_are_full_and_half_of_the_second_texts_come_from_another_document()
     assert elsewhere / rows == pytest.approx(0.5, abs=0.05)
 
 
-def test_texts_are_cut_between_sentences_and_both_kinds_begin_where_some_window_was_cut() -> None:
+def test_windows_are_split_at_sentence_boundaries() -> None:
     given = batches(context=60, tokens=60 * 8)
     borders = set(given.boundaries.tolist())
     assert borders == set(corpus().starts[:-1].tolist()) - set(given.documents.tolist())
@@ -75,7 +75,7 @@ def test_texts_are_cut_between_sentences_and_both_kinds_begin_where_some_window_
     assert (seconds[~elsewhere] == cuts[~elsewhere]).all()
 
 
-def test_batches_come_again_from_the_same_numbers() -> None:
+def test_batches_depend_on_seed_and_epoch_alone() -> None:
     first, same = batches(), batches()
     for indices in reversed(first.plan(2)):
         ours, theirs = first.batch(2, indices), same.batch(2, indices)
@@ -83,6 +83,6 @@ def test_batches_come_again_from_the_same_numbers() -> None:
             assert torch.equal(getattr(ours, name), getattr(theirs, name))
 
 
-def test_one_document_is_not_enough() -> None:
+def test_single_document_raises_data_error() -> None:
     with pytest.raises(DataError, match=r"1 document\(s\) of 41 tokens.*blank line"):
         batches(Sequences.from_lists([[7] * 20, [8] * 20 + [SEPARATOR]]))

@@ -1,4 +1,4 @@
-"""Windows over passages, and answers cut out by characters."""
+"""Passage windows and character spans of answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
     return Tokenizer.train([TEXT, "the owner opened a café"] * 4, TokenizerConfig(kind=request.param, vocabulary=300))
 
 
-def test_the_span_of_any_words_is_cut_out_of_the_passage_as_it_was_given(tokenizer: Tokenizer) -> None:
+def test_token_span_maps_back_to_the_same_characters(tokenizer: Tokenizer) -> None:
     passage = Passage.encode(TEXT, tokenizer)
     for answer in ("Café  Zoë", "1990", "Köln", "Great", "the owner", "\U0001f642", "愛", TEXT):
         start = TEXT.index(answer)
@@ -31,7 +31,7 @@ def test_the_span_of_any_words_is_cut_out_of_the_passage_as_it_was_given(tokeniz
         assert len(cut) <= len(answer) + 2, f"{cut!r}: a token may be longer than the answer, by punctuation"
 
 
-def test_a_tokenizer_that_changes_letters_gives_back_the_passages_own() -> None:
+def test_normalizing_tokenizer_keeps_the_original_characters() -> None:
     lower = Tokenizer.train(["zoë café opened"] * 3, TokenizerConfig(kind="words", vocabulary=40, lowercase=True))
     passage = Passage.encode("ZOË Café OPENED", lower)
     assert passage.text[slice(*passage.character_span(0, 1))] == "ZOË Café"
@@ -43,9 +43,7 @@ def test_a_tokenizer_that_changes_letters_gives_back_the_passages_own() -> None:
     longest=st.integers(8, 64),
     stride=st.integers(1, 64),
 )
-def test_windows_cover_the_passage_fit_and_overlap_by_half(
-    question: int, passage: int, longest: int, stride: int
-) -> None:
+def test_windows_cover_the_passage_and_overlap_by_half(question: int, passage: int, longest: int, stride: int) -> None:
     windows, room = PassageWindows(max_tokens=longest, stride=stride), longest - question - SPECIAL_TOKENS_AROUND
     if room < 1:
         with pytest.raises(DataError, match="leaves no room"):
@@ -60,14 +58,14 @@ def test_windows_cover_the_passage_fit_and_overlap_by_half(
         assert one.end - other.start >= room // 2, "an answer of half a window is whole in one of them"
 
 
-def test_windows_off_refuse_a_passage_that_does_not_fit() -> None:
+def test_stride_0_raises_for_a_longer_passage() -> None:
     windows = PassageWindows(max_tokens=32, stride=0)
     assert windows.split(5, 24) == [PassageWindow(0, 24)]
     with pytest.raises(DataError, match="33 tokens, but the limit is 32"):
         windows.split(5, 25)
 
 
-def test_an_answer_that_is_not_whole_in_a_window_is_labelled_as_not_there() -> None:
+def test_incomplete_answer_is_labelled_as_absent() -> None:
     window = PassageWindow(10, 20)
     assert window.answer_positions((10, 19), passage_start=7) == (7, 16)
     assert window.answer_positions((9, 12), passage_start=7) == (0, 0)

@@ -1,4 +1,4 @@
-"""Questions on their way to batches: every window labelled with the very tokens of the answer."""
+"""Question datasets: every window is labelled with the tokens of the answer."""
 
 from __future__ import annotations
 
@@ -39,9 +39,7 @@ def tokenizer(file: Path) -> Tokenizer:
     return train_question_tokenizer([file], TokenizerConfig(vocabulary=400), sample_share=1.0, held_out=0.2)
 
 
-def test_every_window_points_at_the_answers_tokens_or_says_that_it_is_not_there(
-    file: Path, tokenizer: Tokenizer
-) -> None:
+def test_every_window_is_labelled_with_the_answer_or_as_without(file: Path, tokenizer: Tokenizer) -> None:
     data = prepare_questions([file], [], tokenizer, held_out=0.2, windows=PassageWindows(max_tokens=60, stride=20))
     frame, pointed = SpecialTokenTemplate.from_tokenizer(tokenizer), 0
     for split in (data.train, data.valid):
@@ -59,14 +57,14 @@ def test_every_window_points_at_the_answers_tokens_or_says_that_it_is_not_there(
     assert pointed >= 6, "each answer stands whole in one window at least"
 
 
-def test_a_passage_stands_on_one_side_only(file: Path, tokenizer: Tokenizer) -> None:
+def test_no_passage_is_in_both_splits(file: Path, tokenizer: Tokenizer) -> None:
     data = prepare_questions([file], [], tokenizer, held_out=0.3, windows=PassageWindows(max_tokens=80, stride=20))
     train, valid = ({text[1] for text in split.texts} for split in (data.train, data.valid))
     assert not train & valid
     assert len(train) + len(valid) == 40
 
 
-def test_what_does_not_fit_stops_the_work_or_is_left_out_and_counted(file: Path, tokenizer: Tokenizer) -> None:
+def test_questions_that_do_not_fit_raise_or_are_dropped_and_counted(file: Path, tokenizer: Tokenizer) -> None:
     whole = {"held_out": 0.2, "windows": PassageWindows(max_tokens=100, stride=0)}
     with pytest.raises(DataError, match=r"asked.jsonl:1: question '0': question and passage have \d+ tokens, but"):
         prepare_questions([file], [], tokenizer, **whole)
@@ -79,7 +77,7 @@ def test_what_does_not_fit_stops_the_work_or_is_left_out_and_counted(file: Path,
     assert set(data.first_lines.values()) == {1}
 
 
-def test_the_doctor_finds_passages_that_are_held_out_and_questions_asked_twice(file: Path, tmp_path: Path) -> None:
+def test_doctor_finds_leaked_passages_and_duplicate_questions(file: Path, tmp_path: Path) -> None:
     lines = file.read_text().splitlines()
     held = tmp_path / "held.jsonl"
     held.write_text("\n".join(lines[:3]) + "\n")
@@ -91,7 +89,7 @@ def test_the_doctor_finds_passages_that_are_held_out_and_questions_asked_twice(f
     assert [side.name for side in report.columns] == ["passage", "question"]
 
 
-def test_every_answer_of_squad_is_cut_out_to_the_character(corpora: Path) -> None:
+def test_every_squad_answer_round_trips_by_character_span(corpora: Path) -> None:
     rows = list(read_questions([corpora / "squad" / "dev-small.json"]))
     tokenizer = Tokenizer.train((row.passage for row in rows[::5]), TokenizerConfig(vocabulary=2000, lowercase=True))
     passage = Passage("", [], [], [])

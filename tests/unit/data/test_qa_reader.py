@@ -1,4 +1,4 @@
-"""Questions as people keep them, and everything that can be wrong with them."""
+"""Readers of questions: formats, and the messages for bad records."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def only(path: Path) -> Question | BadLine:
     return row
 
 
-def test_squad_files_of_both_editions_are_read(tmp_path: Path) -> None:
+def test_squad_1_and_2_are_read(tmp_path: Path) -> None:
     file = tmp_path / "squad.json"
     impossible = asked(None, id="q2", is_impossible=True, plausible_answers=[{"text": "x", "answer_start": 0}])
     file.write_text(squad(asked(), impossible))
@@ -56,7 +56,7 @@ def test_squad_files_of_both_editions_are_read(tmp_path: Path) -> None:
         {"passage": PASSAGE, "question": "When?", "answers": ["1843"]},
     ],
 )
-def test_records_say_the_same_in_many_forms(tmp_path: Path, record: dict[str, Any]) -> None:
+def test_every_form_of_record_gives_the_same_question(tmp_path: Path, record: dict[str, Any]) -> None:
     file = tmp_path / "asked.jsonl"
     file.write_text(json.dumps(record) + "\n")
     row = only(file)
@@ -64,7 +64,7 @@ def test_records_say_the_same_in_many_forms(tmp_path: Path, record: dict[str, An
     assert row.answers == (ReferenceAnswer("1843", 31),)
 
 
-def test_tables_name_their_columns_and_a_blank_answer_is_none(tmp_path: Path) -> None:
+def test_blank_answer_of_a_table_is_unanswerable(tmp_path: Path) -> None:
     file = tmp_path / "asked.csv"
     file.write_text(f'passage,question,answer\n"{PASSAGE}",When?,1843\n"{PASSAGE}",Why?,\n')
     assert [row.answers for row in read_questions([file])] == [(ReferenceAnswer("1843", 31),), ()]
@@ -93,7 +93,7 @@ def test_tables_name_their_columns_and_a_blank_answer_is_none(tmp_path: Path) ->
         ("no object", "malformed", "'question' is missing"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_question(tmp_path: Path, record: Any, kind: str, told: str) -> None:
+def test_bad_question_is_reported_with_its_location(tmp_path: Path, record: Any, kind: str, told: str) -> None:
     file = tmp_path / "squad.json"
     file.write_text(squad(record))
     row = only(file)
@@ -104,7 +104,7 @@ def test_what_is_wrong_is_named_with_its_question(tmp_path: Path, record: Any, k
     assert "'q1'" in row.message or record == "no object"
 
 
-def test_one_wrong_span_stops_the_work_or_is_left_out_and_counted(tmp_path: Path) -> None:
+def test_wrong_span_raises_or_is_dropped_and_counted(tmp_path: Path) -> None:
     file = tmp_path / "squad.json"
     file.write_text(squad(asked(), asked("1844", id="q2")))
     with pytest.raises(DataError, match=r"question 'q2'.*'1844' is not in its passage"):
@@ -127,21 +127,21 @@ def test_one_wrong_span_stops_the_work_or_is_left_out_and_counted(tmp_path: Path
         ("", "is empty"),
     ],
 )
-def test_a_file_of_another_shape_says_what_is_missing_where(tmp_path: Path, text: str, told: str) -> None:
+def test_other_json_raises_with_what_is_missing(tmp_path: Path, text: str, told: str) -> None:
     file = tmp_path / "squad.json"
     file.write_text(text)
     with pytest.raises(DataError, match=told):
         list(read_questions([file]))
 
 
-def test_a_packed_file_is_never_held_beyond_the_limit(tmp_path: Path) -> None:
+def test_compressed_file_beyond_the_limit_raises(tmp_path: Path) -> None:
     bomb = tmp_path / "squad.json.gz"
     bomb.write_bytes(gzip.compress(b" " * 3_000_000))
     with pytest.raises(DataError, match="longer than 1,000,000 bytes \\(decompressed\\)"):
         read_text_file(bomb, limit=1_000_000)
 
 
-def test_bytes_that_are_no_text_are_told_by_offset(tmp_path: Path) -> None:
+def test_invalid_utf8_is_reported_with_its_offset(tmp_path: Path) -> None:
     file = tmp_path / "squad.json"
     file.write_bytes(b'{"data": "\xff"}')
     with pytest.raises(DataError, match=r"byte offset 10: 0xff is not UTF-8$"):

@@ -1,4 +1,4 @@
-"""Documents in sentences: nothing lost, and a blank line ends a document."""
+"""Documents as sentences: no character is lost, and a blank line ends a document."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from heedful.data.text_dataset import encode_sentences
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
 
-def test_sentences_are_the_text_and_documents_end_at_blank_lines(tmp_path: Path) -> None:
+def test_sentences_join_to_the_text_and_documents_end_at_blank_lines(tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     text = "One cat sat. Two cats sat.\nThree.\n\n \nA second text! It goes on.\nAnd on\n"
     file.write_text("\n" + text)
@@ -36,7 +36,7 @@ def test_every_file_and_record_ends_a_document(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["byte_bpe", "words"])
-def test_sentences_have_the_tokens_they_have_together(kind: str) -> None:
+def test_sentences_encode_to_the_tokens_of_the_joined_text(kind: str) -> None:
     line = "One cat sat. Two cats sat. Three!"
     tokenizer = Tokenizer.train([line] * 3, TokenizerConfig(kind=kind, vocabulary=300))
     apart = encode_sentences(["One cat sat.", " Two cats sat.", " Three!"], tokenizer)

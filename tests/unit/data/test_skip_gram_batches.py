@@ -1,4 +1,4 @@
-"""Batches for word vectors: which words meet, which are passed over, and that it depends on nothing else."""
+"""Skip-gram batches: context windows, subsampling and negative samples."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def pairs(made: SkipGramBatches, epoch: int = 0) -> dict[tuple[int, int], float]
     return found
 
 
-def test_each_neighbour_counts_as_often_as_a_reach_drawn_from_one_to_the_window_would_take_it_in() -> None:
+def test_pairs_are_weighted_as_with_a_random_window_size() -> None:
     text = list(range(FIRST, FIRST + 100))  # every word once, so that a pair tells its distance
     found = pairs(batches([text], window=3))
     expected = {
@@ -47,17 +47,17 @@ def test_each_neighbour_counts_as_often_as_a_reach_drawn_from_one_to_the_window_
     assert found == pytest.approx(expected)
 
 
-def test_windows_end_where_a_document_ends() -> None:
+def test_windows_do_not_cross_documents() -> None:
     found = pairs(batches([[10, 11, 12], [20, 21, 22]]))
     assert (10, 11) in found
     assert all((one < 20) == (other < 20) for one, other in found)
 
 
-def test_words_that_are_not_known_are_passed_over_as_if_they_were_not_there() -> None:
+def test_unknown_words_are_skipped() -> None:
     assert (10, 11) in pairs(batches([[10, UNKNOWN, UNKNOWN, UNKNOWN, 11, 12]]))
 
 
-def test_a_batch_is_a_pure_function_of_seed_epoch_and_index() -> None:
+def test_batch_depends_on_seed_epoch_and_index_alone() -> None:
     text = [np.random.default_rng(0).integers(FIRST, 200, 3000).tolist()]
     one, other = batches(text, words=256), batches(text, words=256)
     plan = one.plan(3)
@@ -70,7 +70,7 @@ def test_a_batch_is_a_pure_function_of_seed_epoch_and_index() -> None:
         assert torch.equal(getattr(last, name), getattr(again, name))
 
 
-def test_frequent_words_are_kept_as_often_as_the_formula_says_and_rare_ones_always() -> None:
+def test_subsampling_follows_the_formula_and_keeps_rare_words() -> None:
     counts = np.zeros(100, np.int64)
     counts[[10, 11]] = [9000, 1000]
     kept = keep_probabilities(counts, 0.01)
@@ -86,7 +86,7 @@ def test_frequent_words_are_kept_as_often_as_the_formula_says_and_rare_ones_alwa
     assert int((batch.words == 10).sum()) == pytest.approx(9000 * kept[10], rel=0.1)
 
 
-def test_words_are_drawn_by_their_frequency_to_the_three_quarters() -> None:
+def test_negatives_are_drawn_by_frequency_to_the_three_quarters() -> None:
     counts = np.zeros(50, np.int64)
     counts[[10, 20]] = [16, 1]
     table = negative_sampling_table(counts)
@@ -94,6 +94,6 @@ def test_words_are_drawn_by_their_frequency_to_the_three_quarters() -> None:
     assert (table == 10).mean() == pytest.approx(8 / 9, abs=1e-4)
 
 
-def test_a_text_of_one_word_teaches_nothing_and_is_refused() -> None:
+def test_text_of_one_word_raises_data_error() -> None:
     with pytest.raises(DataError, match="fewer than two different words"):
         batches([[10, 10, UNKNOWN]])

@@ -1,4 +1,4 @@
-"""Stores appear whole or not at all, and what a killed run left goes."""
+"""Token stores are complete or absent, and leftovers of killed runs are removed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from heedful.data.token_store import Sequences, SequencesWriter, create_store, is_intact
 
 
-def test_a_store_that_fails_leaves_nothing(tmp_path: Path) -> None:
+def test_failed_store_leaves_nothing(tmp_path: Path) -> None:
     def half() -> None:
         with create_store(tmp_path / "stores" / "one") as aside:
             (aside / "ids").write_text("half")
@@ -24,7 +24,7 @@ def test_a_store_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert not list((tmp_path / "stores").iterdir())
 
 
-def test_what_a_killed_run_left_goes_and_what_is_being_written_stays(tmp_path: Path) -> None:
+def test_leftovers_of_killed_runs_are_removed_and_running_ones_kept(tmp_path: Path) -> None:
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     killed, running, elsewhere = (
@@ -48,7 +48,7 @@ def written(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["text.ids", "text.ends", "text.json", "manifest.json"])
 @pytest.mark.parametrize("harm", ["flipped", "empty", "gone", "a folder"])
-def test_a_damaged_store_is_not_trained_on_but_written_again(tmp_path: Path, name: str, harm: str) -> None:
+def test_damaged_store_is_rewritten(tmp_path: Path, name: str, harm: str) -> None:
     folder = tmp_path / "abc"
     assert not is_intact(folder)
     written(folder)

@@ -55,7 +55,7 @@ def write_files(folder: Path, shards: list[TensorShard]) -> list[Path]:
     columns=st.lists(st.integers(0, 99), max_size=2),
     wanted=st.tuples(*(st.integers(0, 6) for _ in range(4))),
 )
-def test_any_block_comes_back_however_the_whole_was_split(
+def test_any_slices_can_be_read_however_the_tensor_was_sharded(
     tmp_path: Path, shape: tuple[int, int], rows: list[int], columns: list[int], wanted: tuple[int, ...]
 ) -> None:
     tensor = torch.arange(shape[0] * shape[1]).view(shape)
