@@ -88,17 +88,17 @@ import sys, torch, heedful
 from heedful.data.text_dataset import TextBatches
 from heedful.data.token_store import Sequences
 from heedful.objectives import cross_entropy
-from heedful.objectives.causal_lm_loss import Language
+from heedful.objectives.causal_lm_loss import CausalLMLoss
 from heedful.objectives.objective import to_device
 
 device, backend, vocabulary = *sys.argv[1:3], int(sys.argv[3])
-cross_entropy.AT_ONCE[device] = 7 * vocabulary
+cross_entropy.LOGITS_PER_SLICE[device] = 7 * vocabulary
 torch.manual_seed(1)
 model = heedful.build("laptop-writer", vocabulary=vocabulary, width=16, heads=2, layers=1, dropout=0.0).to(device)
-batches = TextBatches(Sequences.of([list(range(6, 29)) * 9]), context=8, rows=4, seed=0)
+batches = TextBatches(Sequences.from_lists([list(range(6, 29)) * 9]), context=8, rows=4, seed=0)
 batch = to_device(batches.batch(0, batches.plan(0)[0]), torch.device(device))
 taught = []
-for loss_of in (Language().loss, torch.compile(Language().loss, backend=backend)):
+for loss_of in (CausalLMLoss().loss, torch.compile(CausalLMLoss().loss, backend=backend)):
     with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
         loss = loss_of(model, batch)
     taught.append([loss.detach(), *torch.autograd.grad(loss, list(model.parameters()))])

@@ -17,7 +17,6 @@ from heedful.generation.backends.cpu_decoder import CpuDecoder, decoder_modules
 from heedful.generation.backends.row_parallel import run_row_parallel
 from heedful.generation.backends.thread_pools import ROWS_PER_THREAD, WIDE_MODEL
 from heedful.generation.backends.torch_backend import TorchBackend
-from heedful.generation.search.partial_hypotheses import DecoderModel
 from heedful.generation.search.settings import SearchSettings
 from heedful.layers.attention import CrossAttention, SelfAttention
 from heedful.layers.block import Block, Stack
@@ -30,6 +29,7 @@ from heedful.models.decoder import Decoder
 from heedful.models.encoder_decoder import EncoderDecoder
 from heedful.models.heads import NextToken
 from heedful.models.model_config import TransformerConfig
+from heedful.models.protocols import DecoderModel
 
 SUPPORTED_MODULES = (
     *(Stack, Block, SelfAttention, CrossAttention, FeedForward, Residual, Embedding, NextToken),

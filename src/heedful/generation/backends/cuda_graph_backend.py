@@ -27,10 +27,10 @@ from heedful.generation.backends.static_kv_cache import (
     padded_source_length,
 )
 from heedful.generation.backends.torch_backend import TorchBackend
-from heedful.generation.search.partial_hypotheses import DecoderModel
 from heedful.layers.kv_cache import KVCache, kept_sources
 from heedful.layers.taps import has_listeners
 from heedful.models.encoder_decoder import EncoderDecoder
+from heedful.models.protocols import DecoderModel
 from heedful.models.transformer import Transformer
 from heedful.shapes import Float, Int
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 
 from heedful.generation.backends.backend import ProgressCallback, TokenIds
-from heedful.generation.search.partial_hypotheses import DecoderModel
+from heedful.models.protocols import DecoderModel
 
 Result = TypeVar("Result")
 Work = Callable[[DecoderModel, Sequence[int], ProgressCallback], list[Result]]

@@ -18,9 +18,10 @@ from heedful.generation.backends.backend import ProgressCallback, Request, Resul
 from heedful.generation.search.beam_search import search
 from heedful.generation.search.decode_loop import decode_steps
 from heedful.generation.search.hypotheses import Hypothesis
-from heedful.generation.search.partial_hypotheses import DecoderModel, PartialHypotheses
+from heedful.generation.search.partial_hypotheses import PartialHypotheses
 from heedful.generation.search.sampling import SamplingConfig
 from heedful.generation.search.settings import SearchSettings
+from heedful.models.protocols import DecoderModel
 from heedful.shapes import Int
 from heedful.text.special_tokens import END, PAD
 

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from heedful.generation.search.decode_loop import GPU_CHECK_INTERVAL, decode, sample
 from heedful.generation.search.hypotheses import BeamCandidates, BeamHypotheses, BeamStep, Hypothesis
-from heedful.generation.search.partial_hypotheses import DecoderModel, PartialHypotheses
+from heedful.generation.search.partial_hypotheses import PartialHypotheses
 from heedful.generation.search.settings import SearchSettings
 from heedful.layers.kv_cache import DecoderState
+from heedful.models.protocols import DecoderModel
 from heedful.shapes import Float, Int
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from heedful.generation.search.logits_rules import NO_RULES, LogitsRules
 from heedful.generation.search.stop_strings import START_STATE
 from heedful.layers.kv_cache import DecoderState
+from heedful.models.protocols import DecoderModel
 from heedful.shapes import Bool, Float, Int
 from heedful.text.special_tokens import END, NEVER_GENERATED, START
 
@@ -21,23 +22,6 @@ NOT_FORCED = -1
 """Stands in the table of forced tokens where the search may choose."""
 MIN_FORCED_LOG_PROBABILITY = -1e4
 """Lower bound for a forced token's log-probability, so that a sum with an impossible one stays finite."""
-
-
-@runtime_checkable
-class DecoderModel(Protocol):
-    """A model that decodes step by step: `start(...)` returns a state, `extend(tokens, state)` the next logits."""
-
-    @property
-    def config(self) -> Any: ...
-
-    @property
-    def table(self) -> nn.Embedding: ...
-
-    @property
-    def start(self) -> Callable[..., Any]: ...
-
-    @property
-    def extend(self) -> Callable[..., Tensor]: ...
 
 
 class NextTokenScores(NamedTuple):

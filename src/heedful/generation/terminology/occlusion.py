@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 from heedful.data.batching import length_buckets
 from heedful.data.collate import pad_sequences
 from heedful.generation.input_splitting import max_input_tokens
-from heedful.generation.search.partial_hypotheses import DecoderModel
+from heedful.models.protocols import DecoderModel
 from heedful.text.special_tokens import END, START
 from heedful.text.tokenizer import Tokenizer, TokenSpan
 
