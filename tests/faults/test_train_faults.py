@@ -1,4 +1,4 @@
-"""Faulty text given to the real command: one clear line, the right exit code, nothing overwritten or left behind."""
+"""`heedful train` with faulty files: one clear line, the right exit code, no files overwritten or left."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Run = Callable[..., tuple[int, str]]
 def run(
     fork_server: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Run:
-    """The command, in a folder with sound files: its exit code and what it said."""
+    """Run the command in a folder with valid files; returns its exit code and output."""
     aside = tmp_path_factory.mktemp("aside")
     cache = f"import os; os.environ['HEEDFUL_CACHE'] = {str(aside / 'cache')!r}"
     monkeypatch.chdir(tmp_path)
@@ -60,16 +60,16 @@ def files_here() -> dict[Path, bytes]:
 
 
 def refusal(run: Run, *words: str, code: int = 3) -> str:
-    """The one line the command ends with, once it is sure that nothing else changed."""
+    """The error line of a command that must not change any file."""
     before = files_here()
-    found, said = run(*words)
-    assert found == code, said
+    exit_code, output = run(*words)
+    assert exit_code == code, output
     assert files_here() == before
     assert not Path("run").exists()
-    assert "Traceback" not in said
-    last = said.splitlines()[-1]
+    assert "Traceback" not in output
+    last = output.splitlines()[-1]
     assert last.startswith("heedful: ")
-    assert said.count("heedful: ") == 1
+    assert output.count("heedful: ") == 1
     return last
 
 
@@ -81,28 +81,28 @@ def refusal(run: Run, *words: str, code: int = 3) -> str:
     ],
 )
 @pytest.mark.parametrize("task", ["translate", "generate", "fill"])
-def test_a_bad_line_stops_training_or_is_skipped_and_stands_in_the_card(
+def test_a_bad_line_stops_training_or_is_skipped_and_reported_in_the_card(
     line: bytes, what: str, kind: str, task: str, run: Run
 ) -> None:
     Path("bad.de").write_bytes(with_line_40(line))
     files = ["a.en", "bad.de"] if task == "translate" else ["bad.de"]
     offset = len("\n".join(LINES[:39])) + 1 + 3
     assert f"bad.de:40: {what.format(offset)}" in refusal(run, "train", task, *files)
-    code, said = run("train", task, *files, "--on-bad-line", "skip")
-    assert code == 0, said
-    assert f"dropped 1 {kind}, first at bad.de:40" in said
+    code, output = run("train", task, *files, "--on-bad-line", "skip")
+    assert code == 0, output
+    assert f"1 {kind} (dropped), first at bad.de:40" in output
     assert f"| dropped: {kind} | 1, first at bad.de:40 |" in Path("run/card.md").read_text()
 
 
 @pytest.mark.slow
-def test_line_ends_and_byte_order_marks_give_the_same_model(run: Run) -> None:
+def test_line_endings_and_byte_order_marks_do_not_change_the_model(run: Run) -> None:
     models = []
     for name, end, mark in (("lf", "\n", ""), ("crlf", "\r\n", ""), ("bom", "\n", "\ufeff")):
         write("x.en", LINES, end=end, mark=mark)
         write("x.de", [line.upper() for line in LINES], end=end, mark=mark)
         for task, files in (("translate", ["x.en", "x.de"]), ("generate", ["x.en"])):
-            code, said = run("train", task, *files, "--out", f"{name}-{task}", options=OPTIONS[:2] + OPTIONS[4:])
-            assert code == 0, said
+            code, output = run("train", task, *files, "--out", f"{name}-{task}", options=OPTIONS[:2] + OPTIONS[4:])
+            assert code == 0, output
         models.append([heedful.load(f"{name}-{task}") for task in ("translate", "generate")])
     for others in models[1:]:
         for model, other in zip(models[0], others, strict=True):
@@ -111,7 +111,7 @@ def test_line_ends_and_byte_order_marks_give_the_same_model(run: Run) -> None:
             assert model.tokenizers == other.tokenizers
 
 
-def test_nothing_to_train_on(run: Run) -> None:
+def test_unusable_files_are_refused(run: Run) -> None:
     write("short.de", LINES[:7])
     write("blank.en", [""] * 120)
     write("long.en", ["x " * 600] * 120)
@@ -131,11 +131,11 @@ def test_nothing_to_train_on(run: Run) -> None:
         ("translate", "a.en", "nowhere.de"): "nowhere.de: no such file",
         ("generate", "nowhere"): "nowhere: no such file",
     }
-    for words, said in cases.items():
-        assert said in refusal(run, "train", *words), words
+    for words, message in cases.items():
+        assert message in refusal(run, "train", *words), words
 
 
-def test_files_that_are_not_text(run: Run) -> None:
+def test_files_that_are_not_text_are_refused(run: Run) -> None:
     with zipfile.ZipFile("a.docx", "w") as archive:
         archive.writestr("word.xml", "text" * 100)
     Path("plain.gz").write_text("just text\n")
@@ -149,13 +149,13 @@ def test_files_that_are_not_text(run: Run) -> None:
         "data.txt": "looks like a binary file",
         "table.csv": "columns found: 'english', 'german', 'when'",
     }
-    for name, said in cases.items():
-        assert said in refusal(run, "train", "generate", name), name
+    for name, message in cases.items():
+        assert message in refusal(run, "train", "generate", name), name
     assert "columns found: 'english', 'german', 'when'" in refusal(run, "train", "translate", "table.csv")
 
 
 @pytest.mark.parametrize("option", ["--valid", "--test"])
-def test_held_out_files_are_looked_at_before_training(option: str, run: Run) -> None:
+def test_held_out_files_are_checked_before_training(option: str, run: Run) -> None:
     Path("bad.de").write_bytes(with_line_40(b"caf\xe9"))
     write("short.de", LINES[:7])
     cases = {
@@ -163,45 +163,45 @@ def test_held_out_files_are_looked_at_before_training(option: str, run: Run) -> 
         ("a.en", "bad.de"): "bad.de:40: byte offset",
         ("a.en", "short.de"): "has 120 lines but",
     }
-    for files, said in cases.items():
+    for files, message in cases.items():
         options = [word for file in files for word in (option, file)]
-        assert said in refusal(run, "train", "translate", "a.en", "a.de", *options), files
+        assert message in refusal(run, "train", "translate", "a.en", "a.de", *options), files
     half = refusal(run, "train", "translate", "a.en", "a.de", option, "a.en", "a.de", code=2)
     assert f"{option} a.en {option} FILE" in half
     assert "bad.de:40" in refusal(run, "train", "generate", "a.en", option, "bad.de")
 
 
-def test_a_test_file_with_a_bad_line_is_scored_without_it(run: Run) -> None:
+def test_a_test_file_with_a_bad_line_is_evaluated_without_it(run: Run) -> None:
     Path("bad.de").write_bytes(with_line_40(b"caf\xe9"))
     for task, files in (("translate", ["a.en", "bad.de"]), ("generate", ["bad.de"])):
         out = ["--out", task, "--on-bad-line", "skip"]
         trained = ["a.en", "a.de"] if task == "translate" else ["a.en"]
         words = ["train", task, *trained, *(word for file in files for word in ("--test", file)), *out]
-        code, said = run(*words, options=OPTIONS[:2] + OPTIONS[4:])
-        assert code == 0, said
+        code, output = run(*words, options=OPTIONS[:2] + OPTIONS[4:])
+        assert code == 0, output
         assert Path(task, "card.md").is_file()
         assert run("evaluate", task, *files, options=[])[0] == 3
         assert run("evaluate", task, *files, "--on-bad-line", "skip", options=[])[0] == 0
 
 
-def test_swapped_files_are_noticed_where_their_scripts_differ(run: Run) -> None:
+def test_swapped_files_are_detected_by_their_scripts(run: Run) -> None:
     write("a.ru", [f"кошки номер {number} сидели на коврике" for number in range(120)])
     write("v.en", LINES[:9])
     write("v.ru", [f"собака номер {number} сидит" for number in range(9)])
-    said = refusal(run, "train", "translate", "a.en", "a.ru", "--valid", "v.ru", "--valid", "v.en")
-    assert "v.ru is Cyrillic, but " in said
-    assert "a.en is Latin: are the files in the wrong order?" in said
+    output = refusal(run, "train", "translate", "a.en", "a.ru", "--valid", "v.ru", "--valid", "v.en")
+    assert "v.ru is Cyrillic, but " in output
+    assert "a.en is Latin: are the files in the wrong order?" in output
 
 
-def test_nothing_is_overwritten(run: Run) -> None:
+def test_existing_folders_are_not_overwritten(run: Run) -> None:
     Path("full").mkdir()
     Path("full/kept").write_text("precious")
     options = OPTIONS[:2] + OPTIONS[4:]
     for out, words in (("full", "not empty"), ("full/kept", "not empty"), ("full/kept/below", "cannot write")):
         before = files_here()
-        code, said = run("train", "generate", "a.en", "--out", out, options=options)
+        code, output = run("train", "generate", "a.en", "--out", out, options=options)
         assert code == 2
-        assert words in said.splitlines()[-1]
+        assert words in output.splitlines()[-1]
         assert files_here() == before
 
 
@@ -218,7 +218,7 @@ finally:
 
 
 @pytest.mark.parametrize("kind", ["a line of 100 MB", "a bomb"])
-def test_a_monstrous_line_is_refused_in_little_memory(kind: str, fork_server: Any, run: Run, tmp_path: Path) -> None:
+def test_a_huge_line_is_refused_in_little_memory(kind: str, fork_server: Any, run: Run, tmp_path: Path) -> None:
     if kind == "a bomb":
         Path("big.gz").write_bytes(gzip.compress(b"good\n") + gzip.compress(b"x" * 2**26) * 16)
     else:

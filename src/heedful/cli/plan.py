@@ -6,42 +6,27 @@ from typing import Annotated
 
 import typer
 
-from heedful.cli.training_options import (
-    Architecture,
-    AsJson,
-    Device,
-    Files,
-    NextSentence,
-    OnBadLine,
-    RecipeFile,
-    Settings,
-    StartFrom,
-    Steps,
-    Task,
-    Time,
-    Valid,
-    recipe_settings,
-)
+from heedful.cli import training_options as options
 
 
 def plan(
-    task: Task,
-    files: Files = None,
-    valid: Valid = None,
-    recipe: RecipeFile = None,
-    settings: Settings = None,
-    architecture: Architecture = "transformer",
-    from_: StartFrom = None,
-    next_sentence: NextSentence = False,
-    time: Time = None,
-    steps: Steps = None,
-    device: Device = "auto",
-    on_bad_line: OnBadLine = None,
+    task: options.Task,
+    files: options.Files = None,
+    valid: options.Valid = None,
+    recipe: options.RecipeFile = None,
+    settings: options.Settings = None,
+    architecture: options.Architecture = "transformer",
+    from_: options.StartFrom = None,
+    next_sentence: options.NextSentence = False,
+    time: options.Time = None,
+    steps: options.Steps = None,
+    device: options.Device = "auto",
+    on_bad_line: options.OnBadLine = None,
     gpus: Annotated[
         int | None,
         typer.Option(min=1, help="Also forecast this many devices like this one: memory, communication, throughput."),
     ] = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Forecast a training run: parameters by part, operations, peak memory, time and disk. Nothing is trained."""
     from heedful.training.reporting.events import terminal_listener
@@ -53,7 +38,7 @@ def plan(
         files=files or (),
         valid=valid or (),
         recipe=recipe,
-        settings=recipe_settings(settings, next_sentence=next_sentence),
+        settings=options.recipe_settings(settings, next_sentence=next_sentence),
         architecture=architecture,
         start_from=from_,
         time=time,

@@ -7,27 +7,13 @@ from typing import Annotated
 
 import typer
 
-from heedful.cli.training_options import (
-    Architecture,
-    Device,
-    Files,
-    NextSentence,
-    OnBadLine,
-    RecipeFile,
-    Settings,
-    StartFrom,
-    Steps,
-    Task,
-    Time,
-    Valid,
-    recipe_settings,
-)
+from heedful.cli import training_options as options
 
 
 def train(
-    task: Task = None,
-    files: Files = None,
-    valid: Valid = None,
+    task: options.Task = None,
+    files: options.Files = None,
+    valid: options.Valid = None,
     test: Annotated[
         list[Path] | None,
         typer.Option(metavar="FILE", help="Test text for the final evaluation; repeat it for a pair, as --valid."),
@@ -35,19 +21,19 @@ def train(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder for the run; default: TASK-1, TASK-2, …")
     ] = None,
-    recipe: RecipeFile = None,
-    settings: Settings = None,
-    architecture: Architecture = "transformer",
-    from_: StartFrom = None,
-    next_sentence: NextSentence = False,
-    time: Time = None,
-    steps: Steps = None,
+    recipe: options.RecipeFile = None,
+    settings: options.Settings = None,
+    architecture: options.Architecture = "transformer",
+    from_: options.StartFrom = None,
+    next_sentence: options.NextSentence = False,
+    time: options.Time = None,
+    steps: options.Steps = None,
     seed: Annotated[
         int | None,
         typer.Option(min=0, show_default="1", help="Random seed; the same recipe and seed give the same model."),
     ] = None,
-    device: Device = "auto",
-    on_bad_line: OnBadLine = None,
+    device: options.Device = "auto",
+    on_bad_line: options.OnBadLine = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard curves.")] = False,
     resume: Annotated[
         Path | None,
@@ -78,7 +64,7 @@ def train(
         test=test or (),
         out=out,
         recipe=recipe,
-        settings=recipe_settings(settings, next_sentence=next_sentence),
+        settings=options.recipe_settings(settings, next_sentence=next_sentence),
         architecture=architecture,
         start_from=from_,
         time=time,

@@ -19,7 +19,7 @@ from heedful.training.forecast.forecast import forecast
 from heedful.training.recipe import RECIPE, make_recipe, merge_settings, read_recipe
 from heedful.training.reporting.events import Events
 from heedful.training.resume import can_resume, load_interrupted_run, tokenizer_files
-from heedful.training.run import Run, build_run, restore_run
+from heedful.training.run import Run, build_run
 from heedful.training.run_folder import create_run_folder
 from heedful.training.setup import PreparedRun, prepare_data_again
 from heedful.training.signals import StopSignal
@@ -60,7 +60,7 @@ def start_segment(source: Path, copy: Path, device: torch.device) -> Run:
 def resume_segment(copy: Path, device: torch.device) -> Run:
     interrupted = load_interrupted_run(copy, {}, str(device), print)
     prepared = interrupted.prepared(prepare_data_again(interrupted.recipe, interrupted.tokenizers, Events()))
-    return restore_run(prepared, copy, interrupted.manifest, interrupted.checkpoint, Events())
+    return build_run(prepared, copy, interrupted.manifest, Events(), checkpoint=interrupted.checkpoint)
 
 
 if __name__ == "__main__":

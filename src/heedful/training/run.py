@@ -38,13 +38,7 @@ from heedful.training.resume import can_resume, is_cleaned_up, load_interrupted_
 from heedful.training.resume_check import check_resume
 from heedful.training.run_folder import choose_run_folder, claim_run_folder, create_run_folder, remove_run_folder
 from heedful.training.run_progress import RunProgress
-from heedful.training.setup import (
-    PreparedRun,
-    configure_cpu_memory,
-    describe_run,
-    prepare_data_again,
-    prepare_run,
-)
+from heedful.training.setup import PreparedRun, configure_cpu_memory, describe_run, prepare_data_again, prepare_run
 from heedful.training.signals import StopSignal, sigterm_raises_exit
 from heedful.training.tasks import get_task
 from heedful.training.tasks.task import TrainingComponents
@@ -159,9 +153,7 @@ def run_training(request: TrainingRequest, listeners: Sequence[Listener] = ()) -
 
 def start_or_resume(request: TrainingRequest, listeners: Sequence[Listener], group: ProcessGroup) -> TrainedModel:
     if group.size > 1 and (request.auto_batch or request.check_resume):
-        raise UsageError(
-            "--auto-batch and --check-resume need a single process: leave them out or run without torchrun"
-        )
+        raise UsageError("--auto-batch and --check-resume need a single process: run without torchrun")
     if request.resume is None:
         return train_new_model(request, listeners, group)
     if can_resume(request.resume) or not requested_settings(request):
@@ -198,15 +190,15 @@ def start_run(
     with claim_run_folder(request.out, prepared.recipe.task) as folder, readable_failures(settings, folder):
         with create_run_folder(prepared, folder) as manifest:
             events = Events(*listeners)
-            run = build_run(on_cpu(prepared) if group.size > 1 else prepared, folder, manifest, events)
-            checkpoint = run.checkpointer.save()
+            run = build_run(full_model_on_cpu(prepared) if group.size > 1 else prepared, folder, manifest, events)
+            path = run.checkpointer.save()
             run.checkpointer.wait()
         events.listeners = (*events.listeners, *file_listeners(request, folder))
         report_setup(prepared, folder, events)
         if group.size > 1:  # every rank, this one included, loads its part of the checkpoint
-            del run  # frees the whole model first
-            start = read_checkpoint(checkpoint, manifest.run_id, trusted=True)
-            run = restore_run(prepared, folder, manifest, start, events, group)
+            del run  # frees the full model first
+            checkpoint = read_checkpoint(path, manifest.run_id, trusted=True)
+            run = build_run(prepared, folder, manifest, events, group, checkpoint)
         try:
             return finish_run(run, request)
         except OutOfMemoryError:
@@ -215,8 +207,8 @@ def start_run(
             raise
 
 
-def on_cpu(prepared: PreparedRun) -> PreparedRun:
-    """The run with its whole model in CPU memory: one that will be sharded may not fit on a single device."""
+def full_model_on_cpu(prepared: PreparedRun) -> PreparedRun:
+    """A model that will be sharded may not fit on a single device."""
     return replace(prepared, device=torch.device("cpu"))
 
 
@@ -238,9 +230,7 @@ def resume_run(request: TrainingRequest, listeners: Sequence[Listener], group: P
         return load_finished(select_device(request.device))
     interrupted = load_interrupted_run(path, requested_settings(request), request.device, notify)
     if request.architecture not in ("transformer", interrupted.architecture):
-        raise UsageError(
-            f"the run in {folder} trains a {interrupted.architecture} model, not a {request.architecture} one"
-        )
+        raise UsageError(f"the run in {folder} trains a {interrupted.architecture} model: leave out --model")
     if interrupted.is_complete:
         return load_finished(interrupted.device)
     recipe, checkpoint = interrupted.recipe, interrupted.checkpoint
@@ -257,21 +247,20 @@ def resume_run(request: TrainingRequest, listeners: Sequence[Listener], group: P
             *file_listeners(request, folder, checkpoint.step),
             elapsed_before=checkpoint.metadata["seconds"],
         )
-        run = restore_run(prepared, folder, interrupted.manifest, checkpoint, events, group)
-        return finish_run(run, request)
+        return finish_run(build_run(prepared, folder, interrupted.manifest, events, group, checkpoint), request)
 
 
 def join_run(request: TrainingRequest, group: ProcessGroup) -> TrainedModel:
     """On ranks other than 0: train the run that rank 0 announces, from the same checkpoint."""
     path = group.receive_run_path()
-    folder, checkpoint = run_and_checkpoint(path)
-    if checkpoint is not None:
+    folder, checkpoint_path = run_and_checkpoint(path)
+    if checkpoint_path is not None:
         interrupted = load_interrupted_run(path, {}, request.device, lambda _: None, trusted=True)
         recipe = interrupted.recipe
         with readable_failures(recipe.model_dump(), folder):
             data = get_task(recipe.task).prepare_data(recipe, interrupted.tokenizers, 0, no_progress)
-            prepared = interrupted.prepared(data)
-            fit(restore_run(prepared, folder, interrupted.manifest, interrupted.checkpoint, Events(), group))
+            prepared, checkpoint = interrupted.prepared(data), interrupted.checkpoint
+            fit(build_run(prepared, folder, interrupted.manifest, Events(), group, checkpoint))
     return load(folder, device=request.device)
 
 
@@ -296,28 +285,24 @@ class Run:
 
 
 def build_run(
-    prepared: PreparedRun, folder: Path, manifest: RunManifest, events: Events, group: ProcessGroup = SINGLE_PROCESS
-) -> Run:
-    components = prepared.training_components()
-    trainer = build_trainer(prepared, components, events, group)
-    return Run(prepared, folder, manifest, trainer, Checkpointer(folder, manifest, trainer), components.evaluate)
-
-
-def restore_run(
     prepared: PreparedRun,
     folder: Path,
     manifest: RunManifest,
-    checkpoint: Checkpoint,
     events: Events,
     group: ProcessGroup = SINGLE_PROCESS,
+    checkpoint: Checkpoint | None = None,
 ) -> Run:
-    """Build a run from a checkpoint, which rank 0 announces to the other ranks."""
-    if group.is_rank_zero:
-        group.broadcast_run_path(str(folder.absolute() / STATE_FOLDER / checkpoint.folder_name))
-    group.barrier()  # the other ranks read the data first, which may take longer than a collective's time-out
-    run = build_run(prepared, folder, manifest, events, group)
-    run.checkpointer.restore(checkpoint)
-    return run
+    """Build the trainer of a run, in the state of `checkpoint`, which rank 0 announces to the other ranks."""
+    if checkpoint is not None:
+        if group.is_rank_zero:
+            group.broadcast_run_path(str(folder.absolute() / STATE_FOLDER / checkpoint.folder_name))
+        group.barrier()  # the other ranks read the data first, which may take longer than a collective's time-out
+    components = prepared.training_components()
+    trainer = build_trainer(prepared, components, events, group)
+    checkpointer = Checkpointer(folder, manifest, trainer)
+    if checkpoint is not None:
+        checkpointer.restore(checkpoint)
+    return Run(prepared, folder, manifest, trainer, checkpointer, components.evaluate)
 
 
 def build_trainer(
@@ -344,7 +329,9 @@ def finish_run(run: Run, request: TrainingRequest) -> TrainedModel:
     stopwatch = RunStopwatch(prepared.device, before=events.seconds)
     progress = fit(run)
     if progress.step < prepared.recipe.training.steps:
-        events.emit("note", text=describe_early_stop(progress))
+        patience = f"no improvement in {progress.evaluations_since_best} evaluations (training.patience)"
+        best = f"the best model is that of step {progress.best_step:,}"
+        events.emit("note", text=f"stopped    after step {progress.step:,}: {patience}; {best}")
     comparison = compare_forecast(prepared.forecast, stopwatch.measure(progress.step, progress.tokens))
     with readable_failures({}, folder):  # without settings: smaller training batches would not help here
         trained = evaluate_and_report(prepared, progress, comparison, folder, events)
@@ -376,13 +363,6 @@ def file_listeners(request: TrainingRequest, folder: Path, step: int = 0) -> lis
     """Listeners that log into the run folder; TensorBoard's curves continue after `step`."""
     log = MetricsFile(folder / METRICS_FILE)
     return [log, TensorBoard(folder / "tensorboard", step)] if request.tensorboard else [log]
-
-
-def describe_early_stop(progress: RunProgress) -> str:
-    return (
-        f"stopped    after step {progress.step:,}: no improvement in {progress.evaluations_since_best} evaluations "
-        f"(training.patience); the best model is that of step {progress.best_step:,}"
-    )
 
 
 def with_resume_check(
