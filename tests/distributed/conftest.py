@@ -1,4 +1,4 @@
-"""Several processes at once."""
+"""Fixtures that start several ranks."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ import pytest
 
 from heedful.data.dates_corpus import write_dates
 
-WALKS = Path(__file__).with_name("walks.py")
+SCENARIOS = Path(__file__).with_name("scenarios.py")
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("localhost", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as server:
+        server.bind(("localhost", 0))
+        return int(server.getsockname()[1])
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Of this process, less any place it may itself have among others."""
-    places = ("SLURM_", "TORCHELASTIC", "RANK", "WORLD_SIZE", "LOCAL_RANK")
-    clean = {key: value for key, value in os.environ.items() if not key.startswith(places)}
+    """The environment of this process without a rank of its own."""
+    prefixes = ("SLURM_", "TORCHELASTIC", "RANK", "WORLD_SIZE", "LOCAL_RANK")
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(prefixes)}
     return {**clean, "OMP_NUM_THREADS": "1", **more}
 
 
-def started(*command: str | Path, folder: Path, **more: str) -> subprocess.Popen[str]:
-    """A process with an interpreter of its own."""
+def start_interpreter(*command: str | Path, folder: Path, **more: str) -> subprocess.Popen[str]:
+    """Start a new Python interpreter."""
     return subprocess.Popen(
         [sys.executable, *map(str, command)],
         env=environment(**more),
@@ -44,25 +44,25 @@ def started(*command: str | Path, folder: Path, **more: str) -> subprocess.Popen
 
 
 class Ranks:
-    """Processes that train one model, one for each rank, as SLURM starts them."""
+    """Starts one process per rank, with the environment that SLURM sets."""
 
     def __init__(self, fork_server: Any, logs: Path) -> None:
         self.fork_server, self.logs = fork_server, logs
 
-    def start(self, size: int, *words: str | Path, folder: Path, before: str = "", **more: str) -> list[Any]:
-        place = {"SLURM_NTASKS": str(size), "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port()), **more}
+    def start(self, size: int, *arguments: str | Path, folder: Path, before: str = "", **more: str) -> list[Any]:
+        common = {"SLURM_NTASKS": str(size), "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port()), **more}
         return [
             self.fork_server.start(
-                *words,
+                *arguments,
                 folder=folder,
                 log=self.logs / f"{self.fork_server.started}.log",
-                before=f"import os\nos.environ.update({place | own!r})\n{before}",
+                before=f"import os\nos.environ.update({common | rank!r})\n{before}",
             )
-            for own in ({"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} for rank in range(size))
+            for rank in ({"SLURM_PROCID": str(number), "SLURM_LOCALID": str(number)} for number in range(size))
         ]
 
     def finish(self, processes: list[Any], seconds: float = 300) -> list[tuple[int, str]]:
-        """How each ended, and what it had said."""
+        """Exit code and output of each process."""
         for process in processes:
             process.wait_until(process.has_ended, seconds)
         return [(done.code, done.output) for done in (process.wait() for process in processes)]
@@ -70,7 +70,7 @@ class Ranks:
 
 @pytest.fixture(scope="session")
 def interpreter() -> Any:
-    return started
+    return start_interpreter
 
 
 @pytest.fixture(scope="session")
@@ -79,41 +79,42 @@ def ranks(fork_server: Any, tmp_path_factory: pytest.TempPathFactory) -> Ranks:
 
 
 @pytest.fixture(scope="session")
-def walks() -> ModuleType:
-    described = importlib.util.spec_from_file_location("walks", WALKS)
-    assert described is not None
-    assert described.loader is not None
-    module = sys.modules["walks"] = importlib.util.module_from_spec(described)
-    described.loader.exec_module(module)
+def scenarios() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("scenarios", SCENARIOS)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules["scenarios"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
     return module
 
 
 @pytest.fixture(scope="session")
-def walked(walks: Any, ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every walk by two processes, started once for all."""
-    folder = tmp_path_factory.mktemp("walked")
-    _walk(ranks, 2, folder, [*walks.WALKS, "disk full for the second", "nothing is put together"])
+def two_ranks(scenarios: Any, ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of all scenarios run by two ranks, which are started once."""
+    folder = tmp_path_factory.mktemp("scenarios")
+    _run(ranks, 2, folder, [*scenarios.SCENARIOS, "disk full on rank 1", "no full tensors"])
     return folder
 
 
 @pytest.fixture(scope="session")
-def walked_by_three(walks: Any, ranks: Ranks, walked: Path) -> Path:
-    """Those that go on from the middle of another, and one with fewer rows than processes."""
-    _walk(ranks, 3, walked, [name for name, walk in walks.WALKS.items() if walk.resume or "fewer" in name])
-    return walked / "3"
+def three_ranks(scenarios: Any, ranks: Ranks, two_ranks: Path) -> Path:
+    """The scenarios that resume others, and that with fewer rows than ranks, run by three ranks."""
+    names = [name for name, scenario in scenarios.SCENARIOS.items() if scenario.resume or "fewer" in name]
+    _run(ranks, 3, two_ranks, names)
+    return two_ranks / "3"
 
 
-def _walk(ranks: Ranks, size: int, folder: Path, names: list[str]) -> None:
-    instead = f"""
+def _run(ranks: Ranks, size: int, folder: Path, names: list[str]) -> None:
+    script = f"""
 import runpy, sys
-sys.path.insert(0, {str(WALKS.parent)!r})
-sys.argv = {[str(WALKS), str(folder / str(size)), *names]!r}
+sys.path.insert(0, {str(SCENARIOS.parent)!r})
+sys.argv = {[str(SCENARIOS), str(folder / str(size)), *names]!r}
 runpy.run_path(sys.argv[0], run_name="__main__")
 raise SystemExit
 """
-    for code, said in ranks.finish(ranks.start(size, folder=folder, before=instead)):
-        assert code == 0, said
-        assert "Warning" not in said, said
+    for code, output in ranks.finish(ranks.start(size, folder=folder, before=script)):
+        assert code == 0, output
+        assert "Warning" not in output, output
 
 
 @pytest.fixture(scope="session")

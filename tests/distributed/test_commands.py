@@ -1,4 +1,4 @@
-"""The same command, started once for each device: one run, one folder, and no wait without end."""
+"""`heedful train` started once per rank: one run in one folder, and every failure ends all ranks in bounded time."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ HEEDFUL = ("-m", "heedful.cli")
 
 
 def command(dates: Path, *more: str, **changes: Any) -> list[str]:
-    words = [word for key, value in {**SETTINGS, **changes}.items() for word in ("--set", f"{key}={value}")]
+    settings = [word for key, value in {**SETTINGS, **changes}.items() for word in ("--set", f"{key}={value}")]
     pair = [str(dates / "train.source"), str(dates / "train.target")]
     valid = ["--valid", str(dates / "valid.source"), "--valid", str(dates / "valid.target")]
-    return ["train", "translate", *pair, *valid, "--device", "cpu", *words, *more]
+    return ["train", "translate", *pair, *valid, "--device", "cpu", *settings, *more]
 
 
 @pytest.fixture(scope="module")
@@ -49,24 +49,24 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def torchrun(home: Path, interpreter: Any) -> Any:
-    """A command begun twice, by torchrun, in the folder of all runs."""
+    """Start a command as two ranks with torchrun."""
 
-    def start(*words: str, options: tuple[str, ...] = ()) -> subprocess.Popen[str]:
-        words = (*TORCHRUN, *options, *HEEDFUL, *words)
-        return interpreter(*words, folder=home, HEEDFUL_CACHE=str(home / "cache"))  # type: ignore[no-any-return]
+    def start(*arguments: str, options: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+        arguments = (*TORCHRUN, *options, *HEEDFUL, *arguments)
+        return interpreter(*arguments, folder=home, HEEDFUL_CACHE=str(home / "cache"))  # type: ignore[no-any-return]
 
     return start
 
 
-def end(process: subprocess.Popen[str]) -> str:
-    said, _ = process.communicate(timeout=240)
-    assert process.returncode == 0, said
-    return said
+def finish(process: subprocess.Popen[str]) -> str:
+    output, _ = process.communicate(timeout=240)
+    assert process.returncode == 0, output
+    return output
 
 
 @pytest.fixture(scope="module")
-def alone(fork_server: Any, dates: Path, home: Path) -> Any:
-    """The same run by a process alone."""
+def single_process(fork_server: Any, dates: Path, home: Path) -> Any:
+    """Train the same run with a single process."""
 
     def train(name: str, **changes: Any) -> Path:
         done = fork_server.run(*command(dates, "--resume", name, **changes), folder=home)
@@ -77,9 +77,9 @@ def alone(fork_server: Any, dates: Path, home: Path) -> Any:
 
 
 @pytest.fixture(scope="module")
-def two(torchrun: Any, dates: Path, home: Path) -> Path:
-    said = end(torchrun(*command(dates, "--out", "two")))
-    assert said.count(f"step     40/{STEPS}  loss") == 1, "one process speaks for all"
+def two_ranks_run(torchrun: Any, dates: Path, home: Path) -> Path:
+    output = finish(torchrun(*command(dates, "--out", "two")))
+    assert output.count(f"step     40/{STEPS}  loss") == 1, "only rank 0 reports"
     return home / "two"
 
 
@@ -88,60 +88,70 @@ def losses(run: Path) -> list[float]:
     return [event["loss"] for event in events if event["kind"] == "step"]
 
 
-def test_under_torchrun_the_same_run_comes_out(alone: Any, two: Path) -> None:
-    one = alone("one")
-    assert losses(two) == pytest.approx(losses(one), abs=1e-4)
-    files = [{str(path.relative_to(run)) for path in run.rglob("*")} for run in (one, two)]
+def test_torchrun_trains_the_same_model_as_a_single_process(single_process: Any, two_ranks_run: Path) -> None:
+    one = single_process("one")
+    assert losses(two_ranks_run) == pytest.approx(losses(one), abs=1e-4)
+    files = [{str(path.relative_to(run)) for path in run.rglob("*")} for run in (one, two_ranks_run)]
     assert files[0] == files[1]
-    assert heedful.load(two).translate("5 May 1990")
-    assert json.loads((two / "training" / "run.json").read_text())["machine"]["processes"] == 2
+    assert heedful.load(two_ranks_run).translate("5 May 1990")
+    assert json.loads((two_ranks_run / "training" / "run.json").read_text())["machine"]["processes"] == 2
 
 
 @pytest.mark.slow
-def test_what_two_have_begun_in_shards_one_goes_on_with(torchrun: Any, alone: Any, dates: Path) -> None:
-    endless = {"training.schedule": "constant"}
-    half = {**endless, "training.steps": STEPS // 2, "training.shard": "true"}
-    end(torchrun(*command(dates, "--out", "half", **half)))
-    run, straight = alone("half", **endless, **{"training.shard": "false"}), alone("straight", **endless)
-    assert losses(run) == pytest.approx(losses(straight), abs=1e-4)
+def test_one_process_resumes_a_sharded_run_of_two_ranks(torchrun: Any, single_process: Any, dates: Path) -> None:
+    constant = {"training.schedule": "constant"}
+    half = {**constant, "training.steps": STEPS // 2, "training.shard": "true"}
+    finish(torchrun(*command(dates, "--out", "half", **half)))
+    resumed, uninterrupted = (
+        single_process("half", **constant, **{"training.shard": "false"}),
+        single_process("uninterrupted", **constant),
+    )
+    assert losses(resumed) == pytest.approx(losses(uninterrupted), abs=1e-4)
 
 
-DYING = """
+KILLED_WHILE_WRITING = """
 import os, signal, sys
 from pathlib import Path
 import heedful.training.checkpoint.format as module
 from heedful.cli.app import main
-sound = module.write_shards
+original = module.write_shards
 def write_shards(file, shards):
-    found = sound(file, shards)
+    checksum = original(file, shards)
     if "step-00000015" in str(file) and os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
         file.write_bytes(file.read_bytes()[:-100])
         os.kill(os.getpid(), signal.SIGKILL)
-    return found
+    return checksum
 module.write_shards = write_shards
 main()
 """
 
 
 @pytest.mark.slow
-def test_a_rank_killed_while_it_writes_its_part_costs_no_more_than_that_checkpoint(
-    interpreter: Any, alone: Any, dates: Path, home: Path
+def test_a_rank_killed_while_writing_its_shard_loses_only_that_checkpoint(
+    interpreter: Any, single_process: Any, dates: Path, home: Path
 ) -> None:
-    script = home / "dying.py"
-    script.write_text(DYING)
-    words = command(dates, "--resume", "dying", **{"training.shard": "true"})
-    start = [*TORCHRUN, "--max-restarts", "1", script, *words]
-    said = end(interpreter(*start, folder=home, HEEDFUL_CACHE=str(home / "cache")))
-    assert "resuming after step 10 of 40" in said
-    assert losses(home / "dying") == pytest.approx(losses(alone("one")), abs=1e-4)
-    assert not list((home / "dying").rglob("*.tmp"))
-    assert len(list((home / "dying" / "training" / f"step-{STEPS:08d}").glob("state-*-of-00002.safetensors"))) == 2
+    script = home / "killed.py"
+    script.write_text(KILLED_WHILE_WRITING)
+    arguments = command(dates, "--resume", "killed-while-writing", **{"training.shard": "true"})
+    start = [*TORCHRUN, "--max-restarts", "1", script, *arguments]
+    output = finish(interpreter(*start, folder=home, HEEDFUL_CACHE=str(home / "cache")))
+    assert "resuming after step 10 of 40" in output
+    assert losses(home / "killed-while-writing") == pytest.approx(losses(single_process("one")), abs=1e-4)
+    assert not list((home / "killed-while-writing").rglob("*.tmp"))
+    assert (
+        len(
+            list(
+                (home / "killed-while-writing" / "training" / f"step-{STEPS:08d}").glob("state-*-of-00002.safetensors")
+            )
+        )
+        == 2
+    )
 
 
 @pytest.mark.slow
-def test_a_finished_run_is_given_back_to_all(torchrun: Any, two: Path) -> None:
-    said = end(torchrun("train", "--resume", "two", "--device", "cpu"))
-    assert "the run in two is finished" in said
+def test_resuming_a_finished_run_loads_it_on_all_ranks(torchrun: Any, two_ranks_run: Path) -> None:
+    output = finish(torchrun("train", "--resume", "two", "--device", "cpu"))
+    assert "the run in two is finished" in output
 
 
 def rank_of(pid: int) -> str:
@@ -159,21 +169,21 @@ def until_step(run: Path, step: int, seconds: float = 60) -> None:
         time.sleep(0.01)
 
 
-def test_a_rank_that_is_killed_costs_a_restart_and_changes_nothing(
-    torchrun: Any, dates: Path, home: Path, two: Path
+def test_a_killed_rank_is_restarted_and_the_weights_stay_equal(
+    torchrun: Any, dates: Path, home: Path, two_ranks_run: Path
 ) -> None:
     process = torchrun(*command(dates, "--resume", "killed"), options=("--max-restarts", "1"))
     until_step(home / "killed", 10)
-    (victim,) = (int(pid.name) for pid in Path("/proc").glob("[0-9]*") if killable(int(pid.name), process.pid))
+    (victim,) = (int(pid.name) for pid in Path("/proc").glob("[0-9]*") if is_rank_one(int(pid.name), process.pid))
     os.kill(victim, signal.SIGKILL)
-    said = end(process)
-    assert "resuming after step" in said
+    output = finish(process)
+    assert "resuming after step" in output
     for name in ("model.safetensors", f"training/step-{STEPS:08d}/state.safetensors"):
-        torch.testing.assert_close(load_file(home / "killed" / name), load_file(two / name), rtol=0, atol=0)
+        torch.testing.assert_close(load_file(home / "killed" / name), load_file(two_ranks_run / name), rtol=0, atol=0)
 
 
-def killable(pid: int, launcher: int) -> bool:
-    """Whether it is the second process of this launcher."""
+def is_rank_one(pid: int, launcher: int) -> bool:
+    """Whether the process is rank 1 of this launcher."""
     try:
         parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except (OSError, ValueError):
@@ -181,70 +191,74 @@ def killable(pid: int, launcher: int) -> bool:
     return parent == launcher and rank_of(pid) == "1"
 
 
-@pytest.mark.parametrize("silent", [1, pytest.param(0, marks=pytest.mark.slow)])
-def test_a_rank_that_no_longer_answers_is_named(ranks: Any, dates: Path, tmp_path: Path, silent: int) -> None:
-    words = command(dates, "--out", "run", **{"training.steps": 100_000, "training.evaluate_every": 50_000})
-    run = ranks.start(2, *words, folder=tmp_path, HEEDFUL_TIMEOUT="3", HEEDFUL_CACHE=str(tmp_path / "cache"))
+@pytest.mark.parametrize("suspended", [1, pytest.param(0, marks=pytest.mark.slow)])
+def test_a_suspended_rank_is_named(ranks: Any, dates: Path, tmp_path: Path, suspended: int) -> None:
+    arguments = command(dates, "--out", "run", **{"training.steps": 100_000, "training.evaluate_every": 50_000})
+    run = ranks.start(2, *arguments, folder=tmp_path, HEEDFUL_TIMEOUT="3", HEEDFUL_CACHE=str(tmp_path / "cache"))
     until_step(tmp_path / "run", 5)
-    run[silent].send(signal.SIGSTOP)
+    run[suspended].send(signal.SIGSTOP)
     start = time.monotonic()
     try:
-        run[1 - silent].wait_until(run[1 - silent].has_ended, 30)
-        took = time.monotonic() - start
+        run[1 - suspended].wait_until(run[1 - suspended].has_ended, 30)
+        seconds = time.monotonic() - start
     finally:
         for process in run:
             process.send(signal.SIGKILL)
         ended = [process.wait() for process in run]
-    code, said = ended[1 - silent].code, ended[1 - silent].output
+    code, output = ended[1 - suspended].code, ended[1 - suspended].output
     assert code == 1
-    assert took < 20
-    assert "heedful: rank" in said
-    if silent:
-        assert "heedful: rank 1 on " in said
-        assert "has not answered for 3 s (HEEDFUL_TIMEOUT)" in said
-        assert "--resume" in said
+    assert seconds < 20
+    assert "heedful: rank" in output
+    if suspended:
+        assert "heedful: rank 1 on " in output
+        assert "has not answered for 3 s (HEEDFUL_TIMEOUT)" in output
+        assert "--resume" in output
     else:
-        assert "rank 0" in said
+        assert "rank 0" in output
 
 
 @pytest.mark.slow
-def test_a_rank_that_is_gone_ends_the_others_with_a_line(ranks: Any, dates: Path, tmp_path: Path) -> None:
-    words = command(dates, "--out", "run", **{"training.steps": 100_000, "training.evaluate_every": 50_000})
-    run = ranks.start(2, *words, folder=tmp_path, HEEDFUL_CACHE=str(tmp_path / "cache"))
+def test_a_killed_rank_ends_the_others_with_an_error(ranks: Any, dates: Path, tmp_path: Path) -> None:
+    arguments = command(dates, "--out", "run", **{"training.steps": 100_000, "training.evaluate_every": 50_000})
+    run = ranks.start(2, *arguments, folder=tmp_path, HEEDFUL_CACHE=str(tmp_path / "cache"))
     until_step(tmp_path / "run", 5)
     run[1].send(signal.SIGKILL)
-    (first, said), (second, _) = ranks.finish(run, 30)
+    (first, output), (second, _) = ranks.finish(run, 30)
     assert (first, second) == (1, -signal.SIGKILL)
-    last = said.strip().splitlines()[-1]
+    last = output.strip().splitlines()[-1]
     assert "heedful: rank 1 on " in last
     assert "--resume" in last
 
 
 @pytest.mark.slow
-def test_asked_to_stop_all_stop_at_one_step_and_go_on(torchrun: Any, dates: Path, home: Path, two: Path) -> None:
+def test_a_stop_signal_stops_all_ranks_at_the_same_step_and_the_run_resumes(
+    torchrun: Any, dates: Path, home: Path, two_ranks_run: Path
+) -> None:
     process = torchrun(*command(dates, "--resume", "stopped"))
     until_step(home / "stopped", 5)
     process.send_signal(signal.SIGTERM)
-    said, _ = process.communicate(timeout=60)
-    assert "stopped after step" in said
-    said = end(torchrun(*command(dates, "--resume", "stopped")))
+    output, _ = process.communicate(timeout=60)
+    assert "stopped after step" in output
+    output = finish(torchrun(*command(dates, "--resume", "stopped")))
     name = f"training/step-{STEPS:08d}/state.safetensors"
-    torch.testing.assert_close(load_file(home / "stopped" / name), load_file(two / name), rtol=0, atol=0)
+    torch.testing.assert_close(load_file(home / "stopped" / name), load_file(two_ranks_run / name), rtol=0, atol=0)
 
 
-def test_what_only_one_process_can_train_is_said_by_the_first(ranks: Any, dates: Path, tmp_path: Path) -> None:
-    words = ("train", "embed", str(dates / "train.source"), "--device", "cpu")
-    (first, said), (other, heard) = ranks.finish(ranks.start(2, *words, folder=tmp_path), 60)
+def test_a_task_for_a_single_process_is_refused_by_rank_zero(ranks: Any, dates: Path, tmp_path: Path) -> None:
+    arguments = ("train", "embed", str(dates / "train.source"), "--device", "cpu")
+    (first, said), (other, heard) = ranks.finish(ranks.start(2, *arguments, folder=tmp_path), 60)
     assert (first, other) == (2, 1)
-    assert said.strip() == "heedful: embed is trained by a single process: run it without torchrun"
-    assert heard.strip() == "heedful: rank 0 could not start the run: see its error message"
+    assert output.strip() == "heedful: embed is trained by a single process: run it without torchrun"
+    assert other_output.strip() == "heedful: rank 0 could not start the run: see its error message"
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("words", [("--auto-batch",), ("--check-resume",), ("--set", "model.widht=3")])
+@pytest.mark.parametrize("options", [("--auto-batch",), ("--check-resume",), ("--set", "model.widht=3")])
 @pytest.mark.slow
-def test_what_cannot_be_is_said_by_the_first_and_ends_all(ranks: Any, dates: Path, tmp_path: Path, words: Any) -> None:
-    (first, said), (other, _) = ranks.finish(ranks.start(2, *command(dates, *words), folder=tmp_path), 60)
+def test_invalid_options_are_refused_by_rank_zero_and_end_all_ranks(
+    ranks: Any, dates: Path, tmp_path: Path, options: Any
+) -> None:
+    (first, output), (other, _) = ranks.finish(ranks.start(2, *command(dates, *options), folder=tmp_path), 60)
     assert first == 2
     assert other == 1
-    assert "heedful: " in said
+    assert "heedful: " in output
