@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from heedful.generation.continuation import generate_ids
-from heedful.generation.sequence_to_sequence import translate_ids
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 import heedful
 from heedful.data.dates_corpus import Dates, dates_corpus
+from heedful.generation.backends.torch_backend import TorchBackend
+from heedful.generation.search.settings import SearchSettings
 from heedful.inference.trained_model import TrainedModel
 from heedful.loading import wrap_model
 from heedful.text.special_tokens import END, PAD, START
@@ -83,7 +83,8 @@ def writer(dates: Dates) -> TrainedModel:
 @pytest.fixture(scope="session")
 def translations(translator: TrainedModel, held_out: list[str]) -> list[list[int]]:
     """Greedy translations of the held-out sentences."""
-    results = translate_ids(translator.model, translator.tokenizers[0].encode(held_out), beam=1, at_most=[14] * 50)
+    sources = translator.tokenizers[0].encode(held_out)
+    results = TorchBackend(translator.model).translate(sources, SearchSettings(beam=1, max_length=14))
     texts = [hypotheses[0].tokens for hypotheses in results]
     assert len({*map(tuple, texts)}) > 30  # outputs depend on the input
     return texts
@@ -97,7 +98,8 @@ def prompts(writer: TrainedModel, held_out: list[str]) -> list[list[int]]:
 @pytest.fixture(scope="session")
 def continuations(writer: TrainedModel, prompts: list[list[int]]) -> list[list[int]]:
     """Greedy continuations of up to 20 tokens."""
-    return [hypotheses[0].tokens for hypotheses in generate_ids(writer.model, prompts, limit=20)]
+    results = TorchBackend(writer.model).generate(prompts, SearchSettings(beam=1, max_length=20))
+    return [hypotheses[0].tokens for hypotheses in results]
 
 
 def character_tokenizer(dates: Dates) -> Tokenizer:

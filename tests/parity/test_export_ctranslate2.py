@@ -10,7 +10,8 @@ import torch
 
 import heedful
 from heedful import UsageError
-from heedful.generation.backends.ctranslate2_backend import CTranslate2
+from heedful.generation.backends.ctranslate2_engine import CTranslate2Engine
+from heedful.generation.search.settings import SearchSettings
 from heedful.inference.trained_model import TrainedModel
 from heedful.interop.ctranslate2_export import export_ctranslate2
 from heedful.loading import wrap_model
@@ -37,8 +38,9 @@ def test_int8_translations_mostly_agree(
     heedful.export(translator, "ctranslate2", tmp_path / "whole")
     sizes = [(tmp_path / name / "model.bin").stat().st_size for name in ("there", "whole")]
     assert sizes[0] < 0.5 * sizes[1]
-    engine = CTranslate2(tmp_path / "there", [translator.tokenizers[0].tokens], translator.model.config)
-    results = engine.translate_ids(translator.tokenizers[0].encode(held_out), beam=1, at_most=[14] * 50)
+    engine = CTranslate2Engine(tmp_path / "there", [translator.tokenizers[0].tokens], translator.model.config)
+    sources = translator.tokenizers[0].encode(held_out)
+    results = engine.translate(sources, SearchSettings(beam=1, max_length=14))
     assert sum(a[0].tokens == b for a, b in zip(results, translations, strict=True)) >= 40
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from heedful.generation.continuation import generate_ids
 
 import heedful
+from heedful.generation.backends.torch_backend import TorchBackend
+from heedful.generation.search.settings import SearchSettings
 from heedful.inference.trained_model import TrainedModel
 from heedful.interop.conversion import import_folder
 from heedful.loading import wrap_model
@@ -50,7 +51,8 @@ def test_transformers_generates_like_heedful(
     batch = tokenizer(texts, padding=True, return_tensors="pt")
     assert batch.input_ids[1:].tolist() == prompts[1:]
     output = model.generate(**batch, max_new_tokens=20)[:, len(prompts[1]) :]
-    first = generate_ids(writer.model, [prompts[0][:2]], limit=20)[0][0].tokens
+    settings = SearchSettings(beam=1, max_length=20)
+    first = TorchBackend(writer.model).generate([prompts[0][:2]], settings)[0][0].tokens
     assert [until_end(ids) for ids in output] == [first, *continuations[1:]]
 
 

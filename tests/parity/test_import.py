@@ -9,12 +9,13 @@ import pytest
 import tokenizers
 import torch
 import transformers
-from heedful.generation.sequence_to_sequence import translate_ids
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 import heedful
 from heedful import CheckpointError, UsageError
 from heedful.data.dates_corpus import Dates
+from heedful.generation.backends.torch_backend import TorchBackend
+from heedful.generation.search.settings import SearchSettings
 from heedful.interop.conversion import import_folder
 from heedful.loading import wrap_model
 from heedful.text.special_tokens import END, START
@@ -113,7 +114,8 @@ def test_imported_bart_that_starts_with_end_translates_the_same(kind: Any, texts
         num_beams=1,
         suppress_tokens=[0, 1, 3],
     )
-    translated = translate_ids(ours.model, ours.tokenizers[0].encode(texts[:20]), beam=1, at_most=[20] * 20)
+    sources = ours.tokenizers[0].encode(texts[:20])
+    translated = TorchBackend(ours.model).translate(sources, SearchSettings(beam=1, max_length=20))
     assert ours.tokenizers[0].decode([hypotheses[0].tokens for hypotheses in translated]) == tokenizer.batch_decode(
         output, skip_special_tokens=True
     )
