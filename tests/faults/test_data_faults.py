@@ -1,4 +1,4 @@
-"""Data faults: each is one clear line with exit code 3, in bounded memory, or is skipped and counted."""
+"""Bad data: each is one clear line with exit code 3, in bounded memory, or is skipped and counted."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def file(tmp_path: Path, name: str, data: bytes) -> Path:
         ("overlong", b"x" * (MAX_LINE + 1), "byte offset 6: the line is longer than 1,000,000 bytes"),
     ],
 )
-def test_a_bad_line_stops_with_its_place_or_is_skipped_and_counted(
+def test_bad_line_raises_with_its_location_or_is_skipped_and_counted(
     kind: str, bad: bytes, what: str, packing: str, tmp_path: Path
 ) -> None:
     pack = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}[packing]
@@ -61,18 +61,18 @@ def test_a_bad_line_stops_with_its_place_or_is_skipped_and_counted(
     assert list(read_lines(source, on_bad_line="skip")) == [(1, "éé\n"), (3, "last\n")]
 
 
-def test_a_document_that_ends_in_a_bad_line_still_ends(tmp_path: Path) -> None:
+def test_document_ending_in_a_bad_line_still_ends(tmp_path: Path) -> None:
     path = file(tmp_path, "a.txt", b"good\n\xff\n")
     assert list(read_documents([path, path], on_bad_line="skip")) == [("good\n", True)] * 2
 
 
-def test_a_line_of_exactly_the_limit_is_no_fault(tmp_path: Path) -> None:
+def test_line_of_exactly_the_limit_is_accepted(tmp_path: Path) -> None:
     path = file(tmp_path, "a.txt", b"x" * MAX_LINE + b"\n" + b"y" * MAX_LINE)
     assert [len(text) for text, _ in read_documents([path])] == [MAX_LINE + 1, MAX_LINE]
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [(3, 5), (5, 3), (1, 2)])
-def test_different_line_counts_are_both_told(ours: int, theirs: int, tmp_path: Path) -> None:
+def test_misaligned_files_report_both_line_counts(ours: int, theirs: int, tmp_path: Path) -> None:
     files = [file(tmp_path, "a.en", b"x\n" * ours), file(tmp_path, "a.de", b"y\n" * theirs)]
     message = f"{files[0]} has {ours} lines but {files[1]} has {theirs}: they must pair line by line"
     assert refused(files) == message
@@ -80,12 +80,12 @@ def test_different_line_counts_are_both_told(ours: int, theirs: int, tmp_path: P
         list(read_pairs(files, on_bad_line="skip"))
 
 
-def test_a_bad_line_beyond_the_shorter_file_does_not_upset_the_count(tmp_path: Path) -> None:
+def test_bad_line_beyond_the_shorter_file_is_counted(tmp_path: Path) -> None:
     files = [file(tmp_path, "a.en", b"x\n\xff\n\xff\nx\n"), file(tmp_path, "a.de", b"y\n")]
     assert "has 4 lines but" in refused(files)
 
 
-def test_nothing_usable(tmp_path: Path) -> None:
+def test_files_without_usable_rows_raise(tmp_path: Path) -> None:
     empty, mark = file(tmp_path, "empty.txt", b""), file(tmp_path, "mark.txt", b"\xef\xbb\xbf")
     assert refused([empty, empty]) == f"{empty} is empty"
     assert refused([empty], documents=True) == f"{empty} is empty"
@@ -98,7 +98,7 @@ def test_nothing_usable(tmp_path: Path) -> None:
     assert refused([header]) == f"no usable pair in {header}"
 
 
-def test_missing_files_folders_and_names(tmp_path: Path) -> None:
+def test_missing_files_and_folders_raise(tmp_path: Path) -> None:
     text, gone = file(tmp_path, "a.txt", b"a\n"), tmp_path / "gone.en"
     assert refused([gone, text]) == f"{gone}: no such file"
     assert refused([tmp_path, text]) == f"{tmp_path} is a folder: a file is needed here"
@@ -115,13 +115,13 @@ def test_missing_files_folders_and_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
+def test_unreadable_file_raises(tmp_path: Path) -> None:
     path = file(tmp_path, "a.txt", b"a\n")
     path.chmod(0)
     assert refused([path], documents=True) == f"{path} cannot be read: Permission denied"
 
 
-def test_binary_files_are_named_for_what_they_are(tmp_path: Path) -> None:
+def test_binary_files_are_named_by_format(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.docx", "w") as archive:
         archive.writestr("word.xml", "text" * 100)
     cases = {
@@ -140,7 +140,7 @@ def test_binary_files_are_named_for_what_they_are(tmp_path: Path) -> None:
             list(read_documents([path], on_bad_line="skip"))
 
 
-def test_damaged_archives(tmp_path: Path) -> None:
+def test_damaged_archives_raise(tmp_path: Path) -> None:
     for suffix, packed in ((".gz", gzip.compress(b"text\n" * 9999)), (".xz", lzma.compress(b"text\n" * 9999))):
         for name, data in {
             "cut": packed[:-12],
@@ -183,7 +183,7 @@ def test_missing_columns_list_those_found(tmp_path: Path) -> None:
         ("a.jsonl", b'{"source": "\\ud800", "target": "b"}', "'source' contains half a surrogate pair"),
     ],
 )
-def test_a_malformed_row_stops_with_its_line_or_is_skipped(name: str, row: bytes, what: str, tmp_path: Path) -> None:
+def test_malformed_row_raises_with_its_line_or_is_skipped(name: str, row: bytes, what: str, tmp_path: Path) -> None:
     good = b'{"source": "a", "target": "b"}' if "json" in name else b"a,b" if "csv" in name else b"a\tb"
     path = file(tmp_path, name, b"\n".join([good, row, good, b""]))
     assert refused([path]).startswith(f"{path}:2: {what}")
@@ -192,7 +192,7 @@ def test_a_malformed_row_stops_with_its_line_or_is_skipped(name: str, row: bytes
     assert dropped == {"malformed": 1}
 
 
-def test_a_quote_never_closed(tmp_path: Path) -> None:
+def test_unclosed_quote_raises(tmp_path: Path) -> None:
     path = file(tmp_path, "a.csv", b'a,b\n"open,b\n' + b"c,d\n" * 10)
     assert refused([path]) == f"{path}:2: a quote is never closed"
     assert [pair.line for pair in read_pairs([path], on_bad_line="skip")] == [1]
@@ -225,7 +225,7 @@ def read_apart(path: Path, on_bad_line: str) -> tuple[str, int]:
 
 
 @pytest.mark.parametrize("kind", ["100 MB line", "gz bomb", "xz bomb"])
-def test_memory_stays_flat_whatever_the_file_holds(kind: str, tmp_path: Path) -> None:
+def test_memory_is_bounded_for_hostile_files(kind: str, tmp_path: Path) -> None:
     """One line of 100 MB; one of 1 GiB packed into 1 MB, refused at once; one of 128 MiB, skipped to its end."""
     good, packing = b"good\n", {"gz bomb": gzip.compress, "xz bomb": lzma.compress}
     if pack := packing.get(kind):
@@ -243,7 +243,7 @@ def test_memory_stays_flat_whatever_the_file_holds(kind: str, tmp_path: Path) ->
     assert rose < 24
 
 
-def test_an_xz_file_may_not_ask_for_gigabytes(tmp_path: Path) -> None:
+def test_xz_memory_limit(tmp_path: Path) -> None:
     data = bytearray(lzma.compress(b"text\n"))
     header = slice(12, 12 + 4 * (data[12] + 1) - 4)
     assert data[14] == 0x21  # the LZMA2 filter, whose one property is the size of the dictionary

@@ -1,4 +1,4 @@
-"""Text as people keep it, in their formats and languages, from files to a model that is used."""
+"""Training from every file format and language to a model in use."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def write_pairs(folder: Path, name: str) -> list[Path]:
 
 
 @pytest.mark.slow
-def test_the_same_pairs_in_any_format_give_the_same_model(tmp_path: Path) -> None:
+def test_every_format_gives_the_same_model(tmp_path: Path) -> None:
     models = [
         trained(tmp_path / f"run-{name}", "translate", *write_pairs(tmp_path, name))
         for name in ("packed", "a.jsonl", "a.tsv", "a.csv")
@@ -68,7 +68,7 @@ def test_the_same_pairs_in_any_format_give_the_same_model(tmp_path: Path) -> Non
         assert all(torch.equal(weight, first[name]) for name, weight in other.model.state_dict().items())
 
 
-def test_each_side_can_have_its_own_vocabulary(tmp_path: Path) -> None:
+def test_separate_vocabularies_for_source_and_target(tmp_path: Path) -> None:
     files = write_pairs(tmp_path, "a.tsv")
     model = trained(tmp_path / "run", "translate", *files, settings=("tokenizer.joint=false",))
     source, target = (set(each.pieces(range(len(each)))) for each in model.tokenizers)
@@ -85,7 +85,7 @@ SIMPLER = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("wordpiece", 
 
 
 @pytest.mark.parametrize("kind", ["byte_bpe", "unigram", *SIMPLER])
-def test_every_kind_of_token_serves_languages_without_spaces(kind: str, tmp_path: Path) -> None:
+def test_every_tokenizer_handles_languages_without_spaces(kind: str, tmp_path: Path) -> None:
     (tmp_path / "a.ja").write_text("\n".join(JAPANESE))
     (tmp_path / "a.iso").write_text("\n".join(f"{n % 12 + 1}-{n % 28 + 1}: {n}" for n in range(300)))
     settings = (f"tokenizer.kind={kind}", "tokenizer.subword_dropout=0.2")

@@ -170,8 +170,8 @@ def test_length_buckets_are_sorted_and_as_large_as_max_tokens_allows(
     buckets = [bucket.tolist() for bucket in length_buckets(lengths, max_tokens, longest_first=longest_first)]
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index] if longest_first else lengths[index])
     assert [index for bucket in buckets for index in bucket] == order
-    for bucket, following in zip(buckets, [*buckets[1:], None], strict=True):
+    for bucket in buckets:
         assert len(bucket) == 1 or len(bucket) * max(lengths[index] for index in bucket) <= max_tokens
-        if following is not None:
-            longer = [*bucket, following[0]]
-            assert len(longer) * max(lengths[index] for index in longer) > max_tokens
+    for bucket, following in pairwise(buckets):
+        longer = [*bucket, following[0]]
+        assert len(longer) * max(lengths[index] for index in longer) > max_tokens
