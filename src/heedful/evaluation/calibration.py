@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from heedful.data.pair_dataset import PairBatches
+from heedful.inspection.attention_alignment import TranslationModel
 from heedful.objectives.objective import to_device
 from heedful.text.special_tokens import PAD
 from heedful.text.word_tokens import Unit, split_words
@@ -81,7 +81,7 @@ def word_correctness(
 
 
 @torch.inference_mode()
-def token_reliability(model: Any, batches: PairBatches) -> Reliability:
+def token_reliability(model: TranslationModel, batches: PairBatches) -> Reliability:
     """Reliability of the most probable next token under teacher forcing."""
     probabilities: list[float] = []
     correct: list[bool] = []

@@ -15,6 +15,7 @@ from heedful.data.text_dataset import encode_sentences
 from heedful.data.token_store import Sequences
 from heedful.evaluation.text_metrics import safe_exp
 from heedful.inference.trained_model import TrainedModel
+from heedful.models.encoder import Encoder
 from heedful.objectives.masked_lm_loss import encode_batch, states_at
 from heedful.objectives.objective import to_device
 from heedful.text.special_token_template import SpecialTokenTemplate
@@ -43,7 +44,7 @@ class MaskedLMScores:
 
 @torch.inference_mode()
 def score_masked_tokens(
-    model: Any, batches: Batches, device: torch.device, *, limit: int | None = None
+    model: Encoder, batches: Batches, device: torch.device, *, limit: int | None = None
 ) -> MaskedLMScores:
     """Score all batches of the first epoch, or evenly spaced ones with about `limit` masked tokens."""
     nats, correct, tokens, correct_pairs, pairs = 0.0, 0, 0, 0, 0

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from heedful.data.batching import Batches, evenly_spaced_batches
 from heedful.data.dataset import Split
 from heedful.evaluation.text_metrics import PredictionScores, prediction_scores
+from heedful.models.build import Model
 from heedful.objectives.objective import Objective, to_device
 
 
 @torch.inference_mode()
 def evaluate_perplexity(
-    model: Any,
+    model: Model,
     objective: Objective,
     batches: Batches,
     text: Split,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,13 @@ from heedful.data.pair_dataset import PairBatches
 from heedful.data.token_store import Sequences
 from heedful.errors import UsageError
 from heedful.layers.taps import record, tap_names
+from heedful.models.encoder_decoder import EncoderDecoder
+from heedful.models.recurrent import RecurrentEncoderDecoder
 from heedful.objectives.objective import to_device
 from heedful.text.word_tokens import TokenizedWords, Unit
 
+TranslationModel = EncoderDecoder | RecurrentEncoderDecoder
+WordPairs = Sequence[tuple[TokenizedWords, TokenizedWords]]
 ALIGNMENT_FILE = "alignment.json"
 CROSS_WEIGHTS = "*cross.weights"
 Weights = npt.NDArray[np.float32]
@@ -77,9 +81,7 @@ class AlignmentResult(NamedTuple):
         return " ".join(f"{source}-{target}" for source, target in self.links)
 
 
-def align(
-    model: Any, alignment: Alignment, pairs: Sequence[tuple[TokenizedWords, TokenizedWords]]
-) -> list[AlignmentResult]:
+def align(model: TranslationModel, alignment: Alignment, pairs: WordPairs) -> list[AlignmentResult]:
     """Align pairs by a teacher-forced pass over each batch.
 
     Every target word is linked to one source word or to none (see `linked_sources`).
@@ -112,7 +114,7 @@ def linked_sources(weights: Weights) -> npt.NDArray[np.int64]:
 
 
 def cross_attention_weights(
-    model: Any, pairs: Sequence[tuple[TokenizedWords, TokenizedWords]], taps: str = CROSS_WEIGHTS, *, tokens: int = 4096
+    model: TranslationModel, pairs: WordPairs, taps: str = CROSS_WEIGHTS, *, tokens: int = 4096
 ) -> Iterator[tuple[int, Mapping[str, Weights]]]:
     """Yield each pair's index and its weights by tap: heads × (target, END) × (source, END).
 
@@ -154,12 +156,12 @@ def _token_shares(tokenized: TokenizedWords) -> Weights:
     return table
 
 
-def has_cross_attention(model: Any) -> bool:
+def has_cross_attention(model: TranslationModel) -> bool:
     """Whether the model has cross-attention; a recurrent translator may pass a single vector instead."""
     return any(name.endswith("cross.weights") for name in tap_names(model))
 
 
-def default_alignment(model: Any) -> Alignment:
+def default_alignment(model: TranslationModel) -> Alignment:
     """Return the mean of the second-to-last layer, for a model without a measured head        Garg 2019"""
     taps = [name for name in tap_names(model) if name.endswith("cross.weights")]
     return Alignment(tap=taps[max(0, len(taps) - 2)], head=None, row="output")

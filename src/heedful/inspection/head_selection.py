@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +12,9 @@ from heedful.inspection.attention_alignment import (
     Alignment,
     AttentionHead,
     Row,
+    TranslationModel,
     Weights,
+    WordPairs,
     cross_attention_weights,
     linked_sources,
     word_weights,
@@ -26,8 +27,8 @@ Counts = npt.NDArray[np.int64]
 
 
 def select_head(
-    model: Any,
-    pairs: Sequence[tuple[TokenizedWords, TokenizedWords]],
+    model: TranslationModel,
+    pairs: WordPairs,
     links: Sequence[WordLinks],
     *,
     units: tuple[Unit, Unit],
@@ -52,8 +53,8 @@ def select_head(
 
 
 def alignment_error_rates(
-    model: Any,
-    pairs: Sequence[tuple[TokenizedWords, TokenizedWords]],
+    model: TranslationModel,
+    pairs: WordPairs,
     links: Sequence[WordLinks],
     *,
     progress: Callable[[int], object] = lambda _: None,

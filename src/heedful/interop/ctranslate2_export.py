@@ -16,6 +16,7 @@ from torch import Tensor
 
 from heedful.errors import UsageError
 from heedful.interop.weight_transforms import sinusoid_table
+from heedful.models.build import Model
 from heedful.models.model_config import ModelConfig, TransformerConfig
 from heedful.text.special_tokens import END, START, UNKNOWN
 
@@ -70,7 +71,7 @@ def max_positions(config: TransformerConfig) -> int | None:
 
 
 def export_ctranslate2(
-    model: Any,
+    model: Model,
     folder: Path,
     vocabularies: Sequence[Sequence[str]],
     *,

@@ -20,7 +20,7 @@ from heedful.errors import CheckpointError, HeedfulError, UsageError
 from heedful.interop.huggingface_layouts import ACTIVATIONS, LAYOUTS, Layout, WeightForm
 from heedful.interop.weight_transforms import ModelWeights, rewrite_for_layout, sinusoid_table
 from heedful.layers.positions import SinusoidalPositions
-from heedful.models.build import build
+from heedful.models.build import Model, build
 from heedful.models.model_config import ModelConfig, TransformerConfig
 from heedful.models.presets import make_config
 
@@ -29,7 +29,7 @@ OLD_NAMES = {"gamma": "weight", "beta": "bias"}
 """Names of a norm's gain and bias in the oldest files."""
 
 
-def import_model(folder: Path) -> Any:
+def import_model(folder: Path) -> Model:
     """Load a Hugging Face folder (`config.json` and safetensors) as one of our models."""
     hf_config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     try:
@@ -38,7 +38,7 @@ def import_model(folder: Path) -> Any:
         raise CheckpointError(f"{folder}: {error}") from None
 
 
-def _import(hf_config: dict[str, Any], folder: Path) -> Any:
+def _import(hf_config: dict[str, Any], folder: Path) -> Model:
     layout = LAYOUTS.get(hf_config.get("model_type", ""))
     if layout is None:
         raise CheckpointError(
@@ -57,7 +57,7 @@ def _import(hf_config: dict[str, Any], folder: Path) -> Any:
     return model.eval()
 
 
-def export_model(model: Any, folder: Path, model_type: str, **settings: Any) -> None:
+def export_model(model: Model, folder: Path, model_type: str, **settings: Any) -> None:
     """Write a model so that `transformers` can load it; `settings` are further keys of config.json.
 
     Raises UsageError naming the first setting that the layout cannot express.
@@ -79,7 +79,7 @@ def export_model(model: Any, folder: Path, model_type: str, **settings: Any) -> 
     shutil.copymode(folder / "config.json", folder / "model.safetensors")  # safetensors' default is private
 
 
-def choose_layout(model: Any) -> str:
+def choose_layout(model: Model) -> str:
     """Return the layout that expresses this model; raise naming what the nearest one cannot express."""
     family = model.config.family
     layouts = [layout for layout in LAYOUTS.values() if layout.fixed["family"] == family]
@@ -96,7 +96,7 @@ def choose_layout(model: Any) -> str:
     return nearest
 
 
-def _rewrite(layout: Layout, model: Any) -> ModelWeights:
+def _rewrite(layout: Layout, model: Model) -> ModelWeights:
     """Rewrite the model's weights as far as possible to what the layout can express."""
     config = model.config
     weights = ModelWeights(config, {name: weight.detach().cpu() for name, weight in model.state_dict().items()})

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from heedful.errors import UsageError
 from heedful.layers.masks import padding
+from heedful.models.build import Model
 from heedful.models.encoder_decoder import EncoderOutput
 from heedful.models.model_config import TransformerConfig
 
@@ -33,12 +34,14 @@ class OnnxGraph(NamedTuple):
     outputs: list[str]
 
 
-class EncoderGraph(nn.Module):
-    """Hidden states of a text, and the outputs of an encoder's heads."""
-
+class TracedModule(nn.Module):
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
+
+
+class EncoderGraph(TracedModule):
+    """Hidden states of a text, and the outputs of an encoder's heads."""
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
         if self.model.config.family == "encoder_decoder":
@@ -48,12 +51,8 @@ class EncoderGraph(nn.Module):
         return (states, *(part for output in outputs for part in (output if isinstance(output, tuple) else (output,))))
 
 
-class DecoderGraph(nn.Module):
+class DecoderGraph(TracedModule):
     """Next-token logits at each position of the target so far, given the encoder's states."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
 
     def forward(self, tokens: Tensor, states: Tensor, lengths: Tensor) -> Tensor:
         memory = EncoderOutput(states, padding(lengths, states.shape[1]))
@@ -61,19 +60,15 @@ class DecoderGraph(nn.Module):
         return logits
 
 
-class LanguageModelGraph(nn.Module):
+class LanguageModelGraph(TracedModule):
     """Next-token logits at each position of a text."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
 
     def forward(self, tokens: Tensor) -> Tensor:
         logits: Tensor = self.model(tokens)
         return logits
 
 
-def export_onnx(model: Any, folder: Path) -> None:
+def export_onnx(model: Model, folder: Path) -> None:
     """Write the graph (two for an encoder-decoder) and a README of its inputs and outputs."""
     if not isinstance(model.config, TransformerConfig):
         raise UsageError(f"onnx export cannot express family='{model.config.family}'")
@@ -87,7 +82,7 @@ def export_onnx(model: Any, folder: Path) -> None:
     (folder / "README.md").write_text(_readme(model.config, graphs), encoding="utf-8")
 
 
-def build_graphs(model: Any) -> dict[str, OnnxGraph]:
+def build_graphs(model: Model) -> dict[str, OnnxGraph]:
     """Return the graphs by file name. Example sizes differ and are not 1, or the tracer would specialize on them."""
     tokens, target = torch.ones(2, 5, dtype=torch.long), torch.ones(2, 3, dtype=torch.long)
     lengths, states = torch.tensor([5, 4]), torch.zeros(2, 5, model.config.width)

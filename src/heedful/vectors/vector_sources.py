@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from heedful.errors import UsageError
 from heedful.interop.word2vec_format import read_word2vec
+from heedful.models.build import Model
 from heedful.text.tokenizer import Tokenizer
 from heedful.vectors.nearest_neighbors import WordTable
 
@@ -16,7 +16,7 @@ def load_word_table(file: Path) -> WordTable:
     return WordTable(*read_word2vec(file), name=str(file))
 
 
-def word_table_from_model(model: Any, tokenizer: Tokenizer, name: str) -> WordTable:
+def word_table_from_model(model: Model, tokenizer: Tokenizer, name: str) -> WordTable:
     """Collect the tokens that are whole words, each with its row of the model's embedding table.
 
     Where a vocabulary marks tokens that begin a word (" king"), or those that do not ("##ing"), only those that begin
