@@ -110,7 +110,7 @@ def later_keys() -> Tensor:
 
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("in_order", [False, True])
-def test_self_attention_with_its_weights_is_that_of_multihead_attention(padded: bool, in_order: bool) -> None:
+def test_self_attention_equals_nn_multihead_attention(padded: bool, in_order: bool) -> None:
     theirs = nn.ModuleDict({"self_attn": shaken(nn.MultiheadAttention(WIDTH, HEADS, batch_first=True))})
     ours = with_weights_of(theirs, nn.ModuleDict({"attention": SelfAttention(WIDTH, HEADS)}))
     x, same_x = vectors(TOKENS)
@@ -133,7 +133,7 @@ def test_self_attention_with_its_weights_is_that_of_multihead_attention(padded: 
 
 
 @pytest.mark.parametrize("padded", [False, True])
-def test_cross_attention_with_its_weights_is_that_of_multihead_attention(padded: bool) -> None:
+def test_cross_attention_equals_nn_multihead_attention(padded: bool) -> None:
     theirs = nn.ModuleDict({"multihead_attn": shaken(nn.MultiheadAttention(WIDTH, HEADS, batch_first=True))})
     ours = with_weights_of(theirs, nn.ModuleDict({"cross": CrossAttention(WIDTH, HEADS)}))
     (x, same_x), (memory, same_memory) = vectors(TOKENS), vectors(SOURCE)
@@ -174,7 +174,7 @@ def their_settings(order: str, activation: str = "relu") -> dict[str, Any]:
 
 @each_order
 @each_activation
-def test_a_block_is_a_transformer_encoder_layer(order: str, activation: str) -> None:
+def test_a_block_equals_nn_transformer_encoder_layer(order: str, activation: str) -> None:
     theirs = shaken(nn.TransformerEncoderLayer(WIDTH, HEADS, **their_settings(order, activation)))
     ours = with_weights_of(theirs, our_block(order, activation))
     x, same_x = vectors(TOKENS)
@@ -188,7 +188,7 @@ def test_a_block_is_a_transformer_encoder_layer(order: str, activation: str) -> 
 
 @each_order
 @each_activation
-def test_a_block_with_cross_attention_is_a_transformer_decoder_layer(order: str, activation: str) -> None:
+def test_a_block_with_cross_attention_equals_nn_transformer_decoder_layer(order: str, activation: str) -> None:
     theirs = shaken(nn.TransformerDecoderLayer(WIDTH, HEADS, **their_settings(order, activation)))
     ours = with_weights_of(theirs, our_block(order, activation, cross=True))
     (x, same_x), (memory, same_memory) = vectors(TOKENS), vectors(SOURCE)
@@ -227,7 +227,7 @@ def tokens(count: int) -> Tensor:
 
 @slow_path
 @each_order
-def test_our_encoder_is_a_transformer_encoder(order: str) -> None:
+def test_encoder_equals_nn_transformer_encoder(order: str) -> None:
     layer = nn.TransformerEncoderLayer(WIDTH, HEADS, **their_settings(order))
     norm = nn.LayerNorm(WIDTH) if order == "pre" else None
     theirs = shaken(
@@ -246,7 +246,7 @@ def test_our_encoder_is_a_transformer_encoder(order: str) -> None:
 
 @slow_path
 @each_order
-def test_our_decoder_is_a_transformer_encoder_under_a_causal_mask(order: str) -> None:
+def test_decoder_equals_nn_transformer_encoder_with_a_causal_mask(order: str) -> None:
     layer = nn.TransformerEncoderLayer(WIDTH, HEADS, **their_settings(order))
     norm = nn.LayerNorm(WIDTH) if order == "pre" else None
     theirs = shaken(
@@ -289,7 +289,7 @@ class TheirTransformer(nn.Module):
 
 @slow_path
 @each_order
-def test_our_encoder_decoder_with_a_final_norm_is_nn_transformer(order: str) -> None:
+def test_encoder_decoder_with_a_final_norm_equals_nn_transformer(order: str) -> None:
     """`nn.Transformer` ends both stacks with a norm even where every block has just done so."""
     theirs = shaken(TheirTransformer(order))
     ours = with_weights_of(
@@ -303,7 +303,7 @@ def test_our_encoder_decoder_with_a_final_norm_is_nn_transformer(order: str) -> 
 
 
 @pytest.mark.parametrize("epsilon", [1e-12, 1e-5, 0.1])
-def test_the_layer_norm_equation_is_nn_layer_norm(epsilon: float) -> None:
+def test_layer_norm_equals_nn_layer_norm(epsilon: float) -> None:
     theirs = shaken(nn.LayerNorm(WIDTH, eps=epsilon))
     gain, bias = (weight.detach().clone().requires_grad_() for weight in (theirs.weight, theirs.bias))
     x, same_x = vectors(TOKENS)
@@ -314,7 +314,7 @@ def test_the_layer_norm_equation_is_nn_layer_norm(epsilon: float) -> None:
 
 
 @pytest.mark.parametrize("epsilon", [1e-12, 1e-5, 0.1])
-def test_the_rms_norm_equation_is_nn_rms_norm(epsilon: float) -> None:
+def test_rms_norm_equals_nn_rms_norm(epsilon: float) -> None:
     theirs = shaken(nn.RMSNorm(WIDTH, eps=epsilon))
     gain = theirs.weight.detach().clone().requires_grad_()
     x, same_x = vectors(TOKENS)

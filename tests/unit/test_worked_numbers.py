@@ -166,7 +166,7 @@ def test_masking_the_table_zeroes_its_upper_triangle_and_leaves_rows_that_sum_to
     torch.testing.assert_close(weights.sum(-1), torch.ones(6))
 
 
-def test_the_notes_matrix_b_and_the_word_causal_are_one_mask() -> None:
+def test_the_notes_matrix_b_equals_the_causal_mask() -> None:
     query, key = queries_and_keys(NOT_ON_YOUR_LIFE, 64)
     torch.testing.assert_close(
         attention_weights(query, key, additive(LOOK_AHEAD)), attention_weights(query, key, causal())

@@ -14,7 +14,7 @@ DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-def test_gelu_for_a_compiler_is_gelu() -> None:
+def test_gelu_under_torch_compile_equals_gelu() -> None:
     from heedful.kernels.gelu import gelu_kernel
 
     x = torch.linspace(-9, 9, 20_001, device="cuda").requires_grad_()
@@ -24,7 +24,7 @@ def test_gelu_for_a_compiler_is_gelu() -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_product_with_relu_is_one_and_then_the_other(device: str) -> None:
+def test_linear_relu_equals_linear_then_relu(device: str) -> None:
     torch.manual_seed(0)
     layer, x = nn.Linear(24, 40).to(device), torch.randn(3, 5, 24, device=device, requires_grad=True)
     slope, learned = torch.randn(3, 5, 40, device=device), [x, layer.weight, layer.bias]
@@ -40,7 +40,7 @@ def test_a_product_with_relu_is_one_and_then_the_other(device: str) -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("activation", list(ACTIVATIONS))
-def test_a_compiled_layer_on_a_gpu_learns_what_a_plain_one_does(activation: str) -> None:
+def test_compiled_feed_forward_has_the_gradients_of_the_eager_one_on_a_gpu(activation: str) -> None:
     torch.manual_seed(0)
     layer, x = FeedForward(64, 256, activation=activation).cuda(), torch.randn(4, 8, 64, device="cuda")
     slope, learned = torch.randn(4, 8, 64, device="cuda"), list(layer.parameters())

@@ -140,7 +140,7 @@ def test_attention_is_scores_then_softmax_then_a_weighted_sum() -> None:
     torch.testing.assert_close(attention(query, key, value, subsets(allowed)), expected)
 
 
-def test_one_weight_of_1_is_a_plain_database_query() -> None:
+def test_one_hot_weights_select_a_single_value() -> None:
     """A1: a query equal to one key and far from the others returns exactly that key's value."""
     key = torch.eye(4, dtype=torch.float64) * 1000
     value = torch.randn(4, 3, dtype=torch.float64)
@@ -205,7 +205,7 @@ class LargestStorage(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("mask", [None, causal(), padding(torch.tensor([90, 256]), 256)])
-def test_the_fused_path_makes_no_table_of_queries_by_keys(mask: Mask | None) -> None:
+def test_fused_attention_allocates_no_queries_by_keys_table(mask: Mask | None) -> None:
     """A8: plain attention, plain causal and padding cost memory linear in n; the equation costs n²."""
     query, key, value = (torch.randn(2, 1, 256, 4) for _ in range(3))
     with LargestStorage() as fused:
@@ -226,7 +226,7 @@ def test_attention_without_the_softmax_is_linear_in_queries_keys_and_values() ->
         torch.testing.assert_close(attention(*scaled, subsets(allowed), softmax=False), 3 * output)
 
 
-def test_linear_attention_with_a_closed_bias_stays_finite() -> None:
+def test_linear_attention_with_a_minus_infinity_bias_stays_finite() -> None:
     query, key = torch.randn(2, 4), torch.randn(3, 4)
     matrix = torch.tensor([[0.0, -torch.inf, 1.0], [-torch.inf] * 3])
     weights = attention_weights(query, key, additive(matrix), softmax=False)
@@ -247,7 +247,7 @@ def test_linear_attention_with_a_closed_bias_stays_finite() -> None:
     ],
     ids=["queries and keys", "batch", "heads", "bias", "too few axes"],
 )
-def test_a_mask_of_the_wrong_shape_is_named_with_what_it_should_fit(
+def test_a_mask_of_the_wrong_shape_is_refused_with_the_expected_shape(
     path: Callable[..., Tensor], mask: Mask, shape: str
 ) -> None:
     query, key, value = (torch.randn(2, 3, n, 4) for n in (5, 7, 7))
@@ -291,7 +291,7 @@ def test_self_attention_is_the_equation_head_by_head(shape: dict[str, Any]) -> N
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("tokens", [1, 3, 9])
-def test_cross_attention_reads_a_sequence_of_any_other_length(shape: dict[str, Any], tokens: int) -> None:
+def test_cross_attention_attends_to_a_sequence_of_another_length(shape: dict[str, Any], tokens: int) -> None:
     layer = CrossAttention(8, **shape).double()
     x, memory = torch.randn(2, 4, 8, dtype=torch.float64), torch.randn(2, tokens, 8, dtype=torch.float64)
     torch.testing.assert_close(layer(x, memory), by_hand(layer, x, memory))
@@ -305,7 +305,7 @@ def test_cross_attention_over_an_empty_source_gives_the_output_bias_alone() -> N
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_joining_heads_equals_the_sum_of_what_each_head_adds(shape: dict[str, Any]) -> None:
+def test_output_is_the_sum_of_head_contributions(shape: dict[str, Any]) -> None:
     """A5: Concat(h_1 … h_H) W_o = Σ_h h_h W_h."""
     layer = SelfAttention(8, **shape).double()
     with record(layer, "heads") as seen:
@@ -331,7 +331,7 @@ def test_a_layer_with_shared_heads_equals_one_with_the_weights_copied() -> None:
     torch.testing.assert_close(shared(x, causal()), full(x, causal()))
 
 
-def test_head_widths_are_free_of_the_model_width() -> None:
+def test_head_widths_are_independent_of_the_model_width() -> None:
     """H·d_k = d is usual, not required."""
     layer = SelfAttention(8, 3, head_width=5, value_width=7)
     assert layer.query_key_value.weight.shape == (3 * 5 + 3 * 5 + 3 * 7, 8)
@@ -373,7 +373,7 @@ def test_attention_dropout_acts_while_training_only(score: str) -> None:
 
 
 @pytest.mark.parametrize("score", ["scaled_dot", "additive"])
-def test_attention_dropout_falls_on_whole_weights_and_scales_up_the_rest(score: str) -> None:
+def test_attention_dropout_zeroes_weights_and_rescales_the_others(score: str) -> None:
     """With all values 1 a head reads Σ_j α_ij: 0 or twice the kept weights when half are dropped."""
     layer = SelfAttention(4, 1, score=score, dropout=0.5).double()
     layer.query_key_value.weight.data[8:] = 0.0
@@ -406,7 +406,7 @@ def test_a_width_its_heads_do_not_divide_gets_the_nearest_that_they_do(width: in
 
 @examples
 @given(width=st.integers(1, 60), heads=st.integers(1, 60))
-def test_even_split_divides_or_explains(width: int, heads: int) -> None:
+def test_even_split_divides_or_suggests_divisible_sizes(width: int, heads: int) -> None:
     if width % heads == 0:
         assert even_split(width, heads) * heads == width
     else:

@@ -59,7 +59,7 @@ def test_a_pre_norm_block_adds_to_a_stream_it_never_normalises() -> None:
     torch.testing.assert_close(block(x), a + block.feed_forward(second.norm(a)))
 
 
-def test_a_decoder_block_reads_itself_then_the_memory_then_feeds_forward() -> None:
+def test_a_decoder_block_is_self_attention_then_cross_attention_then_feed_forward() -> None:
     """B5: masked self-attention, cross-attention with queries from the decoder, feed-forward."""
     block, x, memory = make_block("post", cross=True), draw(0, 2, 5, 8), draw(1, 2, 3, 8)
     first, second, third = block.residual
@@ -71,7 +71,7 @@ def test_a_decoder_block_reads_itself_then_the_memory_then_feeds_forward() -> No
     torch.testing.assert_close(block(x, causal(), memory=memory, memory_mask=real), expected)
 
 
-def test_a_block_with_cross_attention_asks_for_its_memory() -> None:
+def test_a_block_with_cross_attention_requires_a_memory() -> None:
     with pytest.raises(AssertionError, match="reads a memory"):
         make_block(cross=True)(draw(0, 1, 2, 8))
 
@@ -86,7 +86,7 @@ def test_a_stack_is_the_composition_of_its_blocks(norm: Any) -> None:
     torch.testing.assert_close(stack(x), expected if norm is None else norm(expected))
 
 
-def test_every_block_has_weights_of_its_own_and_all_of_them_learn() -> None:
+def test_blocks_share_no_weights_and_all_get_gradients() -> None:
     stack = Stack([make_block("pre", cross=True) for _ in range(3)])
     stack(draw(0, 2, 5, 8), causal(), memory=draw(1, 2, 4, 8)).square().sum().backward()
     weights = dict(stack.named_parameters())
@@ -102,7 +102,7 @@ def test_every_block_has_weights_of_its_own_and_all_of_them_learn() -> None:
     score=st.sampled_from(["scaled_dot", "bilinear", "additive"]),
     softmax=st.booleans(),
 )
-def test_without_positions_and_mask_permuting_the_input_permutes_the_output(
+def test_without_positions_and_mask_a_stack_is_permutation_equivariant(
     seed: int, tokens: int, order: str, score: str, softmax: bool
 ) -> None:
     """A7: f(Px) = P f(x), for every score and without the softmax too."""
@@ -117,7 +117,7 @@ def test_without_positions_and_mask_permuting_the_input_permutes_the_output(
     [(causal(), "no positions"), (UNMASKED, "rotary"), (UNMASKED, "alibi"), (window(2), "no positions")],
     ids=["a causal mask", "rotary positions", "alibi", "a window"],
 )
-def test_each_thing_that_tells_tokens_apart_breaks_that_symmetry(mask: Mask, scheme: str) -> None:
+def test_masks_and_positions_break_permutation_equivariance(mask: Mask, scheme: str) -> None:
     """Q2: position schemes do, and so does masking alone."""
     stack, x = make_stack(**SCHEMES[scheme]), draw(0, 1, 5, 8)
     shuffled = torch.tensor([4, 2, 0, 3, 1])
@@ -139,7 +139,7 @@ def test_with_a_causal_mask_a_later_token_never_changes_an_earlier_output(
     assert not torch.allclose(before[:, changed_from], after[:, changed_from])
 
 
-def test_without_the_causal_mask_it_does() -> None:
+def test_without_a_causal_mask_a_later_token_changes_earlier_outputs() -> None:
     stack, x = make_stack(), draw(0, 1, 4, 8)
     other = torch.cat([x[:, :3], torch.randn_like(x[:, 3:])], dim=1)
     assert not torch.allclose(stack(x)[:, 0], stack(other)[:, 0])
@@ -153,7 +153,7 @@ def test_without_the_causal_mask_it_does() -> None:
     lengths=st.lists(st.integers(1, 5), min_size=1, max_size=3),
     extra=st.integers(0, 3),
 )
-def test_padding_never_changes_a_result(
+def test_padding_does_not_change_outputs(
     seed: int, order: str, scheme: dict[str, Any], lengths: list[int], extra: int
 ) -> None:
     """T3: each text comes out as if it were alone, whatever stands in the padding."""
@@ -168,7 +168,7 @@ def test_padding_never_changes_a_result(
 
 @examples
 @given(seed=seeds, order=orders, lengths=st.lists(st.integers(0, 4), min_size=1, max_size=3))
-def test_padding_of_a_source_never_changes_what_a_decoder_reads(seed: int, order: str, lengths: list[int]) -> None:
+def test_source_padding_does_not_change_decoder_outputs(seed: int, order: str, lengths: list[int]) -> None:
     x, memory = draw(seed, len(lengths), 3, 8), torch.randn(len(lengths), 6, 8, dtype=torch.float64)
     stack = Stack([make_block(order, cross=True) for _ in range(2)])
     together = stack(x, causal(), memory=memory, memory_mask=padding(torch.tensor(lengths), 6))
@@ -177,7 +177,7 @@ def test_padding_of_a_source_never_changes_what_a_decoder_reads(seed: int, order
         torch.testing.assert_close(together[row], alone[0])
 
 
-def test_a_text_of_padding_alone_poisons_nothing() -> None:
+def test_a_row_of_padding_alone_gives_finite_outputs() -> None:
     stack, x = make_stack(), draw(0, 2, 3, 8).requires_grad_()
     output = stack(x, padding(torch.tensor([0, 3]), 3))
     output.square().sum().backward()
@@ -189,9 +189,7 @@ def test_a_text_of_padding_alone_poisons_nothing() -> None:
 
 @examples
 @given(seed=seeds, scheme=schemes, lengths=st.lists(st.integers(1, 4), min_size=1, max_size=4))
-def test_documents_packed_in_one_row_come_out_as_if_alone(
-    seed: int, scheme: dict[str, Any], lengths: list[int]
-) -> None:
+def test_packed_documents_equal_separate_rows(seed: int, scheme: dict[str, Any], lengths: list[int]) -> None:
     """With relative positions too: only differences matter, so no document needs to start at 0."""
     x = draw(seed, 1, sum(lengths), 8)
     stack = make_stack(**scheme)
@@ -202,7 +200,7 @@ def test_documents_packed_in_one_row_come_out_as_if_alone(
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3])
-def test_a_window_lets_news_travel_one_window_per_block(layers: int) -> None:
+def test_a_windowed_stack_has_a_receptive_field_of_one_window_per_block(layers: int) -> None:
     """With windows of 2 and L blocks a token hears of its L nearest on either side, and of no others."""
     stack, x = make_stack(layers=layers), draw(0, 1, 9, 8)
     other = x.clone()
@@ -211,7 +209,7 @@ def test_a_window_lets_news_travel_one_window_per_block(layers: int) -> None:
     assert moved.tolist() == [abs(i - 4) <= layers for i in range(9)]
 
 
-def test_alibi_and_rotary_reach_every_block_of_a_stack() -> None:
+def test_alibi_and_rotary_apply_to_every_block() -> None:
     """Worked out once in the stack; the same as giving each block its mask or its angles by hand."""
     x = draw(0, 2, 5, 8)
     positions = position_ids(x)

@@ -37,18 +37,20 @@ def test_scaled_vectors_are_larger_by_the_root_of_the_width(table: nn.Embedding)
 
 
 @pytest.mark.parametrize("positions", [SinusoidalPositions(6), LearnedPositions(8, 6)], ids=["sinusoidal", "learned"])
-def test_positions_are_added_after_the_scaling(table: nn.Embedding, positions: SinusoidalPositions | LearnedPositions) -> None:
+def test_positions_are_added_after_the_scaling(
+    table: nn.Embedding, positions: SinusoidalPositions | LearnedPositions
+) -> None:
     vectors = Embedding(6, positions=positions, scale=True)(table, TOKENS, PLACES)
     torch.testing.assert_close(vectors, math.sqrt(6) * table(TOKENS) + positions(PLACES))
 
 
-def test_one_token_at_two_places_differs_by_the_places_alone(table: nn.Embedding) -> None:
+def test_one_token_at_two_positions_differs_by_the_position_encodings(table: nn.Embedding) -> None:
     vectors = Embedding(6, positions=SinusoidalPositions(6))(table, TOKENS, PLACES)
     where = SinusoidalPositions(6)(PLACES)[0]
     torch.testing.assert_close(vectors[0, 3] - vectors[0, 1], where[3] - where[1])
 
 
-def test_concatenated_positions_stand_beside_the_token(table: nn.Embedding) -> None:
+def test_concatenated_positions_follow_the_token_vector(table: nn.Embedding) -> None:
     """P3: the named alternative to adding; neither part disturbs the other."""
     vectors = Embedding(6, positions=SinusoidalPositions(4), combine="concatenate")(table, TOKENS, PLACES)
     assert vectors.shape == (2, 4, 10)
@@ -56,7 +58,7 @@ def test_concatenated_positions_stand_beside_the_token(table: nn.Embedding) -> N
     assert torch.equal(vectors[..., 6:], SinusoidalPositions(4)(PLACES).expand(2, 4, 4))
 
 
-def test_rows_may_stand_at_different_places(table: nn.Embedding) -> None:
+def test_rows_may_have_different_positions(table: nn.Embedding) -> None:
     places = torch.tensor([[0, 1, 2, 3], [5, 6, 7, 8]])
     for combine in ("add", "concatenate"):
         vectors = Embedding(6, positions=SinusoidalPositions(6), combine=combine)(table, TOKENS, places)
@@ -64,14 +66,14 @@ def test_rows_may_stand_at_different_places(table: nn.Embedding) -> None:
         torch.testing.assert_close(vectors[1:], alone)
 
 
-def test_segments_add_which_text_a_token_belongs_to(table: nn.Embedding) -> None:
+def test_segment_vectors_are_added(table: nn.Embedding) -> None:
     embedding = Embedding(6, segments=2)
     which = torch.tensor([[0, 0, 1, 1], [0, 1, 1, 1]])
     assert embedding.segments is not None
     torch.testing.assert_close(embedding(table, TOKENS, PLACES, which), table(TOKENS) + embedding.segments(which))
 
 
-def test_without_segments_given_every_token_is_of_the_first_text(table: nn.Embedding) -> None:
+def test_segments_default_to_the_first(table: nn.Embedding) -> None:
     embedding = Embedding(6, segments=2)
     first = torch.zeros_like(TOKENS)
     torch.testing.assert_close(embedding(table, TOKENS, PLACES), embedding(table, TOKENS, PLACES, first))
@@ -90,7 +92,7 @@ def test_the_norm_comes_last(table: nn.Embedding) -> None:
     torch.testing.assert_close(embedding(table, TOKENS, PLACES), expected)
 
 
-def test_dropout_falls_on_the_sum_while_training_only(table: nn.Embedding) -> None:
+def test_dropout_applies_to_the_sum_in_training_only(table: nn.Embedding) -> None:
     """Paper 5.4: on token and position together."""
     embedding = Embedding(6, positions=SinusoidalPositions(6), dropout=0.5)
     plain = Embedding(6, positions=SinusoidalPositions(6))(table, TOKENS, PLACES)
@@ -106,7 +108,7 @@ def test_positions_follow_the_precision_of_the_table() -> None:
     assert Embedding(6, positions=SinusoidalPositions(6))(table, TOKENS, PLACES).dtype == torch.bfloat16
 
 
-def test_taps_show_the_token_vectors_and_the_result(table: nn.Embedding) -> None:
+def test_taps_record_token_vectors_and_the_embedding(table: nn.Embedding) -> None:
     embedding = Embedding(6, positions=SinusoidalPositions(6), scale=True)
     with record(nn.ModuleDict({"source": embedding}), "source", "source.tokens") as seen:
         result = embedding(table, TOKENS, PLACES)
@@ -128,7 +130,7 @@ def test_the_first_wrong_token_is_the_one_named(table: nn.Embedding) -> None:
         embedding_lookup(table, torch.tensor([[3, 12, -5]]))
 
 
-def test_a_segment_outside_its_table_is_called_a_segment(table: nn.Embedding) -> None:
+def test_a_segment_id_outside_its_table_is_named(table: nn.Embedding) -> None:
     with pytest.raises(UsageError, match="segment id 2 is outside"):
         Embedding(6, segments=2)(table, TOKENS, PLACES, torch.full_like(TOKENS, 2))
 

@@ -23,7 +23,7 @@ FORMULAS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def test_every_activation_has_a_formula_here() -> None:
+def test_every_activation_is_tested_against_its_formula() -> None:
     assert set(FORMULAS) == set(ACTIVATIONS)
 
 
@@ -37,7 +37,7 @@ def test_the_network_is_its_equation(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FORMULAS)
-def test_gated_half_of_the_first_matrix_decides_how_much_of_the_other_passes(name: str) -> None:
+def test_gated_feed_forward_multiplies_the_activated_gate_with_the_other_half(name: str) -> None:
     """(act(x W_g) ⊙ x W_1) W_2."""
     layer = FeedForward(6, 10, activation=name, gated=True, bias=False).double()
     x = torch.randn(2, 3, 6, dtype=torch.float64)
@@ -53,7 +53,7 @@ def test_exact_and_tanh_gelu_are_near_but_not_the_same() -> None:
 
 
 @pytest.mark.parametrize("gated", [True, False])
-def test_the_same_network_stands_at_each_position_and_sees_that_token_only(gated: bool) -> None:
+def test_feed_forward_is_position_wise(gated: bool) -> None:
     layer = FeedForward(6, 10, gated=gated).double()
     x = torch.randn(2, 5, 6, dtype=torch.float64)
     alone = torch.stack([layer(x[:, i : i + 1])[:, 0] for i in range(5)], dim=1)
@@ -62,7 +62,7 @@ def test_the_same_network_stands_at_each_position_and_sees_that_token_only(gated
     torch.testing.assert_close(layer(x[:, order]), layer(x)[:, order])
 
 
-def test_taps_show_the_hidden_layer_and_the_output() -> None:
+def test_taps_record_the_hidden_layer_and_the_output() -> None:
     layer = FeedForward(6, 10)
     with record(layer, "*") as seen:
         output = layer(torch.randn(2, 3, 6))

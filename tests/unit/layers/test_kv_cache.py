@@ -36,7 +36,7 @@ def append(state: KVCache, tokens: int, lengths: Tensor | None = None) -> tuple[
     return key, value, *held
 
 
-def test_a_new_state_has_read_nothing() -> None:
+def test_a_new_cache_is_empty() -> None:
     state = empty(3, layers=2)
     assert state.lengths.tolist() == [0, 0, 0]
     assert [layer.keys for layer in state.layers] == [None, None]
@@ -46,7 +46,7 @@ def test_a_new_state_has_read_nothing() -> None:
 @pytest.mark.parametrize("room", [0, 3, 100])
 @examples
 @given(chunks)
-def test_appending_gives_back_all_keys_and_values_in_order(room: int, sizes: list[int]) -> None:
+def test_append_returns_all_keys_and_values_in_order(room: int, sizes: list[int]) -> None:
     """Whatever room was set aside, and past it."""
     state, keys, values = empty(2, capacity=room), [], []
     for size in sizes:
@@ -57,7 +57,7 @@ def test_appending_gives_back_all_keys_and_values_in_order(room: int, sizes: lis
     assert state.lengths.tolist() == [sum(sizes)] * 2
 
 
-def test_room_set_aside_is_filled_in_place() -> None:
+def test_preallocated_memory_is_written_in_place() -> None:
     state = empty(2, capacity=6)
     places = {append(state, 2)[2].data_ptr() for _ in range(3)}
     assert len(places) == 1
@@ -65,7 +65,7 @@ def test_room_set_aside_is_filled_in_place() -> None:
     assert state.layers[0].keys.shape[2] == 6
 
 
-def test_past_its_room_a_state_grows_by_doubling() -> None:
+def test_past_its_capacity_a_cache_grows_by_doubling() -> None:
     """So that copying stays linear in the length of the text: 7 moves for 64 tokens, not 64."""
     state = empty(1)
     sizes = []
@@ -78,7 +78,7 @@ def test_past_its_room_a_state_grows_by_doubling() -> None:
 
 @examples
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=5))
-def test_rows_of_different_lengths_each_write_at_their_own_place(news: list[tuple[int, int]]) -> None:
+def test_rows_of_different_lengths_write_at_their_own_positions(news: list[tuple[int, int]]) -> None:
     """Each row holds its own real tokens without gaps; padding is overwritten by what comes next."""
     state = empty(2)
     real: list[list[Tensor]] = [[], []]
@@ -91,7 +91,7 @@ def test_rows_of_different_lengths_each_write_at_their_own_place(news: list[tupl
     assert state.lengths.tolist() == [len(row) for row in real]
 
 
-def test_positions_count_on_from_where_each_row_stands() -> None:
+def test_positions_continue_from_each_row_s_length() -> None:
     state = empty(2)
     append(state, 3)
     assert state.positions(2).tolist() == [[3, 4]]
@@ -99,7 +99,7 @@ def test_positions_count_on_from_where_each_row_stands() -> None:
     assert state.positions(2).tolist() == [[5, 6], [4, 5]]
 
 
-def test_reordering_keeps_chosen_rows_drops_the_rest_and_copies_beams() -> None:
+def test_reorder_keeps_drops_and_copies_rows() -> None:
     state = empty(3)
     key, value, *_ = append(state, 4, torch.tensor([4, 2, 3]))
     memory = torch.randn(3, 2, 6, 3), torch.randn(3, 2, 6, 5)
@@ -118,7 +118,7 @@ def test_reordering_keeps_chosen_rows_drops_the_rest_and_copies_beams() -> None:
     assert state.memory_mask.dense(1, 6, CPU).sum(-1).flatten().tolist() == [4, 6, 4, 4]
 
 
-def test_reordering_an_unread_state_without_memory_only_counts_rows() -> None:
+def test_reordering_an_empty_cache_changes_only_its_lengths() -> None:
     state = empty(2)
     state.reorder(torch.tensor([1, 1, 0]))
     assert state.lengths.tolist() == [0, 0, 0]
@@ -126,7 +126,7 @@ def test_reordering_an_unread_state_without_memory_only_counts_rows() -> None:
     assert held.shape == (3, 2, 2, 3)
 
 
-def test_copied_beams_go_their_own_ways() -> None:
+def test_copied_beams_are_independent() -> None:
     state = empty(1, capacity=8)
     first, *_ = append(state, 2)
     state.reorder(torch.tensor([0, 0]))
@@ -167,7 +167,7 @@ def make_stack(kind: str, *, cross: bool = False) -> tuple[Stack, Mask]:
 @torch.no_grad()
 @few_examples
 @given(sizes=chunks, seed=st.integers(0, 999))
-def test_reading_in_pieces_equals_reading_at_once(kind: str, sizes: list[int], seed: int) -> None:
+def test_cached_decoding_in_chunks_equals_one_forward_pass(kind: str, sizes: list[int], seed: int) -> None:
     torch.manual_seed(seed)
     stack, mask = make_stack(kind)
     x, state = torch.randn(2, sum(sizes), 8, dtype=torch.float64), empty(2, layers=2)
@@ -187,7 +187,7 @@ def test_reading_in_pieces_equals_reading_at_once(kind: str, sizes: list[int], s
     extra=st.integers(0, 2),
     seed=st.integers(0, 999),
 )
-def test_texts_of_different_lengths_read_together_as_each_alone(
+def test_rows_of_different_lengths_decode_as_each_does_alone(
     kind: str, prompts: list[int], steps: int, extra: int, seed: int
 ) -> None:
     """Prompts are padded at the end; what each row says next takes the padding's place."""
@@ -209,7 +209,7 @@ def test_texts_of_different_lengths_read_together_as_each_alone(
 
 
 @torch.no_grad()
-def test_a_source_projected_once_reads_the_same_at_every_step_and_after_reordering() -> None:
+def test_cached_cross_attention_keys_equal_projecting_the_source_at_every_step() -> None:
     stack, mask = make_stack("plain", cross=True)
     memory, real = torch.randn(2, 4, 8, dtype=torch.float64), padding(torch.tensor([4, 2]), 4)
     x = torch.randn(2, 3, 8, dtype=torch.float64)

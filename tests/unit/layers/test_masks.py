@@ -26,7 +26,7 @@ def table(queries: int, keys: int, may: Callable[[int, int], bool]) -> Tensor:
 
 @examples
 @given(queries=lengths, keys=lengths)
-def test_without_a_mask_every_query_reads_every_key(queries: int, keys: int) -> None:
+def test_without_a_mask_every_query_attends_to_every_key(queries: int, keys: int) -> None:
     assert torch.equal(UNMASKED.dense(queries, keys, CPU), torch.ones(queries, keys, dtype=torch.bool))
 
 
@@ -57,18 +57,18 @@ def test_padding_is_the_set_of_the_first_keys_of_each_sequence(real: list[int]) 
 
 @examples
 @given(st.lists(st.lists(st.integers(0, 3), min_size=6, max_size=6), min_size=1, max_size=3))
-def test_documents_are_sets_of_tokens_that_see_each_other_only(ids: list[list[int]]) -> None:
+def test_document_masks_separate_documents(ids: list[list[int]]) -> None:
     dense = documents(torch.tensor(ids)).dense(6, 6, CPU)
     for row, owners in zip(dense, ids, strict=True):
         assert torch.equal(row[0], table(6, 6, lambda i, j, owners=owners: owners[i] == owners[j]))
 
 
-def test_subsets_are_taken_as_written() -> None:
+def test_subsets_are_used_as_given() -> None:
     allowed = torch.rand(2, 3, 4, 5) < 0.5
     assert torch.equal(subsets(allowed).dense(4, 5, CPU), allowed)
 
 
-def test_additive_reads_the_notes_matrix_of_zeros_and_minus_infinity() -> None:
+def test_additive_converts_a_matrix_of_zeros_and_minus_infinity() -> None:
     matrix = torch.tensor([[0.0, -torch.inf], [0.5, 0.0]])
     mask = additive(matrix)
     assert torch.equal(mask.dense(2, 2, CPU), torch.tensor([[True, False], [True, True]]))
@@ -90,38 +90,38 @@ PIECES = {
 
 @pytest.mark.parametrize("left", PIECES)
 @pytest.mark.parametrize("right", PIECES)
-def test_joining_two_masks_is_the_intersection_of_their_sets(left: str, right: str) -> None:
+def test_combining_masks_is_the_intersection_of_their_sets(left: str, right: str) -> None:
     a, b = PIECES[left](), PIECES[right]()
     both = a.dense(5, 5, CPU) & b.dense(5, 5, CPU)
     assert torch.equal(torch.broadcast_tensors((a & b).dense(5, 5, CPU), both)[0], both)
 
 
-def test_joining_adds_biases() -> None:
+def test_combining_masks_adds_biases() -> None:
     joined = Mask(bias=torch.full((3, 3), 2.0)) & Mask(bias=torch.ones(2, 1, 3, 3)) & causal()
     assert joined.bias is not None
     assert torch.equal(joined.bias, torch.full((2, 1, 3, 3), 3.0))
 
 
-def test_settling_closes_the_bias_where_the_mask_is_closed() -> None:
+def test_resolve_sets_the_bias_to_minus_infinity_where_masked() -> None:
     """A fused kernel takes one table: the bias, with −inf wherever a query may not look."""
     settled = (causal() & Mask(bias=torch.ones(3, 3))).resolve(3, 3, CPU)
     assert settled.bias is not None
     assert torch.equal(settled.bias, torch.ones(3, 3).masked_fill(torch.ones(3, 3).triu(1).bool(), -torch.inf))
 
 
-def test_plain_causal_stays_a_word_and_never_becomes_a_table() -> None:
+def test_a_plain_causal_mask_stays_a_flag() -> None:
     settled = (causal() & UNMASKED).resolve(1000, 1000, CPU)
     assert settled.causal
     assert settled.allowed is None
     assert settled.bias is None
 
 
-def test_no_mask_stays_nothing() -> None:
+def test_resolving_no_mask_creates_no_table() -> None:
     settled = UNMASKED.resolve(1000, 1000, CPU)
     assert (settled.allowed, settled.bias, settled.causal, settled.window) == (None, None, False, None)
 
 
-def test_padding_holds_one_row_for_all_queries_and_heads() -> None:
+def test_a_padding_mask_has_one_row_for_all_queries_and_heads() -> None:
     settled = padding(torch.tensor([3, 1000]), 1000).resolve(1000, 1000, CPU)
     assert settled.allowed is not None
     assert settled.allowed.shape == (2, 1, 1, 1000)
@@ -136,14 +136,14 @@ def test_one_query_at_the_end_of_its_keys_needs_no_causal_table() -> None:
 
 @pytest.mark.parametrize("left", PIECES)
 @pytest.mark.parametrize("right", [*PIECES, "alibi"])
-def test_settling_again_is_free(left: str, right: str) -> None:
+def test_resolving_twice_returns_the_same_mask(left: str, right: str) -> None:
     """A model settles once for all layers; each layer then gets the very same mask back."""
     other = Mask(bias=-torch.rand(2, 5, 5)) if right == "alibi" else PIECES[right]()
     settled = (PIECES[left]() & other).resolve(5, 5, CPU)
     assert settled.resolve(5, 5, CPU) is settled
 
 
-def test_settling_changes_no_meaning() -> None:
+def test_resolving_does_not_change_which_keys_are_allowed() -> None:
     mask = causal() & window(3) & padding(torch.tensor([2, 4]), 6)
     assert torch.equal(mask.resolve(4, 6, CPU).dense(4, 6, CPU), mask.dense(4, 6, CPU))
 
@@ -154,9 +154,7 @@ def test_settling_changes_no_meaning() -> None:
     queries=st.integers(1, 3),
     size=st.none() | st.integers(1, 4),
 )
-def test_rows_of_different_lengths_each_count_from_their_own_place(
-    starts: list[int], queries: int, size: int | None
-) -> None:
+def test_ragged_rows_are_causal_from_their_own_positions(starts: list[int], queries: int, size: int | None) -> None:
     """`positions` says where each query of each row stands, as when decoding texts of different lengths."""
     keys = max(starts) + queries
     positions = torch.tensor(starts)[:, None] + torch.arange(queries)
@@ -168,7 +166,7 @@ def test_rows_of_different_lengths_each_count_from_their_own_place(
             assert row[0, i].tolist() == near
 
 
-def test_a_single_ragged_query_still_hides_what_lies_past_its_row() -> None:
+def test_a_single_ragged_query_masks_keys_past_its_row() -> None:
     settled = causal().resolve(1, 4, CPU, torch.tensor([[1], [3]]))
     assert settled.allowed is not None
     assert settled.allowed[:, 0, 0].tolist() == [[True, True, False, False], [True, True, True, True]]
@@ -176,7 +174,7 @@ def test_a_single_ragged_query_still_hides_what_lies_past_its_row() -> None:
 
 @pytest.mark.usefixtures("types_unchecked")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.uint8])
-def test_a_mask_that_is_not_boolean_is_refused_and_pointed_to_additive(dtype: torch.dtype) -> None:
+def test_a_mask_that_is_not_boolean_is_refused_with_a_pointer_to_additive(dtype: torch.dtype) -> None:
     with pytest.raises(UsageError, match=rf"must be boolean .* got {dtype}; .* with additive\(\)"):
         Mask(allowed=torch.ones(2, 2, dtype=dtype))
 
@@ -196,7 +194,7 @@ def test_axes_of_size_1_stand_for_all_queries_or_all_keys(shape: tuple[int, ...]
     assert torch.equal(dense, allowed.expand(*shape[:-2], 5, 6))
 
 
-def test_masks_that_cannot_be_joined_name_both_shapes() -> None:
+def test_masks_that_do_not_fit_together_are_refused_with_both_shapes() -> None:
     with pytest.raises(UsageError, match=r"masks of shapes \(3, 3\) and \(1, 1, 1, 4\) do not fit together"):
         subsets(torch.ones(3, 3, dtype=torch.bool)) & padding(torch.tensor([1]), 4)
 

@@ -52,7 +52,7 @@ def test_the_fused_rms_norm_equals_the_equation(epsilon: float) -> None:
 
 
 @pytest.mark.parametrize("name", ["layer", "rms"])
-def test_epsilon_stands_inside_the_root(name: str) -> None:
+def test_epsilon_is_inside_the_square_root(name: str) -> None:
     """For x far below √ε the result is x/√ε; outside the root it would be near x/(|x| + ε)."""
     x = torch.tensor([[1e-6, -1e-6]], dtype=torch.float64)
     result = make_norm(name, 2, epsilon=1e-4).double()(x)
@@ -60,7 +60,7 @@ def test_epsilon_stands_inside_the_root(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["layer", "rms"])
-def test_each_token_is_normalised_by_itself(name: str) -> None:
+def test_tokens_are_normalised_independently(name: str) -> None:
     norm, x = make_norm(name, 6), torch.randn(2, 3, 6)
     changed = x.clone()
     changed[0, 1] += 5

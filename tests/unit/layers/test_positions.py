@@ -33,13 +33,13 @@ def test_a_sinusoid_is_the_paper_equation_in_radians(width: int, position: int) 
         assert vector[2 * j + 1].item() == pytest.approx(math.cos(angle), abs=1e-4)
 
 
-def test_the_first_sine_of_position_1_is_of_one_radian_not_of_one_degree() -> None:
+def test_angles_are_radians_not_degrees() -> None:
     assert SinusoidalPositions(4)(at(1))[0, 0, 0].item() == pytest.approx(0.84, abs=0.005)
 
 
 @examples
 @given(width=even, position=st.integers(0, 10**6))
-def test_sinusoids_stay_between_minus_1_and_1_and_have_one_length(width: int, position: int) -> None:
+def test_sinusoids_are_bounded_and_of_equal_norm(width: int, position: int) -> None:
     """However far: there is no table to run past. sin² + cos² = 1 in each of the d/2 pairs."""
     vector = SinusoidalPositions(width)(at(position))[0, 0].double()
     assert vector.abs().max() <= 1
@@ -73,7 +73,9 @@ def test_frequency_falls_with_the_dimension_not_with_the_position() -> None:
 @examples
 @given(width=even, position=places)
 def test_halves_hold_the_same_numbers_as_interleaved_with_all_sines_first(width: int, position: int) -> None:
-    interleaved, halves = (SinusoidalPositions(width, layout=layout)(at(position))[0, 0] for layout in ("interleaved", "halves"))
+    interleaved, halves = (
+        SinusoidalPositions(width, layout=layout)(at(position))[0, 0] for layout in ("interleaved", "halves")
+    )
     assert torch.equal(halves, torch.cat([interleaved[0::2], interleaved[1::2]]))
 
 
@@ -139,12 +141,12 @@ def test_rotary_scores_depend_on_the_distance_alone(width: int, i: int, j: int, 
 
 @examples
 @given(width=even, position=places, seed=st.integers(0, 999))
-def test_a_rotation_keeps_lengths(width: int, position: int, seed: int) -> None:
+def test_rotation_preserves_norms(width: int, position: int, seed: int) -> None:
     x = torch.randn(width, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     torch.testing.assert_close(turned(x, position).norm(), x.norm(), rtol=1e-5, atol=0)
 
 
-def test_a_rotation_turns_each_pair_by_its_own_angle() -> None:
+def test_rotation_rotates_each_pair_by_its_own_angle() -> None:
     """As complex numbers: (x_j + i·x_{j+d/2}) · e^{iθ_j}."""
     x = torch.randn(6, dtype=torch.float64)
     angles = torch.tensor([9 * 10_000 ** (-2 * j / 6) for j in range(3)], dtype=torch.float64)
@@ -181,7 +183,7 @@ def test_alibi_slopes_are_all_different_and_between_0_and_1(heads: int) -> None:
     assert all(0 < slope < 1 for slope in slopes)
 
 
-def test_alibi_leans_towards_near_keys_with_each_heads_own_slope() -> None:
+def test_alibi_bias_falls_with_distance_by_each_head_s_slope() -> None:
     """B_hij = −m_h |i − j|, for queries that need not start at 0 nor stand alike in every row."""
     queries = torch.tensor([[2, 3], [0, 1]])
     bias = alibi(queries, 4, 3)

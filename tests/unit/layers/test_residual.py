@@ -43,13 +43,13 @@ def test_pre_norm_is_the_input_plus_what_the_norm_feeds(x: Tensor) -> None:
     torch.testing.assert_close(residual(x, sublayer), x + sublayer(normed(residual, x)))
 
 
-def test_without_the_skip_only_the_sublayer_is_left(x: Tensor) -> None:
+def test_without_the_skip_connection_only_the_sublayer_remains(x: Tensor) -> None:
     post, pre = (drawn(Residual(6, order=order, skip=False)) for order in ("post", "pre"))
     torch.testing.assert_close(post(x, sublayer), normed(post, sublayer(x)))
     torch.testing.assert_close(pre(x, sublayer), sublayer(normed(pre, x)))
 
 
-def test_a_sublayer_that_gives_nothing_leaves_a_pre_norm_stream_untouched(x: Tensor) -> None:
+def test_a_zero_sublayer_leaves_a_pre_norm_stream_unchanged(x: Tensor) -> None:
     assert torch.equal(Residual(6, order="pre").double()(x, torch.zeros_like), x)
 
 
@@ -58,7 +58,7 @@ def test_the_norm_inside_can_be_rms(x: Tensor) -> None:
     torch.testing.assert_close(residual(x, sublayer), rms_norm(x + sublayer(x), residual.norm.weight, 0.1))
 
 
-def test_dropout_falls_on_the_sublayer_and_never_on_the_stream() -> None:
+def test_dropout_applies_to_the_sublayer_not_to_the_residual_stream() -> None:
     """Paper 5.4: in training each feature of f(x) is 0 or doubled at rate ½, and x passes whole."""
     residual = Residual(64, order="pre", dropout=0.5)
     x = torch.randn(2, 3, 64)
@@ -66,7 +66,7 @@ def test_dropout_falls_on_the_sublayer_and_never_on_the_stream() -> None:
     assert set(added.round(decimals=4).unique().tolist()) == {0.0, 2.0}
 
 
-def test_dropout_is_silent_in_use() -> None:
+def test_dropout_is_off_in_evaluation() -> None:
     residual = Residual(6, dropout=0.5).eval()
     x = torch.randn(2, 3, 6)
     assert torch.equal(residual(x, sublayer), residual(x, sublayer))
@@ -74,7 +74,7 @@ def test_dropout_is_silent_in_use() -> None:
 
 
 @pytest.mark.parametrize("order", ["pre", "post"])
-def test_taps_show_the_stream_before_and_after(order: str, x: Tensor) -> None:
+def test_taps_record_the_residual_stream_before_and_after(order: str, x: Tensor) -> None:
     residual = Residual(6, order=order).double()
     with record(torch.nn.ModuleList([residual]), "0", "0.skip") as seen:
         output = residual(x, sublayer)
@@ -93,7 +93,7 @@ def test_the_skip_carries_gradient_past_a_dead_sublayer(order: str) -> None:
 
 
 @pytest.mark.parametrize("order", ["pre", "post"])
-def test_under_autocast_the_stream_is_of_the_type_of_what_is_added(order: str) -> None:
+def test_under_autocast_the_residual_stream_has_the_sublayer_s_dtype(order: str) -> None:
     residual, linear = Residual(6, order=order), torch.nn.Linear(6, 6)  # type: ignore[arg-type]
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert residual(torch.randn(2, 3, 6), linear).dtype == torch.bfloat16

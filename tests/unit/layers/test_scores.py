@@ -68,14 +68,14 @@ def test_each_head_has_weights_of_its_own(kind: type[Bilinear | Additive]) -> No
 
 
 @pytest.mark.parametrize("width", [4, 64, 256])
-def test_the_root_of_the_width_keeps_the_variance_of_scores_at_1(width: int) -> None:
+def test_scaling_keeps_the_variance_of_scores_at_1(width: int) -> None:
     """A3: a sum of d_k products of unit variance has variance d_k; dividing by √d_k brings it back to 1."""
     query, key = torch.randn(400, width), torch.randn(400, width)
     assert dot(query, key).var().item() == pytest.approx(width, rel=0.1)
     assert scaled_dot(query, key).var().item() == pytest.approx(1.0, rel=0.1)
 
 
-def test_the_root_of_the_width_keeps_the_softmax_out_of_its_flat_region() -> None:
+def test_scaling_keeps_the_softmax_out_of_saturation() -> None:
     """A3: unscaled, one key takes nearly all the weight as d_k grows, and the gradient vanishes."""
 
     def steepness(score: Callable[[Tensor, Tensor], Tensor], width: int) -> float:
@@ -94,7 +94,7 @@ def test_a_bilinear_score_starts_at_unit_variance_like_the_scaled_dot(heads: int
 
 
 @pytest.mark.parametrize("name", ["dot", "scaled_dot", "bilinear", "additive"])
-def test_linear_attention_takes_every_score_as_it_is(name: str) -> None:
+def test_linear_attention_uses_scores_without_a_softmax(name: str) -> None:
     """A2: without the softmax the scores themselves are the weights."""
     score = make_score(name, 4, 4)
     query, key, value = (torch.randn(2, 5, 4) for _ in range(3))

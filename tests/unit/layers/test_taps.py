@@ -42,7 +42,7 @@ def run(model: Any) -> Tensor:
     return output
 
 
-def test_names_read_as_the_notes_do() -> None:
+def test_tap_names_follow_the_architecture() -> None:
     """The path of the module without the word "blocks", then the point."""
     names = tap_names(heedful.build("laptop-translator", vocabulary=50, width=32, heads=4, layers=1))
     attention = ["queries", "keys", "values", "weights", "heads", "output"]
@@ -56,7 +56,7 @@ def test_names_read_as_the_notes_do() -> None:
 
 
 @pytest.mark.parametrize("name", [*TRANSFORMERS, *RECURRENT])
-def test_every_name_can_be_recorded_and_recording_changes_no_bit(name: str) -> None:
+def test_every_tap_can_be_recorded_without_changing_the_output(name: str) -> None:
     model = family(name)
     names = tap_names(model)
     plain = run(model)
@@ -67,7 +67,7 @@ def test_every_name_can_be_recorded_and_recording_changes_no_bit(name: str) -> N
 
 
 @pytest.mark.parametrize("name", ["laptop-translator", "recurrent-translator"])
-def test_recording_changes_no_bit_while_training_with_dropout(name: str) -> None:
+def test_recording_does_not_change_training_with_dropout(name: str) -> None:
     changes = {} if name.startswith("recurrent") else {"attention_dropout": 0.2}
     model = heedful.build(family(name).config, dropout=0.3, **changes).train()
     torch.manual_seed(3)
@@ -80,7 +80,7 @@ def test_recording_changes_no_bit_while_training_with_dropout(name: str) -> None
 
 
 @pytest.mark.parametrize("name", TRANSFORMERS)
-def test_recorded_weights_reproduce_what_the_fused_kernel_read(name: str) -> None:
+def test_recorded_attention_weights_reproduce_the_fused_kernel_s_output(name: str) -> None:
     """A9: weights · values = heads, although the kernel never stored the weights."""
     model = family(name).double()
     layers = [path for path, module in model.named_modules() if isinstance(module, MultiHeadAttention) and module.fused]
@@ -106,7 +106,7 @@ def test_recorded_weights_show_the_masks() -> None:
         assert (seen[f"decoder.{layer}.cross.weights"][0] > 0).all()
 
 
-def test_a_recurrent_models_weights_give_its_context() -> None:
+def test_a_recurrent_model_s_recorded_weights_give_its_context() -> None:
     model = family("recurrent-translator").double()
     with record(model, "cross*") as seen:
         run(model)
@@ -115,7 +115,7 @@ def test_a_recurrent_models_weights_give_its_context() -> None:
     torch.testing.assert_close(seen["cross.weights"].sum(-1), torch.ones(2, 1, 3, dtype=torch.float64))
 
 
-def test_patterns_choose_names_as_in_file_names() -> None:
+def test_patterns_match_like_file_names() -> None:
     model = family("laptop-translator")
     with record(model, "decoder.*.cross.weights", "encoder.1.residual.?") as seen:
         run(model)
@@ -127,7 +127,7 @@ def test_patterns_choose_names_as_in_file_names() -> None:
     ]
 
 
-def test_history_keeps_every_visit_of_a_decoding() -> None:
+def test_history_has_the_value_of_every_decode_step() -> None:
     model = family("laptop-writer")
     state = model.start(2)
     with record(model, "decoder.0.attention.weights") as seen, torch.no_grad():
@@ -138,7 +138,7 @@ def test_history_keeps_every_visit_of_a_decoding() -> None:
     assert seen["decoder.0.attention.weights"] is visits[-1]
 
 
-def test_recorded_values_stand_in_the_graph_so_gradients_reach_them() -> None:
+def test_gradients_reach_recorded_values() -> None:
     model = family("laptop-reader")
     with record(model, "encoder.0.attention.heads") as seen:
         output = run(model)
@@ -150,7 +150,7 @@ def test_recorded_values_stand_in_the_graph_so_gradients_reach_them() -> None:
 # ---- putting another value in its place
 
 
-def test_switching_a_head_off_takes_away_its_contribution_and_nothing_else() -> None:
+def test_ablating_a_head_removes_exactly_its_contribution() -> None:
     """A5: the output is a sum over heads, so without head 2 it is the rest of the sum."""
     layer = SelfAttention(8, 4).double()
     x = torch.randn(2, 5, 8, dtype=torch.float64)
@@ -162,7 +162,7 @@ def test_switching_a_head_off_takes_away_its_contribution_and_nothing_else() -> 
 
 
 @pytest.mark.parametrize("groups", [4, 2])
-def test_replaced_weights_are_the_ones_read_with(groups: int) -> None:
+def test_replaced_attention_weights_are_used(groups: int) -> None:
     """Though the kernel is fused: uniform weights make every head read the mean value."""
     layer = SelfAttention(8, 4, key_value_heads=groups).double()
     with (
@@ -174,7 +174,7 @@ def test_replaced_weights_are_the_ones_read_with(groups: int) -> None:
     torch.testing.assert_close(seen["heads"], mean.expand_as(seen["heads"]))
 
 
-def test_replaced_queries_keys_and_values_are_the_ones_attention_sees() -> None:
+def test_replaced_queries_keys_and_values_are_used() -> None:
     layer = SelfAttention(8, 2).double()
     query, key, value = (torch.randn(2, 2, 5, 4, dtype=torch.float64) for _ in range(3))
     with (
@@ -186,7 +186,7 @@ def test_replaced_queries_keys_and_values_are_the_ones_attention_sees() -> None:
 
 
 @pytest.mark.parametrize("name", ["laptop-translator", "bert-tiny"])
-def test_zeros_in_place_of_the_skip_equal_a_model_built_without(name: str) -> None:
+def test_replacing_the_skip_by_zeros_equals_a_model_without_skip_connections(name: str) -> None:
     """Q3: the skip-connection can be taken out of a trained model, pre-norm and post-norm."""
     model = family(name)
     built_without = heedful.build(model.config, skip=False).eval()
@@ -197,7 +197,7 @@ def test_zeros_in_place_of_the_skip_equal_a_model_built_without(name: str) -> No
     assert not torch.allclose(output, run(model), atol=1e-3)
 
 
-def test_a_replaced_residual_is_all_that_later_blocks_see() -> None:
+def test_a_replaced_residual_stream_is_all_that_later_blocks_see() -> None:
     """Another text's stream after block 0 gives that text's output: nothing else passes from below."""
     model, other = family("laptop-reader"), SOURCE.flip(1)
     with record(model, "encoder.0.residual.1") as seen:
@@ -216,7 +216,7 @@ def test_replacing_at_any_point_reaches_the_output(name: str) -> None:
     assert torch.equal(run(model), plain)
 
 
-def test_a_value_replaced_by_itself_changes_no_bit() -> None:
+def test_replacing_a_value_by_itself_changes_nothing() -> None:
     model = family("laptop-translator")
     plain = run(model)
     with replace(model, {"*": lambda value: value}):
@@ -230,7 +230,7 @@ def listeners(model: nn.Module) -> list[Any]:
     return [module.listeners for module in model.modules() if isinstance(module, Tapped) and module.listeners]
 
 
-def test_contexts_nest_and_the_inner_one_sees_what_the_outer_one_put() -> None:
+def test_nested_contexts_see_outer_replacements() -> None:
     layer, x = SelfAttention(8, 2), torch.randn(1, 3, 8)
     with record(layer, "heads") as outer, replace(layer, {"heads": torch.ones_like}):
         with record(layer, "heads") as inner, replace(layer, {"heads": lambda heads: heads + 1}):
@@ -246,7 +246,7 @@ def test_contexts_nest_and_the_inner_one_sees_what_the_outer_one_put() -> None:
     assert listeners(layer) == []
 
 
-def test_an_error_inside_leaves_the_model_as_it_was() -> None:
+def test_an_error_restores_the_model_s_listeners() -> None:
     model = family("laptop-writer")
     plain = run(model)
     with (
@@ -259,7 +259,7 @@ def test_an_error_inside_leaves_the_model_as_it_was() -> None:
     assert torch.equal(run(model), plain)
 
 
-def test_an_error_in_an_inner_context_leaves_the_outer_one_listening() -> None:
+def test_an_error_in_an_inner_context_keeps_the_outer_listeners() -> None:
     layer, x = SelfAttention(8, 2), torch.randn(1, 3, 8)
     with record(layer, "heads") as seen:
         with pytest.raises(RuntimeError, match="stop"), replace(layer, {"heads": torch.zeros_like}):
@@ -279,7 +279,7 @@ def test_after_the_context_nothing_more_is_recorded() -> None:
 # ---- wrong use
 
 
-def test_an_unknown_name_gets_the_nearest_one() -> None:
+def test_an_unknown_tap_name_suggests_the_nearest() -> None:
     model = family("laptop-translator")
     with (
         pytest.raises(UsageError, match=r"matches 'decoder.1.cros.weights'; did you mean 'decoder.1.cross.weights'"),
@@ -294,7 +294,7 @@ def test_an_unknown_name_gets_the_nearest_one() -> None:
     assert listeners(model) == []
 
 
-def test_a_model_knows_whether_it_is_listened_to() -> None:
+def test_has_listeners_is_true_during_a_recording_only() -> None:
     model, other = SelfAttention(8, 2), SelfAttention(8, 2)
     with record(model, "weights"):
         assert (has_listeners(model), has_listeners(other)) == (True, False)
@@ -304,7 +304,7 @@ def test_a_model_knows_whether_it_is_listened_to() -> None:
     assert not has_listeners(model)
 
 
-def test_a_replacement_of_the_wrong_shape_is_named_with_both_shapes() -> None:
+def test_a_replacement_of_the_wrong_shape_is_refused_with_both_shapes() -> None:
     layer = SelfAttention(8, 2)
     wrong = r"heads has shape \(1, 2, 3, 4\), its replacement \(1, 3, 8\)"
     for change in (torch.zeros(1, 3, 8), lambda heads: heads.transpose(1, 2).flatten(2)):
@@ -312,7 +312,7 @@ def test_a_replacement_of_the_wrong_shape_is_named_with_both_shapes() -> None:
             layer(torch.randn(1, 3, 8))
 
 
-def test_a_module_of_its_own_has_its_points_by_their_bare_names() -> None:
+def test_a_single_module_has_bare_tap_names() -> None:
     assert tap_names(SelfAttention(8, 2)) == ["queries", "keys", "values", "weights", "heads", "output"]
     assert tap_names(nn.ModuleList([Residual(8)])) == ["0", "0.skip"]
     assert tap_names(nn.Linear(2, 2)) == []
@@ -362,9 +362,7 @@ COMPILED = """
 """
 
 
-def test_a_compiled_model_is_one_graph_when_nobody_listens_and_can_still_be_recorded(
-    fork_server: Any, tmp_path: Path
-) -> None:
+def test_a_compiled_model_is_one_graph_and_can_still_be_recorded(fork_server: Any, tmp_path: Path) -> None:
     """In a process of its own: the shape checks of this test suite would stand in the compiler's way."""
     done = fork_server.run_script(dedent(COMPILED), folder=tmp_path)
     assert done.code == 0, done.output

@@ -45,14 +45,14 @@ def test_build_takes_a_name_or_a_configuration_and_changes() -> None:
 # Counting
 
 
-def test_a_count_is_of_every_parameter_once_by_part() -> None:
+def test_every_parameter_is_counted_once() -> None:
     for design in DESIGNS.values():
         model = build(design)
         assert count_parameters(model).total == sum(weight.numel() for weight in model.parameters())
         assert count_parameters(model) == count_parameters(design)
 
 
-def test_the_parts_have_the_names_a_reader_expects() -> None:
+def test_components_of_a_parameter_count() -> None:
     transformer = count_parameters("laptop-translator", positions="learned", target_vocabulary=50)
     assert list(transformer.parts) == [
         "token vectors",
@@ -79,7 +79,7 @@ def test_the_parts_have_the_names_a_reader_expects() -> None:
     assert set(count_parameters("bert-tiny").parts) >= {"positions and segments", "heads"}
 
 
-def test_a_printed_count_adds_up() -> None:
+def test_a_printed_parameter_count_adds_up() -> None:
     rows = [line.rsplit(maxsplit=2) for line in str(count_parameters("paper-base")).splitlines()]
     numbers = {name: int(number.replace(",", "")) for name, number, _ in rows}
     shares = {name: float(share.rstrip("%")) for name, _, share in rows}
@@ -148,7 +148,7 @@ def copying_loss(model: Any, text: Tensor) -> Tensor:
 
 
 @every_family
-def test_a_few_steps_teach_a_family_to_copy(family: str) -> None:
+def test_every_family_learns_to_copy_in_a_few_steps(family: str) -> None:
     """Guessing costs ln 7 = 1.95 a token; only what was read before tells more."""
     model = build(DESIGNS[family])
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
@@ -180,7 +180,7 @@ def greedy(model: Any, state: DecoderState, token: Tensor, steps: int) -> Tensor
 
 @pytest.mark.parametrize("family", sorted({*FAMILIES} - TABLES - {"encoder"}))
 @torch.no_grad()
-def test_one_greedy_search_serves_every_family_that_writes(family: str) -> None:
+def test_one_greedy_search_serves_every_decoder(family: str) -> None:
     model = build(DESIGNS[family], vocabulary=50).eval()
     source, first = torch.randint(0, 50, (3, 5)), torch.tensor([1, 2, 3])
     reads = family.endswith("encoder_decoder")

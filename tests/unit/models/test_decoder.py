@@ -68,21 +68,21 @@ def extend_ragged(model: Decoder, rows: list[Tensor], state: KVCache) -> list[Te
 
 @every_variant
 @torch.no_grad()
-def test_decoding_token_by_token_equals_reading_at_once(settings: dict[str, Any]) -> None:
+def test_cached_decoding_equals_one_forward_pass(settings: dict[str, Any]) -> None:
     model, tokens = decoder(**settings), text(3, 9)
     close(in_chunks(model, tokens, [1] * 9), model(tokens))
 
 
 @every_variant
 @torch.no_grad()
-def test_decoding_in_chunks_equals_reading_at_once(settings: dict[str, Any]) -> None:
+def test_cached_decoding_in_chunks_equals_one_forward_pass(settings: dict[str, Any]) -> None:
     model, tokens = decoder(**settings), text(3, 9)
     close(in_chunks(model, tokens, [4, 1, 3, 1]), model(tokens))
 
 
 @every_variant
 @torch.no_grad()
-def test_rows_of_different_lengths_decode_as_each_would_alone(settings: dict[str, Any]) -> None:
+def test_rows_of_different_lengths_decode_as_each_does_alone(settings: dict[str, Any]) -> None:
     """One row starts with nothing, one pauses: neither disturbs the others."""
     model = decoder(**settings)
     texts = [text(9), text(6), text(5)]
@@ -99,7 +99,7 @@ def test_rows_of_different_lengths_decode_as_each_would_alone(settings: dict[str
 
 @every_variant
 @torch.no_grad()
-def test_reordered_rows_decode_as_they_would_alone(settings: dict[str, Any]) -> None:
+def test_reordered_rows_decode_as_each_does_alone(settings: dict[str, Any]) -> None:
     """One row dropped, one there twice: what beams do."""
     model = decoder(**settings)
     begun, rest, chosen = text(3, 4), text(3, 5), torch.tensor([2, 0, 2])
@@ -112,7 +112,7 @@ def test_reordered_rows_decode_as_they_would_alone(settings: dict[str, Any]) -> 
 
 @every_variant
 @torch.no_grad()
-def test_reordered_ragged_rows_decode_as_they_would_alone(settings: dict[str, Any]) -> None:
+def test_reordered_ragged_rows_decode_as_each_does_alone(settings: dict[str, Any]) -> None:
     model = decoder(**settings)
     begun, rest, chosen = [text(5), text(2), text(0)], text(4, 3), [1, 1, 2, 0]
     state = model.start(3)
@@ -125,7 +125,7 @@ def test_reordered_ragged_rows_decode_as_they_would_alone(settings: dict[str, An
 
 
 @torch.no_grad()
-def test_a_state_can_shrink_to_fewer_rows() -> None:
+def test_a_cache_can_be_reordered_to_fewer_rows() -> None:
     model, tokens = decoder(), text(3, 6)
     state = model.start(3)
     model.extend(tokens[:, :4], state)
@@ -136,7 +136,7 @@ def test_a_state_can_shrink_to_fewer_rows() -> None:
 
 @pytest.mark.parametrize(("room", "held"), [(0, 9), (2, 9), (16, 16)])
 @torch.no_grad()
-def test_a_state_keeps_the_room_asked_for_and_grows_past_it(room: int, held: int) -> None:
+def test_a_cache_keeps_its_capacity_and_grows_past_it(room: int, held: int) -> None:
     model, tokens = decoder(positions="rotary"), text(2, 9)
     state = model.start(2, capacity=room)
     close(in_chunks(model, tokens, [1] * 9, state), model(tokens))
@@ -147,7 +147,7 @@ def test_a_state_keeps_the_room_asked_for_and_grows_past_it(room: int, held: int
 
 
 @torch.no_grad()
-def test_a_state_with_room_is_written_in_place() -> None:
+def test_a_preallocated_cache_is_written_in_place() -> None:
     model, tokens = decoder(), text(2, 6)
     state = model.start(2, capacity=6)
     places = []
@@ -171,7 +171,7 @@ def test_a_later_token_never_changes_an_earlier_logit(settings: dict[str, Any]) 
 
 @every_variant
 @torch.no_grad()
-def test_padding_and_company_never_change_a_result(settings: dict[str, Any]) -> None:
+def test_padding_and_other_rows_do_not_change_the_output(settings: dict[str, Any]) -> None:
     model = decoder(**settings)
     texts = [text(7), text(3), text(1)]
     together = model(padded(texts)[0])
@@ -181,7 +181,7 @@ def test_padding_and_company_never_change_a_result(settings: dict[str, Any]) -> 
 
 @packing_variants
 @torch.no_grad()
-def test_documents_packed_in_a_row_read_as_each_would_alone(settings: dict[str, Any]) -> None:
+def test_packed_documents_equal_separate_rows(settings: dict[str, Any]) -> None:
     model, documents = decoder(**settings), [text(4), text(1), text(6)]
     ids = torch.cat([torch.full((len(document),), number) for number, document in enumerate(documents)])
     packed = model(torch.cat(documents)[None], document_ids=ids[None])[0]
@@ -189,7 +189,7 @@ def test_documents_packed_in_a_row_read_as_each_would_alone(settings: dict[str, 
 
 
 @torch.no_grad()
-def test_a_row_of_documents_may_be_longer_than_the_learned_table_if_none_of_them_is() -> None:
+def test_a_packed_row_may_exceed_the_learned_position_table_if_no_document_does() -> None:
     model, documents = decoder(positions="learned", max_length=4), [text(4), text(3)]
     ids = torch.tensor([[0, 0, 0, 0, 1, 1, 1]])
     close(
@@ -201,14 +201,14 @@ def test_a_row_of_documents_may_be_longer_than_the_learned_table_if_none_of_them
 
 
 @pytest.mark.parametrize("score", ["bilinear", "additive"])
-def test_documents_are_not_packed_where_rotary_positions_would_betray_where_they_begin(score: str) -> None:
+def test_packing_with_rotary_positions_and_an_absolute_score_is_refused(score: str) -> None:
     model = decoder(positions="rotary", score=score)
     with pytest.raises(UsageError, match=f"score '{score}'.* use score 'scaled_dot'"):
         model(text(1, 3), document_ids=torch.tensor([[0, 0, 1]]))
 
 
 @every_scheme
-def test_every_scheme_but_none_tells_positions_apart(positions: str) -> None:
+def test_every_position_encoding_but_none_distinguishes_positions(positions: str) -> None:
     """The last token of "a b c" and "b a c" has seen the same set of words (Q2 is about causal masks of depth 1)."""
     model = decoder(positions=positions, layers=1)
     with torch.no_grad():
@@ -217,7 +217,7 @@ def test_every_scheme_but_none_tells_positions_apart(positions: str) -> None:
 
 
 @torch.no_grad()
-def test_a_window_hides_what_is_further_away() -> None:
+def test_a_window_masks_distant_tokens() -> None:
     model, tokens = decoder(window=3, layers=1), text(1, 8)
     changed = tokens.clone()
     changed[0, 2] = changed[0, 2] % (VOCABULARY - 1) + 1
@@ -225,7 +225,7 @@ def test_a_window_hides_what_is_further_away() -> None:
     assert moved.tolist() == [False, False, True, True, True, False, False, False]
 
 
-def test_a_tied_output_is_one_weight_that_learns_from_both_ends() -> None:
+def test_a_tied_output_layer_shares_its_gradient_with_the_input_table() -> None:
     model, tokens = decoder(), text(1, 4)
     assert not [name for name in model.state_dict() if name.startswith("heads.next_token")]
     read = torch.autograd.grad(model(tokens)[..., 0].sum(), model.table.weight)[0]
@@ -233,7 +233,7 @@ def test_a_tied_output_is_one_weight_that_learns_from_both_ends() -> None:
     assert read[tokens[0, 0]].abs().sum() > 0, "token 0's logits hear from the input only by its vector"
 
 
-def test_a_separate_output_is_a_second_weight() -> None:
+def test_an_untied_output_layer_has_its_own_weight() -> None:
     model, tokens = decoder(tie_output=False), text(1, 4)
     assert model.state_dict()["heads.next_token.weight"].shape == (VOCABULARY, 16)
     model(tokens)[..., 0].sum().backward()
@@ -251,7 +251,7 @@ def test_an_output_bias_is_added_to_the_logits() -> None:
 
 
 @torch.no_grad()
-def test_concatenated_positions_stand_beside_the_token_vector() -> None:
+def test_concatenated_positions_follow_the_token_vector() -> None:
     model, tokens = decoder(position_combine="concatenate", position_width=4, tie_output=False), text(2, 5)
     assert model.table.weight.shape == (VOCABULARY, 12)
     with record(model, "embedding") as seen:
@@ -264,7 +264,7 @@ def test_concatenated_positions_stand_beside_the_token_vector() -> None:
 
 
 @torch.no_grad()
-def test_no_tokens_give_no_logits_and_leave_the_state_alone() -> None:
+def test_extending_by_no_tokens_gives_no_logits_and_keeps_the_state() -> None:
     model, tokens = decoder(), text(2, 3)
     assert model(tokens[:, :0]).shape == (2, 0, VOCABULARY)
     state = model.start(2)
@@ -296,7 +296,7 @@ def test_decoding_past_the_learned_table_is_refused_with_a_remedy() -> None:
 
 
 @torch.no_grad()
-def test_padding_does_not_use_up_a_learned_table() -> None:
+def test_padding_does_not_count_towards_the_learned_position_table() -> None:
     """Rows of 4 and 4 real tokens were handed over in two chunks 3 wide: there is room for two more."""
     model, texts = decoder(positions="learned", max_length=6), [text(6), text(6)]
     state = model.start(2)
@@ -311,5 +311,5 @@ def test_padding_does_not_use_up_a_learned_table() -> None:
 
 @pytest.mark.parametrize("positions", sorted({*SCHEMES} - {"learned"}))
 @torch.no_grad()
-def test_no_other_scheme_ends(positions: str) -> None:
+def test_other_position_encodings_have_no_length_limit(positions: str) -> None:
     assert decoder(positions=positions, max_length=6)(text(1, 40)).isfinite().all()

@@ -44,7 +44,7 @@ def close(a: Tensor, b: Tensor) -> None:
 
 @every_variant
 @torch.no_grad()
-def test_padding_and_company_never_change_a_result(settings: dict[str, Any]) -> None:
+def test_padding_and_other_rows_do_not_change_the_output(settings: dict[str, Any]) -> None:
     model, texts = reader(**settings), [text(7), text(3), text(1)]
     lengths = torch.tensor([len(row) for row in texts])
     alone = [model(row[None])[0] for row in texts]
@@ -55,7 +55,7 @@ def test_padding_and_company_never_change_a_result(settings: dict[str, Any]) -> 
 
 
 @every_variant
-def test_a_row_of_padding_is_finite_and_so_are_its_gradients(settings: dict[str, Any]) -> None:
+def test_a_row_of_padding_has_finite_outputs_and_gradients(settings: dict[str, Any]) -> None:
     model = reader(**settings)
     states = model(text(2, 5), torch.tensor([0, 5]))
     assert states.isfinite().all()
@@ -70,7 +70,7 @@ def test_a_text_without_tokens_has_no_states(settings: dict[str, Any]) -> None:
 
 
 @torch.no_grad()
-def test_without_positions_permuting_the_text_permutes_the_states() -> None:
+def test_without_positions_an_encoder_is_permutation_equivariant() -> None:
     model, tokens, order = reader(positions="none"), text(2, 7), torch.randperm(7)
     close(model(tokens[:, order]), model(tokens)[:, order])
 
@@ -84,7 +84,7 @@ def test_with_positions_the_order_of_the_text_matters(positions: str) -> None:
 
 
 @torch.no_grad()
-def test_every_token_sees_every_other() -> None:
+def test_every_token_attends_to_every_other() -> None:
     model, tokens = reader(layers=1), text(1, 5)
     before = model(tokens)
     for place in range(5):
@@ -94,7 +94,7 @@ def test_every_token_sees_every_other() -> None:
 
 
 @torch.no_grad()
-def test_a_window_looks_both_ways_and_no_further() -> None:
+def test_an_encoder_window_covers_both_directions() -> None:
     model, tokens = reader(layers=1, window=2), text(1, 6)
     changed = tokens.clone()
     changed[0, 2] = changed[0, 2] % (VOCABULARY - 1) + 1
@@ -103,7 +103,7 @@ def test_a_window_looks_both_ways_and_no_further() -> None:
 
 
 @torch.no_grad()
-def test_a_mask_of_ones_own_joins_the_padding() -> None:
+def test_a_custom_mask_combines_with_padding() -> None:
     model, tokens, lengths = reader(), text(2, 6), torch.tensor([6, 4])
     both = model(tokens, mask=padding(lengths, 6) & causal())
     close(model(tokens, lengths, mask=causal()), both)
@@ -111,7 +111,7 @@ def test_a_mask_of_ones_own_joins_the_padding() -> None:
 
 
 @torch.no_grad()
-def test_segments_move_the_states_and_the_first_is_the_default() -> None:
+def test_segments_change_the_states_and_default_to_the_first() -> None:
     model, tokens = reader(segments=2), text(2, 6)
     first, second = torch.zeros(2, 6, dtype=torch.long), torch.tensor([0, 0, 0, 1, 1, 1]).expand(2, 6)
     close(model(tokens), model(tokens, segments=first))
@@ -177,6 +177,6 @@ def test_a_mask_that_does_not_fit_is_refused_with_its_shape(shape: tuple[int, ..
         reader()(text(2, 4), mask=Mask(allowed=torch.ones(shape, dtype=torch.bool)))
 
 
-def test_a_window_of_nothing_is_refused() -> None:
+def test_a_window_of_zero_is_refused() -> None:
     with pytest.raises(UsageError, match="window must be positive, got -1"):
         reader()(text(1, 3), mask=Mask(window=-1))

@@ -47,7 +47,7 @@ def padded(rows: list[Tensor], wide: int, pad: int) -> tuple[Tensor, Tensor]:
 @every_variant
 @pytest.mark.parametrize("sizes", [[1] * 8, [3, 1, 4]], ids=["token by token", "in chunks"])
 @torch.no_grad()
-def test_decoding_step_by_step_equals_reading_at_once(settings: dict[str, Any], sizes: list[int]) -> None:
+def test_cached_decoding_equals_one_forward_pass(settings: dict[str, Any], sizes: list[int]) -> None:
     model, source, target, lengths = translator(**settings), text(3, 6), text(3, 8), torch.tensor([6, 2, 0])
     state = model.start(source, lengths)
     stepwise = torch.cat([model.extend(chunk, state) for chunk in target.split(sizes, dim=1)], dim=1)
@@ -56,7 +56,7 @@ def test_decoding_step_by_step_equals_reading_at_once(settings: dict[str, Any], 
 
 @every_variant
 @torch.no_grad()
-def test_rows_of_different_lengths_decode_as_each_would_alone(settings: dict[str, Any]) -> None:
+def test_rows_of_different_lengths_decode_as_each_does_alone(settings: dict[str, Any]) -> None:
     model = translator(**settings)
     sources, targets = [text(6), text(2), text(4)], [text(6), text(4), text(3)]
     state = model.start(*padded(sources, 6, pad=0))
@@ -73,7 +73,7 @@ def test_rows_of_different_lengths_decode_as_each_would_alone(settings: dict[str
 
 @every_variant
 @torch.no_grad()
-def test_reordered_rows_decode_with_their_own_source(settings: dict[str, Any]) -> None:
+def test_reordered_rows_keep_their_source(settings: dict[str, Any]) -> None:
     model, source, lengths = translator(**settings), text(3, 6), torch.tensor([6, 2, 4])
     begun, rest, chosen = text(3, 3), text(4, 4), torch.tensor([1, 2, 1, 1])
     state = model.start(source, lengths, capacity=2)
@@ -86,7 +86,7 @@ def test_reordered_rows_decode_with_their_own_source(settings: dict[str, Any]) -
 
 
 @torch.no_grad()
-def test_a_state_can_be_reordered_before_the_first_token() -> None:
+def test_a_cache_can_be_reordered_before_the_first_token() -> None:
     model, source, target = translator(), text(2, 5), text(3, 4)
     state = model.start(source, torch.tensor([5, 3]))
     state.reorder(torch.tensor([1, 1, 0]))
@@ -108,7 +108,7 @@ def test_the_source_is_encoded_once() -> None:
 
 @every_variant
 @torch.no_grad()
-def test_padding_and_company_never_change_a_result(settings: dict[str, Any]) -> None:
+def test_padding_and_other_rows_do_not_change_the_output(settings: dict[str, Any]) -> None:
     model = translator(**settings)
     sources, targets = [text(6), text(3), text(1)], [text(2), text(5), text(4)]
     alone = [model(source[None], target[None])[0] for source, target in zip(sources, targets, strict=True)]
@@ -121,7 +121,7 @@ def test_padding_and_company_never_change_a_result(settings: dict[str, Any]) -> 
 
 @every_variant
 @torch.no_grad()
-def test_a_source_of_padding_is_a_source_of_nothing(settings: dict[str, Any]) -> None:
+def test_a_source_of_padding_equals_an_empty_source(settings: dict[str, Any]) -> None:
     model, target = translator(**settings), text(2, 4)
     nothing = model(text(2, 0), target)
     assert nothing.isfinite().all()
@@ -158,7 +158,7 @@ def test_every_source_token_reaches_every_logit(settings: dict[str, Any]) -> Non
         assert ((model(changed, target) - before).abs().amax(-1) > 1e-6).all()
 
 
-def test_one_shared_table_serves_source_target_and_output() -> None:
+def test_source_target_and_output_share_one_table() -> None:
     model, source, target = translator(), torch.tensor([[1, 2]]), torch.tensor([[3, 4]])
     tables = [name for name, weight in model.named_parameters() if VOCABULARY in weight.shape]
     assert tables == ["table.weight"]
@@ -169,7 +169,7 @@ def test_one_shared_table_serves_source_target_and_output() -> None:
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_a_target_vocabulary_of_its_own_has_tables_of_its_own(tied: bool) -> None:
+def test_a_target_vocabulary_has_separate_tables(tied: bool) -> None:
     model = translator(target_vocabulary=11, tie_output=tied)
     source, target = torch.tensor([[11, 12]]), torch.tensor([[3, 4]])
     logits = model(source, target)
@@ -183,14 +183,14 @@ def test_a_target_vocabulary_of_its_own_has_tables_of_its_own(tied: bool) -> Non
     assert heard == ([3, 4, 5] if tied else [3, 4])
 
 
-def test_a_target_token_is_judged_by_the_target_vocabulary() -> None:
+def test_target_ids_are_checked_against_the_target_vocabulary() -> None:
     model = translator(target_vocabulary=11)
     with pytest.raises(UsageError, match="token id 12 is outside the vocabulary of 11"):
         model(torch.tensor([[12]]), torch.tensor([[12]]))
 
 
 @pytest.mark.parametrize(("source", "target"), [(13, 2), (2, 13)])
-def test_source_and_target_each_end_with_the_learned_table(source: int, target: int) -> None:
+def test_source_and_target_lengths_are_limited_by_the_learned_table(source: int, target: int) -> None:
     model = translator(positions="learned")
     with pytest.raises(UsageError, match="13 tokens is longer than the learned position table of 12"):
         model(text(1, source), text(1, target))

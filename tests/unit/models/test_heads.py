@@ -30,7 +30,7 @@ def close(a: Tensor, b: Tensor) -> None:
 
 
 @torch.no_grad()
-def test_each_head_gives_an_answer_of_its_shape() -> None:
+def test_head_outputs_have_the_expected_shapes() -> None:
     model = reader(*EVERY_TASK, classes=4)
     read = model(torch.randint(0, VOCABULARY, (3, 5)), torch.tensor([5, 3, 1]))
     assert model.apply_head("masked_token", read).shape == (3, 5, VOCABULARY)
@@ -42,7 +42,7 @@ def test_each_head_gives_an_answer_of_its_shape() -> None:
 
 
 @torch.no_grad()
-def test_masked_tokens_can_be_asked_for_where_the_masks_are() -> None:
+def test_the_masked_token_head_accepts_selected_positions() -> None:
     """Only the chosen states go through the large output table."""
     model = reader("masked_token")
     read, masked = states(model), torch.tensor([[0, 1, 0, 0, 1], [0, 0, 0, 0, 0], [1, 0, 0, 0, 0]]).bool()
@@ -51,7 +51,7 @@ def test_masked_tokens_can_be_asked_for_where_the_masks_are() -> None:
 
 @pytest.mark.parametrize("tied", [True, False])
 @torch.no_grad()
-def test_a_masked_token_is_read_by_dense_layer_norm_and_table(tied: bool) -> None:
+def test_the_masked_token_head_is_dense_activation_norm_and_table(tied: bool) -> None:
     model = reader("masked_token", tie_output=tied)
     head, read = model.heads["masked_token"], states(model)
     head.tokens.bias.normal_()
@@ -62,14 +62,14 @@ def test_a_masked_token_is_read_by_dense_layer_norm_and_table(tied: bool) -> Non
 
 
 @torch.no_grad()
-def test_pooling_the_first_token_goes_through_a_small_layer() -> None:
+def test_first_token_pooling_applies_a_dense_layer() -> None:
     model = reader("pooled", pooling="first")
     read, dense = states(model), model.heads["pooled"].dense
     close(model.apply_head("pooled", read), torch.tanh(read[:, 0] @ dense.weight.T + dense.bias))
 
 
 @torch.no_grad()
-def test_pooling_by_mean_counts_real_tokens_only() -> None:
+def test_mean_pooling_ignores_padding() -> None:
     model = reader("pooled", pooling="mean")
     read = states(model)
     pooled = model.apply_head("pooled", read, torch.tensor([5, 2, 0]))
@@ -78,7 +78,7 @@ def test_pooling_by_mean_counts_real_tokens_only() -> None:
 
 
 @torch.no_grad()
-def test_pooling_the_last_token_means_the_last_real_one() -> None:
+def test_last_token_pooling_ignores_padding() -> None:
     model = reader("pooled", pooling="last")
     read = states(model)
     close(model.apply_head("pooled", read, torch.tensor([5, 2, 1])), torch.stack([read[0, 4], read[1, 1], read[2, 0]]))
@@ -96,7 +96,7 @@ def test_a_text_without_tokens_has_a_finite_vector(pooling: str) -> None:
 
 @pytest.mark.parametrize("pooling", ["first", "mean", "last"])
 @torch.no_grad()
-def test_padding_never_changes_a_pooled_vector(pooling: str) -> None:
+def test_padding_does_not_change_pooled_vectors(pooling: str) -> None:
     model, tokens = reader("pooled", "sequence_class", pooling=pooling), torch.randint(0, VOCABULARY, (1, 3))
     longer = torch.cat([tokens, torch.full((1, 4), 7)], dim=1)
     for task in ("pooled", "sequence_class"):
@@ -105,7 +105,7 @@ def test_padding_never_changes_a_pooled_vector(pooling: str) -> None:
 
 
 @torch.no_grad()
-def test_classes_and_next_sentence_read_the_pooled_vector() -> None:
+def test_class_and_next_sentence_heads_use_the_pooled_vector() -> None:
     model = reader("next_sentence", "sequence_class", pooling="mean")
     read, lengths = states(model), torch.tensor([5, 2, 1])
     pooled = model.apply_head("pooled", read, lengths)
@@ -114,7 +114,7 @@ def test_classes_and_next_sentence_read_the_pooled_vector() -> None:
 
 
 @torch.no_grad()
-def test_an_answer_span_scores_each_token_twice() -> None:
+def test_the_answer_span_head_has_start_and_end_logits_for_every_token() -> None:
     model = reader("answer_span")
     read, ends = states(model), model.heads["answer_span"].ends
     start, end = model.apply_head("answer_span", read)
@@ -123,7 +123,7 @@ def test_an_answer_span_scores_each_token_twice() -> None:
 
 
 @torch.no_grad()
-def test_a_decoder_can_have_other_heads_beside_the_next_token() -> None:
+def test_a_decoder_can_have_additional_heads() -> None:
     settings = {"family": "decoder", "vocabulary": VOCABULARY, "width": 16, "heads": 2, "layers": 1}
     model = build(TransformerConfig(**settings, tasks=("sequence_class",), classes=3, pooling="last")).eval()
     tokens = torch.randint(0, VOCABULARY, (2, 4))
@@ -135,14 +135,14 @@ def test_a_decoder_can_have_other_heads_beside_the_next_token() -> None:
 @pytest.mark.parametrize(
     ("tasks", "has"), [((), "none"), (("answer_span",), "answer_span"), (("next_sentence",), "pooled, next_sentence")]
 )
-def test_an_absent_head_is_refused_with_those_there_are(tasks: tuple[str, ...], has: str) -> None:
+def test_a_missing_head_is_refused_with_the_available_ones(tasks: tuple[str, ...], has: str) -> None:
     model = reader(*tasks)
     with pytest.raises(UsageError, match=f"this model has no 'masked_token' head; it has {has}$"):
         model.apply_head("masked_token", states(model))
 
 
 @pytest.mark.parametrize("words", [5, 64, 70])
-def test_filled_up_a_table_has_a_whole_number_of_rows_and_scores_its_words_alike(words: int) -> None:
+def test_a_padded_output_projection_has_the_same_logits(words: int) -> None:
     scoring = OutputProjection(torch.randn(2, 3), torch.randn(words, 3), torch.randn(words))
     filled = scoring.padded()
     assert len(filled.weight) == len(filled.bias) == -(-words // 64) * 64

@@ -59,7 +59,7 @@ def glorot(weight: torch.Tensor) -> float:
 
 
 @every_part
-def test_every_weight_is_drawn_afresh(settings: dict[str, Any]) -> None:
+def test_initialise_draws_every_weight(settings: dict[str, Any]) -> None:
     model = build(small(settings))
     with torch.no_grad():
         for weight in model.parameters():
@@ -70,7 +70,7 @@ def test_every_weight_is_drawn_afresh(settings: dict[str, Any]) -> None:
 
 
 @every_part
-def test_a_model_made_on_meta_can_be_filled_and_used(settings: dict[str, Any]) -> None:
+def test_a_model_built_on_meta_can_be_initialised_and_used(settings: dict[str, Any]) -> None:
     with torch.device("meta"):
         model = build(small(settings))
     assert all(weight.is_meta for weight in model.parameters())
@@ -120,7 +120,7 @@ def test_queries_keys_and_values_are_drawn_as_one_matrix() -> None:
 @pytest.mark.parametrize(("preset", "sub_layers"), [("laptop-writer", 2), ("laptop-translator", 3)])
 @pytest.mark.parametrize("final_norm", [None, False])
 @pytest.mark.parametrize("layers", [1, 4])
-def test_what_writes_to_a_pre_norm_stream_is_smaller_by_the_root_of_the_writers(
+def test_output_matrices_of_pre_norm_sublayers_are_scaled_by_their_number(
     preset: str, sub_layers: int, layers: int, final_norm: bool | None
 ) -> None:
     model = build(preset, vocabulary=50, layers=layers, final_norm=final_norm)
@@ -132,7 +132,7 @@ def test_what_writes_to_a_pre_norm_stream_is_smaller_by_the_root_of_the_writers(
         assert_std(block.feed_forward.inward.weight, glorot(block.feed_forward.inward.weight))
 
 
-def test_vectors_in_tables_have_variance_one_over_their_width() -> None:
+def test_embedding_tables_have_variance_one_over_their_width() -> None:
     model = build("laptop-writer", vocabulary=500, positions="learned", tie_output=False, output_bias=True)
     assert_std(model.table.weight, 256**-0.5)
     assert_std(model.heads["next_token"].weight, 256**-0.5)
@@ -158,7 +158,7 @@ def test_recurrent_matrices_are_orthogonal_gate_by_gate(cell: str, part: str) ->
                 torch.testing.assert_close(gate @ gate.T, torch.eye(len(gate)), atol=1e-5, rtol=0)
 
 
-def test_an_lstm_begins_by_remembering() -> None:
+def test_lstm_forget_gate_biases_are_one() -> None:
     """Bias 1 at the forget gate, once over its two bias vectors; 0 at every other."""
     model = build("recurrent-writer", vocabulary=20, width=32, layers=2)
     for layer in range(2):

@@ -26,12 +26,12 @@ def refusal(config: Any, **settings: Any) -> str:
 
 
 @pytest.mark.parametrize(("misspelt", "meant"), [("widht", "width"), ("postions", "positions"), ("layer", "layers")])
-def test_an_unknown_setting_gets_the_nearest_known_one(misspelt: str, meant: str) -> None:
+def test_an_unknown_setting_suggests_the_nearest(misspelt: str, meant: str) -> None:
     message = refusal(transformer, **{misspelt: 3})
     assert message == f"unknown setting '{misspelt}'; did you mean '{meant}'?"
 
 
-def test_a_setting_like_no_other_gets_the_whole_list() -> None:
+def test_an_unknown_setting_without_a_near_match_lists_all() -> None:
     message = refusal(recurrent, zzz=1)
     assert "unknown setting 'zzz'; known: attention, bidirectional, cell" in message
 
@@ -87,7 +87,7 @@ def test_a_missing_setting_is_named() -> None:
     assert refusal(TransformerConfig, family="decoder") == "setting 'vocabulary' is missing"
 
 
-def test_several_mistakes_are_told_together() -> None:
+def test_several_errors_are_reported_together() -> None:
     message = refusal(transformer, width=0, colour="red")
     assert "width: input should be greater than 0, got 0; unknown setting 'colour'" in message
 
@@ -127,7 +127,7 @@ def test_concatenated_sinusoidal_positions_need_an_even_share() -> None:
     assert transformer(**share).token_width == 8
 
 
-def test_concatenated_positions_must_leave_room_for_the_token() -> None:
+def test_concatenated_positions_must_leave_width_for_the_token() -> None:
     share = {"position_combine": "concatenate", "tie_output": False, "width": 16, "heads": 2}
     assert refusal(transformer, position_width=16, **share) == (
         "position_width 16 leaves no width for tokens; use less than width 16"
@@ -142,7 +142,7 @@ def test_concatenated_positions_cannot_share_the_table_with_the_output(settings:
 
 @pytest.mark.parametrize("name", ["decoder_layers", "target_vocabulary"])
 @pytest.mark.parametrize("family", ["encoder", "decoder"])
-def test_what_only_an_encoder_decoder_has_is_refused_elsewhere(name: str, family: str) -> None:
+def test_encoder_decoder_settings_are_refused_for_other_families(name: str, family: str) -> None:
     message = refusal(transformer, family=family, **{name: 3})
     assert message == f"target_vocabulary and decoder_layers are for encoder_decoder, not {family}"
 
@@ -166,12 +166,12 @@ def test_a_configuration_is_frozen(config: TransformerConfig | RecurrentConfig) 
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_configuration_survives_json(name: str) -> None:
+def test_a_configuration_round_trips_through_json(name: str) -> None:
     config = preset(name)
     assert make_config(json.loads(json.dumps(config.model_dump(mode="json")))) == config
 
 
-def test_changes_make_a_checked_copy() -> None:
+def test_with_changes_makes_a_validated_copy() -> None:
     config = transformer(width=64, heads=4)
     changed = config.with_changes(heads=8)
     assert (changed.heads, changed.width, config.heads) == (8, 64, 4)
@@ -179,7 +179,7 @@ def test_changes_make_a_checked_copy() -> None:
     assert "did you mean 'heads'?" in refusal(config.with_changes, head=8)
 
 
-def test_resolved_settings_leave_nothing_to_guess() -> None:
+def test_resolved_settings_contain_no_implicit_defaults() -> None:
     usual = transformer(family="encoder_decoder", width=64, heads=4, layers=3, norm_order="pre").resolved()
     worked_out = {"head_width": 16, "value_width": 16, "key_value_heads": 4, "feed_forward": 256, "decoder_layers": 3}
     assert {**usual, **worked_out, "final_norm": True} == usual

@@ -35,7 +35,7 @@ PARAMETERS = {
 SMALL = [name for name, size in PARAMETERS.items() if size < 8_000_000]
 
 
-def test_every_preset_is_counted_here() -> None:
+def test_every_preset_has_an_expected_parameter_count() -> None:
     assert set(PARAMETERS) == set(PRESETS)
 
 

@@ -47,7 +47,7 @@ def padded(rows: list[Tensor], wide: int, pad: int = 0) -> tuple[Tensor, Tensor]
 @every_cell
 @in_steps
 @torch.no_grad()
-def test_a_writer_step_by_step_equals_reading_at_once(cell: str, sizes: list[int]) -> None:
+def test_stepwise_decoding_of_a_language_model_equals_one_forward_pass(cell: str, sizes: list[int]) -> None:
     model, tokens = writer(cell=cell), text(3, 7)
     state = model.start(3)
     close(torch.cat([model.extend(chunk, state) for chunk in tokens.split(sizes, dim=1)], dim=1), model(tokens))
@@ -56,7 +56,7 @@ def test_a_writer_step_by_step_equals_reading_at_once(cell: str, sizes: list[int
 
 @every_cell
 @torch.no_grad()
-def test_a_writers_rows_of_different_lengths_decode_as_each_would_alone(cell: str) -> None:
+def test_language_model_rows_of_different_lengths_decode_as_each_does_alone(cell: str) -> None:
     model, texts = writer(cell=cell), [text(7), text(4), text(3)]
     state = model.start(3)
     read: list[list[Tensor]] = [[], [], []]
@@ -72,7 +72,7 @@ def test_a_writers_rows_of_different_lengths_decode_as_each_would_alone(cell: st
 
 @every_cell
 @torch.no_grad()
-def test_a_writers_reordered_rows_decode_as_they_would_alone(cell: str) -> None:
+def test_reordered_language_model_rows_decode_as_each_does_alone(cell: str) -> None:
     model, begun, rest, chosen = writer(cell=cell), text(3, 3), text(4, 4), torch.tensor([2, 0, 2, 2])
     state = model.start(3)
     model.extend(begun, state, torch.tensor([3, 1, 2]))
@@ -86,7 +86,7 @@ def test_a_writers_reordered_rows_decode_as_they_would_alone(cell: str) -> None:
 
 @every_cell
 @torch.no_grad()
-def test_a_writers_earlier_logits_never_change_with_a_later_token(cell: str) -> None:
+def test_a_later_token_does_not_change_earlier_logits_of_a_language_model(cell: str) -> None:
     model, tokens = writer(cell=cell), text(2, 7)
     changed = tokens.clone()
     changed[:, 4] = changed[:, 4] % 10 + 1
@@ -95,7 +95,7 @@ def test_a_writers_earlier_logits_never_change_with_a_later_token(cell: str) -> 
     assert ((before[:, 4:] - after[:, 4:]).abs().amax(-1) > 1e-6).all()
 
 
-def test_a_tied_writer_has_one_table_that_learns_from_both_ends() -> None:
+def test_a_tied_language_model_has_one_table() -> None:
     tied, separate = writer(), writer(tie_output=False)
     assert not [name for name in tied.state_dict() if name.startswith("next_token")]
     assert separate.state_dict()["next_token.weight"].shape == (VOCABULARY, 16)
@@ -113,7 +113,7 @@ def test_a_tied_writer_has_one_table_that_learns_from_both_ends() -> None:
 @every_attention
 @in_steps
 @torch.no_grad()
-def test_a_translator_step_by_step_equals_reading_at_once(cell: str, attention: str, sizes: list[int]) -> None:
+def test_stepwise_decoding_of_a_translator_equals_one_forward_pass(cell: str, attention: str, sizes: list[int]) -> None:
     model, source, target = translator(cell=cell, attention=attention), text(3, 5), text(3, 7)
     lengths = torch.tensor([5, 2, 0])
     state = model.start(source, lengths)
@@ -124,7 +124,7 @@ def test_a_translator_step_by_step_equals_reading_at_once(cell: str, attention: 
 @every_cell
 @every_attention
 @torch.no_grad()
-def test_a_translators_rows_of_different_lengths_decode_as_each_would_alone(cell: str, attention: str) -> None:
+def test_translator_rows_of_different_lengths_decode_as_each_does_alone(cell: str, attention: str) -> None:
     model = translator(cell=cell, attention=attention)
     sources, targets = [text(5), text(2), text(4)], [text(6), text(4), text(3)]
     state = model.start(*padded(sources, 5))
@@ -142,7 +142,7 @@ def test_a_translators_rows_of_different_lengths_decode_as_each_would_alone(cell
 @every_cell
 @every_attention
 @torch.no_grad()
-def test_a_translators_reordered_rows_keep_their_own_source(cell: str, attention: str) -> None:
+def test_reordered_translator_rows_keep_their_source(cell: str, attention: str) -> None:
     model, source, lengths = translator(cell=cell, attention=attention), text(3, 5), torch.tensor([5, 2, 4])
     begun, rest, chosen = text(3, 3), text(4, 3), torch.tensor([1, 2, 1, 1])
     state = model.start(source, lengths)
@@ -158,7 +158,7 @@ def test_a_translators_reordered_rows_keep_their_own_source(cell: str, attention
 @every_attention
 @pytest.mark.parametrize("bidirectional", [True, False])
 @torch.no_grad()
-def test_padding_and_company_never_change_a_result(cell: str, attention: str, bidirectional: bool) -> None:
+def test_padding_and_other_rows_do_not_change_the_output(cell: str, attention: str, bidirectional: bool) -> None:
     model = translator(cell=cell, attention=attention, bidirectional=bidirectional)
     sources, targets = [text(5), text(3), text(1)], [text(2), text(4), text(3)]
     alone = [model(source[None], target[None])[0] for source, target in zip(sources, targets, strict=True)]
@@ -172,7 +172,7 @@ def test_padding_and_company_never_change_a_result(cell: str, attention: str, bi
 @every_cell
 @every_attention
 @torch.no_grad()
-def test_a_source_of_padding_is_a_source_of_nothing(cell: str, attention: str) -> None:
+def test_a_source_of_padding_equals_an_empty_source(cell: str, attention: str) -> None:
     model, target = translator(cell=cell, attention=attention), text(2, 4)
     nothing = model(text(2, 0), target)
     assert nothing.isfinite().all()
@@ -181,7 +181,7 @@ def test_a_source_of_padding_is_a_source_of_nothing(cell: str, attention: str) -
 
 @every_cell
 @torch.no_grad()
-def test_no_tokens_give_no_logits_and_leave_the_state_alone(cell: str) -> None:
+def test_extending_by_no_tokens_gives_no_logits_and_keeps_the_state(cell: str) -> None:
     model, tokens = writer(cell=cell), text(2, 3)
     assert model(tokens[:, :0]).shape == (2, 0, VOCABULARY)
     state = model.start(2)
@@ -211,7 +211,7 @@ def test_a_later_target_token_never_changes_an_earlier_logit(attention: str) -> 
 @every_cell
 @every_attention
 @torch.no_grad()
-def test_only_attention_reads_past_the_bottleneck(cell: str, attention: str) -> None:
+def test_without_attention_the_context_is_one_fixed_vector(cell: str, attention: str) -> None:
     """Without attention, one vector is all the decoder knows of the source, however long that is."""
     model, source, target = translator(cell=cell, attention=attention), text(2, 5), text(2, 4)
     state, disturbed = model.start(source), model.start(source)
@@ -222,7 +222,7 @@ def test_only_attention_reads_past_the_bottleneck(cell: str, attention: str) -> 
 
 
 @torch.no_grad()
-def test_the_bottlenecks_one_vector_says_everything_about_the_source() -> None:
+def test_the_bottleneck_vector_is_all_the_decoder_knows_of_the_source() -> None:
     model, target = translator(attention="none"), text(2, 4)
     state, other = model.start(text(2, 5)), model.start(text(2, 9))
     expected = model.extend(target, model.start(text(2, 1)))
@@ -274,7 +274,7 @@ def test_the_context_is_the_weighted_mean_of_the_encoders_states() -> None:
 
 
 @torch.no_grad()
-def test_replacing_the_alignment_changes_what_is_written() -> None:
+def test_replacing_the_attention_weights_changes_the_logits() -> None:
     model, source, target = translator(), text(2, 5), text(2, 4)
     first = torch.zeros(2, 1, 4, 5)
     first[..., 0] = 1.0
@@ -287,12 +287,12 @@ def test_replacing_the_alignment_changes_what_is_written() -> None:
     assert (before - after).abs().max() > 1e-4
 
 
-def test_a_bottleneck_has_no_alignment_to_look_at() -> None:
+def test_a_bottleneck_model_has_no_attention_weights() -> None:
     assert "cross.weights" in tap_names(translator())
     assert tap_names(translator(attention="none")) == []
 
 
-def test_a_target_vocabulary_of_its_own_has_a_table_of_its_own() -> None:
+def test_a_target_vocabulary_has_a_separate_table() -> None:
     model = translator(target_vocabulary=11)
     logits = model(torch.tensor([[11, 12]]), torch.tensor([[3, 4]]))
     assert logits.shape == (1, 2, 11)
@@ -328,12 +328,12 @@ def test_decoding_without_a_source_is_refused_with_a_remedy() -> None:
         translator().extend(text(1, 2), writer().start(1))
 
 
-def test_an_absent_head_is_refused_with_those_there_are() -> None:
+def test_a_missing_head_is_refused_with_the_available_ones() -> None:
     with pytest.raises(UsageError, match="no 'pooled' head; it has next_token"):
         writer().apply_head("pooled", torch.zeros(1, 1, 16))
 
 
-def test_no_memory_is_kept_for_each_shape_of_batch() -> None:
+def test_memory_does_not_grow_with_the_number_of_batch_shapes() -> None:
     """oneDNN's recurrence keeps some for every shape it meets. It is an operation of its own: it is not used."""
 
     class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]

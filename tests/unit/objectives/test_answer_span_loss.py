@@ -34,7 +34,7 @@ def whole() -> SpanBatch:
 
 
 @torch.no_grad()
-def test_the_loss_is_minus_the_log_probability_of_start_and_end_among_start_and_passage() -> None:
+def test_the_loss_is_the_negative_log_probability_of_start_and_end() -> None:
     reader, batch = model(), whole()
     start, end = reader.apply_head("answer_span", reader(batch.tokens, batch.lengths, segments=segments(batch)))
     expected = 0.0
@@ -52,7 +52,7 @@ def segments(batch: SpanBatch) -> torch.Tensor:
     return rows
 
 
-def test_a_batch_loses_what_its_windows_lose_one_by_one() -> None:
+def test_a_batch_s_loss_is_the_sum_of_its_windows_losses() -> None:
     reader, objective = model(), AnswerSpanLoss()
     singly = batches(max_tokens=1)
     alone = [singly.batch(0, indices) for indices in singly.plan(0)]
@@ -63,7 +63,7 @@ def test_a_batch_loses_what_its_windows_lose_one_by_one() -> None:
 
 
 @torch.no_grad()
-def test_several_devices_lose_together_what_one_does() -> None:
+def test_shards_of_a_batch_sum_to_its_loss() -> None:
     reader, objective, batch = model(), AnswerSpanLoss(), whole()
     shares = [shard_rows(batch, rank, 4) for rank in range(4)]  # of three rows: one device has none
     assert sum(objective.token_count(share) for share in shares) == 6
@@ -71,7 +71,7 @@ def test_several_devices_lose_together_what_one_does() -> None:
     torch.testing.assert_close(objective.loss(reader, batch), total, rtol=1e-5, atol=1e-5)
 
 
-def test_no_answer_is_ever_placed_in_question_end_or_padding() -> None:
+def test_question_separator_and_padding_cannot_be_answers() -> None:
     batch = whole()
     for scores in span_logits(model(), batch.tokens, batch.lengths, batch.passage_starts):
         likely = scores.softmax(-1)
@@ -80,14 +80,14 @@ def test_no_answer_is_ever_placed_in_question_end_or_padding() -> None:
             assert likely[row].sum() > 0.999
 
 
-def test_a_row_with_nothing_to_learn_costs_nothing() -> None:
+def test_a_row_without_labels_has_zero_loss() -> None:
     batch = whole()
     blank = replace(batch, labels=torch.full_like(batch.labels, batch.ignore_index))
     assert AnswerSpanLoss().token_count(blank) == 0
     assert AnswerSpanLoss().loss(model(), blank) == 0
 
 
-def test_windows_are_read_once_an_epoch_in_an_order_of_seed_and_epoch_alone() -> None:
+def test_an_epoch_has_every_window_once_in_an_order_of_seed_and_epoch() -> None:
     def order(seed: int, epoch: int) -> list[list[int]]:
         many = Sequences.from_lists([[START, 7, END, *[9] * (n % 7 + 1), END] for n in range(60)])
         places = Sequences.from_lists([[3, 3, 3]] * 60)

@@ -11,7 +11,12 @@ from torch.nn import functional as F
 
 import heedful
 from heedful.data.labelled_dataset import ClassBatch, encode_example, collate_texts
-from heedful.objectives.classification_loss import ClassificationLoss, balanced_class_weights, class_logits, rare_label_weights
+from heedful.objectives.classification_loss import (
+    ClassificationLoss,
+    balanced_class_weights,
+    class_logits,
+    rare_label_weights,
+)
 from heedful.text.special_token_template import SpecialTokenTemplate, DecoderTemplate
 from heedful.training.distributed.process_group import shard_rows
 
@@ -33,7 +38,7 @@ TEXTS = (([7, 8, 9],), ([10],), ([11, 12, 13, 14, 15, 16],))
 
 
 @pytest.mark.parametrize("family", ["encoder", "decoder"])
-def test_company_and_padding_change_no_answer(family: str) -> None:
+def test_padding_and_other_rows_do_not_change_class_logits(family: str) -> None:
     classifier = model(family)
     with torch.no_grad():
         together = class_logits(classifier, batch(family, *TEXTS, labels=[0, 1, 2]))
@@ -42,14 +47,14 @@ def test_company_and_padding_change_no_answer(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", ["encoder", "decoder"])
-def test_the_loss_is_the_sum_of_the_surprise_of_each_label(family: str) -> None:
+def test_the_loss_is_the_summed_cross_entropy(family: str) -> None:
     classifier, given = model(family), batch(family, *TEXTS, labels=[0, 2, 1])
     expected = F.cross_entropy(class_logits(classifier, given), given.labels, reduction="sum")
     torch.testing.assert_close(ClassificationLoss().loss(classifier, given), expected)
     assert ClassificationLoss().token_count(given) == 3
 
 
-def test_weights_count_in_training_and_not_in_judging() -> None:
+def test_class_weights_apply_in_training_only() -> None:
     classifier, given = model("encoder"), batch("encoder", *TEXTS, labels=[0, 2, 1])
     heavy = replace(given, weights=torch.tensor([2.0, 2.0, 2.0]))
     objective = ClassificationLoss()
@@ -58,7 +63,7 @@ def test_weights_count_in_training_and_not_in_judging() -> None:
     torch.testing.assert_close(objective.loss(classifier, heavy), 2 * objective.loss(classifier, given))
 
 
-def test_of_several_labels_each_yes_counts_by_its_weight_in_training_alone() -> None:
+def test_label_weights_apply_in_training_only() -> None:
     classifier, given = model("encoder"), batch("encoder", *TEXTS, labels=[0, 0, 0])
     labels = torch.tensor([[1, 0, 1], [0, 0, 0], [1, 1, 1]])
     given = replace(given, labels=labels, weights=torch.where(labels == 1, torch.tensor([1.0, 2.0, 5.0]), 1.0))
@@ -69,7 +74,7 @@ def test_of_several_labels_each_yes_counts_by_its_weight_in_training_alone() -> 
     torch.testing.assert_close(objective.loss(classifier.train(), given), (each * given.weights).sum())
 
 
-def test_several_labels_are_judged_one_by_one() -> None:
+def test_multi_label_loss_is_binary_cross_entropy_per_label() -> None:
     classifier, given = model("encoder"), batch("encoder", *TEXTS, labels=[0, 0, 0])
     given = replace(given, labels=torch.tensor([[1, 0, 1], [0, 0, 0], [1, 1, 1]]), weights=torch.ones(3, 3))
     said = class_logits(classifier, given).sigmoid()
@@ -78,7 +83,7 @@ def test_several_labels_are_judged_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_a_process_without_rows_learns_nothing(several: bool) -> None:
+def test_an_empty_shard_has_zero_loss(several: bool) -> None:
     classifier, given = model("encoder"), batch("encoder", *TEXTS, labels=[0, 2, 1])
     if several:
         given = replace(given, labels=F.one_hot(given.labels, 3), weights=torch.ones(3, 3))
@@ -90,7 +95,7 @@ def test_a_process_without_rows_learns_nothing(several: bool) -> None:
     torch.testing.assert_close(shares, objective.loss(classifier, given))
 
 
-def test_two_texts_can_be_told_apart_by_their_segments() -> None:
+def test_segments_distinguish_the_two_texts_of_a_pair() -> None:
     one, other = ([7, 8], [9]), ([7], [8, 9])
     without, with_segments = model("encoder"), model("encoder", segments=2)
     for classifier in (without, with_segments):
@@ -98,7 +103,7 @@ def test_two_texts_can_be_told_apart_by_their_segments() -> None:
         assert not torch.allclose(logits[0], logits[1])
 
 
-def test_balanced_classes_have_the_same_say() -> None:
+def test_balanced_class_weights_give_classes_equal_total_weight() -> None:
     counts = [90, 9, 1]
     weights = balanced_class_weights(counts)
     shares = [count * weight for count, weight in zip(counts, weights, strict=True)]

@@ -35,7 +35,7 @@ def test_the_loss_is_minus_the_log_probability_of_the_labels() -> None:
     torch.testing.assert_close(token_loss(OutputProjection(states, table, None), labels), expected)
 
 
-def test_no_label_at_all_is_zero_with_zero_gradient() -> None:
+def test_no_labels_give_zero_loss_and_gradient() -> None:
     states = torch.randn(1, 2, 4, requires_grad=True)
     loss = token_loss(OutputProjection(states, torch.eye(4), None), torch.full((1, 2), PAD))
     loss.backward()
@@ -47,7 +47,7 @@ def test_no_label_at_all_is_zero_with_zero_gradient() -> None:
 @pytest.mark.parametrize("at_once", [1, 40, 10_000], ids=["row by row", "in slices", "whole"])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_slices_lose_and_teach_what_whole_logits_do(
+def test_sliced_loss_and_gradients_equal_those_of_all_logits(
     smoothing: float, bias: bool, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(cross_entropy.LOGITS_PER_SLICE, "cpu", at_once)
@@ -70,7 +70,7 @@ def test_slices_lose_and_teach_what_whole_logits_do(
         torch.testing.assert_close(mine, other)
 
 
-def test_under_autocast_products_are_of_its_type_and_gradients_of_the_weights_own() -> None:
+def test_under_autocast_products_are_half_precision_and_gradients_have_the_weights_dtype() -> None:
     states, table, bias = (torch.randn(*shape, requires_grad=True) for shape in ((2, 3, 4), (5, 4), (5,)))
     labels = torch.tensor([[1, 2, PAD], [3, PAD, PAD]])
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -112,7 +112,7 @@ ON_GPU = [("cuda", "inductor", "30"), ("cuda", "inductor", "1030")]  # without a
 @pytest.mark.parametrize(
     ("device", "backend", "words"), [("cpu", "aot_eager", "30"), *(ON_GPU if torch.cuda.is_available() else [])]
 )
-def test_a_compiler_does_not_change_what_is_taught(
+def test_torch_compile_does_not_change_gradients(
     fork_server: Any, device: str, backend: str, words: str, tmp_path: Path
 ) -> None:
     """In a process of its own: the checks of shapes that tests add are not for compilers."""
@@ -120,12 +120,12 @@ def test_a_compiler_does_not_change_what_is_taught(
     assert done.code == 0, done.output
 
 
-def test_no_gradient_is_made_where_none_is_wanted() -> None:
+def test_no_gradient_is_computed_without_parameters() -> None:
     scoring = OutputProjection(torch.randn(2, 3, 4), torch.randn(5, 4), None)
     assert not token_loss(scoring, torch.ones(2, 3).long()).requires_grad
 
 
-def test_judging_works_out_no_gradients_though_weights_could_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluation_computes_no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     states, table = torch.randn(2, 3, 4), torch.randn(5, 4, requires_grad=True)
     scoring, labels = OutputProjection(states, table, None), torch.tensor([[1, 2, PAD], [3, PAD, PAD]])
     expected, learned, slices = token_loss(scoring, labels), [], cross_entropy.sliced_cross_entropy
@@ -142,7 +142,7 @@ def test_judging_works_out_no_gradients_though_weights_could_learn(monkeypatch: 
     assert learned == [False, False, True]
 
 
-def test_one_slice_of_the_widest_numbers_is_held_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_slice_of_logits_is_in_memory_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     held: list[Any] = []
     work_out = cross_entropy.cross_entropy_and_gradient
 
@@ -159,7 +159,7 @@ def test_one_slice_of_the_widest_numbers_is_held_at_a_time(monkeypatch: pytest.M
     assert len(held) == 3
 
 
-def test_two_passes_lose_the_mean_of_both_and_their_disagreement() -> None:
+def test_r_drop_is_the_mean_loss_plus_the_divergence() -> None:
     one, two = torch.randn(1, 2, 5), torch.randn(1, 2, 5)
     labels = torch.tensor([[1, PAD]])
     p, q = one[0, 0].softmax(-1), two[0, 0].softmax(-1)
@@ -170,7 +170,7 @@ def test_two_passes_lose_the_mean_of_both_and_their_disagreement() -> None:
 
 
 @pytest.mark.parametrize("name", ["laptop-translator", "recurrent-translator"])
-def test_a_batch_loses_what_its_pairs_lose_one_by_one(name: str) -> None:
+def test_a_batch_s_loss_is_the_sum_of_its_pairs_losses(name: str) -> None:
     size = {"width": 16} if name.startswith("recurrent") else {"width": 16, "heads": 2, "layers": 1}
     model = heedful.build(name, vocabulary=30, **size).eval()
     batches, objective = _pairs(), Seq2SeqLoss()
@@ -181,7 +181,7 @@ def test_a_batch_loses_what_its_pairs_lose_one_by_one(name: str) -> None:
     assert objective.token_count(batches.batch(0, everything)) == batches.labels_per_epoch == 2 + 4 + 1 + 3
 
 
-def test_smoothing_and_r_drop_count_only_while_training() -> None:
+def test_label_smoothing_and_r_drop_apply_in_training_only() -> None:
     model = heedful.build("laptop-translator", vocabulary=30, width=16, heads=2, layers=1, dropout=0.5)
     batches = _pairs()
     batch = batches.batch(0, batches.plan(0)[0])
@@ -190,7 +190,7 @@ def test_smoothing_and_r_drop_count_only_while_training() -> None:
     assert plain.loss(model.train(), batch) != strict.loss(model.train(), batch)
 
 
-def test_running_text_is_judged_once_a_token() -> None:
+def test_every_token_of_running_text_is_a_label_once() -> None:
     model = heedful.build("laptop-writer", vocabulary=30, width=16, heads=2, layers=1).eval()
     text = Sequences.from_lists([list(range(6, 29))])
     batches = TextBatches(text, context=8, rows=2, seed=0, shuffle=False)

@@ -29,7 +29,7 @@ def batch() -> MaskedBatch:
     return MaskedBatch(torch.randint(6, 30, (2, 7)), places, torch.tensor([[9, 8, PAD], [7, 21, 11]]))
 
 
-def test_the_loss_is_that_of_the_hidden_places_of_all_logits(model: Any) -> None:
+def test_the_loss_is_the_cross_entropy_at_masked_positions(model: Any) -> None:
     given = batch()
     logits = model.apply_head("masked_token", model(given.tokens))
     wanted = torch.full_like(given.tokens, PAD).scatter(1, given.positions, given.labels)
@@ -40,7 +40,7 @@ def test_the_loss_is_that_of_the_hidden_places_of_all_logits(model: Any) -> None
     assert objective.token_count(given) == 5
 
 
-def test_gradients_reach_every_weight_as_they_do_through_all_logits(model: Any) -> None:
+def test_gradients_equal_those_through_all_logits(model: Any) -> None:
     given = batch()
     MaskedLMLoss().loss(model, given).backward()
     ours = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
@@ -54,7 +54,7 @@ def test_gradients_reach_every_weight_as_they_do_through_all_logits(model: Any) 
         torch.testing.assert_close(gradient, theirs[name], atol=1e-5, rtol=1e-4)
 
 
-def test_a_rows_answer_weighs_as_much_as_its_words_together(model: Any) -> None:
+def test_the_next_sentence_loss_is_weighted_by_the_row_s_masked_tokens(model: Any) -> None:
     given = batch()
     follows = torch.tensor([0, 1])
     segments = (torch.arange(7) > 3).long().expand(2, -1)
@@ -65,15 +65,17 @@ def test_a_rows_answer_weighs_as_much_as_its_words_together(model: Any) -> None:
     torch.testing.assert_close(MaskedLMLoss().loss(model, paired), words + 2 * first + 3 * second)
 
 
-def test_rows_shared_out_among_devices_have_the_loss_of_all_together(model: Any) -> None:
+def test_shards_of_a_batch_sum_to_its_loss(model: Any) -> None:
     segments = (torch.arange(7) > 3).long().expand(2, -1)
     whole = replace(batch(), segments=segments, next_sentence_labels=torch.tensor([0, 1]))
     shares = [shard_rows(whole, rank, 3) for rank in range(3)]
-    torch.testing.assert_close(sum(MaskedLMLoss().loss(model, share) for share in shares), MaskedLMLoss().loss(model, whole))
+    torch.testing.assert_close(
+        sum(MaskedLMLoss().loss(model, share) for share in shares), MaskedLMLoss().loss(model, whole)
+    )
     assert sum(MaskedLMLoss().token_count(share) for share in shares) == MaskedLMLoss().token_count(whole)
 
 
-def test_states_are_taken_from_their_own_rows() -> None:
+def test_states_at_selects_positions_of_each_row() -> None:
     states = torch.arange(24.0).view(2, 4, 3)
     found = states_at(states, torch.tensor([[3, 0], [1, 1]]))
     assert torch.equal(found, torch.stack([states[0, [3, 0]], states[1, [1, 1]]]))

@@ -28,7 +28,7 @@ def made() -> tuple[torch.nn.Module, SkipGramBatch]:
     return model, batches.batch(0, batches.plan(0)[0])
 
 
-def test_the_loss_is_the_sum_over_all_pairs_and_over_what_is_drawn_against_each() -> None:
+def test_the_loss_is_the_sum_over_pairs_and_their_negatives() -> None:
     model, batch = made()
     v, u, s = model.table.weight, model.company.weight, model.side.weight
     expected = torch.zeros(())
@@ -42,7 +42,7 @@ def test_the_loss_is_the_sum_over_all_pairs_and_over_what_is_drawn_against_each(
     torch.testing.assert_close(SkipGramLoss(5).loss(model, batch), expected, rtol=1e-4, atol=1e-3)
 
 
-def test_only_the_rows_of_words_in_the_batch_get_a_gradient() -> None:
+def test_only_rows_of_the_batch_s_words_get_a_gradient() -> None:
     model, batch = made()
     SkipGramLoss(5).loss(model, batch).backward()
     assert model.table.weight.grad.is_sparse
@@ -50,7 +50,7 @@ def test_only_the_rows_of_words_in_the_batch_get_a_gradient() -> None:
     assert set(moved.nonzero()[:, 0].tolist()) == set(TEXT)
 
 
-def test_it_learns_which_of_two_words_stands_before_the_other() -> None:
+def test_it_learns_the_order_of_two_words() -> None:
     first, second = 10, 11
     text = Sequences.from_lists([[first, second, END]] * 40)
     batches = SkipGramBatches(text, count_words(text, 20), words=200, window=1, subsample=0.0, seed=1)
@@ -65,13 +65,13 @@ def test_it_learns_which_of_two_words_stands_before_the_other() -> None:
     assert s[second] @ v[first] < -1
 
 
-def test_it_is_an_objective_like_any_other_and_counts_words_read() -> None:
+def test_it_meets_the_objective_protocol_and_counts_words_read() -> None:
     _, batch = made()
     assert isinstance(SkipGramLoss(), Objective)
     assert SkipGramLoss().token_count(batch) == len(TEXT)
 
 
-def test_a_stretch_without_a_word_costs_nothing_and_is_finite() -> None:
+def test_a_window_without_words_has_zero_finite_loss() -> None:
     text = Sequences.from_lists([[1] * 50, TEXT])
     batches = SkipGramBatches(text, count_words(text, 60), words=50, window=4, subsample=0.0, seed=1, shuffle=False)
     model, _ = made()
