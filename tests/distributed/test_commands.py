@@ -246,7 +246,7 @@ def test_a_stop_signal_stops_all_ranks_at_the_same_step_and_the_run_resumes(
 
 def test_a_task_for_a_single_process_is_refused_by_rank_zero(ranks: Any, dates: Path, tmp_path: Path) -> None:
     arguments = ("train", "embed", str(dates / "train.source"), "--device", "cpu")
-    (first, said), (other, heard) = ranks.finish(ranks.start(2, *arguments, folder=tmp_path), 60)
+    (first, output), (other, other_output) = ranks.finish(ranks.start(2, *arguments, folder=tmp_path), 60)
     assert (first, other) == (2, 1)
     assert output.strip() == "heedful: embed is trained by a single process: run it without torchrun"
     assert other_output.strip() == "heedful: rank 0 could not start the run: see its error message"
