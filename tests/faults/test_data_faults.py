@@ -36,7 +36,7 @@ def file(tmp_path: Path, name: str, data: bytes) -> Path:
 
 @pytest.mark.parametrize("packing", ["", ".gz", ".xz"])
 @pytest.mark.parametrize(
-    ("kind", "bad", "what"),
+    ("kind", "bad", "message"),
     [
         ("utf-8", b"caf\xe9 noir", "byte offset 9: 0xe9 is not UTF-8"),
         ("utf-8", b"caf\xc3", "byte offset 9: 0xc3 is not UTF-8"),
@@ -46,13 +46,13 @@ def file(tmp_path: Path, name: str, data: bytes) -> Path:
     ],
 )
 def test_bad_line_raises_with_its_location_or_is_skipped_and_counted(
-    kind: str, bad: bytes, what: str, packing: str, tmp_path: Path
+    kind: str, bad: bytes, message: str, packing: str, tmp_path: Path
 ) -> None:
     pack = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}[packing]
     source = file(tmp_path, "a.en" + packing, pack(b"\xc3\xa9\xc3\xa9\r\n" + bad + b"\nlast\n"))
     target = file(tmp_path, "a.de", b"one\ntwo\nthree\n")
-    assert refused([source, target]).startswith(f"{source}:2: {what}")
-    assert refused([source], documents=True).startswith(f"{source}:2: {what}")
+    assert refused([source, target]).startswith(f"{source}:2: {message}")
+    assert refused([source], documents=True).startswith(f"{source}:2: {message}")
     dropped: Counter[str] = Counter()
     pairs = list(read_pairs([source, target], on_bad_line="skip", dropped=dropped))
     assert [(pair.source, pair.target) for pair in pairs] == [("éé", "one"), ("last", "three")]  # still side by side
@@ -71,10 +71,10 @@ def test_line_of_exactly_the_limit_is_accepted(tmp_path: Path) -> None:
     assert [len(text) for text, _ in read_documents([path])] == [MAX_LINE + 1, MAX_LINE]
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [(3, 5), (5, 3), (1, 2)])
-def test_misaligned_files_report_both_line_counts(ours: int, theirs: int, tmp_path: Path) -> None:
-    files = [file(tmp_path, "a.en", b"x\n" * ours), file(tmp_path, "a.de", b"y\n" * theirs)]
-    message = f"{files[0]} has {ours} lines but {files[1]} has {theirs}: they must pair line by line"
+@pytest.mark.parametrize(("source_lines", "target_lines"), [(3, 5), (5, 3), (1, 2)])
+def test_misaligned_files_report_both_line_counts(source_lines: int, target_lines: int, tmp_path: Path) -> None:
+    files = [file(tmp_path, "a.en", b"x\n" * source_lines), file(tmp_path, "a.de", b"y\n" * target_lines)]
+    message = f"{files[0]} has {source_lines} lines but {files[1]} has {target_lines}: they must pair line by line"
     assert refused(files) == message
     with pytest.raises(DataError, match="must pair"):
         list(read_pairs(files, on_bad_line="skip"))
@@ -133,9 +133,9 @@ def test_binary_files_are_named_by_format(tmp_path: Path) -> None:
         "e.txt": (("no mark\n" * 9).encode("utf-16-le"), "looks like a binary file"),
         "f.gz": (gzip.compress(bytes(10_000)), "looks like a binary file"),
     }
-    for name, (data, what) in cases.items():
+    for name, (data, message) in cases.items():
         path = tmp_path / name if data is None else file(tmp_path, name, data)
-        assert what in refused([path], documents=True)
+        assert message in refused([path], documents=True)
         with pytest.raises(DataError, match="text"):
             list(read_documents([path], on_bad_line="skip"))
 
@@ -161,14 +161,14 @@ def test_missing_columns_list_those_found(tmp_path: Path) -> None:
         ),
         "d.jsonl": (b'{"translation": {"en": "a", "de": "b", "fr": "c"}}\n', "'translation.en', 'translation.de'"),
     }
-    for name, (data, what) in cases.items():
-        assert what in refused([file(tmp_path, name, data)])
+    for name, (data, message) in cases.items():
+        assert message in refused([file(tmp_path, name, data)])
     texts = file(tmp_path, "e.csv", b"id,body\n1,x\n")
     assert refused([texts], documents=True) == f"{texts} has no column 'text'; columns found: 'id', 'body'"
 
 
 @pytest.mark.parametrize(
-    ("name", "row", "what"),
+    ("name", "row", "message"),
     [
         ("a.tsv", b"three\tcolumns\there", "3 columns instead of 2"),
         ("a.tsv", b"one", "1 columns instead of 2"),
@@ -183,10 +183,10 @@ def test_missing_columns_list_those_found(tmp_path: Path) -> None:
         ("a.jsonl", b'{"source": "\\ud800", "target": "b"}', "'source' contains half a surrogate pair"),
     ],
 )
-def test_malformed_row_raises_with_its_line_or_is_skipped(name: str, row: bytes, what: str, tmp_path: Path) -> None:
+def test_malformed_row_raises_with_its_line_or_is_skipped(name: str, row: bytes, message: str, tmp_path: Path) -> None:
     good = b'{"source": "a", "target": "b"}' if "json" in name else b"a,b" if "csv" in name else b"a\tb"
     path = file(tmp_path, name, b"\n".join([good, row, good, b""]))
-    assert refused([path]).startswith(f"{path}:2: {what}")
+    assert refused([path]).startswith(f"{path}:2: {message}")
     dropped: Counter[str] = Counter()
     assert [pair.line for pair in read_pairs([path], on_bad_line="skip", dropped=dropped)] == [1, 3]
     assert dropped == {"malformed": 1}
@@ -209,19 +209,20 @@ from heedful.data.corpus_readers import DataError, read_documents
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 dropped = Counter()
 try:
-    found = sum(len(text) for text, _ in read_documents(sys.argv[2:], on_bad_line=sys.argv[1], dropped=dropped))
-    print(found, dict(dropped))
+    characters = sum(len(text) for text, _ in read_documents(sys.argv[2:], on_bad_line=sys.argv[1], dropped=dropped))
+    print(characters, dict(dropped))
 except DataError as error:
     print(error)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 
 
-def read_apart(path: Path, on_bad_line: str) -> tuple[str, int]:
-    """What a process of its own reads, and by how many MiB its peak memory rose."""
+def read_in_process(path: Path, on_bad_line: str) -> tuple[str, int]:
+    """The output of reading in a separate process, and the increase of its peak memory in MiB."""
     command = [sys.executable, "-c", READ, on_bad_line, str(path)]
-    said, rose = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
-    return said, int(rose)
+    process = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    output, megabytes = process.stdout.splitlines()
+    return output, int(megabytes)
 
 
 @pytest.mark.parametrize("kind", ["100 MB line", "gz bomb", "xz bomb"])
@@ -235,12 +236,12 @@ def test_memory_is_bounded_for_hostile_files(kind: str, tmp_path: Path) -> None:
         )
     else:
         short = path = file(tmp_path, "a.txt", good + b"x" * 100_000_000 + b"\n" + good)
-    said, rose = read_apart(path, "fail")
-    assert said.startswith(f"{path}:2: byte offset 5: the line is longer than 1,000,000 bytes")
-    assert rose < 24
-    said, rose = read_apart(short, "skip")
-    assert said == "10 {'overlong': 1}"
-    assert rose < 24
+    output, megabytes = read_in_process(path, "fail")
+    assert output.startswith(f"{path}:2: byte offset 5: the line is longer than 1,000,000 bytes")
+    assert megabytes < 24
+    output, megabytes = read_in_process(short, "skip")
+    assert output == "10 {'overlong': 1}"
+    assert megabytes < 24
 
 
 def test_xz_memory_limit(tmp_path: Path) -> None:

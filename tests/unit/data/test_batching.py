@@ -48,12 +48,12 @@ def test_evenly_spaced_batches_cover_the_epoch_up_to_max_labels() -> None:
 
 
 @given(st.integers(0, 50), st.integers(1, 60))
-def test_evenly_spaced_indices_are_distinct_and_sorted(number: int, most: int) -> None:
-    places = evenly_spaced(number, most)
-    assert len(places) == min(number, most)
-    assert places == sorted(set(places))
-    assert set(places) <= set(range(number))
-    assert len(set(np.diff(places).tolist())) <= 2, "no gap is more than one wider than another"
+def test_evenly_spaced_indices_are_distinct_and_sorted(count: int, limit: int) -> None:
+    chosen = evenly_spaced(count, limit)
+    assert len(chosen) == min(count, limit)
+    assert chosen == sorted(set(chosen))
+    assert set(chosen) <= set(range(count))
+    assert len(set(np.diff(chosen).tolist())) <= 2, "no gap is more than one wider than another"
 
 
 def test_order_depends_on_seed_and_epoch_alone() -> None:
@@ -75,14 +75,14 @@ def test_subword_dropout_keeps_the_text_and_depends_on_seed_and_epoch_alone() ->
 
     def read(seed: int, epoch: int) -> dict[int, list[list[int]]]:
         batches = PairBatches(side, side, max_tokens=500, seed=seed, splits=(table, table), subword_dropout=0.3)
-        found: dict[int, list[list[int]]] = {}
+        sequences: dict[int, list[list[int]]] = {}
         for indices in reversed(batches.plan(epoch)):
             batch = batches.batch(epoch, indices)
             for index, source, labels in zip(
                 indices.tolist(), batch.source.tolist(), batch.labels.tolist(), strict=True
             ):
-                found[index] = [source[: source.index(END)], labels[: labels.index(END)]]
-        return found
+                sequences[index] = [source[: source.index(END)], labels[: labels.index(END)]]
+        return sequences
 
     once = read(1, 0)
     assert once == read(1, 0)

@@ -255,12 +255,12 @@ def test_command_can_stop_at_the_first_bad_line(planted: list[Path]) -> None:
 
 
 def test_every_pass_reports_progress(planted: list[Path], tmp_path: Path) -> None:
-    told: list[dict[str, object]] = []
+    events: list[dict[str, object]] = []
     held_out = [tmp_path / "test.en", tmp_path / "test.de"]
     for file in held_out:
         file.write_text("something else\n")
-    examine(planted, clean_copy=tmp_path / "out", against=held_out, start_progress=Events(told.append).stage)
-    ends = [(event["name"], event["completed"]) for event in told if event["ended"]]
+    examine(planted, clean_copy=tmp_path / "out", against=held_out, start_progress=Events(events.append).stage)
+    ends = [(event["name"], event["completed"]) for event in events if event["ended"]]
     size = sum(file.stat().st_size for file in planted)
     assert ends == [("reading held-out files", 30), ("reading", size), ("writing", size)]
 

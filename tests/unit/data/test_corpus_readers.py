@@ -133,8 +133,8 @@ def test_records_are_documents(write: Write) -> None:
     jsonl = write("a.jsonl", '{"text": "one\\r\\nline"}\n{"text": " "}\n{"id": 3, "text": "two"}\n')
     csv = write("a.csv", 'id,text\n1,"three\n3"\n')
     dropped: Counter[str] = Counter()
-    pieces = list(read_documents([jsonl, csv], dropped=dropped))
-    assert pieces == [("one\nline", True), ("two", True), ("three\n3", True)]
+    lines = list(read_documents([jsonl, csv], dropped=dropped))
+    assert lines == [("one\nline", True), ("two", True), ("three\n3", True)]
     assert dropped == {"blank": 1}
 
 

@@ -144,8 +144,8 @@ def test_memory_does_not_grow_with_the_corpus(fork_server: Any, tmp_path: Path) 
         with file.open("w") as lines:
             for _ in range(size):
                 lines.write("".join(f"{line}, and then some more of it to fill the line\n" for line in LINES) * 45)
-        found = fork_server.run_script(MEASURE, file, tmp_path / "tokenizer.json", folder=tmp_path).output.split()
-        tokens.append(int(found[0]))
-        peaks.append(int(found[1]) / 1024)
+        output = fork_server.run_script(MEASURE, file, tmp_path / "tokenizer.json", folder=tmp_path).output.split()
+        tokens.append(int(output[0]))
+        peaks.append(int(output[1]) / 1024)
     assert tokens[1] > 11 * tokens[0]
     assert peaks[1] - peaks[0] < 40, f"12 times the text took {peaks[1] - peaks[0]:.0f} MiB more"

@@ -28,13 +28,13 @@ NUMBERS = str.maketrans("٠١٢٣٤٥٦٧٨٩०१२३४५६७८९", "0
 
 def weekdays_of_every_day() -> list[date]:
     """For each day of the year and each weekday a date: 28 years hold them all."""
-    found: dict[tuple[int, int, int], date] = {}
+    days: dict[tuple[int, int, int], date] = {}
     day = date(2000, 1, 1)
     while day.year < 2028:
-        found.setdefault((day.month, day.day, day.weekday()), day)
+        days.setdefault((day.month, day.day, day.weekday()), day)
         day += timedelta(days=1)
-    assert len(found) == 366 * 7
-    return list(found.values())
+    assert len(days) == 366 * 7
+    return list(days.values())
 
 
 def test_no_source_is_ambiguous() -> None:

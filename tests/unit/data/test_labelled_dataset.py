@@ -45,9 +45,9 @@ def test_stored_examples_are_texts_with_their_labels(tmp_path: Path) -> None:
     assert data.metadata["names"] == ["class 0", "class 1", "class 2"]
     assert sum(data.metadata["counts"]) == data.train.examples == 300 - data.valid.examples
     assert data.valid.labels is not None
-    for place, (text, label) in enumerate(data.valid.texts):
-        assert data.tokenizers[0].decode([data.valid.sides[0][place].tolist()]) == [text]
-        assert data.metadata["names"][int(data.valid.labels[place][0])] == label
+    for index, (text, label) in enumerate(data.valid.texts):
+        assert data.tokenizers[0].decode([data.valid.sides[0][index].tolist()]) == [text]
+        assert data.metadata["names"][int(data.valid.labels[index][0])] == label
         assert (text, int(label[-1])) in ROWS
 
 
@@ -82,10 +82,10 @@ def test_long_texts_are_truncated_and_counted(tmp_path: Path) -> None:
     assert max(int(side.lengths.max()) for side in data.train.sides) == 14
     (why,) = data.truncated
     assert why == "texts longer than 16 tokens"
-    whole = prepared(written(tmp_path), max_length=64)
-    too_long = sum(int((part.sides[0].lengths > 14).sum()) for part in (whole.train, whole.valid))
+    untruncated = prepared(written(tmp_path), max_length=64)
+    too_long = sum(int((split.sides[0].lengths > 14).sum()) for split in (untruncated.train, untruncated.valid))
     assert data.truncated[why] == too_long > 0
-    assert whole.truncated == {}
+    assert untruncated.truncated == {}
 
 
 def test_single_class_and_unknown_labels_raise_data_error(tmp_path: Path) -> None:
@@ -109,8 +109,8 @@ def test_multiple_labels_are_multi_hot(tmp_path: Path) -> None:
     file.write_text("text\tlabels\n" + "".join(rows))
     data = prepared(file)
     assert data.metadata["names"] == ["blue", "red"]
-    how = {"multi_label": True, "max_tokens": 4096, "seed": 1, "shuffle": False}
-    train = ClassBatches(data.train, SpecialTokenTemplate(), 2, weights=[3.0, 5.0], **how)  # type: ignore[arg-type]
+    settings = {"multi_label": True, "max_tokens": 4096, "seed": 1, "shuffle": False}
+    train = ClassBatches(data.train, SpecialTokenTemplate(), 2, weights=[3.0, 5.0], **settings)  # type: ignore[arg-type]
     batch = train.batch(0, np.arange(train.labels_per_epoch))
     for row, (text, _) in zip(batch.labels, data.train.texts, strict=True):
         number = int(text.split()[1])

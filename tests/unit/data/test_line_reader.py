@@ -12,14 +12,14 @@ def _piped(*writes: bytes, limit: int = 100) -> list[str | BadLine | None]:
     """What comes out when these bytes come in, one write after another, each read before the next."""
     reading, writing = os.pipe()
     lines = scan_stdin(reading, limit=limit)
-    found: list[str | BadLine | None] = []
+    lines_read: list[str | BadLine | None] = []
     for block in writes:
         os.write(writing, block)
-        found += list(_until_pause(lines))
+        lines_read += list(_until_pause(lines))
     os.close(writing)
-    found += list(lines)
+    lines_read += list(lines)
     os.close(reading)
-    return found
+    return lines_read
 
 
 def _until_pause(lines: Iterator[str | BadLine | None]) -> Iterator[str | BadLine | None]:
@@ -44,15 +44,15 @@ def test_crlf_and_byte_order_mark_are_removed() -> None:
 
 
 def test_bad_lines_have_their_number_and_byte_offset() -> None:
-    one, fault, three, *_, nul = _piped(b"one\nt\xffo\nthree\n", b"a\0b")
+    one, bad, three, *_, nul = _piped(b"one\nt\xffo\nthree\n", b"a\0b")
     assert (one, three) == ("one\n", "three\n")
-    assert str(fault).startswith("standard input:2: byte offset 5: 0xff is not UTF-8")
+    assert str(bad).startswith("standard input:2: byte offset 5: 0xff is not UTF-8")
     assert str(nul).startswith("standard input:4: byte offset 15: a NUL byte")
 
 
 def test_overlong_line_is_skipped_in_bounded_memory() -> None:
-    found = [line for line in _piped(b"x" * 90, b"x" * 90, b"x" * 90 + b"\nnext\n", b"y" * 200 + b"\nend") if line]
-    assert [str(line)[:60] for line in found] == [
+    lines_read = [line for line in _piped(b"x" * 90, b"x" * 90, b"x" * 90 + b"\nnext\n", b"y" * 200 + b"\nend") if line]
+    assert [str(line)[:60] for line in lines_read] == [
         "standard input:1: byte offset 0: the line is longer than 100",
         "next\n",
         "standard input:3: byte offset 276: the line is longer than 1",

@@ -21,39 +21,39 @@ TEXT = Sequences.from_lists([[6 + (i * j) % 16 for j in range(50 + i)] + [SEPARA
 
 
 def batches(text: Sequences = TEXT, context: int = 20, rows: int = 4, **settings: bool | int) -> MaskedBatches:
-    given = {"context": context, "rows": rows, "seed": 1, **settings}
-    return MaskedBatches(text, Masking(TOKENIZER), SpecialTokenTemplate(), **given)  # type: ignore[arg-type]
+    arguments = {"context": context, "rows": rows, "seed": 1, **settings}
+    return MaskedBatches(text, Masking(TOKENIZER), SpecialTokenTemplate(), **arguments)  # type: ignore[arg-type]
 
 
-def restored(tokens: torch.Tensor, places: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    stood = torch.where(labels == PAD, tokens.gather(1, places), labels)
-    return tokens.scatter(1, places, stood)
+def restored(tokens: torch.Tensor, positions: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    original = torch.where(labels == PAD, tokens.gather(1, positions), labels)
+    return tokens.scatter(1, positions, original)
 
 
 def test_unshuffled_windows_cover_the_text() -> None:
-    found: list[int] = []
-    given = batches(shuffle=False)
-    assert isinstance(given, Batches)
-    for indices in given.plan(0):
-        batch = given.batch(0, indices)
+    ids: list[int] = []
+    train = batches(shuffle=False)
+    assert isinstance(train, Batches)
+    for indices in train.plan(0):
+        batch = train.batch(0, indices)
         rows = restored(batch.tokens, batch.positions, batch.labels).tolist()
         lengths = [len(row) for row in rows] if batch.lengths is None else batch.lengths.tolist()
         for row, length in zip(rows, lengths, strict=True):
             assert (row[0], row[length - 1]) == (START, SEPARATOR)
             assert set(row[length:]) <= {PAD}
-            found += row[1 : length - 1]
-    assert found == TEXT.ids.tolist()
+            ids += row[1 : length - 1]
+    assert ids == TEXT.ids.tolist()
 
 
 def test_training_windows_have_few_shapes_no_padding_and_no_overlap() -> None:
-    given = batches(rows=1)
-    starts = [int(start) for indices in given.plan(0) for start in indices]
+    train = batches(rows=1)
+    starts = [int(start) for indices in train.plan(0) for start in indices]
     assert (np.diff(sorted(starts)) == 18).all()
-    assert given.labels_per_epoch == pytest.approx(3 * len(starts), rel=0.05)
+    assert train.labels_per_epoch == pytest.approx(3 * len(starts), rel=0.05)
     shapes: Counter[tuple[int, ...]] = Counter()
     for epoch in range(20):
-        for indices in given.plan(epoch):
-            batch = given.batch(epoch, indices)
+        for indices in train.plan(epoch):
+            batch = train.batch(epoch, indices)
             assert batch.lengths is None
             assert batch.segments is None
             assert (batch.tokens[:, 0] == START).all()
@@ -68,16 +68,16 @@ def test_windows_and_masks_depend_on_seed_and_epoch_alone() -> None:
     plan = first.plan(3)
     assert [indices.tolist() for indices in plan] == [indices.tolist() for indices in same.plan(3)]
     for indices in reversed(plan):  # in any order, by any worker
-        ours, theirs = first.batch(3, indices), same.batch(3, indices)
-        assert torch.equal(ours.tokens, theirs.tokens)
-        assert torch.equal(ours.labels, theirs.labels)
+        one, again = first.batch(3, indices), same.batch(3, indices)
+        assert torch.equal(one.tokens, again.tokens)
+        assert torch.equal(one.labels, again.labels)
     assert not torch.equal(first.batch(3, plan[0]).tokens, first.batch(4, plan[0]).tokens)
     assert not torch.equal(first.batch(3, plan[0]).tokens, other.batch(3, plan[0]).tokens)
 
 
 def test_text_shorter_than_a_window_is_one_window() -> None:
-    given = batches(Sequences.from_lists([[7, 8, 9, 10, SEPARATOR]]))
-    (indices,) = given.plan(0)
-    batch = given.batch(0, indices)
+    train = batches(Sequences.from_lists([[7, 8, 9, 10, SEPARATOR]]))
+    (indices,) = train.plan(0)
+    batch = train.batch(0, indices)
     assert batch.tokens.shape == (1, 7)
     assert batch.labels.shape == (1, 1)

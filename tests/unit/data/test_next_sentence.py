@@ -18,19 +18,19 @@ DOCUMENTS = 20
 
 def corpus() -> Sequences:
     """Documents of ten sentences, each document of one letter: where a text comes from can be seen."""
-    draw, sentences = np.random.default_rng(0), []
+    generator, sentences = np.random.default_rng(0), []
     for number in range(DOCUMENTS):
-        lengths = draw.integers(3, 9, size=10)
+        lengths = generator.integers(3, 9, size=10)
         sentences += [[6 + number] * length for length in lengths]
         sentences[-1] += [SEPARATOR]
     return Sequences.from_lists(sentences)
 
 
 def batches(text: Sequences | None = None, **settings: int) -> NextSentenceBatches:
-    given = {"context": 24, "tokens": 24 * 8, "seed": 1, "share": 0.1, **settings}
-    found = masked_batches(text or corpus(), TOKENIZER, next_sentence=True, **given)  # type: ignore[arg-type]
-    assert isinstance(found, NextSentenceBatches)
-    return found
+    arguments = {"context": 24, "tokens": 24 * 8, "seed": 1, "share": 0.1, **settings}
+    made = masked_batches(text or corpus(), TOKENIZER, next_sentence=True, **arguments)  # type: ignore[arg-type]
+    assert isinstance(made, NextSentenceBatches)
+    return made
 
 
 def parts(row: list[int], segments: list[int]) -> tuple[list[int], list[int]]:
@@ -41,46 +41,46 @@ def parts(row: list[int], segments: list[int]) -> tuple[list[int], list[int]]:
 
 
 def test_rows_are_full_and_half_of_the_second_texts_are_random() -> None:
-    given, elsewhere, rows = batches(), 0, 0
+    train, random, rows = batches(), 0, 0
     for epoch in range(20):
-        for indices in given.plan(epoch):
-            batch = given.batch(epoch, indices)
-            assert batch.tokens.shape[1] in (24, 12), "whole windows, or halves"
+        for indices in train.plan(epoch):
+            batch = train.batch(epoch, indices)
+            assert batch.tokens.shape[1] in (24, 12), "full windows, or halves"
             assert batch.lengths is None
             assert batch.segments is not None
             assert batch.next_sentence_labels is not None
-            stood = torch.where(batch.labels == PAD, batch.tokens.gather(1, batch.positions), batch.labels)
-            whole = batch.tokens.scatter(1, batch.positions, stood)
+            original = torch.where(batch.labels == PAD, batch.tokens.gather(1, batch.positions), batch.labels)
+            unmasked = batch.tokens.scatter(1, batch.positions, original)
             for row, segments, follows in zip(
-                whole.tolist(), batch.segments.tolist(), batch.next_sentence_labels.tolist(), strict=True
+                unmasked.tolist(), batch.segments.tolist(), batch.next_sentence_labels.tolist(), strict=True
             ):
                 first, second = parts(row, segments)
                 same = [token for token in first if token != SEPARATOR][-1] == second[0]
                 assert same == (follows == 0)
-                elsewhere, rows = elsewhere + follows, rows + 1
-    assert elsewhere / rows == pytest.approx(0.5, abs=0.05)
+                random, rows = random + follows, rows + 1
+    assert random / rows == pytest.approx(0.5, abs=0.05)
 
 
 def test_windows_are_split_at_sentence_boundaries() -> None:
-    given = batches(context=60, tokens=60 * 8)
-    borders = set(given.boundaries.tolist())
-    assert borders == set(corpus().starts[:-1].tolist()) - set(given.documents.tolist())
-    draw = np.random.default_rng(0)
-    starts = given.plan(0)[0]
-    cuts = given._split(starts, given.text_tokens, draw)
-    assert set(cuts.tolist()) <= borders
-    seconds, elsewhere = given._second_texts(cuts, given.text_tokens, draw)
-    assert elsewhere.any()
-    assert set(seconds[elsewhere].tolist()) <= borders
-    assert (seconds[~elsewhere] == cuts[~elsewhere]).all()
+    train = batches(context=60, tokens=60 * 8)
+    boundaries = set(train.boundaries.tolist())
+    assert boundaries == set(corpus().starts[:-1].tolist()) - set(train.documents.tolist())
+    generator = np.random.default_rng(0)
+    starts = train.plan(0)[0]
+    splits = train._split(starts, train.text_tokens, generator)
+    assert set(splits.tolist()) <= boundaries
+    seconds, random = train._second_texts(splits, train.text_tokens, generator)
+    assert random.any()
+    assert set(seconds[random].tolist()) <= boundaries
+    assert (seconds[~random] == splits[~random]).all()
 
 
 def test_batches_depend_on_seed_and_epoch_alone() -> None:
     first, same = batches(), batches()
     for indices in reversed(first.plan(2)):
-        ours, theirs = first.batch(2, indices), same.batch(2, indices)
+        one, other = first.batch(2, indices), same.batch(2, indices)
         for name in ("tokens", "positions", "labels", "segments", "next_sentence_labels"):
-            assert torch.equal(getattr(ours, name), getattr(theirs, name))
+            assert torch.equal(getattr(one, name), getattr(other, name))
 
 
 def test_single_document_raises_data_error() -> None:

@@ -25,8 +25,8 @@ def test_token_span_maps_back_to_the_same_characters(tokenizer: Tokenizer) -> No
     passage = Passage.encode(TEXT, tokenizer)
     for answer in ("Café  Zoë", "1990", "Köln", "Great", "the owner", "\U0001f642", "愛", TEXT):
         start = TEXT.index(answer)
-        found = passage.character_span(*passage.token_span(start, start + len(answer)))
-        cut = TEXT[slice(*found)]
+        span = passage.character_span(*passage.token_span(start, start + len(answer)))
+        cut = TEXT[slice(*span)]
         assert answer in cut
         assert len(cut) <= len(answer) + 2, f"{cut!r}: a token may be longer than the answer, by punctuation"
 

@@ -21,7 +21,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path / "cache"))
 
 
-def asked(number: int) -> dict[str, str]:
+def question_record(number: int) -> dict[str, str]:
     people = " ".join(f"Number {n} is Mr. {chr(65 + n % 26)}{n}, of course." for n in range(number, number + 12))
     answer = "Mr. F5" if number < 6 else ""
     return {"id": str(number), "passage": people, "question": "Who is number 5?", "answer": answer}
@@ -29,8 +29,8 @@ def asked(number: int) -> dict[str, str]:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    path = tmp_path / "asked.jsonl"
-    path.write_text("".join(json.dumps(asked(number)) + "\n" for number in range(40)))
+    path = tmp_path / "questions.jsonl"
+    path.write_text("".join(json.dumps(question_record(number)) + "\n" for number in range(40)))
     return path
 
 
@@ -41,20 +41,20 @@ def tokenizer(file: Path) -> Tokenizer:
 
 def test_every_window_is_labelled_with_the_answer_or_as_without(file: Path, tokenizer: Tokenizer) -> None:
     data = prepare_questions([file], [], tokenizer, held_out=0.2, windows=PassageWindows(max_tokens=60, stride=20))
-    frame, pointed = SpecialTokenTemplate.from_tokenizer(tokenizer), 0
+    frame, labelled = SpecialTokenTemplate.from_tokenizer(tokenizer), 0
     for split in (data.train, data.valid):
-        windows, places = split.sides
-        assert len(windows) == len(places) > split.examples, "these passages take several windows"
+        windows, positions = split.sides
+        assert len(windows) == len(positions) > split.examples, "these passages take several windows"
         for number in range(len(windows)):
-            ids, (begins, start, end) = windows[number].tolist(), places[number].tolist()
+            ids, (passage_start, start, end) = windows[number].tolist(), positions[number].tolist()
             assert len(ids) <= 60
-            assert [ids[0], ids[begins - 1], ids[-1]] == [frame.start, frame.end, frame.end]
-            (text,) = tokenizer.decode([ids[begins:-1]])
+            assert [ids[0], ids[passage_start - 1], ids[-1]] == [frame.start, frame.end, frame.end]
+            (text,) = tokenizer.decode([ids[passage_start:-1]])
             assert bool(start) == ("Mr. F5," in text), text
             if start:
-                pointed += 1
+                labelled += 1
                 assert tokenizer.decode([ids[start : end + 1]])[0].strip() == "Mr. F5"
-    assert pointed >= 6, "each answer stands whole in one window at least"
+    assert labelled >= 6, "each answer is complete in at least one window"
 
 
 def test_no_passage_is_in_both_splits(file: Path, tokenizer: Tokenizer) -> None:
@@ -65,9 +65,9 @@ def test_no_passage_is_in_both_splits(file: Path, tokenizer: Tokenizer) -> None:
 
 
 def test_questions_that_do_not_fit_raise_or_are_dropped_and_counted(file: Path, tokenizer: Tokenizer) -> None:
-    whole = {"held_out": 0.2, "windows": PassageWindows(max_tokens=100, stride=0)}
-    with pytest.raises(DataError, match=r"asked.jsonl:1: question '0': question and passage have \d+ tokens, but"):
-        prepare_questions([file], [], tokenizer, **whole)
+    settings = {"held_out": 0.2, "windows": PassageWindows(max_tokens=100, stride=0)}
+    with pytest.raises(DataError, match=r"questions.jsonl:1: question '0': question and passage have \d+ tokens, but"):
+        prepare_questions([file], [], tokenizer, **settings)
     long = json.loads(file.read_text().splitlines()[0]) | {"question": "Who? " * 60}
     file.write_text(json.dumps(long) + "\n" + file.read_text())
     data = prepare_questions(

@@ -17,13 +17,13 @@ from heedful.errors import DataError
 PASSAGE = "Ada wrote the first program in 1843. Ada lived in London."
 
 
-def squad(*asked: dict[str, Any], context: Any = PASSAGE) -> str:
+def squad(*questions: dict[str, Any], context: Any = PASSAGE) -> str:
     return json.dumps(
-        {"version": "2.0", "data": [{"title": "Ada", "paragraphs": [{"context": context, "qas": asked}]}]}
+        {"version": "2.0", "data": [{"title": "Ada", "paragraphs": [{"context": context, "qas": questions}]}]}
     )
 
 
-def asked(answer: str | None = "1843", start: Any = 31, **more: Any) -> dict[str, Any]:
+def question(answer: str | None = "1843", start: Any = 31, **more: Any) -> dict[str, Any]:
     answers = [] if answer is None else [{"text": answer, "answer_start": start}]
     return {"id": "q1", "question": "When?", "answers": answers, **more}
 
@@ -35,8 +35,8 @@ def only(path: Path) -> Question | BadLine:
 
 def test_squad_1_and_2_are_read(tmp_path: Path) -> None:
     file = tmp_path / "squad.json"
-    impossible = asked(None, id="q2", is_impossible=True, plausible_answers=[{"text": "x", "answer_start": 0}])
-    file.write_text(squad(asked(), impossible))
+    impossible = question(None, id="q2", is_impossible=True, plausible_answers=[{"text": "x", "answer_start": 0}])
+    file.write_text(squad(question(), impossible))
     one, other = scan_questions([file])
     assert one == Question(PASSAGE, "When?", (ReferenceAnswer("1843", 31),), "q1", file, 1)
     assert isinstance(other, Question)
@@ -75,38 +75,38 @@ def test_blank_answer_of_a_table_is_unanswerable(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("record", "kind", "told"),
+    ("record", "kind", "message"),
     [
-        (asked("1844"), "span", "the answer '1844' is not in its passage at character 31, nor anywhere else"),
-        (asked("1843", 30), "span", "the answer '1843' is not in its passage at character 30, but at 31"),
-        (asked("1843", -26), "span", "at character -26, but at 31"),
-        (asked("1843", "soon"), "malformed", "'answer_start' must be a whole number, got 'soon'"),
-        (asked("1843", True), "malformed", "'answer_start' must be a whole number, got True"),
-        (asked("  ", 3), "malformed", "an answer is blank"),
-        (asked(is_impossible=True), "malformed", "'is_impossible' is true, but there is an answer"),
+        (question("1844"), "span", "the answer '1844' is not in its passage at character 31, nor anywhere else"),
+        (question("1843", 30), "span", "the answer '1843' is not in its passage at character 30, but at 31"),
+        (question("1843", -26), "span", "at character -26, but at 31"),
+        (question("1843", "soon"), "malformed", "'answer_start' must be a whole number, got 'soon'"),
+        (question("1843", True), "malformed", "'answer_start' must be a whole number, got True"),
+        (question("  ", 3), "malformed", "an answer is blank"),
+        (question(is_impossible=True), "malformed", "'is_impossible' is true, but there is an answer"),
         ({"id": "q1", "answers": []}, "malformed", "'question' is missing"),
         ({"id": "q1", "question": "When?"}, "malformed", "'answers' is missing"),
         ({"id": "q1", "question": "When?", "answers": [{"text": "1843"}]}, "malformed", "'answer_start' of an answer"),
         ({"id": "q1", "question": "When?", "answers": [7]}, "malformed", "an answer must be an object"),
-        (asked(question="a\x00b"), "malformed", "'question' contains a NUL"),
-        (asked(question="  "), "blank", "the question is blank"),
+        (question(question="a\x00b"), "malformed", "'question' contains a NUL"),
+        (question(question="  "), "blank", "the question is blank"),
         ("no object", "malformed", "'question' is missing"),
     ],
 )
-def test_bad_question_is_reported_with_its_location(tmp_path: Path, record: Any, kind: str, told: str) -> None:
+def test_bad_question_is_reported_with_its_location(tmp_path: Path, record: Any, kind: str, message: str) -> None:
     file = tmp_path / "squad.json"
     file.write_text(squad(record))
     row = only(file)
     assert isinstance(row, BadLine)
     assert row.kind == kind
-    assert told in row.message
+    assert message in row.message
     assert "data[0].paragraphs[0].qas[0]" in row.message
     assert "'q1'" in row.message or record == "no object"
 
 
 def test_wrong_span_raises_or_is_dropped_and_counted(tmp_path: Path) -> None:
     file = tmp_path / "squad.json"
-    file.write_text(squad(asked(), asked("1844", id="q2")))
+    file.write_text(squad(question(), question("1844", id="q2")))
     with pytest.raises(DataError, match=r"question 'q2'.*'1844' is not in its passage"):
         list(read_questions([file]))
     dropped: Counter[str] = Counter()
@@ -115,7 +115,7 @@ def test_wrong_span_raises_or_is_dropped_and_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("{", "is not JSON"),
         ("[]", "has no list 'data'"),
@@ -127,10 +127,10 @@ def test_wrong_span_raises_or_is_dropped_and_counted(tmp_path: Path) -> None:
         ("", "is empty"),
     ],
 )
-def test_other_json_raises_with_what_is_missing(tmp_path: Path, text: str, told: str) -> None:
+def test_other_json_raises_with_what_is_missing(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "squad.json"
     file.write_text(text)
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=message):
         list(read_questions([file]))
 
 

@@ -58,14 +58,14 @@ def test_beyond_max_measured_rows_are_only_counted(pair: list[Path], monkeypatch
     lines = [file.read_text() for file in pair]
     for file, text in zip(pair, lines, strict=True):
         file.write_text(text * 20)
-    whole = check_corpus(pair, "pairs")
+    full = check_corpus(pair, "pairs")
     monkeypatch.setattr(quick_check, "MAX_MEASURED", 1500)
     part = check_corpus(pair, "pairs")
-    assert (part.usable, part.characters) == (whole.usable, whole.characters) == (199 * 20, whole.characters)
+    assert (part.usable, part.characters) == (full.usable, full.characters) == (199 * 20, full.characters)
     assert part.measured < part.usable
     beyond = part.usable - part.measured
     assert str(data_issues(part, {}, {})[-1]) == f"{beyond:,} rows after the first {part.measured:,} (not examined)"
-    assert part.count("duplicate") < whole.count("duplicate")
+    assert part.count("duplicate") < full.count("duplicate")
 
 
 def test_doctor_command_reads_files_as_training_does(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ def test_sentences_join_to_the_text_and_documents_end_at_blank_lines(tmp_path: P
     file = tmp_path / "a.txt"
     text = "One cat sat. Two cats sat.\nThree.\n\n \nA second text! It goes on.\nAnd on\n"
     file.write_text("\n" + text)
-    found = list(read_sentences([file]))
-    assert "".join(sentence for sentence, _ in found) == text
-    assert [sentence.strip() for sentence, _ in found] == [
+    sentences = list(read_sentences([file]))
+    assert "".join(sentence for sentence, _ in sentences) == text
+    assert [sentence.strip() for sentence, _ in sentences] == [
         "One cat sat.",
         "Two cats sat.",
         "Three.",
@@ -25,14 +25,14 @@ def test_sentences_join_to_the_text_and_documents_end_at_blank_lines(tmp_path: P
         "It goes on.",
         "And on",
     ]
-    assert [ends for _, ends in found] == [False, False, True, False, False, True]
+    assert [ends for _, ends in sentences] == [False, False, True, False, False, True]
 
 
 def test_every_file_and_record_ends_a_document(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("One.\nTwo.\n")
     (tmp_path / "b.jsonl").write_text('{"text": "Three. Four."}\n{"text": "Five."}\n')
-    found = list(read_sentences([tmp_path / "a.txt", tmp_path / "b.jsonl"]))
-    assert [sentence.strip() for sentence, ends in found if ends] == ["Two.", "Four.", "Five."]
+    sentences = list(read_sentences([tmp_path / "a.txt", tmp_path / "b.jsonl"]))
+    assert [sentence.strip() for sentence, ends in sentences if ends] == ["Two.", "Four.", "Five."]
 
 
 @pytest.mark.parametrize("kind", ["byte_bpe", "words"])

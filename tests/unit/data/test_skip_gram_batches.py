@@ -25,32 +25,32 @@ def batches(
 
 def pairs(made: SkipGramBatches, epoch: int = 0) -> dict[tuple[int, int], float]:
     """Every (word, neighbour) of an epoch, and for how much it counts in all."""
-    found: dict[tuple[int, int], float] = {}
+    weights: dict[tuple[int, int], float] = {}
     for indices in made.plan(epoch):
         batch = made.batch(epoch, indices)
         near = window_weights(batch)
-        for row, other, place in near.nonzero().tolist():
-            pair = int(batch.words[row, place]), int(batch.context[row, other])
-            found[pair] = found.get(pair, 0.0) + float(near[row, other, place])
-    return found
+        for row, other, position in near.nonzero().tolist():
+            pair = int(batch.words[row, position]), int(batch.context[row, other])
+            weights[pair] = weights.get(pair, 0.0) + float(near[row, other, position])
+    return weights
 
 
 def test_pairs_are_weighted_as_with_a_random_window_size() -> None:
     text = list(range(FIRST, FIRST + 100))  # every word once, so that a pair tells its distance
-    found = pairs(batches([text], window=3))
+    weights = pairs(batches([text], window=3))
     expected = {
         (one, other): sum(abs(one - other) <= reach for reach in (1, 2, 3)) / 3
         for one in text
         for other in text
         if 0 < abs(one - other) <= 3  # never itself, and also across the rows of a batch
     }
-    assert found == pytest.approx(expected)
+    assert weights == pytest.approx(expected)
 
 
 def test_windows_do_not_cross_documents() -> None:
-    found = pairs(batches([[10, 11, 12], [20, 21, 22]]))
-    assert (10, 11) in found
-    assert all((one < 20) == (other < 20) for one, other in found)
+    weights = pairs(batches([[10, 11, 12], [20, 21, 22]]))
+    assert (10, 11) in weights
+    assert all((one < 20) == (other < 20) for one, other in weights)
 
 
 def test_unknown_words_are_skipped() -> None:

@@ -15,8 +15,8 @@ from heedful.data.token_store import Sequences, SequencesWriter, create_store, i
 
 def test_failed_store_leaves_nothing(tmp_path: Path) -> None:
     def half() -> None:
-        with create_store(tmp_path / "stores" / "one") as aside:
-            (aside / "ids").write_text("half")
+        with create_store(tmp_path / "stores" / "one") as temporary:
+            (temporary / "ids").write_text("half")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -33,15 +33,15 @@ def test_leftovers_of_killed_runs_are_removed_and_running_ones_kept(tmp_path: Pa
     )
     for left in (killed, running, elsewhere):
         left.mkdir()
-    with create_store(tmp_path / "one") as aside:
-        (aside / "ids").write_text("whole")
+    with create_store(tmp_path / "one") as temporary:
+        (temporary / "ids").write_text("whole")
     assert (tmp_path / "one" / "ids").read_text() == "whole"
     assert sorted(tmp_path.iterdir()) == sorted([tmp_path / "one", running, elsewhere])
 
 
 def written(folder: Path) -> None:
-    with create_store(folder) as aside:
-        writer = SequencesWriter(aside, "text", vocabulary=300)
+    with create_store(folder) as temporary:
+        writer = SequencesWriter(temporary, "text", vocabulary=300)
         writer.write([7, 8, 9])
         writer.close()
 
