@@ -164,8 +164,6 @@ def _checksum(file: Path) -> Checksum:
 
 
 def _checksums(files: list[Path]) -> list[Checksum]:
-    """Checksums in order; many files (shards of a large checkpoint) are hashed in parallel."""
-    if len(files) <= 2:
-        return [_checksum(file) for file in files]
+    """Hash files in parallel (hashlib releases the GIL): shards of a large checkpoint."""
     with ThreadPoolExecutor() as pool:
         return list(pool.map(_checksum, files))

@@ -36,11 +36,7 @@ class Reliability:
         return float((self.count * np.abs(self.accuracy - self.confidence)).sum() / max(1, self.count.sum()))
 
     def to_json(self) -> dict[str, list[float]]:
-        return {
-            "confidence": self.confidence.tolist(),
-            "accuracy": self.accuracy.tolist(),
-            "count": self.count.tolist(),
-        }
+        return {name: values.tolist() for name, values in vars(self).items()}
 
     @classmethod
     def from_json(cls, parts: dict[str, list[float]]) -> Reliability:

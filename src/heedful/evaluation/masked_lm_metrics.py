@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from heedful.data.batching import Batches, evenly_spaced_batches
 from heedful.data.next_sentence import masked_batches
 from heedful.data.text_dataset import encode_sentences
 from heedful.data.token_store import Sequences
-from heedful.evaluation.text_metrics import safe_exp
+from heedful.evaluation.text_metrics import Scores, safe_exp
 from heedful.inference.trained_model import TrainedModel
 from heedful.models.encoder import Encoder
 from heedful.objectives.masked_lm_loss import encode_batch, states_at
@@ -25,7 +25,7 @@ BATCH_TOKENS, MAX_CONTEXT = 4096, 512
 
 
 @dataclass(frozen=True)
-class MaskedLMScores:
+class MaskedLMScores(Scores):
     """Scores of masked tokens; next-sentence scores if the model has that head."""
 
     loss: float
@@ -37,9 +37,6 @@ class MaskedLMScores:
     next_sentence_accuracy: float | None = None
     """0.5 is chance."""
     pairs: int | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @torch.inference_mode()

@@ -13,11 +13,13 @@ import re
 import string
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from heedful.evaluation.text_metrics import Scores
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -69,7 +71,7 @@ class AnswerPrediction(NamedTuple):
 
 
 @dataclass(frozen=True)
-class AnswerScores:
+class AnswerScores(Scores):
     """Scores between 0 and 1; the published scripts report percentages."""
 
     exact_match: float
@@ -89,9 +91,6 @@ class AnswerScores:
     best_threshold: float | None = None
     """The threshold of `best_f1`."""
     threshold: float | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 def answer_scores(predictions: Sequence[AnswerPrediction], threshold: float | None = None) -> AnswerScores:
@@ -114,7 +113,7 @@ def answer_scores(predictions: Sequence[AnswerPrediction], threshold: float | No
         parts |= dict(zip(("exact_match_answerable", "f1_answerable"), means, strict=True))
     parts["best_exact_match"], _ = best_threshold(predictions, "exact")
     parts["best_f1"], parts["best_threshold"] = best_threshold(predictions, "f1")
-    return AnswerScores(**{**asdict(scores), **parts})
+    return replace(scores, **parts)
 
 
 def _score_prediction(prediction: AnswerPrediction, threshold: float | None, squad2: bool) -> SquadScore:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 
+class Scores:
+    """Base of the dataclasses of scores."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the scores by name, without those that are None."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
 @dataclass(frozen=True)
-class TextScores:
+class TextScores(Scores):
     """Scores of hypotheses against references, with the signatures needed to compare them."""
 
     bleu: float
@@ -23,9 +31,6 @@ class TextScores:
     exact_match: float
     """Share of texts equal to their reference."""
     texts: int
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def text_scores(outputs: Sequence[str], references: Sequence[str], *, samples: int = 1000) -> TextScores:
@@ -63,7 +68,7 @@ def sample_bleu(outputs: Sequence[str], references: Sequence[str]) -> float:
 
 
 @dataclass(frozen=True)
-class PredictionScores:
+class PredictionScores(Scores):
     """Negative log-likelihood of a text in its usual forms; lower is better."""
 
     loss: float
@@ -77,9 +82,6 @@ class PredictionScores:
     tokens: int
     words: int
     bytes: int
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def prediction_scores(nats: float, tokens: int, words: int, size: int) -> PredictionScores:

@@ -6,7 +6,7 @@ Data only; `huggingface` reads the tables in both directions, to import and to e
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -311,46 +311,56 @@ def _stack(name: str, *, cross: bool) -> dict[str, tuple[str, ...]]:
     return rows
 
 
-_SEQ2SEQ_SETTINGS = {
-    "vocabulary": "vocab_size",
-    "width": "d_model",
-    "heads": "encoder_attention_heads",
-    "layers": "encoder_layers",
-    "decoder_layers": "decoder_layers",
-    "feed_forward": "encoder_ffn_dim",
-    "activation": "activation_function",
-    "max_length": "max_position_embeddings",
-    "dropout": "dropout",
-    "attention_dropout": "attention_dropout",
-    "embedding_scale": "scale_embedding",
-    "tie_output": "tie_word_embeddings",
-}
-_SEQ2SEQ_FIXED = {
-    "family": "encoder_decoder",
-    "norm": "layer",
-    "norm_order": "post",
-    "norm_epsilon": 1e-5,
-    "segments": 0,
-    "output_bias": True,
-}
-_SEQ2SEQ_CONFIG_DEFAULTS = {
-    "activation_function": "gelu",
-    "max_position_embeddings": 1024,
-    "dropout": 0.1,
-    "attention_dropout": 0.0,
-    "scale_embedding": False,
-    "tie_word_embeddings": True,
-}
-_SEQ2SEQ_TOKEN_IDS = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
-_SEQ2SEQ_EQUAL_KEYS = {"decoder_attention_heads": "encoder_attention_heads", "decoder_ffn_dim": "encoder_ffn_dim"}
-_SEQ2SEQ_WEIGHTS = {
-    **_stack("encoder", cross=False),
-    **_stack("decoder", cross=True),
-    "heads.next_token.weight": ("lm_head.weight",),
-    "heads.next_token.bias": ("final_logits_bias",),
-}
-_SEQ2SEQ_SINUSOIDS = ("encoder.embed_positions.weight", "decoder.embed_positions.weight")
-_SEQ2SEQ_COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
+_SEQ2SEQ = Layout(
+    model_type="",
+    settings={
+        "vocabulary": "vocab_size",
+        "width": "d_model",
+        "heads": "encoder_attention_heads",
+        "layers": "encoder_layers",
+        "decoder_layers": "decoder_layers",
+        "feed_forward": "encoder_ffn_dim",
+        "activation": "activation_function",
+        "max_length": "max_position_embeddings",
+        "dropout": "dropout",
+        "attention_dropout": "attention_dropout",
+        "embedding_scale": "scale_embedding",
+        "tie_output": "tie_word_embeddings",
+    },
+    fixed={
+        "family": "encoder_decoder",
+        "norm": "layer",
+        "norm_order": "post",
+        "norm_epsilon": 1e-5,
+        "segments": 0,
+        "output_bias": True,
+    },
+    config_defaults={
+        "activation_function": "gelu",
+        "max_position_embeddings": 1024,
+        "dropout": 0.1,
+        "attention_dropout": 0.0,
+        "scale_embedding": False,
+        "tie_word_embeddings": True,
+    },
+    equal_keys={"decoder_attention_heads": "encoder_attention_heads", "decoder_ffn_dim": "encoder_ffn_dim"},
+    weights={
+        **_stack("encoder", cross=False),
+        **_stack("decoder", cross=True),
+        "table": ("shared",),
+        "heads.next_token.weight": ("lm_head.weight",),
+        "heads.next_token.bias": ("final_logits_bias",),
+    },
+    prefix="model.",
+    unprefixed=("lm_head.", "final_logits_bias"),
+    weight_forms={"final_logits_bias": ONE_ROW},
+    architectures={},
+    required_token_ids=("pad_token_id", "eos_token_id", "decoder_start_token_id"),
+    tied_copies=("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"),
+)
+"""What Marian, BART and Pegasus share."""
+_SINUSOIDAL = {"positions": "sinusoidal", "position_layout": "halves", "embedding_norm": False}
+_SINUSOID_TABLES = ("encoder.embed_positions.weight", "decoder.embed_positions.weight")
 
 
 def _flatten_vocabularies(config: dict[str, Any]) -> dict[str, Any]:
@@ -364,82 +374,46 @@ def _nest_vocabularies(config: dict[str, Any]) -> dict[str, Any]:
     return {**config, "decoder_vocab_size": size, "share_encoder_decoder_embeddings": shared}
 
 
-MARIAN = Layout(
+MARIAN = replace(
+    _SEQ2SEQ,
     model_type="marian",
-    settings={**_SEQ2SEQ_SETTINGS, "target_vocabulary": "decoder_vocab_size"},
-    fixed={
-        **_SEQ2SEQ_FIXED,
-        "positions": "sinusoidal",
-        "position_layout": "halves",
-        "embedding_norm": False,
-    },
-    config_defaults={**_SEQ2SEQ_CONFIG_DEFAULTS, "decoder_vocab_size": None},
-    equal_keys=_SEQ2SEQ_EQUAL_KEYS,
-    weights={
-        **_SEQ2SEQ_WEIGHTS,
-        "table": ("shared",),
-        "target_table": ("decoder.embed_tokens",),
-    },
+    settings={**_SEQ2SEQ.settings, "target_vocabulary": "decoder_vocab_size"},
+    fixed={**_SEQ2SEQ.fixed, **_SINUSOIDAL},
+    config_defaults={**_SEQ2SEQ.config_defaults, "decoder_vocab_size": None},
+    weights={**_SEQ2SEQ.weights, "target_table": ("decoder.embed_tokens",)},
     unshared_weights={"table": ("encoder.embed_tokens",)},
     flatten_config=_flatten_vocabularies,
     nest_config=_nest_vocabularies,
-    prefix="model.",
-    unprefixed=("lm_head.", "final_logits_bias"),
-    weight_forms={"final_logits_bias": ONE_ROW},
     architectures={frozenset(): "MarianMTModel"},
-    required_token_ids=_SEQ2SEQ_TOKEN_IDS,
-    sinusoid_tables=_SEQ2SEQ_SINUSOIDS,
-    tied_copies=_SEQ2SEQ_COPIES,
+    sinusoid_tables=_SINUSOID_TABLES,
 )
 
-BART = Layout(
+BART = replace(
+    _SEQ2SEQ,
     model_type="bart",
-    settings=_SEQ2SEQ_SETTINGS,
-    fixed={**_SEQ2SEQ_FIXED, "positions": "learned", "embedding_norm": True, "target_vocabulary": None},
-    config_defaults=_SEQ2SEQ_CONFIG_DEFAULTS,
-    equal_keys=_SEQ2SEQ_EQUAL_KEYS,
+    fixed={**_SEQ2SEQ.fixed, "positions": "learned", "embedding_norm": True, "target_vocabulary": None},
     weights={
-        **_SEQ2SEQ_WEIGHTS,
-        "table": ("shared",),
+        **_SEQ2SEQ.weights,
         "source.positions.table": ("encoder.embed_positions",),
         "source.norm": ("encoder.layernorm_embedding",),
         "target.positions.table": ("decoder.embed_positions",),
         "target.norm": ("decoder.layernorm_embedding",),
     },
-    prefix="model.",
-    unprefixed=("lm_head.", "final_logits_bias"),
-    weight_forms={"embed_positions": SKIP_TWO_ROWS, "final_logits_bias": ONE_ROW},
+    weight_forms={**_SEQ2SEQ.weight_forms, "embed_positions": SKIP_TWO_ROWS},
     architectures={frozenset(): "BartForConditionalGeneration"},
-    required_token_ids=_SEQ2SEQ_TOKEN_IDS,
-    tied_copies=_SEQ2SEQ_COPIES,
 )
 
-PEGASUS = Layout(
+PEGASUS = replace(
+    _SEQ2SEQ,
     model_type="pegasus",
-    settings=_SEQ2SEQ_SETTINGS,
-    fixed={
-        **_SEQ2SEQ_FIXED,
-        "norm_order": "pre",
-        "positions": "sinusoidal",
-        "position_layout": "halves",
-        "embedding_norm": False,
-        "target_vocabulary": None,
-    },
-    config_defaults=_SEQ2SEQ_CONFIG_DEFAULTS,
-    equal_keys=_SEQ2SEQ_EQUAL_KEYS,
+    fixed={**_SEQ2SEQ.fixed, **_SINUSOIDAL, "norm_order": "pre", "target_vocabulary": None},
     weights={
-        **_SEQ2SEQ_WEIGHTS,
-        "table": ("shared",),
+        **_SEQ2SEQ.weights,
         "encoder.norm": ("encoder.layer_norm",),
         "decoder.norm": ("decoder.layer_norm",),
     },
-    prefix="model.",
-    unprefixed=("lm_head.", "final_logits_bias"),
-    weight_forms={"final_logits_bias": ONE_ROW},
     architectures={frozenset(): "PegasusForConditionalGeneration"},
-    required_token_ids=_SEQ2SEQ_TOKEN_IDS,
-    sinusoid_tables=_SEQ2SEQ_SINUSOIDS,
-    tied_copies=_SEQ2SEQ_COPIES,
+    sinusoid_tables=_SINUSOID_TABLES,
 )
 
 LAYOUTS = {layout.model_type: layout for layout in (BERT, GPT2, LLAMA, MARIAN, PEGASUS, BART)}
