@@ -23,6 +23,9 @@ from heedful.shapes import Float
 from heedful.text.special_token_template import template_for
 
 Counts = npt.NDArray[np.int64]
+Labels = Sequence[npt.NDArray[np.int64]]
+"""The label indices of each text."""
+Probabilities = npt.NDArray[np.floating[Any]]
 MAX_CLASSES_SHOWN = 30
 """The confusion matrix plot shows this many of the most frequent classes."""
 
@@ -34,46 +37,36 @@ def evaluate_classifier(
 
     The temperature was fitted on the first `calibration_size` texts, so they are left out of the calibration error.
     """
-    assert split.labels is not None, "labelled texts have labels"
-    classes = trained.settings
+    classes, labels = trained.settings, label_indices(split)
     template = template_for(trained.model.config.family, trained.tokenizers[0])
-    rows = [encode_example(template, [side[row].tolist() for side in split.sides]) for row in range(len(split.labels))]
+    rows = [encode_example(template, [side[row].tolist() for side in split.sides]) for row in range(len(labels))]
     with start_progress("classifying", len(rows)) as watch:
         logits = classifier_logits(trained.model, rows, watch)
-    labels = label_indices(split)
     score = multi_label_scores if classes.multi_label else single_label_scores
-    calibrated, raw = (
-        logits_to_probabilities(logits, classes.multi_label, T).numpy() for T in (classes.temperature, 1.0)
-    )
+    temperatures = (classes.temperature, 1.0)
+    calibrated, raw = (logits_to_probabilities(logits, classes.multi_label, T).numpy() for T in temperatures)
     scores = score(calibrated, labels, classes.names)
     if classes.temperature == 1.0:
         return scores
-    after, before = (
-        score(probabilities[calibration_size:], labels[calibration_size:], classes.names)
-        for probabilities in (calibrated, raw)
-    )
+    held_out = slice(calibration_size, None)
+    after, before = (score(table[held_out], labels[held_out], classes.names) for table in (calibrated, raw))
     curves = {"raw": before["reliability"], "corrected": after["reliability"]}
     errors = {"calibration_error": after["calibration_error"], "calibration_error_raw": before["calibration_error"]}
     return {**scores, **errors, "reliability": {name: next(iter(curve.values())) for name, curve in curves.items()}}
 
 
-def label_indices(split: Split) -> list[npt.NDArray[np.int64]]:
-    """Return the label indices of each text."""
+def label_indices(split: Split) -> Labels:
     assert split.labels is not None, "labelled texts have labels"
     return [split.labels[row].astype(np.int64) for row in range(len(split.labels))]
 
 
-def fit_temperature(
-    logits: Float[torch.Tensor, "texts classes"], labels: Sequence[npt.NDArray[np.int64]], multi_label: bool
-) -> float:
+def fit_temperature(logits: Float[torch.Tensor, "texts classes"], labels: Labels, multi_label: bool) -> float:
     """Fit the temperature T that minimizes the loss of the labels, by ternary search        Guo 2017, 4.2
 
     log T lies between −3 and 3, where the loss has a single minimum.
     """
-    score, names = (
-        multi_label_scores if multi_label else single_label_scores,
-        [str(number) for number in range(logits.shape[1])],
-    )
+    score = multi_label_scores if multi_label else single_label_scores
+    names = [str(number) for number in range(logits.shape[1])]
 
     def loss(log_t: float) -> float:
         return float(
@@ -105,9 +98,7 @@ def score_batches(
     return {**scores, "first": f"{names[int(first.argmax())]} {first.max():.0%}"}
 
 
-def single_label_scores(
-    probabilities: npt.NDArray[np.floating[Any]], labels: Sequence[npt.NDArray[np.int64]], names: Sequence[str]
-) -> dict[str, Any]:
+def single_label_scores(probabilities: Probabilities, labels: Labels, names: Sequence[str]) -> dict[str, Any]:
     """Compute the metrics of texts with exactly one label."""
     true, predicted = np.concatenate(labels), probabilities.argmax(1)
     confusion = np.bincount(true * len(names) + predicted, minlength=len(names) ** 2).reshape(len(names), -1)
@@ -127,9 +118,7 @@ def single_label_scores(
     }
 
 
-def multi_label_scores(
-    probabilities: npt.NDArray[np.floating[Any]], labels: Sequence[npt.NDArray[np.int64]], names: Sequence[str]
-) -> dict[str, Any]:
+def multi_label_scores(probabilities: Probabilities, labels: Labels, names: Sequence[str]) -> dict[str, Any]:
     """Compute the metrics of texts with any number of labels; accuracy counts texts whose label set is exact."""
     true = np.zeros(probabilities.shape, bool)
     for row, numbers in zip(true, labels, strict=True):

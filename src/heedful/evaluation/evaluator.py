@@ -51,16 +51,13 @@ def evaluate_translation(
     scores = text_scores([translation.text for translation in translations], targets).to_json()
     words = [[(word.text, word.probability) for word in text.words] for text in translations[calibration_size:]]
     probabilities, correct = word_correctness(words, targets[calibration_size:], confidence.unit)
-    curves = {"raw": reliability_curve(probabilities, correct)}
-    calibration: dict[str, Any] = {"word_calibration_error": curves["raw"].error}
+    raw = reliability_curve(probabilities, correct)
+    curves, errors = {"raw": raw}, {"word_calibration_error": raw.error}
     if trained.confidence is not None:
         curves["corrected"] = reliability_curve([confidence(probability) for probability in probabilities], correct)
-        calibration = {
-            "word_calibration_error": curves["corrected"].error,
-            "word_calibration_error_raw": curves["raw"].error,
-        }
-    calibration["reliability"] = {name: curve.to_json() for name, curve in curves.items()}
-    return {**scores, **decoding, **calibration, **teacher_forced_scores(trained, pairs)}
+        errors = {"word_calibration_error": curves["corrected"].error, "word_calibration_error_raw": raw.error}
+    reliability = {name: curve.to_json() for name, curve in curves.items()}
+    return {**scores, **decoding, **errors, "reliability": reliability, **teacher_forced_scores(trained, pairs)}
 
 
 def teacher_forced_scores(trained: TrainedModel, pairs: Sequence[tuple[str, ...]]) -> dict[str, Any]:
@@ -72,11 +69,8 @@ def teacher_forced_scores(trained: TrainedModel, pairs: Sequence[tuple[str, ...]
     )
     split = Split(sides, len(pairs), *_count_words_and_bytes(targets))
     batches = PairBatches(*sides, max_tokens=BATCH_TOKENS, seed=0, shuffle=False)
-    calibration = {"token_calibration_error": token_reliability(trained.model, batches).error}
-    return {
-        **evaluate_perplexity(trained.model, Seq2SeqLoss(), batches, split, trained.device).to_json(),
-        **calibration,
-    }
+    scores = evaluate_perplexity(trained.model, Seq2SeqLoss(), batches, split, trained.device).to_json()
+    return {**scores, "token_calibration_error": token_reliability(trained.model, batches).error}
 
 
 def evaluate_text(trained: TrainedModel, pieces: Iterable[tuple[str, bool]]) -> dict[str, Any]:
