@@ -6,18 +6,17 @@ Backends are interchangeable: each returns the same hypotheses for the same sett
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from heedful.data.progress import ProgressCallback as ProgressCallback
 from heedful.generation.search.hypotheses import Hypothesis
 from heedful.generation.search.settings import SearchSettings
 
 TokenIds = Sequence[int]
 Results = list[list[Hypothesis]]
 """The hypotheses of each text, best first."""
-ProgressCallback = Callable[[int], object]
-"""Called with the number of texts that were finished since the last call."""
 
 
 def ignore_progress(done: int) -> None:
@@ -32,10 +31,6 @@ class Request:
     texts: int = 0
     longest: int = 0
     """Tokens of the longest source or prompt."""
-
-    @classmethod
-    def for_texts(cls, settings: SearchSettings, texts: Sequence[TokenIds]) -> Request:
-        return cls(settings, len(texts), max(map(len, texts), default=0))
 
 
 @runtime_checkable

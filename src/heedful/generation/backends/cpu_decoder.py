@@ -30,7 +30,7 @@ class CpuDecoder:
     """A transformer whose decode step calls no modules: a drop-in `DecoderModel` for the search."""
 
     def __init__(self, model: Any, *, keep_weights: bool = False) -> None:
-        self.model, self.config, self.table = model, model.config, model.table
+        self.model, self.config, self.table, self.start = model, model.config, model.table, model.start
         embedding, stack, head = decoder_modules(model)
         self.embedding = embedding
         self.embedding_norm = None if embedding.norm is None else norm_function(embedding.norm)
@@ -48,10 +48,6 @@ class CpuDecoder:
     def is_current(self) -> bool:
         """Whether the model's weights are still those this decoder was built from."""
         return self.weight_addresses == _weight_addresses(self.model) and not self.packed_weights.is_outdated()
-
-    def start(self, *arguments: Any, capacity: int = 0) -> KVCache:
-        cache: KVCache = self.model.start(*arguments, capacity=capacity)
-        return cache
 
     def extend(
         self,

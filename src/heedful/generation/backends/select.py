@@ -47,7 +47,7 @@ class Backends:
 
     def select(self, settings: SearchSettings, texts: Sequence[TokenIds]) -> Backend:
         """The backend for a batch of sources or prompts."""
-        request = Request.for_texts(settings, texts)
+        request = Request(settings, len(texts), max(map(len, texts), default=0))
         if self.ctranslate2.unsupported(request) is None and (
             settings.requires_ctranslate2
             or not is_faster_than_ctranslate2(self.model.config, len(texts), settings.beam)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from heedful.generation.search.stop_strings import FORBIDDEN, START_STATE, STOPPED, StringAutomaton
-from heedful.shapes import Bool, Float, Int
+from heedful.generation.search.stop_strings import StringAutomaton
+from heedful.shapes import Float, Int
 from heedful.text.special_tokens import END
 
 
@@ -49,21 +49,9 @@ class LogitsRules:
         allowed[:, END] = torch.where(stuck, scores[:, END], allowed[:, END])
         return allowed
 
-    def initial_states(self, rows: int, device: torch.device) -> Int[Tensor, " rows"]:
-        """The automaton's state in rows that have generated nothing."""
-        return torch.full((rows,), START_STATE, device=device)
-
     def next_states(self, states: Int[Tensor, "*rows"], tokens: Int[Tensor, "*rows"]) -> Int[Tensor, "*rows"]:
         """The automaton's states after these tokens."""
         return states if self.automaton is None else self.automaton.next_states(states, tokens)
-
-    def is_stopped(self, states: Int[Tensor, "*rows"]) -> Bool[Tensor, "*rows"]:
-        """Whether a stop string has been generated."""
-        return states == STOPPED
-
-    def is_matched(self, states: Int[Tensor, "*rows"]) -> Bool[Tensor, "*rows"]:
-        """Whether a stop string or a forbidden string has been generated."""
-        return (states == STOPPED) | (states == FORBIDDEN)
 
 
 NO_RULES = LogitsRules()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from heedful.generation.search.logits_rules import NO_RULES, LogitsRules
-from heedful.generation.search.stop_strings import START_STATE
+from heedful.generation.search.stop_strings import FORBIDDEN, START_STATE, STOPPED
 from heedful.layers.kv_cache import DecoderState
 from heedful.models.protocols import DecoderModel
 from heedful.shapes import Bool, Float, Int
@@ -62,7 +62,7 @@ class PartialHypotheses:
         self.tokens = torch.full((rows, 1), START, device=device) if prompt is None else prompt
         self.prompt_length = self.tokens.shape[1]
         self.window_start, self.tokens_read = 0, 0
-        self.automaton_states = rules.initial_states(rows, device)
+        self.automaton_states = torch.full((rows,), START_STATE, device=device)
         self.log_probabilities = torch.zeros(rows, 0, device=device)
         self.forced = _forced_tokens(prefixes or [()] * rows, device)
         self._prefill_forced(min(len(prefix) for prefix in prefixes) if prefixes else 0)
@@ -104,7 +104,7 @@ class PartialHypotheses:
         if self.rules.automaton is None:
             return tokens == END
         states = self.automaton_states if rows is None else self.automaton_states[rows]
-        return (tokens == END) | self.rules.is_stopped(self.rules.next_states(states, tokens))
+        return (tokens == END) | (self.rules.next_states(states, tokens) == STOPPED)
 
     @torch.inference_mode()
     def append(
@@ -143,8 +143,8 @@ class PartialHypotheses:
         states = self.rules.next_states(self.automaton_states, tokens)
         if self.rules.automaton is None or self.generated >= self.forced.shape[1]:
             return states
-        forced = self.forced[:, self.generated] != NOT_FORCED
-        return states.masked_fill(self.rules.is_matched(states) & forced, START_STATE)
+        matched = (states == STOPPED) | (states == FORBIDDEN)
+        return states.masked_fill(matched & (self.forced[:, self.generated] != NOT_FORCED), START_STATE)
 
     def _prefill_forced(self, count: int) -> None:
         """Append the first `count` tokens, forced in every row, and read all but the last in one pass."""
