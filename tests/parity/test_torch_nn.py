@@ -1,4 +1,4 @@
-"""Our layers against `torch.nn`'s, with copied weights: same outputs, same gradients, in float64 to 1e-9."""
+"""heedful's layers against `torch.nn`'s, with copied weights: same outputs, same gradients, in float64 to 1e-9."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ each_activation = pytest.mark.parametrize("activation", ["relu", "gelu"])
 slow_path = pytest.mark.filterwarnings("ignore:enable_nested_tensor is True, but:UserWarning")
 
 
-def in_our_names(theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """torch.nn's weights, or their gradients, under our names.
+def in_heedful_names(reference: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """torch.nn's weights, or their gradients, under heedful's names.
 
     Both keep W_q, W_k, W_v in one matrix; only our cross-attention, which reads two texts, keeps W_q apart.
     """
-    ours = {}
-    for name, weight in theirs.items():
+    heedful_module = {}
+    for name, weight in reference.items():
         if "multihead_attn.in_proj_" in name:
             query, key_value = weight.split([WIDTH, 2 * WIDTH])
-            ours[renamed(name.replace("multihead_attn.in_proj_", "cross.query."))] = query
-            ours[renamed(name.replace("multihead_attn.in_proj_", "cross.key_value."))] = key_value
+            heedful_module[renamed(name.replace("multihead_attn.in_proj_", "cross.query."))] = query
+            heedful_module[renamed(name.replace("multihead_attn.in_proj_", "cross.key_value."))] = key_value
         else:
-            ours[renamed(name)] = weight
-    return ours
+            heedful_module[renamed(name)] = weight
+    return heedful_module
 
 
 def renamed(name: str) -> str:
-    for theirs, ours in RENAMED.items():
-        name = name.replace(theirs, ours)
+    for reference, heedful_module in RENAMED.items():
+        name = name.replace(reference, heedful_module)
     return name
 
 
@@ -67,36 +67,36 @@ def shaken(module: Any) -> Any:
     return module
 
 
-def with_weights_of(theirs: nn.Module, ours: Any) -> Any:
-    ours.double().eval().load_state_dict(in_our_names(theirs.state_dict()))
-    return ours
+def with_weights_of(reference: nn.Module, heedful_module: Any) -> Any:
+    heedful_module.double().eval().load_state_dict(in_heedful_names(reference.state_dict()))
+    return heedful_module
 
 
 def vectors(tokens: int) -> tuple[Tensor, Tensor]:
-    """The same vectors twice, so that each side collects gradients of its own."""
+    """The same vectors twice, so that each side accumulates its own gradients."""
     x = torch.randn(BATCH, tokens, WIDTH, dtype=torch.float64)
     return x.clone().requires_grad_(), x.clone().requires_grad_()
 
 
-def backward(ours: Tensor, theirs: Tensor) -> None:
-    """From one gradient that differs from place to place."""
-    gradient = torch.randn_like(theirs)
-    ours.backward(gradient)
-    theirs.backward(gradient)
+def backward(heedful_module: Tensor, reference: Tensor) -> None:
+    """Backpropagate one random gradient through both."""
+    gradient = torch.randn_like(reference)
+    heedful_module.backward(gradient)
+    reference.backward(gradient)
 
 
 def gradients(module: nn.Module) -> dict[str, Tensor]:
-    found = {name: weight.grad for name, weight in module.named_parameters()}
-    return {name: gradient for name, gradient in found.items() if gradient is not None}
+    actual = {name: weight.grad for name, weight in module.named_parameters()}
+    return {name: gradient for name, gradient in actual.items() if gradient is not None}
 
 
-def assert_same(ours: Any, theirs: Any) -> None:
-    torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
+def assert_same(heedful_module: Any, reference: Any) -> None:
+    torch.testing.assert_close(heedful_module, reference, rtol=1e-9, atol=1e-9)
 
 
-def assert_same_gradients(ours: nn.Module, theirs: nn.Module) -> None:
-    assert len(gradients(ours)) == len(list(ours.parameters()))
-    assert_same(gradients(ours), in_our_names(gradients(theirs)))
+def assert_same_gradients(heedful_module: nn.Module, reference: nn.Module) -> None:
+    assert len(gradients(heedful_module)) == len(list(heedful_module.parameters()))
+    assert_same(gradients(heedful_module), in_heedful_names(gradients(reference)))
 
 
 def hidden_keys(lengths: Tensor, tokens: int) -> Tensor:
@@ -111,13 +111,13 @@ def later_keys() -> Tensor:
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("in_order", [False, True])
 def test_self_attention_equals_nn_multihead_attention(padded: bool, in_order: bool) -> None:
-    theirs = nn.ModuleDict({"self_attn": shaken(nn.MultiheadAttention(WIDTH, HEADS, batch_first=True))})
-    ours = with_weights_of(theirs, nn.ModuleDict({"attention": SelfAttention(WIDTH, HEADS)}))
+    reference = nn.ModuleDict({"self_attn": shaken(nn.MultiheadAttention(WIDTH, HEADS, batch_first=True))})
+    heedful_module = with_weights_of(reference, nn.ModuleDict({"attention": SelfAttention(WIDTH, HEADS)}))
     x, same_x = vectors(TOKENS)
     mask = (padding(LENGTHS, TOKENS) if padded else UNMASKED) & (causal() if in_order else UNMASKED)
-    with record(ours, "attention.weights") as seen:
-        output = ours["attention"](x, mask)
-    expected, weights = theirs["self_attn"](
+    with record(heedful_module, "attention.weights") as recorded:
+        output = heedful_module["attention"](x, mask)
+    expected, weights = reference["self_attn"](
         same_x,
         same_x,
         same_x,
@@ -126,20 +126,20 @@ def test_self_attention_equals_nn_multihead_attention(padded: bool, in_order: bo
         average_attn_weights=False,
     )
     assert_same(output, expected)
-    assert_same(seen["attention.weights"], weights)
+    assert_same(recorded["attention.weights"], weights)
     backward(output, expected)
     assert_same(x.grad, same_x.grad)
-    assert_same_gradients(ours, theirs)
+    assert_same_gradients(heedful_module, reference)
 
 
 @pytest.mark.parametrize("padded", [False, True])
 def test_cross_attention_equals_nn_multihead_attention(padded: bool) -> None:
-    theirs = nn.ModuleDict({"multihead_attn": shaken(nn.MultiheadAttention(WIDTH, HEADS, batch_first=True))})
-    ours = with_weights_of(theirs, nn.ModuleDict({"cross": CrossAttention(WIDTH, HEADS)}))
+    reference = nn.ModuleDict({"multihead_attn": shaken(nn.MultiheadAttention(WIDTH, HEADS, batch_first=True))})
+    heedful_module = with_weights_of(reference, nn.ModuleDict({"cross": CrossAttention(WIDTH, HEADS)}))
     (x, same_x), (memory, same_memory) = vectors(TOKENS), vectors(SOURCE)
-    with record(ours, "cross.weights") as seen:
-        output = ours["cross"](x, memory, padding(SOURCE_LENGTHS, SOURCE) if padded else None)
-    expected, weights = theirs["multihead_attn"](
+    with record(heedful_module, "cross.weights") as recorded:
+        output = heedful_module["cross"](x, memory, padding(SOURCE_LENGTHS, SOURCE) if padded else None)
+    expected, weights = reference["multihead_attn"](
         same_x,
         same_memory,
         same_memory,
@@ -147,13 +147,13 @@ def test_cross_attention_equals_nn_multihead_attention(padded: bool) -> None:
         average_attn_weights=False,
     )
     assert_same(output, expected)
-    assert_same(seen["cross.weights"], weights)
+    assert_same(recorded["cross.weights"], weights)
     backward(output, expected)
     assert_same((x.grad, memory.grad), (same_x.grad, same_memory.grad))
-    assert_same_gradients(ours, theirs)
+    assert_same_gradients(heedful_module, reference)
 
 
-def our_block(order: Any, activation: Any, *, cross: bool = False) -> Block:
+def heedful_block(order: Any, activation: Any, *, cross: bool = False) -> Block:
     return Block(
         SelfAttention(WIDTH, HEADS),
         FeedForward(WIDTH, HIDDEN, activation=activation),
@@ -175,25 +175,25 @@ def their_settings(order: str, activation: str = "relu") -> dict[str, Any]:
 @each_order
 @each_activation
 def test_a_block_equals_nn_transformer_encoder_layer(order: str, activation: str) -> None:
-    theirs = shaken(nn.TransformerEncoderLayer(WIDTH, HEADS, **their_settings(order, activation)))
-    ours = with_weights_of(theirs, our_block(order, activation))
+    reference = shaken(nn.TransformerEncoderLayer(WIDTH, HEADS, **their_settings(order, activation)))
+    heedful_module = with_weights_of(reference, heedful_block(order, activation))
     x, same_x = vectors(TOKENS)
-    output = ours(x, padding(LENGTHS, TOKENS))
-    expected = theirs(same_x, src_key_padding_mask=hidden_keys(LENGTHS, TOKENS))
+    output = heedful_module(x, padding(LENGTHS, TOKENS))
+    expected = reference(same_x, src_key_padding_mask=hidden_keys(LENGTHS, TOKENS))
     assert_same(output, expected)
     backward(output, expected)
     assert_same(x.grad, same_x.grad)
-    assert_same_gradients(ours, theirs)
+    assert_same_gradients(heedful_module, reference)
 
 
 @each_order
 @each_activation
 def test_a_block_with_cross_attention_equals_nn_transformer_decoder_layer(order: str, activation: str) -> None:
-    theirs = shaken(nn.TransformerDecoderLayer(WIDTH, HEADS, **their_settings(order, activation)))
-    ours = with_weights_of(theirs, our_block(order, activation, cross=True))
+    reference = shaken(nn.TransformerDecoderLayer(WIDTH, HEADS, **their_settings(order, activation)))
+    heedful_module = with_weights_of(reference, heedful_block(order, activation, cross=True))
     (x, same_x), (memory, same_memory) = vectors(TOKENS), vectors(SOURCE)
-    output = ours(x, causal(), memory=memory, memory_mask=padding(SOURCE_LENGTHS, SOURCE))
-    expected = theirs(
+    output = heedful_module(x, causal(), memory=memory, memory_mask=padding(SOURCE_LENGTHS, SOURCE))
+    expected = reference(
         same_x,
         same_memory,
         tgt_mask=later_keys(),
@@ -202,10 +202,10 @@ def test_a_block_with_cross_attention_equals_nn_transformer_decoder_layer(order:
     assert_same(output, expected)
     backward(output, expected)
     assert_same((x.grad, memory.grad), (same_x.grad, same_memory.grad))
-    assert_same_gradients(ours, theirs)
+    assert_same_gradients(heedful_module, reference)
 
 
-def our_config(family: str, order: str, **settings: Any) -> TransformerConfig:
+def heedful_config(family: str, order: str, **settings: Any) -> TransformerConfig:
     """A whole model whose stacks read the bare token vectors, as those of torch.nn do."""
     return TransformerConfig(
         family=family,
@@ -230,18 +230,18 @@ def tokens(count: int) -> Tensor:
 def test_encoder_equals_nn_transformer_encoder(order: str) -> None:
     layer = nn.TransformerEncoderLayer(WIDTH, HEADS, **their_settings(order))
     norm = nn.LayerNorm(WIDTH) if order == "pre" else None
-    theirs = shaken(
+    reference = shaken(
         nn.ModuleDict(
             {"table": nn.Embedding(VOCABULARY, WIDTH), "encoder": nn.TransformerEncoder(layer, LAYERS, norm=norm)}
         )
     )
-    ours = with_weights_of(theirs, build(our_config("encoder", order)))
+    heedful_module = with_weights_of(reference, build(heedful_config("encoder", order)))
     text = tokens(TOKENS)
-    output = ours(text, LENGTHS)
-    expected = theirs["encoder"](theirs["table"](text), src_key_padding_mask=hidden_keys(LENGTHS, TOKENS))
+    output = heedful_module(text, LENGTHS)
+    expected = reference["encoder"](reference["table"](text), src_key_padding_mask=hidden_keys(LENGTHS, TOKENS))
     assert_same(output, expected)
     backward(output, expected)
-    assert_same_gradients(ours, theirs)
+    assert_same_gradients(heedful_module, reference)
 
 
 @slow_path
@@ -249,18 +249,18 @@ def test_encoder_equals_nn_transformer_encoder(order: str) -> None:
 def test_decoder_equals_nn_transformer_encoder_with_a_causal_mask(order: str) -> None:
     layer = nn.TransformerEncoderLayer(WIDTH, HEADS, **their_settings(order))
     norm = nn.LayerNorm(WIDTH) if order == "pre" else None
-    theirs = shaken(
+    reference = shaken(
         nn.ModuleDict(
             {"table": nn.Embedding(VOCABULARY, WIDTH), "decoder": nn.TransformerEncoder(layer, LAYERS, norm=norm)}
         )
     )
-    ours = with_weights_of(theirs, build(our_config("decoder", order)))
+    heedful_module = with_weights_of(reference, build(heedful_config("decoder", order)))
     text = tokens(TOKENS)
-    output = ours(text)
-    expected = theirs["decoder"](theirs["table"](text), mask=later_keys()) @ theirs["table"].weight.T
+    output = heedful_module(text)
+    expected = reference["decoder"](reference["table"](text), mask=later_keys()) @ reference["table"].weight.T
     assert_same(output, expected)
     backward(output, expected)
-    assert_same_gradients(ours, theirs)
+    assert_same_gradients(heedful_module, reference)
 
 
 class TheirTransformer(nn.Module):
@@ -269,11 +269,11 @@ class TheirTransformer(nn.Module):
     def __init__(self, order: str) -> None:
         super().__init__()
         self.table = nn.Embedding(VOCABULARY, WIDTH)
-        whole = nn.Transformer(
+        full = nn.Transformer(
             WIDTH, HEADS, num_encoder_layers=LAYERS, num_decoder_layers=LAYERS + 1, **their_settings(order)
         )
-        self.encoder, self.decoder = whole.encoder, whole.decoder
-        self.whole = [whole]  # in a list: its weights have their names already
+        self.encoder, self.decoder = full.encoder, full.decoder
+        self.whole = [full]  # in a list: its weights have their names already
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         hidden = hidden_keys(SOURCE_LENGTHS, SOURCE)
@@ -291,34 +291,34 @@ class TheirTransformer(nn.Module):
 @each_order
 def test_encoder_decoder_with_a_final_norm_equals_nn_transformer(order: str) -> None:
     """`nn.Transformer` ends both stacks with a norm even where every block has just done so."""
-    theirs = shaken(TheirTransformer(order))
-    ours = with_weights_of(
-        theirs, build(our_config("encoder_decoder", order, decoder_layers=LAYERS + 1, final_norm=True))
+    reference = shaken(TheirTransformer(order))
+    heedful_module = with_weights_of(
+        reference, build(heedful_config("encoder_decoder", order, decoder_layers=LAYERS + 1, final_norm=True))
     )
     source, target = tokens(SOURCE), tokens(TOKENS)
-    output, expected = ours(source, target, SOURCE_LENGTHS), theirs(source, target)
+    output, expected = heedful_module(source, target, SOURCE_LENGTHS), reference(source, target)
     assert_same(output, expected)
     backward(output, expected)
-    assert_same_gradients(ours, theirs)
+    assert_same_gradients(heedful_module, reference)
 
 
 @pytest.mark.parametrize("epsilon", [1e-12, 1e-5, 0.1])
 def test_layer_norm_equals_nn_layer_norm(epsilon: float) -> None:
-    theirs = shaken(nn.LayerNorm(WIDTH, eps=epsilon))
-    gain, bias = (weight.detach().clone().requires_grad_() for weight in (theirs.weight, theirs.bias))
+    reference = shaken(nn.LayerNorm(WIDTH, eps=epsilon))
+    gain, bias = (weight.detach().clone().requires_grad_() for weight in (reference.weight, reference.bias))
     x, same_x = vectors(TOKENS)
-    output, expected = layer_norm(x, gain, bias, epsilon), theirs(same_x)
+    output, expected = layer_norm(x, gain, bias, epsilon), reference(same_x)
     assert_same(output, expected)
     backward(output, expected)
-    assert_same((x.grad, gain.grad, bias.grad), (same_x.grad, theirs.weight.grad, theirs.bias.grad))
+    assert_same((x.grad, gain.grad, bias.grad), (same_x.grad, reference.weight.grad, reference.bias.grad))
 
 
 @pytest.mark.parametrize("epsilon", [1e-12, 1e-5, 0.1])
 def test_rms_norm_equals_nn_rms_norm(epsilon: float) -> None:
-    theirs = shaken(nn.RMSNorm(WIDTH, eps=epsilon))
-    gain = theirs.weight.detach().clone().requires_grad_()
+    reference = shaken(nn.RMSNorm(WIDTH, eps=epsilon))
+    gain = reference.weight.detach().clone().requires_grad_()
     x, same_x = vectors(TOKENS)
-    output, expected = rms_norm(x, gain, epsilon), theirs(same_x)
+    output, expected = rms_norm(x, gain, epsilon), reference(same_x)
     assert_same(output, expected)
     backward(output, expected)
-    assert_same((x.grad, gain.grad), (same_x.grad, theirs.weight.grad))
+    assert_same((x.grad, gain.grad), (same_x.grad, reference.weight.grad))

@@ -1,4 +1,4 @@
-"""How the tests of the layers run."""
+"""Fixtures of the layer tests."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ import pytest
 
 @pytest.fixture
 def types_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a user runs heedful: a wrong type meets our own error, not the shape checker of the test suite."""
+    """Switch shape checks off, so that a wrong type raises the library's own error."""
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)

@@ -1,4 +1,4 @@
-"""Attention (A1–A6, A8, A9): one equation, two paths, and layers made of heads."""
+"""Attention (A1–A6, A8, A9): reference equation, fused path, and multi-head layers."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_the_fused_kernel_equals_the_equation_in_single_precision(joined: tuple[
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("joined", JOINS, ids=" & ".join)
 def test_half_precision_stays_near_the_exact_result(path: Callable[..., Tensor], joined: tuple[str, ...]) -> None:
-    """Biases are worked out in float32; they must not lift the whole computation there, or clash with it."""
+    """Biases are computed in float32; they must not change the dtype of the scores."""
     *tensors, mask = draw_attention(0, [2, 3, 5, 7, 4, 4], joined, torch.bfloat16)
     output = path(*tensors, mask)
     assert output.dtype == torch.bfloat16
@@ -191,7 +191,7 @@ def test_a_source_without_tokens_reads_as_zeros(path: Callable[..., Tensor], mas
 
 
 class LargestStorage(TorchDispatchMode):
-    """The most elements any tensor made inside this context has set aside."""
+    """The largest number of elements of any tensor created in this context."""
 
     elements = 0
 
@@ -199,8 +199,8 @@ class LargestStorage(TorchDispatchMode):
         result = f(*args, **(kwargs or {}))
         for tensor in tree_leaves(result):
             if isinstance(tensor, Tensor):
-                room = tensor.untyped_storage().nbytes() // tensor.element_size()
-                self.elements = max(self.elements, room)
+                capacity = tensor.untyped_storage().nbytes() // tensor.element_size()
+                self.elements = max(self.elements, capacity)
         return result
 
 
@@ -308,12 +308,12 @@ def test_cross_attention_over_an_empty_source_gives_the_output_bias_alone() -> N
 def test_output_is_the_sum_of_head_contributions(shape: dict[str, Any]) -> None:
     """A5: Concat(h_1 … h_H) W_o = Σ_h h_h W_h."""
     layer = SelfAttention(8, **shape).double()
-    with record(layer, "heads") as seen:
+    with record(layer, "heads") as recorded:
         output = layer(torch.randn(2, 5, 8, dtype=torch.float64))
-    contributions = layer.contributions(seen["heads"])
+    contributions = layer.contributions(recorded["heads"])
     assert contributions.shape == (2, layer.heads, 5, 8)
     torch.testing.assert_close(contributions.sum(1) + layer.output.bias, output)
-    last = seen["heads"][:, -1] @ layer.output.weight[:, -layer.d_v :].T
+    last = recorded["heads"][:, -1] @ layer.output.weight[:, -layer.d_v :].T
     torch.testing.assert_close(contributions[:, -1], last)
 
 
@@ -344,13 +344,13 @@ def test_head_widths_are_independent_of_the_model_width() -> None:
 def test_every_score_works_in_a_layer_with_and_without_the_softmax(score: str, softmax: bool, groups: int) -> None:
     layer = SelfAttention(8, 4, key_value_heads=groups, score=score, softmax=softmax).double()
     mask = causal() & padding(torch.tensor([4, 2]), 4)
-    with record(layer, "queries", "keys", "values", "heads") as seen:
+    with record(layer, "queries", "keys", "values", "heads") as recorded:
         layer(torch.randn(2, 4, 8, dtype=torch.float64), mask)
     function = {"dot": dot, "scaled_dot": scaled_dot}.get(score, layer.score)
     assert isinstance(function, Additive | Bilinear) == (score in ("bilinear", "additive"))
-    key, value = (seen[point].repeat_interleave(4 // groups, 1) for point in ("keys", "values"))
-    expected = attention(seen["queries"], key, value, mask, score=function, softmax=softmax)
-    torch.testing.assert_close(seen["heads"], expected)
+    key, value = (recorded[point].repeat_interleave(4 // groups, 1) for point in ("keys", "values"))
+    expected = attention(recorded["queries"], key, value, mask, score=function, softmax=softmax)
+    torch.testing.assert_close(recorded["heads"], expected)
 
 
 @pytest.mark.parametrize("score", ["bilinear", "additive"])
@@ -379,10 +379,10 @@ def test_attention_dropout_zeroes_weights_and_rescales_the_others(score: str) ->
     layer.query_key_value.weight.data[8:] = 0.0
     layer.query_key_value.bias.data[8:] = 1.0
     x = torch.randn(1, 1, 4, dtype=torch.float64).expand(1, 2, 4)  # equal tokens: weights ½ and ½
-    with record(layer, "heads") as seen:
+    with record(layer, "heads") as recorded:
         for _ in range(40):
             layer(x)
-    sums = {round(float(total), 9) for heads in seen.history["heads"] for total in heads.detach().flatten()}
+    sums = {round(float(total), 9) for heads in recorded.history["heads"] for total in heads.detach().flatten()}
     assert sums == {0.0, 1.0, 2.0}
 
 

@@ -1,4 +1,4 @@
-"""The block and the stack (B4–B6), and what the notes say of them: order, causality, padding (A6, A7, T3)."""
+"""The block and the stack (B4–B6), with their symmetry, causality and padding (A6, A7, T3)."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_without_positions_and_mask_a_stack_is_permutation_equivariant(
     ids=["a causal mask", "rotary positions", "alibi", "a window"],
 )
 def test_masks_and_positions_break_permutation_equivariance(mask: Mask, scheme: str) -> None:
-    """Q2: position schemes do, and so does masking alone."""
+    """Q2: position encodings do, and so does a causal mask alone."""
     stack, x = make_stack(**SCHEMES[scheme]), draw(0, 1, 5, 8)
     shuffled = torch.tensor([4, 2, 0, 3, 1])
     assert not torch.allclose(stack(x[:, shuffled], mask), stack(x, mask)[:, shuffled], atol=1e-3)
@@ -156,7 +156,7 @@ def test_without_a_causal_mask_a_later_token_changes_earlier_outputs() -> None:
 def test_padding_does_not_change_outputs(
     seed: int, order: str, scheme: dict[str, Any], lengths: list[int], extra: int
 ) -> None:
-    """T3: each text comes out as if it were alone, whatever stands in the padding."""
+    """T3: each text has the outputs it has alone, whatever the padding contains."""
     tokens = max(lengths) + extra
     x = draw(seed, len(lengths), tokens, 8)
     stack = make_stack(order, **scheme)
@@ -201,7 +201,7 @@ def test_packed_documents_equal_separate_rows(seed: int, scheme: dict[str, Any],
 
 @pytest.mark.parametrize("layers", [1, 2, 3])
 def test_a_windowed_stack_has_a_receptive_field_of_one_window_per_block(layers: int) -> None:
-    """With windows of 2 and L blocks a token hears of its L nearest on either side, and of no others."""
+    """With windows of 2 and L blocks, a token depends on its L nearest neighbours on either side and no others."""
     stack, x = make_stack(layers=layers), draw(0, 1, 9, 8)
     other = x.clone()
     other[:, 4] += 1
@@ -210,7 +210,7 @@ def test_a_windowed_stack_has_a_receptive_field_of_one_window_per_block(layers: 
 
 
 def test_alibi_and_rotary_apply_to_every_block() -> None:
-    """Worked out once in the stack; the same as giving each block its mask or its angles by hand."""
+    """Computed once in the stack; equal to passing each block its mask or angles."""
     x = draw(0, 2, 5, 8)
     positions = position_ids(x)
     leaning, turning = make_stack(alibi=True), make_stack(rotary_base=50.0)

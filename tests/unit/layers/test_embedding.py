@@ -1,4 +1,4 @@
-"""From token ids to vectors (E1, P3)."""
+"""Token embedding and positions (E1, P3)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_one_token_at_two_positions_differs_by_the_position_encodings(table: nn.
 
 
 def test_concatenated_positions_follow_the_token_vector(table: nn.Embedding) -> None:
-    """P3: the named alternative to adding; neither part disturbs the other."""
+    """P3: token and position occupy separate features."""
     vectors = Embedding(6, positions=SinusoidalPositions(4), combine="concatenate")(table, TOKENS, PLACES)
     assert vectors.shape == (2, 4, 10)
     assert torch.equal(vectors[..., :6], table(TOKENS))
@@ -110,10 +110,10 @@ def test_positions_follow_the_precision_of_the_table() -> None:
 
 def test_taps_record_token_vectors_and_the_embedding(table: nn.Embedding) -> None:
     embedding = Embedding(6, positions=SinusoidalPositions(6), scale=True)
-    with record(nn.ModuleDict({"source": embedding}), "source", "source.tokens") as seen:
+    with record(nn.ModuleDict({"source": embedding}), "source", "source.tokens") as recorded:
         result = embedding(table, TOKENS, PLACES)
-    assert torch.equal(seen["source.tokens"], table(TOKENS))
-    assert torch.equal(seen["source"], result)
+    assert torch.equal(recorded["source.tokens"], table(TOKENS))
+    assert torch.equal(recorded["source"], result)
 
 
 @pytest.mark.parametrize("wrong", [10, 999, -1, -10])

@@ -64,11 +64,11 @@ def test_feed_forward_is_position_wise(gated: bool) -> None:
 
 def test_taps_record_the_hidden_layer_and_the_output() -> None:
     layer = FeedForward(6, 10)
-    with record(layer, "*") as seen:
+    with record(layer, "*") as recorded:
         output = layer(torch.randn(2, 3, 6))
-    assert seen["hidden"].shape == (2, 3, 10)
-    assert (seen["hidden"] >= 0).all()
-    assert torch.equal(seen["output"], output)
+    assert recorded["hidden"].shape == (2, 3, 10)
+    assert (recorded["hidden"] >= 0).all()
+    assert torch.equal(recorded["output"], output)
 
 
 def test_biases_can_be_left_out() -> None:

@@ -1,4 +1,4 @@
-"""Decoding state: cached keys and values, in texts of different lengths, kept, grown and reordered."""
+"""KV cache: appending, growing, reordering, and rows of different lengths."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ few_examples = settings(examples, max_examples=5)
 chunks = st.lists(st.integers(1, 4), min_size=1, max_size=5)
 
 
-def empty(batch: int, *, layers: int = 1, capacity: int = 0) -> KVCache:
+def empty_cache(batch: int, *, layers: int = 1, capacity: int = 0) -> KVCache:
     return KVCache(batch, layers, device=CPU, capacity=capacity)
 
 
 def append(state: KVCache, tokens: int, lengths: Tensor | None = None) -> tuple[Tensor, ...]:
-    """New random keys and values into the first layer; gives back the new ones and everything held."""
+    """Append random keys and values to the first layer; return the new ones and all stored."""
     batch = len(state.lengths)
     key, value = torch.randn(batch, 2, tokens, 3), torch.randn(batch, 2, tokens, 5)
-    held = state.layers[0].append(key, value)
+    stored = state.layers[0].append(key, value)
     state.advance(tokens, lengths)
-    return key, value, *held
+    return key, value, *stored
 
 
 def test_a_new_cache_is_empty() -> None:
-    state = empty(3, layers=2)
+    state = empty_cache(3, layers=2)
     assert state.lengths.tolist() == [0, 0, 0]
     assert [layer.keys for layer in state.layers] == [None, None]
     assert state.positions(2).tolist() == [[0, 1]]
 
 
-@pytest.mark.parametrize("room", [0, 3, 100])
+@pytest.mark.parametrize("initial_capacity", [0, 3, 100])
 @examples
 @given(chunks)
-def test_append_returns_all_keys_and_values_in_order(room: int, sizes: list[int]) -> None:
-    """Whatever room was set aside, and past it."""
-    state, keys, values = empty(2, capacity=room), [], []
+def test_append_returns_all_keys_and_values_in_order(initial_capacity: int, sizes: list[int]) -> None:
+    """Within the preallocated capacity and past it."""
+    state, keys, values = empty_cache(2, capacity=initial_capacity), [], []
     for size in sizes:
         key, value, all_keys, all_values = append(state, size)
         keys, values = [*keys, key], [*values, value]
@@ -58,7 +58,7 @@ def test_append_returns_all_keys_and_values_in_order(room: int, sizes: list[int]
 
 
 def test_preallocated_memory_is_written_in_place() -> None:
-    state = empty(2, capacity=6)
+    state = empty_cache(2, capacity=6)
     places = {append(state, 2)[2].data_ptr() for _ in range(3)}
     assert len(places) == 1
     assert state.layers[0].keys is not None
@@ -66,8 +66,8 @@ def test_preallocated_memory_is_written_in_place() -> None:
 
 
 def test_past_its_capacity_a_cache_grows_by_doubling() -> None:
-    """So that copying stays linear in the length of the text: 7 moves for 64 tokens, not 64."""
-    state = empty(1)
+    """Copying stays linear in the length of the text: 7 reallocations for 64 tokens, not 64."""
+    state = empty_cache(1)
     sizes = []
     for _ in range(64):
         append(state, 1)
@@ -79,20 +79,20 @@ def test_past_its_capacity_a_cache_grows_by_doubling() -> None:
 @examples
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=5))
 def test_rows_of_different_lengths_write_at_their_own_positions(news: list[tuple[int, int]]) -> None:
-    """Each row holds its own real tokens without gaps; padding is overwritten by what comes next."""
-    state = empty(2)
+    """Each row stores its real tokens without gaps; padding is overwritten by the next tokens."""
+    state = empty_cache(2)
     real: list[list[Tensor]] = [[], []]
     for lengths in news:
-        key, _, held, _ = append(state, max(*lengths, 1), torch.tensor(lengths))
+        key, _, stored, _ = append(state, max(*lengths, 1), torch.tensor(lengths))
         for row, length in enumerate(lengths):
             real[row].extend(key[row, :, :length].unbind(1))
             if real[row]:
-                assert torch.equal(held[row, :, : len(real[row])], torch.stack(real[row], 1))
+                assert torch.equal(stored[row, :, : len(real[row])], torch.stack(real[row], 1))
     assert state.lengths.tolist() == [len(row) for row in real]
 
 
 def test_positions_continue_from_each_row_s_length() -> None:
-    state = empty(2)
+    state = empty_cache(2)
     append(state, 3)
     assert state.positions(2).tolist() == [[3, 4]]
     append(state, 2, torch.tensor([2, 1]))
@@ -100,7 +100,7 @@ def test_positions_continue_from_each_row_s_length() -> None:
 
 
 def test_reorder_keeps_drops_and_copies_rows() -> None:
-    state = empty(3)
+    state = empty_cache(3)
     key, value, *_ = append(state, 4, torch.tensor([4, 2, 3]))
     memory = torch.randn(3, 2, 6, 3), torch.randn(3, 2, 6, 5)
     state.layers[0].memory = memory
@@ -119,20 +119,20 @@ def test_reorder_keeps_drops_and_copies_rows() -> None:
 
 
 def test_reordering_an_empty_cache_changes_only_its_lengths() -> None:
-    state = empty(2)
+    state = empty_cache(2)
     state.reorder(torch.tensor([1, 1, 0]))
     assert state.lengths.tolist() == [0, 0, 0]
-    *_, held, _ = append(state, 2)
-    assert held.shape == (3, 2, 2, 3)
+    *_, stored, _ = append(state, 2)
+    assert stored.shape == (3, 2, 2, 3)
 
 
 def test_copied_beams_are_independent() -> None:
-    state = empty(1, capacity=8)
+    state = empty_cache(1, capacity=8)
     first, *_ = append(state, 2)
     state.reorder(torch.tensor([0, 0]))
-    second, _, held, _ = append(state, 1)
+    second, _, stored, _ = append(state, 1)
     assert not torch.equal(second[0], second[1])
-    assert torch.equal(held, torch.cat([first.expand(2, -1, -1, -1), second], 2))
+    assert torch.equal(stored, torch.cat([first.expand(2, -1, -1, -1), second], 2))
 
 
 # ---- reading with a state equals reading everything at once
@@ -170,11 +170,11 @@ def make_stack(kind: str, *, cross: bool = False) -> tuple[Stack, Mask]:
 def test_cached_decoding_in_chunks_equals_one_forward_pass(kind: str, sizes: list[int], seed: int) -> None:
     torch.manual_seed(seed)
     stack, mask = make_stack(kind)
-    x, state = torch.randn(2, sum(sizes), 8, dtype=torch.float64), empty(2, layers=2)
+    x, state = torch.randn(2, sum(sizes), 8, dtype=torch.float64), empty_cache(2, layers=2)
     pieces = []
-    for piece in x.split(sizes, dim=1):
-        pieces.append(stack(piece, mask, cache=state))
-        state.advance(piece.shape[1])
+    for chunk in x.split(sizes, dim=1):
+        pieces.append(stack(chunk, mask, cache=state))
+        state.advance(chunk.shape[1])
     torch.testing.assert_close(torch.cat(pieces, 1), stack(x, mask), atol=1e-5, rtol=1e-5)
 
 
@@ -190,10 +190,10 @@ def test_cached_decoding_in_chunks_equals_one_forward_pass(kind: str, sizes: lis
 def test_rows_of_different_lengths_decode_as_each_does_alone(
     kind: str, prompts: list[int], steps: int, extra: int, seed: int
 ) -> None:
-    """Prompts are padded at the end; what each row says next takes the padding's place."""
+    """Prompts are padded at the end; each row's next tokens overwrite the padding."""
     torch.manual_seed(seed)
     stack, mask = make_stack(kind)
-    batch, state = len(prompts), empty(len(prompts), layers=2)
+    batch, state = len(prompts), empty_cache(len(prompts), layers=2)
     prompt = torch.randn(batch, max(prompts) + extra, 8, dtype=torch.float64)
     news = torch.randn(batch, steps, 8, dtype=torch.float64)
     stack(prompt, mask, cache=state)
@@ -213,13 +213,13 @@ def test_cached_cross_attention_keys_equal_projecting_the_source_at_every_step()
     stack, mask = make_stack("plain", cross=True)
     memory, real = torch.randn(2, 4, 8, dtype=torch.float64), padding(torch.tensor([4, 2]), 4)
     x = torch.randn(2, 3, 8, dtype=torch.float64)
-    state = empty(2, layers=2)
+    state = empty_cache(2, layers=2)
     state.memory_mask = real
     for layer, block in zip(state.layers, stack.blocks, strict=True):
         assert isinstance(layer, LayerKVCache)
         layer.memory = block.cross.project(memory)
-    whole = stack(x, mask, memory=memory, memory_mask=real)
-    torch.testing.assert_close(stack(x[:, :2], mask, cache=state), whole[:, :2])
+    full = stack(x, mask, memory=memory, memory_mask=real)
+    torch.testing.assert_close(stack(x[:, :2], mask, cache=state), full[:, :2])
     state.advance(2)
     state.reorder(torch.tensor([1, 0, 1]))
-    torch.testing.assert_close(stack(x[[1, 0, 1], 2:], mask, cache=state), whole[[1, 0, 1], 2:])
+    torch.testing.assert_close(stack(x[[1, 0, 1], 2:], mask, cache=state), full[[1, 0, 1], 2:])

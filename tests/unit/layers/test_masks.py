@@ -103,7 +103,7 @@ def test_combining_masks_adds_biases() -> None:
 
 
 def test_resolve_sets_the_bias_to_minus_infinity_where_masked() -> None:
-    """A fused kernel takes one table: the bias, with −inf wherever a query may not look."""
+    """A fused kernel takes one table: the bias, with −inf wherever a query may not attend."""
     settled = (causal() & Mask(bias=torch.ones(3, 3))).resolve(3, 3, CPU)
     assert settled.bias is not None
     assert torch.equal(settled.bias, torch.ones(3, 3).masked_fill(torch.ones(3, 3).triu(1).bool(), -torch.inf))
@@ -128,7 +128,7 @@ def test_a_padding_mask_has_one_row_for_all_queries_and_heads() -> None:
 
 
 def test_one_query_at_the_end_of_its_keys_needs_no_causal_table() -> None:
-    """The usual step of decoding: everything read so far precedes the newest token."""
+    """The usual decode step: all keys precede the newest token."""
     settled = causal().resolve(1, 1000, CPU)
     assert not settled.causal
     assert settled.allowed is None
@@ -137,7 +137,7 @@ def test_one_query_at_the_end_of_its_keys_needs_no_causal_table() -> None:
 @pytest.mark.parametrize("left", PIECES)
 @pytest.mark.parametrize("right", [*PIECES, "alibi"])
 def test_resolving_twice_returns_the_same_mask(left: str, right: str) -> None:
-    """A model settles once for all layers; each layer then gets the very same mask back."""
+    """A model resolves once for all layers; each layer then gets the same object back."""
     other = Mask(bias=-torch.rand(2, 5, 5)) if right == "alibi" else PIECES[right]()
     settled = (PIECES[left]() & other).resolve(5, 5, CPU)
     assert settled.resolve(5, 5, CPU) is settled
@@ -155,7 +155,7 @@ def test_resolving_does_not_change_which_keys_are_allowed() -> None:
     size=st.none() | st.integers(1, 4),
 )
 def test_ragged_rows_are_causal_from_their_own_positions(starts: list[int], queries: int, size: int | None) -> None:
-    """`positions` says where each query of each row stands, as when decoding texts of different lengths."""
+    """`positions` are those of each row's queries, as when decoding texts of different lengths."""
     keys = max(starts) + queries
     positions = torch.tensor(starts)[:, None] + torch.arange(queries)
     settled = Mask(causal=True, window=size).resolve(queries, keys, CPU, positions)

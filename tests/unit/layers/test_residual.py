@@ -1,4 +1,4 @@
-"""The skip-connection and the place of the norm (B1, B2)."""
+"""The skip-connection, pre-norm and post-norm (B1, B2)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_norm_inside_can_be_rms(x: Tensor) -> None:
 
 
 def test_dropout_applies_to_the_sublayer_not_to_the_residual_stream() -> None:
-    """Paper 5.4: in training each feature of f(x) is 0 or doubled at rate ½, and x passes whole."""
+    """Paper 5.4: in training each feature of f(x) is 0 or doubled at rate ½, and x passes unchanged."""
     residual = Residual(64, order="pre", dropout=0.5)
     x = torch.randn(2, 3, 64)
     added = residual(x, torch.ones_like) - x
@@ -76,15 +76,15 @@ def test_dropout_is_off_in_evaluation() -> None:
 @pytest.mark.parametrize("order", ["pre", "post"])
 def test_taps_record_the_residual_stream_before_and_after(order: str, x: Tensor) -> None:
     residual = Residual(6, order=order).double()
-    with record(torch.nn.ModuleList([residual]), "0", "0.skip") as seen:
+    with record(torch.nn.ModuleList([residual]), "0", "0.skip") as recorded:
         output = residual(x, sublayer)
-    assert torch.equal(seen["0.skip"], x)
-    assert torch.equal(seen["0"], output)
+    assert torch.equal(recorded["0.skip"], x)
+    assert torch.equal(recorded["0"], output)
 
 
 @pytest.mark.parametrize("order", ["pre", "post"])
 def test_the_skip_carries_gradient_past_a_dead_sublayer(order: str) -> None:
-    """B1: even where f's gradient is 0 the input still learns; without the skip it does not."""
+    """B1: even where f's gradient is 0 the input has a gradient; without the skip it has none."""
     x = torch.randn(2, 3, 6, requires_grad=True)
     for skip in (True, False):
         output = Residual(6, order=order, skip=skip)(x, lambda x: x.detach() ** 2)

@@ -1,4 +1,4 @@
-"""Taps (A9): look at any inner value of a running model, or put another in its place."""
+"""Taps (A9): record or replace any inner value of a running model."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def test_every_tap_can_be_recorded_without_changing_the_output(name: str) -> Non
     model = family(name)
     names = tap_names(model)
     plain = run(model)
-    with record(model, *names) as seen:
-        watched = run(model)
-    assert sorted(seen) == sorted(names)
-    assert torch.equal(watched, plain)
+    with record(model, *names) as recorded:
+        spy = run(model)
+    assert sorted(recorded) == sorted(names)
+    assert torch.equal(spy, plain)
 
 
 @pytest.mark.parametrize("name", ["laptop-translator", "recurrent-translator"])
@@ -74,8 +74,8 @@ def test_recording_does_not_change_training_with_dropout(name: str) -> None:
     plain = run(model)
     torch.manual_seed(3)
     with record(model, "*"):
-        watched = run(model)
-    assert torch.equal(watched, plain)
+        spy = run(model)
+    assert torch.equal(spy, plain)
     assert not torch.equal(run(model), plain), "dropout was on"
 
 
@@ -85,10 +85,10 @@ def test_recorded_attention_weights_reproduce_the_fused_kernel_s_output(name: st
     model = family(name).double()
     layers = [path for path, module in model.named_modules() if isinstance(module, MultiHeadAttention) and module.fused]
     assert layers
-    with record(model, "*.weights", "*.values", "*.heads") as seen:
+    with record(model, "*.weights", "*.values", "*.heads") as recorded:
         run(model)
     for layer in (path.replace("blocks.", "") for path in layers):
-        weights, values, heads = (seen[f"{layer}.{point}"] for point in ("weights", "values", "heads"))
+        weights, values, heads = (recorded[f"{layer}.{point}"] for point in ("weights", "values", "heads"))
         copies = weights.shape[1] // values.shape[1]
         torch.testing.assert_close(weights @ values.repeat_interleave(copies, 1), heads, atol=1e-9, rtol=0)
         torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
@@ -97,29 +97,29 @@ def test_recorded_attention_weights_reproduce_the_fused_kernel_s_output(name: st
 def test_recorded_weights_show_the_masks() -> None:
     """Above the diagonal of a decoder nothing; past the end of a source nothing."""
     model = family("laptop-translator")
-    with record(model, "*.weights") as seen:
+    with record(model, "*.weights") as recorded:
         run(model)
     for layer in ("0", "1"):
-        assert not seen[f"decoder.{layer}.attention.weights"].triu(1).any()
-        assert not seen[f"decoder.{layer}.cross.weights"][1, ..., 3:].any()
-        assert not seen[f"encoder.{layer}.attention.weights"][1, ..., 3:].any()
-        assert (seen[f"decoder.{layer}.cross.weights"][0] > 0).all()
+        assert not recorded[f"decoder.{layer}.attention.weights"].triu(1).any()
+        assert not recorded[f"decoder.{layer}.cross.weights"][1, ..., 3:].any()
+        assert not recorded[f"encoder.{layer}.attention.weights"][1, ..., 3:].any()
+        assert (recorded[f"decoder.{layer}.cross.weights"][0] > 0).all()
 
 
 def test_a_recurrent_model_s_recorded_weights_give_its_context() -> None:
     model = family("recurrent-translator").double()
-    with record(model, "cross*") as seen:
+    with record(model, "cross*") as recorded:
         run(model)
     memory = model.start(SOURCE, LENGTHS).memory
-    torch.testing.assert_close(seen["cross.weights"][:, 0] @ memory, seen["cross"])
-    torch.testing.assert_close(seen["cross.weights"].sum(-1), torch.ones(2, 1, 3, dtype=torch.float64))
+    torch.testing.assert_close(recorded["cross.weights"][:, 0] @ memory, recorded["cross"])
+    torch.testing.assert_close(recorded["cross.weights"].sum(-1), torch.ones(2, 1, 3, dtype=torch.float64))
 
 
 def test_patterns_match_like_file_names() -> None:
     model = family("laptop-translator")
-    with record(model, "decoder.*.cross.weights", "encoder.1.residual.?") as seen:
+    with record(model, "decoder.*.cross.weights", "encoder.1.residual.?") as recorded:
         run(model)
-    assert sorted(seen) == [
+    assert sorted(recorded) == [
         "decoder.0.cross.weights",
         "decoder.1.cross.weights",
         "encoder.1.residual.0",
@@ -130,20 +130,20 @@ def test_patterns_match_like_file_names() -> None:
 def test_history_has_the_value_of_every_decode_step() -> None:
     model = family("laptop-writer")
     state = model.start(2)
-    with record(model, "decoder.0.attention.weights") as seen, torch.no_grad():
+    with record(model, "decoder.0.attention.weights") as recorded, torch.no_grad():
         for step in SOURCE.split(1, dim=1):
             model.extend(step, state)
-    visits = seen.history["decoder.0.attention.weights"]
+    visits = recorded.history["decoder.0.attention.weights"]
     assert [tuple(weights.shape) for weights in visits] == [(2, 4, 1, keys) for keys in range(1, 6)]
-    assert seen["decoder.0.attention.weights"] is visits[-1]
+    assert recorded["decoder.0.attention.weights"] is visits[-1]
 
 
 def test_gradients_reach_recorded_values() -> None:
     model = family("laptop-reader")
-    with record(model, "encoder.0.attention.heads") as seen:
+    with record(model, "encoder.0.attention.heads") as recorded:
         output = run(model)
-    (gradient,) = torch.autograd.grad(output.square().sum(), seen["encoder.0.attention.heads"])
-    assert gradient.shape == seen["encoder.0.attention.heads"].shape
+    (gradient,) = torch.autograd.grad(output.square().sum(), recorded["encoder.0.attention.heads"])
+    assert gradient.shape == recorded["encoder.0.attention.heads"].shape
     assert gradient.any()
 
 
@@ -154,24 +154,24 @@ def test_ablating_a_head_removes_exactly_its_contribution() -> None:
     """A5: the output is a sum over heads, so without head 2 it is the rest of the sum."""
     layer = SelfAttention(8, 4).double()
     x = torch.randn(2, 5, 8, dtype=torch.float64)
-    with record(layer, "heads") as seen:
-        whole = layer(x)
+    with record(layer, "heads") as recorded:
+        full = layer(x)
     with replace(layer, {"heads": lambda heads: heads.index_fill(1, torch.tensor([2]), 0.0)}):
         without = layer(x)
-    torch.testing.assert_close(without, whole - layer.contributions(seen["heads"])[:, 2])
+    torch.testing.assert_close(without, full - layer.contributions(recorded["heads"])[:, 2])
 
 
 @pytest.mark.parametrize("groups", [4, 2])
 def test_replaced_attention_weights_are_used(groups: int) -> None:
-    """Though the kernel is fused: uniform weights make every head read the mean value."""
+    """Even with a fused kernel: uniform weights make every head output the mean value."""
     layer = SelfAttention(8, 4, key_value_heads=groups).double()
     with (
         replace(layer, {"weights": lambda weights: torch.full_like(weights, 1 / weights.shape[-1])}),
-        record(layer, "values", "heads") as seen,
+        record(layer, "values", "heads") as recorded,
     ):
         layer(torch.randn(2, 5, 8, dtype=torch.float64), causal())
-    mean = seen["values"].mean(2, keepdim=True).repeat_interleave(4 // groups, 1)
-    torch.testing.assert_close(seen["heads"], mean.expand_as(seen["heads"]))
+    mean = recorded["values"].mean(2, keepdim=True).repeat_interleave(4 // groups, 1)
+    torch.testing.assert_close(recorded["heads"], mean.expand_as(recorded["heads"]))
 
 
 def test_replaced_queries_keys_and_values_are_used() -> None:
@@ -179,15 +179,15 @@ def test_replaced_queries_keys_and_values_are_used() -> None:
     query, key, value = (torch.randn(2, 2, 5, 4, dtype=torch.float64) for _ in range(3))
     with (
         replace(layer, {"queries": query, "keys": key, "values": value}),
-        record(layer, "heads") as seen,
+        record(layer, "heads") as recorded,
     ):
         layer(torch.randn(2, 5, 8, dtype=torch.float64), causal())
-    torch.testing.assert_close(seen["heads"], attention(query, key, value, causal()))
+    torch.testing.assert_close(recorded["heads"], attention(query, key, value, causal()))
 
 
 @pytest.mark.parametrize("name", ["laptop-translator", "bert-tiny"])
 def test_replacing_the_skip_by_zeros_equals_a_model_without_skip_connections(name: str) -> None:
-    """Q3: the skip-connection can be taken out of a trained model, pre-norm and post-norm."""
+    """Q3: ablating the skip-connections of a built model, pre-norm and post-norm."""
     model = family(name)
     built_without = heedful.build(model.config, skip=False).eval()
     built_without.load_state_dict(model.state_dict())
@@ -200,9 +200,9 @@ def test_replacing_the_skip_by_zeros_equals_a_model_without_skip_connections(nam
 def test_a_replaced_residual_stream_is_all_that_later_blocks_see() -> None:
     """Another text's stream after block 0 gives that text's output: nothing else passes from below."""
     model, other = family("laptop-reader"), SOURCE.flip(1)
-    with record(model, "encoder.0.residual.1") as seen:
+    with record(model, "encoder.0.residual.1") as recorded:
         expected = model(other)
-    with replace(model, {"encoder.0.residual.1": seen["encoder.0.residual.1"]}):
+    with replace(model, {"encoder.0.residual.1": recorded["encoder.0.residual.1"]}):
         torch.testing.assert_close(model(SOURCE), expected)
 
 
@@ -261,19 +261,19 @@ def test_an_error_restores_the_model_s_listeners() -> None:
 
 def test_an_error_in_an_inner_context_keeps_the_outer_listeners() -> None:
     layer, x = SelfAttention(8, 2), torch.randn(1, 3, 8)
-    with record(layer, "heads") as seen:
+    with record(layer, "heads") as recorded:
         with pytest.raises(RuntimeError, match="stop"), replace(layer, {"heads": torch.zeros_like}):
             raise RuntimeError("stop")
         output = layer(x)
-    torch.testing.assert_close(layer.contributions(seen["heads"]).sum(1) + layer.output.bias, output)
+    torch.testing.assert_close(layer.contributions(recorded["heads"]).sum(1) + layer.output.bias, output)
 
 
 def test_after_the_context_nothing_more_is_recorded() -> None:
     layer, x = SelfAttention(8, 2), torch.randn(1, 3, 8)
-    with record(layer, "heads") as seen:
+    with record(layer, "heads") as recorded:
         layer(x)
     layer(x)
-    assert len(seen.history["heads"]) == 1
+    assert len(recorded.history["heads"]) == 1
 
 
 # ---- wrong use
@@ -363,7 +363,7 @@ COMPILED = """
 
 
 def test_a_compiled_model_is_one_graph_and_can_still_be_recorded(fork_server: Any, tmp_path: Path) -> None:
-    """In a process of its own: the shape checks of this test suite would stand in the compiler's way."""
+    """In a separate process: torch.compile cannot trace through the test suite's shape checks."""
     done = fork_server.run_script(dedent(COMPILED), folder=tmp_path)
     assert done.code == 0, done.output
     assert "all held" in done.output.splitlines()

@@ -1,4 +1,4 @@
-"""Every family: built from data, counted, taught, and searched by one and the same few lines."""
+"""Every family: building, counting parameters, training, and greedy decoding."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DESIGNS: dict[str, ModelConfig] = {
     "recurrent_encoder_decoder": RecurrentConfig(family="recurrent_encoder_decoder", **RECURRENT),
 }
 TABLES = {"word_vectors"}
-"""Families that read no text, and are tested by themselves."""
+"""Families without a text input, tested separately."""
 every_family = pytest.mark.parametrize("family", sorted({*FAMILIES} - TABLES))
 
 
@@ -136,7 +136,7 @@ def test_gradients_reach_every_parameter_of_every_recurrent_translator(cell: str
 
 
 def copying_loss(model: Any, text: Tensor) -> Tensor:
-    """Write the text again; an encoder, which sees it all, says it backwards."""
+    """Copy the text; an encoder, which sees all of it, reverses it."""
     begin = torch.full((len(text), 1), BEGIN)
     shifted = torch.cat([begin, text[:, :-1]], dim=1)
     family = model.config.family
@@ -149,7 +149,7 @@ def copying_loss(model: Any, text: Tensor) -> Tensor:
 
 @every_family
 def test_every_family_learns_to_copy_in_a_few_steps(family: str) -> None:
-    """Guessing costs ln 7 = 1.95 a token; only what was read before tells more."""
+    """Chance is ln 7 = 1.95 per token; only earlier tokens allow a lower loss."""
     model = build(DESIGNS[family])
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     losses = []
@@ -167,7 +167,7 @@ def test_every_family_learns_to_copy_in_a_few_steps(family: str) -> None:
 
 
 def greedy(model: Any, state: DecoderState, token: Tensor, steps: int) -> Tensor:
-    """Written once, knowing nothing of the family but the protocol (G1)."""
+    """One greedy search over the decoding protocol alone (G1)."""
     chosen = [token]
     for step in range(steps):
         assert state.lengths.tolist() == [step] * len(token)

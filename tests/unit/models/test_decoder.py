@@ -1,4 +1,4 @@
-"""Decoder: reading step by step is reading at once, whatever the positions, the masks and the batch."""
+"""Decoder: cached decoding equals one forward pass for all position encodings, masks and batches."""
 
 from __future__ import annotations
 
@@ -83,14 +83,14 @@ def test_cached_decoding_in_chunks_equals_one_forward_pass(settings: dict[str, A
 @every_variant
 @torch.no_grad()
 def test_rows_of_different_lengths_decode_as_each_does_alone(settings: dict[str, Any]) -> None:
-    """One row starts with nothing, one pauses: neither disturbs the others."""
+    """One row starts empty, one gets no tokens for a step: the others do not change."""
     model = decoder(**settings)
     texts = [text(9), text(6), text(5)]
-    pieces = [[texts[0].split([4, 1, 3, 1])], [texts[1].split([2, 3, 0, 1])], [texts[2].split([0, 2, 2, 1])]]
+    chunks = [[texts[0].split([4, 1, 3, 1])], [texts[1].split([2, 3, 0, 1])], [texts[2].split([0, 2, 2, 1])]]
     state = model.start(3)
     read: list[list[Tensor]] = [[], [], []]
     for step in range(4):
-        for row, logits in enumerate(extend_ragged(model, [part[0][step] for part in pieces], state)):
+        for row, logits in enumerate(extend_ragged(model, [part[0][step] for part in chunks], state)):
             read[row].append(logits)
     for row, whole in enumerate(texts):
         close(torch.cat(read[row]), model(whole[None])[0])
@@ -100,7 +100,7 @@ def test_rows_of_different_lengths_decode_as_each_does_alone(settings: dict[str,
 @every_variant
 @torch.no_grad()
 def test_reordered_rows_decode_as_each_does_alone(settings: dict[str, Any]) -> None:
-    """One row dropped, one there twice: what beams do."""
+    """One row dropped, one copied, as beam search does."""
     model = decoder(**settings)
     begun, rest, chosen = text(3, 4), text(3, 5), torch.tensor([2, 0, 2])
     state = model.start(3)
@@ -134,16 +134,16 @@ def test_a_cache_can_be_reordered_to_fewer_rows() -> None:
     assert state.lengths.tolist() == [6]
 
 
-@pytest.mark.parametrize(("room", "held"), [(0, 9), (2, 9), (16, 16)])
+@pytest.mark.parametrize(("reserved", "stored"), [(0, 9), (2, 9), (16, 16)])
 @torch.no_grad()
-def test_a_cache_keeps_its_capacity_and_grows_past_it(room: int, held: int) -> None:
+def test_a_cache_keeps_its_capacity_and_grows_past_it(reserved: int, stored: int) -> None:
     model, tokens = decoder(positions="rotary"), text(2, 9)
-    state = model.start(2, capacity=room)
+    state = model.start(2, capacity=reserved)
     close(in_chunks(model, tokens, [1] * 9, state), model(tokens))
     keys = state.layers[0].keys
     assert keys is not None
-    assert keys.shape[2] >= held
-    assert room < 9 or keys.shape[2] == room
+    assert keys.shape[2] >= stored
+    assert reserved < 9 or keys.shape[2] == reserved
 
 
 @torch.no_grad()
@@ -254,9 +254,9 @@ def test_an_output_bias_is_added_to_the_logits() -> None:
 def test_concatenated_positions_follow_the_token_vector() -> None:
     model, tokens = decoder(position_combine="concatenate", position_width=4, tie_output=False), text(2, 5)
     assert model.table.weight.shape == (VOCABULARY, 12)
-    with record(model, "embedding") as seen:
+    with record(model, "embedding") as recorded:
         model(tokens)
-    x = seen["embedding"]
+    x = recorded["embedding"]
     assert x.shape == (2, 5, 16)
     close(x[..., :12], model.table(tokens) * 12**0.5)
     close(x[0, :, 12:], x[1, :, 12:])
@@ -297,14 +297,15 @@ def test_decoding_past_the_learned_table_is_refused_with_a_remedy() -> None:
 
 @torch.no_grad()
 def test_padding_does_not_count_towards_the_learned_position_table() -> None:
-    """Rows of 4 and 4 real tokens were handed over in two chunks 3 wide: there is room for two more."""
+    """Rows of 4 and 4 real tokens arrive in two chunks 3 wide: two more fit the table of 6."""
     model, texts = decoder(positions="learned", max_length=6), [text(6), text(6)]
     state = model.start(2)
     extend_ragged(model, [texts[0][:3], texts[1][:1]], state)
     extend_ragged(model, [texts[0][3:4], texts[1][1:4]], state)
     whole = model(torch.stack(texts))
-    for place in (4, 5):
-        close(model.extend(torch.stack([row[place : place + 1] for row in texts]), state)[:, 0], whole[:, place])
+    for position in (4, 5):
+        step = torch.stack([row[position : position + 1] for row in texts])
+        close(model.extend(step, state)[:, 0], whole[:, position])
     with pytest.raises(UsageError, match="7 tokens"):
         model.extend(text(2, 1), state)
 

@@ -1,4 +1,4 @@
-"""Encoder: every token sees the whole text, and nothing but the text."""
+"""Encoder: bidirectional attention, padding, segments and masks."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ def test_with_positions_the_order_of_the_text_matters(positions: str) -> None:
 def test_every_token_attends_to_every_other() -> None:
     model, tokens = reader(layers=1), text(1, 5)
     before = model(tokens)
-    for place in range(5):
+    for position in range(5):
         changed = tokens.clone()
-        changed[0, place] = changed[0, place] % (VOCABULARY - 1) + 1
+        changed[0, position] = changed[0, position] % (VOCABULARY - 1) + 1
         assert ((model(changed) - before).abs().amax(-1) > 1e-6).all()
 
 
@@ -115,9 +115,9 @@ def test_segments_change_the_states_and_default_to_the_first() -> None:
     model, tokens = reader(segments=2), text(2, 6)
     first, second = torch.zeros(2, 6, dtype=torch.long), torch.tensor([0, 0, 0, 1, 1, 1]).expand(2, 6)
     close(model(tokens), model(tokens, segments=first))
-    with record(model, "embedding") as seen:
+    with record(model, "embedding") as recorded:
         moved = model(tokens, segments=second) - model(tokens, segments=first)
-    one, other = seen.history["embedding"]
+    one, other = recorded.history["embedding"]
     vectors = model.embedding.segments
     assert vectors is not None
     close((one - other)[:, 3:], (vectors.weight[1] - vectors.weight[0]).expand(2, 3, 16))
@@ -126,7 +126,7 @@ def test_segments_change_the_states_and_default_to_the_first() -> None:
 
 @torch.no_grad()
 def test_without_skip_connections_the_input_does_not_bypass_a_block() -> None:
-    """With nothing to attend to and no skip, all that is left of the tokens is gone."""
+    """With nothing to attend to and no skip-connection, no information of the tokens is left."""
     model, nothing = reader(skip=False, layers=1), torch.tensor([0])
     one, other = model(text(1, 4), nothing), model(text(1, 4), nothing)
     close(one, other)
@@ -137,10 +137,10 @@ def test_without_skip_connections_the_input_does_not_bypass_a_block() -> None:
 @torch.no_grad()
 def test_without_softmax_the_scores_are_the_weights() -> None:
     model, tokens = reader(softmax=False), text(1, 5)
-    with record(model, "encoder.0.attention.*") as seen:
+    with record(model, "encoder.0.attention.*") as recorded:
         model(tokens)
-    query, key = (seen[f"encoder.0.attention.{name}"] for name in ("queries", "keys"))
-    close(seen["encoder.0.attention.weights"], query @ key.mT / 8**0.5)
+    query, key = (recorded[f"encoder.0.attention.{name}"] for name in ("queries", "keys"))
+    close(recorded["encoder.0.attention.weights"], query @ key.mT / 8**0.5)
 
 
 def test_a_text_past_the_learned_table_is_refused_with_a_remedy() -> None:

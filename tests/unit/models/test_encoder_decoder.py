@@ -1,4 +1,4 @@
-"""Encoder-decoder: encode once, then write step by step as if all at once."""
+"""Encoder-decoder: cached decoding equals teacher forcing; padding, causality and tables."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def test_reordered_rows_keep_their_source(settings: dict[str, Any]) -> None:
     model.extend(begun, state)
     state.reorder(chosen)
     stepwise = torch.cat([model.extend(token, state) for token in rest.split(1, dim=1)], dim=1)
-    whole = model(source[chosen], torch.cat([begun[chosen], rest], dim=1), lengths[chosen])
-    close(stepwise, whole[:, 3:])
+    full = model(source[chosen], torch.cat([begun[chosen], rest], dim=1), lengths[chosen])
+    close(stepwise, full[:, 3:])
     assert state.lengths.tolist() == [7] * 4
 
 
@@ -96,12 +96,12 @@ def test_a_cache_can_be_reordered_before_the_first_token() -> None:
 @torch.no_grad()
 def test_the_source_is_encoded_once() -> None:
     model, source = translator(), text(2, 5)
-    with record(model, "encoder.*", "decoder.*.cross.keys") as seen:
+    with record(model, "encoder.*", "decoder.*.cross.keys") as recorded:
         state = model.start(source)
         for token in text(2, 3).split(1, dim=1):
             model.extend(token, state)
-    assert len(seen.history["encoder.0.attention.output"]) == 1
-    keys = seen.history["decoder.1.cross.keys"]
+    assert len(recorded.history["encoder.0.attention.output"]) == 1
+    keys = recorded.history["decoder.1.cross.keys"]
     assert len({key.data_ptr() for key in keys}) == 1
     assert len(keys) == 3
 
@@ -152,9 +152,9 @@ def test_a_later_target_token_never_changes_an_earlier_logit(settings: dict[str,
 def test_every_source_token_reaches_every_logit(settings: dict[str, Any]) -> None:
     model, source, target = translator(**settings), text(1, 5), text(1, 4)
     before = model(source, target)
-    for place in range(5):
+    for position in range(5):
         changed = source.clone()
-        changed[0, place] = changed[0, place] % 10 + 1
+        changed[0, position] = changed[0, position] % 10 + 1
         assert ((model(changed, target) - before).abs().amax(-1) > 1e-6).all()
 
 

@@ -1,4 +1,4 @@
-"""Heads: what a model can be asked, and what each answer is made of."""
+"""Task heads: shapes, pooling and equations."""
 
 from __future__ import annotations
 
@@ -143,9 +143,9 @@ def test_a_missing_head_is_refused_with_the_available_ones(tasks: tuple[str, ...
 
 @pytest.mark.parametrize("words", [5, 64, 70])
 def test_a_padded_output_projection_has_the_same_logits(words: int) -> None:
-    scoring = OutputProjection(torch.randn(2, 3), torch.randn(words, 3), torch.randn(words))
-    filled = scoring.padded()
+    projection = OutputProjection(torch.randn(2, 3), torch.randn(words, 3), torch.randn(words))
+    filled = projection.padded()
     assert len(filled.weight) == len(filled.bias) == -(-words // 64) * 64
     logits = torch.nn.functional.linear(*filled)
-    torch.testing.assert_close(logits[:, :words], torch.nn.functional.linear(*scoring))
+    torch.testing.assert_close(logits[:, :words], torch.nn.functional.linear(*projection))
     assert not logits[:, words:].any()

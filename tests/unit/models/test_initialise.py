@@ -1,4 +1,4 @@
-"""Initialisation: sizes that neither fade nor grow, and nothing left undrawn."""
+"""Initialisation: the distribution of every weight."""
 
 from __future__ import annotations
 

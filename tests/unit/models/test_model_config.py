@@ -1,4 +1,4 @@
-"""Configurations: what cannot work is refused in one line that says what would."""
+"""Configurations: invalid values are refused in one line with a remedy."""
 
 from __future__ import annotations
 

@@ -65,8 +65,8 @@ def test_language_model_rows_of_different_lengths_decode_as_each_does_alone(cell
         tokens, lengths = padded(new, max(map(len, new)), pad=5)
         for row, logits in enumerate(model.extend(tokens, state, lengths)):
             read[row].append(logits[: lengths[row]])
-    for row, whole in enumerate(texts):
-        close(torch.cat(read[row]), model(whole[None])[0])
+    for row, full in enumerate(texts):
+        close(torch.cat(read[row]), model(full[None])[0])
     assert state.lengths.tolist() == [7, 4, 3]
 
 
@@ -80,8 +80,8 @@ def test_reordered_language_model_rows_decode_as_each_does_alone(cell: str) -> N
     assert state.lengths.tolist() == [2, 3, 2, 2]
     logits = model.extend(rest, state)
     for row, old in enumerate(chosen.tolist()):
-        whole = torch.cat([begun[old, : [3, 1, 2][old]], rest[row]])
-        close(logits[row], model(whole[None])[0, -4:])
+        full = torch.cat([begun[old, : [3, 1, 2][old]], rest[row]])
+        close(logits[row], model(full[None])[0, -4:])
 
 
 @every_cell
@@ -149,8 +149,8 @@ def test_reordered_translator_rows_keep_their_source(cell: str, attention: str) 
     model.extend(begun, state)
     state.reorder(chosen)
     stepwise = torch.cat([model.extend(token, state) for token in rest.split(1, dim=1)], dim=1)
-    whole = model(source[chosen], torch.cat([begun[chosen], rest], dim=1), lengths[chosen])
-    close(stepwise, whole[:, 3:])
+    full = model(source[chosen], torch.cat([begun[chosen], rest], dim=1), lengths[chosen])
+    close(stepwise, full[:, 3:])
     assert state.lengths.tolist() == [6] * 4
 
 
@@ -238,7 +238,7 @@ def test_the_bottleneck_vector_is_all_the_decoder_knows_of_the_source() -> None:
 
 @torch.no_grad()
 def test_the_first_decoder_state_is_made_from_both_ends_of_the_source() -> None:
-    """s_0 = tanh(W h_n): the forward direction's last state beside the backward direction's first."""
+    """s_0 = tanh(W h_n): the forward direction's last state concatenated with the backward direction's first."""
     model, source = translator(layers=1), text(2, 5)
     state = model.start(source)
     assert state.memory is not None
@@ -252,25 +252,25 @@ def test_the_first_decoder_state_is_made_from_both_ends_of_the_source() -> None:
 @torch.no_grad()
 def test_alignment_rows_are_distributions_over_the_real_source(cell: str, score: str) -> None:
     model, source, lengths = translator(cell=cell, attention=score), text(3, 5), torch.tensor([5, 2, 0])
-    with record(model, "cross.weights", "cross") as seen:
+    with record(model, "cross.weights", "cross") as recorded:
         model(source, text(3, 4), lengths)
-    weights = seen["cross.weights"]
+    weights = recorded["cross.weights"]
     assert weights.shape == (3, 1, 4, 5)
     close(weights[:2].sum(-1), torch.ones(2, 1, 4))
     assert (weights[1, ..., 2:] == 0).all()
     assert (weights[1, ..., :2] > 0).all()
     assert (weights[2] == 0).all(), "nothing to attend to: zeros"
-    assert (seen["cross"][2] == 0).all()
+    assert (recorded["cross"][2] == 0).all()
 
 
 @torch.no_grad()
 def test_the_context_is_the_weighted_mean_of_the_encoders_states() -> None:
     model, source, target = translator(attention="dot"), text(2, 5), text(2, 4)
     state = model.start(source)
-    with record(model, "cross*") as seen:
+    with record(model, "cross*") as recorded:
         model.extend(target, state)
     assert state.memory is not None
-    close(seen["cross"], seen["cross.weights"][:, 0] @ state.memory)
+    close(recorded["cross"], recorded["cross.weights"][:, 0] @ state.memory)
 
 
 @torch.no_grad()
@@ -279,11 +279,11 @@ def test_replacing_the_attention_weights_changes_the_logits() -> None:
     first = torch.zeros(2, 1, 4, 5)
     first[..., 0] = 1.0
     before = model(source, target)
-    with replace(model, {"cross.weights": first}), record(model, "cross") as seen:
+    with replace(model, {"cross.weights": first}), record(model, "cross") as recorded:
         after = model(source, target)
     memory = model.start(source).memory
     assert memory is not None
-    close(seen["cross"], memory[:, :1].expand(2, 4, 16))
+    close(recorded["cross"], memory[:, :1].expand(2, 4, 16))
     assert (before - after).abs().max() > 1e-4
 
 
@@ -334,14 +334,14 @@ def test_a_missing_head_is_refused_with_the_available_ones() -> None:
 
 
 def test_memory_does_not_grow_with_the_number_of_batch_shapes() -> None:
-    """oneDNN's recurrence keeps some for every shape it meets. It is an operation of its own: it is not used."""
+    """oneDNN's RNN caches memory for every shape; its operator must not be used."""
 
     class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            seen.add(str(func))
+            recorded.add(str(func))
             return func(*args, **(kwargs or {}))
 
-    seen: set[str] = set()
+    recorded: set[str] = set()
     with Operations():
         writer(cell="lstm").train()(text(3, 5)).sum().backward()
-    assert not [name for name in seen if "mkldnn" in name]
+    assert not [name for name in recorded if "mkldnn" in name]

@@ -1,4 +1,4 @@
-"""The loss of a classifier: summed, weighted, and blind to padding."""
+"""The loss of a classifier: summed, weighted, and independent of padding."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import torch
 from torch.nn import functional as F
 
 import heedful
-from heedful.data.labelled_dataset import ClassBatch, encode_example, collate_texts
+from heedful.data.labelled_dataset import ClassBatch, collate_texts, encode_example
 from heedful.objectives.classification_loss import (
     ClassificationLoss,
     balanced_class_weights,
     class_logits,
     rare_label_weights,
 )
-from heedful.text.special_token_template import SpecialTokenTemplate, DecoderTemplate
+from heedful.text.special_token_template import DecoderTemplate, SpecialTokenTemplate
 from heedful.training.distributed.process_group import shard_rows
 
 
@@ -48,51 +48,51 @@ def test_padding_and_other_rows_do_not_change_class_logits(family: str) -> None:
 
 @pytest.mark.parametrize("family", ["encoder", "decoder"])
 def test_the_loss_is_the_summed_cross_entropy(family: str) -> None:
-    classifier, given = model(family), batch(family, *TEXTS, labels=[0, 2, 1])
-    expected = F.cross_entropy(class_logits(classifier, given), given.labels, reduction="sum")
-    torch.testing.assert_close(ClassificationLoss().loss(classifier, given), expected)
-    assert ClassificationLoss().token_count(given) == 3
+    classifier, examples = model(family), batch(family, *TEXTS, labels=[0, 2, 1])
+    expected = F.cross_entropy(class_logits(classifier, examples), examples.labels, reduction="sum")
+    torch.testing.assert_close(ClassificationLoss().loss(classifier, examples), expected)
+    assert ClassificationLoss().token_count(examples) == 3
 
 
 def test_class_weights_apply_in_training_only() -> None:
-    classifier, given = model("encoder"), batch("encoder", *TEXTS, labels=[0, 2, 1])
-    heavy = replace(given, weights=torch.tensor([2.0, 2.0, 2.0]))
+    classifier, examples = model("encoder"), batch("encoder", *TEXTS, labels=[0, 2, 1])
+    heavy = replace(examples, weights=torch.tensor([2.0, 2.0, 2.0]))
     objective = ClassificationLoss()
-    assert objective.loss(classifier, heavy) == objective.loss(classifier, given)
+    assert objective.loss(classifier, heavy) == objective.loss(classifier, examples)
     classifier.train()
-    torch.testing.assert_close(objective.loss(classifier, heavy), 2 * objective.loss(classifier, given))
+    torch.testing.assert_close(objective.loss(classifier, heavy), 2 * objective.loss(classifier, examples))
 
 
 def test_label_weights_apply_in_training_only() -> None:
-    classifier, given = model("encoder"), batch("encoder", *TEXTS, labels=[0, 0, 0])
+    classifier, examples = model("encoder"), batch("encoder", *TEXTS, labels=[0, 0, 0])
     labels = torch.tensor([[1, 0, 1], [0, 0, 0], [1, 1, 1]])
-    given = replace(given, labels=labels, weights=torch.where(labels == 1, torch.tensor([1.0, 2.0, 5.0]), 1.0))
-    said = class_logits(classifier, given).sigmoid()
-    each = -torch.where(labels == 1, said, 1 - said).log()
+    examples = replace(examples, labels=labels, weights=torch.where(labels == 1, torch.tensor([1.0, 2.0, 5.0]), 1.0))
+    message = class_logits(classifier, examples).sigmoid()
+    each = -torch.where(labels == 1, message, 1 - message).log()
     objective = ClassificationLoss(multi_label=True)
-    torch.testing.assert_close(objective.loss(classifier, given), each.sum())
-    torch.testing.assert_close(objective.loss(classifier.train(), given), (each * given.weights).sum())
+    torch.testing.assert_close(objective.loss(classifier, examples), each.sum())
+    torch.testing.assert_close(objective.loss(classifier.train(), examples), (each * examples.weights).sum())
 
 
 def test_multi_label_loss_is_binary_cross_entropy_per_label() -> None:
-    classifier, given = model("encoder"), batch("encoder", *TEXTS, labels=[0, 0, 0])
-    given = replace(given, labels=torch.tensor([[1, 0, 1], [0, 0, 0], [1, 1, 1]]), weights=torch.ones(3, 3))
-    said = class_logits(classifier, given).sigmoid()
-    expected = -torch.where(given.labels == 1, said, 1 - said).log().sum()
-    torch.testing.assert_close(ClassificationLoss(multi_label=True).loss(classifier, given), expected)
+    classifier, examples = model("encoder"), batch("encoder", *TEXTS, labels=[0, 0, 0])
+    examples = replace(examples, labels=torch.tensor([[1, 0, 1], [0, 0, 0], [1, 1, 1]]), weights=torch.ones(3, 3))
+    message = class_logits(classifier, examples).sigmoid()
+    expected = -torch.where(examples.labels == 1, message, 1 - message).log().sum()
+    torch.testing.assert_close(ClassificationLoss(multi_label=True).loss(classifier, examples), expected)
 
 
 @pytest.mark.parametrize("several", [False, True])
 def test_an_empty_shard_has_zero_loss(several: bool) -> None:
-    classifier, given = model("encoder"), batch("encoder", *TEXTS, labels=[0, 2, 1])
+    classifier, examples = model("encoder"), batch("encoder", *TEXTS, labels=[0, 2, 1])
     if several:
-        given = replace(given, labels=F.one_hot(given.labels, 3), weights=torch.ones(3, 3))
+        examples = replace(examples, labels=F.one_hot(examples.labels, 3), weights=torch.ones(3, 3))
     objective = ClassificationLoss(several)
-    idle = shard_rows(given, 5, 6)
+    idle = shard_rows(examples, 5, 6)
     with torch.no_grad():
         assert (float(objective.loss(classifier, idle)), objective.token_count(idle)) == (0.0, 0)
-    shares = sum(objective.loss(classifier, shard_rows(given, rank, 2)) for rank in range(2))
-    torch.testing.assert_close(shares, objective.loss(classifier, given))
+    shares = sum(objective.loss(classifier, shard_rows(examples, rank, 2)) for rank in range(2))
+    torch.testing.assert_close(shares, objective.loss(classifier, examples))
 
 
 def test_segments_distinguish_the_two_texts_of_a_pair() -> None:

@@ -1,4 +1,4 @@
-"""The loss: summed over real tokens, nothing else."""
+"""Cross-entropy summed over real tokens, in slices."""
 
 from __future__ import annotations
 
@@ -44,28 +44,28 @@ def test_no_labels_give_zero_loss_and_gradient() -> None:
     assert not states.grad.any()
 
 
-@pytest.mark.parametrize("at_once", [1, 40, 10_000], ids=["row by row", "in slices", "whole"])
+@pytest.mark.parametrize("slice_logits", [1, 40, 10_000], ids=["row by row", "in slices", "whole"])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_sliced_loss_and_gradients_equal_those_of_all_logits(
-    smoothing: float, bias: bool, at_once: int, monkeypatch: pytest.MonkeyPatch
+    smoothing: float, bias: bool, slice_logits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(cross_entropy.LOGITS_PER_SLICE, "cpu", at_once)
+    monkeypatch.setitem(cross_entropy.LOGITS_PER_SLICE, "cpu", slice_logits)
     draw = torch.Generator().manual_seed(1)
     states, weight, offset = (
         torch.randn(*shape, generator=draw, dtype=torch.float64, requires_grad=True)
         for shape in ((3, 5, 4), (7, 4), (7,))
     )
     labels = torch.randint(0, 7, (3, 5), generator=draw)
-    learned = [states, weight, *([offset] if bias else [])]
-    ours = token_loss(OutputProjection(states, weight, offset if bias else None), labels, label_smoothing=smoothing)
+    gradients = [states, weight, *([offset] if bias else [])]
+    actual = token_loss(OutputProjection(states, weight, offset if bias else None), labels, label_smoothing=smoothing)
     logits = torch.nn.functional.linear(states, weight, offset if bias else None)
-    theirs = torch.nn.functional.cross_entropy(
+    reference = torch.nn.functional.cross_entropy(
         logits.flatten(0, 1), labels.flatten(), ignore_index=PAD, reduction="sum", label_smoothing=smoothing
     )
-    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(actual, reference)
     for mine, other in zip(
-        torch.autograd.grad(3 * ours, learned), torch.autograd.grad(3 * theirs, learned), strict=True
+        torch.autograd.grad(3 * actual, gradients), torch.autograd.grad(3 * reference, gradients), strict=True
     ):
         torch.testing.assert_close(mine, other)
 
@@ -77,8 +77,8 @@ def test_under_autocast_products_are_half_precision_and_gradients_have_the_weigh
         loss = token_loss(OutputProjection(states, table, bias), labels)
     assert loss.dtype == torch.float32
     exact = token_loss(OutputProjection(states, table, bias), labels)
-    ours, theirs = (torch.autograd.grad(one, (states, table, bias)) for one in (loss, exact))
-    for mine, other in zip(ours, theirs, strict=True):
+    actual, reference = (torch.autograd.grad(one, (states, table, bias)) for one in (loss, exact))
+    for mine, other in zip(actual, reference, strict=True):
         assert mine.dtype == torch.float32
         torch.testing.assert_close(mine, other, rtol=0.05, atol=0.05)
 
@@ -115,48 +115,48 @@ ON_GPU = [("cuda", "inductor", "30"), ("cuda", "inductor", "1030")]  # without a
 def test_torch_compile_does_not_change_gradients(
     fork_server: Any, device: str, backend: str, words: str, tmp_path: Path
 ) -> None:
-    """In a process of its own: the checks of shapes that tests add are not for compilers."""
+    """In a separate process: torch.compile cannot trace through the test suite's shape checks."""
     done = fork_server.run_script(COMPILED, device, backend, words, folder=tmp_path)
     assert done.code == 0, done.output
 
 
 def test_no_gradient_is_computed_without_parameters() -> None:
-    scoring = OutputProjection(torch.randn(2, 3, 4), torch.randn(5, 4), None)
-    assert not token_loss(scoring, torch.ones(2, 3).long()).requires_grad
+    projection = OutputProjection(torch.randn(2, 3, 4), torch.randn(5, 4), None)
+    assert not token_loss(projection, torch.ones(2, 3).long()).requires_grad
 
 
 def test_evaluation_computes_no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     states, table = torch.randn(2, 3, 4), torch.randn(5, 4, requires_grad=True)
-    scoring, labels = OutputProjection(states, table, None), torch.tensor([[1, 2, PAD], [3, PAD, PAD]])
-    expected, learned, slices = token_loss(scoring, labels), [], cross_entropy.sliced_cross_entropy
+    projection, labels = OutputProjection(states, table, None), torch.tensor([[1, 2, PAD], [3, PAD, PAD]])
+    expected, gradients, slices = token_loss(projection, labels), [], cross_entropy.sliced_cross_entropy
 
-    def watched(*given: Any) -> Any:
-        learned.append(given[-1])
-        return slices(*given)
+    def spy(*inputs: Any) -> Any:
+        gradients.append(inputs[-1])
+        return slices(*inputs)
 
-    monkeypatch.setattr(cross_entropy, "sliced_cross_entropy", watched)
+    monkeypatch.setattr(cross_entropy, "sliced_cross_entropy", spy)
     for mode in (torch.no_grad, torch.inference_mode):
         with mode():
-            torch.testing.assert_close(token_loss(scoring, labels), expected.detach())
-    token_loss(scoring, labels)
-    assert learned == [False, False, True]
+            torch.testing.assert_close(token_loss(projection, labels), expected.detach())
+    token_loss(projection, labels)
+    assert gradients == [False, False, True]
 
 
 def test_one_slice_of_logits_is_in_memory_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    held: list[Any] = []
+    stored: list[Any] = []
     work_out = cross_entropy.cross_entropy_and_gradient
 
-    def watched(*given: Any, **options: Any) -> Any:
-        assert not any(slope() is not None for slope in held)  # by now the next slice's logits are there
-        surprise, slope = work_out(*given, **options)
-        held.append(weakref.ref(slope))
+    def spy(*inputs: Any, **options: Any) -> Any:
+        assert not any(slope() is not None for slope in stored)  # by now the next slice's logits are there
+        surprise, slope = work_out(*inputs, **options)
+        stored.append(weakref.ref(slope))
         return surprise, slope
 
     monkeypatch.setitem(cross_entropy.LOGITS_PER_SLICE, "cpu", 10)
-    monkeypatch.setattr(cross_entropy, "cross_entropy_and_gradient", watched)
+    monkeypatch.setattr(cross_entropy, "cross_entropy_and_gradient", spy)
     table = torch.randn(5, 4, requires_grad=True)
     token_loss(OutputProjection(torch.randn(2, 3, 4), table, None), torch.ones(2, 3).long()).backward()
-    assert len(held) == 3
+    assert len(stored) == 3
 
 
 def test_r_drop_is_the_mean_loss_plus_the_divergence() -> None:
@@ -196,6 +196,6 @@ def test_every_token_of_running_text_is_a_label_once() -> None:
     batches = TextBatches(text, context=8, rows=2, seed=0, shuffle=False)
     labels = [int(label) for plan in batches.plan(0) for label in batches.batch(0, plan).labels.flatten() if label]
     assert labels == list(range(7, 29))
-    judged = sum(CausalLMLoss().token_count(batches.batch(0, plan)) for plan in batches.plan(0))
-    assert judged == batches.labels_per_epoch == 22
+    label_total = sum(CausalLMLoss().token_count(batches.batch(0, plan)) for plan in batches.plan(0))
+    assert label_total == batches.labels_per_epoch == 22
     assert all(CausalLMLoss().loss(model, batches.batch(0, plan)) > 0 for plan in batches.plan(0))

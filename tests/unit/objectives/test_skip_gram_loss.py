@@ -1,4 +1,4 @@
-"""The loss of word vectors is the sum over pairs that the paper writes, only faster."""
+"""The skip-gram loss equals the paper's sum over pairs and negatives."""
 
 from __future__ import annotations
 
@@ -33,12 +33,14 @@ def test_the_loss_is_the_sum_over_pairs_and_their_negatives() -> None:
     v, u, s = model.table.weight, model.company.weight, model.side.weight
     expected = torch.zeros(())
     near = window_weights(batch)
-    share = 5 / batch.negatives.shape[1]  # five words against each pair, spread over all that the row has drawn
-    for row, other, place in near.nonzero().tolist():
-        w = v[batch.words[row, place]]
-        told, refused = u[batch.context[row, other]] @ w, u[batch.negatives[row]] @ w
-        side = s[batch.context[row, other]] @ w * (1 if other < place + 4 else -1)  # the window, 4, stands before
-        expected -= near[row, other, place] * (logsigmoid(told) + share * logsigmoid(-refused).sum() + logsigmoid(side))
+    share = 5 / batch.negatives.shape[1]  # five negatives per pair, spread over all of the row
+    for row, other, position in near.nonzero().tolist():
+        w = v[batch.words[row, position]]
+        positive, negative = u[batch.context[row, other]] @ w, u[batch.negatives[row]] @ w
+        side = s[batch.context[row, other]] @ w * (1 if other < position + 4 else -1)  # 4 is the window
+        expected -= near[row, other, position] * (
+            logsigmoid(positive) + share * logsigmoid(-negative).sum() + logsigmoid(side)
+        )
     torch.testing.assert_close(SkipGramLoss(5).loss(model, batch), expected, rtol=1e-4, atol=1e-3)
 
 
