@@ -98,11 +98,9 @@ LOGIT_ROWS = 1024
 
 def draw_reliability(curves: dict[str, Reliability], file: Path, unit: str = "word") -> Path:
     """Plot accuracy against confidence; a calibrated model lies on the diagonal."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4, 4), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     axes.plot([0, 1], [0, 1], ":", color="0.7", linewidth=1)
     for name, curve in curves.items():

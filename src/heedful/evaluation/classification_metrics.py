@@ -162,7 +162,6 @@ def wilson_interval(correct: int, total: int, z: float = 1.96) -> dict[str, floa
 
 def draw_confusion(names: Sequence[str], counts: Sequence[Sequence[int]], file: Path) -> Path:
     """Draw the confusion matrix: true classes in rows, predictions in columns, shaded by share of the row."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     table = np.asarray(counts)
@@ -170,7 +169,6 @@ def draw_confusion(names: Sequence[str], counts: Sequence[Sequence[int]], file: 
     table, shown = table[np.ix_(chosen, chosen)], [names[index][:20] for index in chosen]
     side = 2.5 + 0.45 * len(shown)
     figure = Figure(figsize=(side, side), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     shares = table / np.maximum(1, table.sum(1, keepdims=True))
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)

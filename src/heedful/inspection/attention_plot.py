@@ -20,7 +20,6 @@ def draw_attention(
 ) -> Path:
     """Draw queries in rows and keys in columns; darker means more weight."""
     from matplotlib import rcParams
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     rcParams["font.sans-serif"] = [
@@ -30,7 +29,6 @@ def draw_attention(
         *rcParams["font.sans-serif"],
     ]
     figure = Figure(figsize=(1.5 + 0.33 * len(keys), 1.4 + 0.3 * len(queries)), dpi=130, layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     axes.imshow(weights.float().cpu().numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
     axes.set_xticks(range(len(keys)), [_visible(key) for key in keys])
