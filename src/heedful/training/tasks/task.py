@@ -91,6 +91,8 @@ class Task(ABC, Generic[ModelT]):
     head_prefixes: ClassVar[tuple[str, ...]] = ()
     """Prefixes of the weights that may be missing from the pretrained model: they are initialised randomly."""
 
+    # Data
+
     @abstractmethod
     def corpus_size(self, report: CorpusReport) -> str:
         """The size of the training text, for the log."""
@@ -108,6 +110,13 @@ class Task(ABC, Generic[ModelT]):
     @abstractmethod
     def validation_fraction(self, characters: int) -> float:
         """The default share held out for validation: enough to compare two models, small enough to evaluate quickly."""
+
+    def split_size(self, split: Split) -> str:
+        """The size of a split, for the model card."""
+        tokens = sum(int(side.lengths.sum()) for side in split.sides)
+        return f"{split.examples:,} examples, {tokens:,} tokens, {split.bytes:,} bytes predicted"
+
+    # Defaults of the recipe
 
     @abstractmethod
     def vocabulary_size(self, characters: int) -> int:
@@ -133,6 +142,10 @@ class Task(ABC, Generic[ModelT]):
         """Settings of [model] dictated by the data, which override the recipe."""
         return {}
 
+    def derived_model_settings(self, settings: dict[str, Any], data: PreparedData) -> dict[str, Any]:
+        """Defaults of [model] that follow from other settings or from the data."""
+        return {}
+
     def finetune_settings(self, body: ModelConfig) -> dict[str, Any]:
         """Settings of [model] that change when fine-tuning from a pretrained `body`."""
         return {}
@@ -149,14 +162,7 @@ class Task(ABC, Generic[ModelT]):
         """Extra lines printed before the first step."""
         return []
 
-    def split_size(self, split: Split) -> str:
-        """The size of a split, for the model card."""
-        tokens = sum(int(side.lengths.sum()) for side in split.sides)
-        return f"{split.examples:,} examples, {tokens:,} tokens, {split.bytes:,} bytes predicted"
-
-    def derived_model_settings(self, settings: dict[str, Any], data: PreparedData) -> dict[str, Any]:
-        """Defaults of [model] that follow from other settings or from the data."""
-        return {}
+    # Training and evaluation
 
     @abstractmethod
     def training_components(self, recipe: Recipe, data: PreparedData, device: torch.device) -> TrainingComponents:
@@ -173,6 +179,8 @@ class Task(ABC, Generic[ModelT]):
     def calibrate(self, best: ModelT, data: PreparedData, start_progress: StartProgress) -> None:
         """Fit what depends on the finished model (temperature, thresholds), set it on `best` and store it."""
         return
+
+    # Reporting
 
     def card_section(self, best: ModelT, scores: dict[str, Any]) -> str:
         """A section of the model card about `calibrate`."""
@@ -200,17 +208,15 @@ class TextTask(Task[ModelT]):
         return f"{report.documents:,} document(s)"
 
     def train_tokenizers(self, recipe: Recipe, report: CorpusReport, start_progress: StartProgress) -> Tokenizers:
-        kept = report.characters * (1 - held_out_fraction(recipe))
-        return (
-            train_text_tokenizer(characters=kept, **tokenizer_arguments(recipe, report.characters, start_progress)),
-        )
+        characters = report.characters * (1 - held_out_fraction(recipe))
+        arguments = tokenizer_arguments(recipe, report.characters, start_progress)
+        return (train_text_tokenizer(characters=characters, **arguments),)
 
     def prepare_data(
         self, recipe: Recipe, tokenizers: Tokenizers, characters: int, start_progress: StartProgress
     ) -> PreparedData:
-        return prepare_text(
-            tokenizer=tokenizers[0], characters=characters, **preparation_arguments(recipe, start_progress)
-        )
+        arguments = preparation_arguments(recipe, start_progress)
+        return prepare_text(tokenizer=tokenizers[0], characters=characters, **arguments)
 
     def validation_fraction(self, characters: int) -> float:
         return min(0.1 if characters < 10_000_000 else 0.02, 5_000_000 / characters)

@@ -28,6 +28,10 @@ def prepared() -> PreparedData:
     return PreparedData((tokenizer,), split, split, {}, {})
 
 
+def small_translator() -> Any:
+    return heedful.build("laptop-translator", vocabulary=60, width=16, heads=2, layers=1).eval()
+
+
 def components(data: PreparedData, **training: Any) -> TrainingComponents:
     text = {"data": {"train": ["a", "b"]}, "tokenizer": {"kind": "characters", "vocabulary": 60}}
     model = {"family": "encoder_decoder", "width": 16, "heads": 2, "layers": 1}
@@ -52,7 +56,7 @@ def test_each_evaluation_translates_the_same_evenly_spaced_sample(monkeypatch: p
             return [(SimpleNamespace(tokens=source),) for source in sources]
 
     monkeypatch.setattr(translation, "training_backend", lambda model: EchoBackend())
-    model = heedful.build("laptop-translator", vocabulary=60, width=16, heads=2, layers=1).eval()
+    model = small_translator()
     built = components(data, eval_texts=6, eval_labels=100)
     one, two = built.evaluate(model), built.evaluate(model)
     assert one == two, "a resumed run must evaluate as before"
@@ -76,11 +80,11 @@ def test_a_limited_validation_loss_samples_short_and_long_texts() -> None:
         def token_count(self, batch: Any) -> int:
             return int((batch.labels != 0).sum())
 
-    built, data = components(prepared()), prepared()
-    sampled = translation.evaluate_perplexity(
-        None, LengthLoss(), built.valid, data.valid, CPU, limit=built.valid.labels_per_epoch // 4
-    )
-    complete = translation.evaluate_perplexity(None, LengthLoss(), built.valid, data.valid, CPU)
+    data = prepared()
+    valid = components(data).valid
+    arguments = (small_translator(), LengthLoss(), valid, data.valid, CPU)
+    sampled = translation.evaluate_perplexity(*arguments, limit=valid.labels_per_epoch // 4)
+    complete = translation.evaluate_perplexity(*arguments)
     assert sampled.tokens < complete.tokens / 2
     assert sampled.loss == pytest.approx(complete.loss, rel=0.1)
     assert sampled.bytes == pytest.approx(data.valid.bytes * sampled.tokens / complete.tokens, abs=1)
