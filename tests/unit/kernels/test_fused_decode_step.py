@@ -24,7 +24,8 @@ ROWS, PAST, POSITIONS = 2, 4, 8
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_fused_step_equals_the_blocks(name: str, device: torch.device) -> None:
     preset, settings = ARCHITECTURES[name]
-    model = heedful.build(preset, vocabulary=20, width=32, heads=2, layers=2, feed_forward=16, **settings).eval().to(device)
+    size = {"vocabulary": 20, "width": 32, "heads": 2, "layers": 2, "feed_forward": 16}
+    model = heedful.build(preset, **size, **settings).eval().to(device)
     blocks, reads_source = model.decoder.blocks, hasattr(model, "encode")
     cache = model.start(torch.randint(6, 20, (ROWS, 5), device=device)) if reads_source else model.start(ROWS)
     x = torch.randn(ROWS, 1, 32, device=device)
