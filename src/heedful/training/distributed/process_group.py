@@ -124,13 +124,13 @@ class DistributedProcessGroup(ProcessGroup):
         self.rank, self.size = info.rank, info.size
         self.device = local_device(info, requested_device)
         self.path_sent = self.closed = False
-        group_store, client = connect(info)
+        self.group_store, client = connect(info)  # on rank 0, the store lives as long as this reference
         self.store = RankStore(client, self.rank, self.size)
         self.store.join()
         timeout, cuda = timedelta(seconds=self.store.timeout), self.device.type == "cuda"
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if cuda else "gloo",
-            store=PrefixStore("group", group_store),
+            store=PrefixStore("group", self.group_store),
             rank=self.rank,
             world_size=self.size,
             timeout=2 * timeout if cuda else timeout,
@@ -184,7 +184,7 @@ class DistributedProcessGroup(ProcessGroup):
         with suppress(LostRankError):
             if path := self.store.get("run").decode():
                 return path
-        raise HeedfulError("rank 0 could not start the run: see its error message")
+        raise LostRankError("rank 0 could not start the run: see its error message")
 
     def shut_down(self, *, barrier: bool = True) -> None:
         if self.closed:
@@ -200,9 +200,10 @@ class DistributedProcessGroup(ProcessGroup):
         """The error to end with: for a failed collective, one that names the rank that caused it."""
         if isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error)):
             return self.store.roll_call(error)
-        if not isinstance(error, LostRankError):
-            with suppress(LostRankError):
+        with suppress(LostRankError):
+            if not isinstance(error, LostRankError):
                 self.store.report_failure(str(error).partition("\n")[0] or type(error).__name__)
+            self.store.report_end()
         return error
 
 
@@ -234,6 +235,8 @@ def join_process_group(requested_device: str) -> Iterator[ProcessGroup]:
     except Exception as error:
         explained = process_group.explain(error)
         process_group.shut_down(barrier=False)
+        if process_group.is_rank_zero:
+            process_group.store.wait_for_readers()
         if explained is error:
             raise
         raise explained from None

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
@@ -105,19 +106,29 @@ class RankStore:
     def report_failure(self, reason: str) -> None:
         """Tell the other ranks why this one ends."""
         self.set("failure", f"rank {self.rank} on {socket.gethostname()} failed: {reason}".encode())
+
+    def report_end(self) -> None:
+        """Tell the other ranks that this one runs, but is about to end."""
         self.set(f"ended/{self.rank}", b"")
 
     def roll_call(self, error: Exception) -> LostRankError:
         """After a failed collective: the error that names the ranks which caused it."""
         keys = self._keys("ended")
         try:
-            self.set(keys[self.rank], b"")
+            self.report_end()
             if not self._wait(keys, min(self.timeout, ROLL_CALL)):
                 return LostRankError(self._lost(self._ranks_without(keys)))
             self._raise_reported_failure()
             return LostRankError(f"communication between ranks failed: {str(error).splitlines()[0]}")
         except LostRankError as lost:
             return lost
+
+    def wait_for_readers(self) -> None:
+        """On rank 0, which ends with an error: keep the store alive until the other ranks have read why."""
+        end = time.monotonic() + min(self.timeout, ROLL_CALL)
+        with suppress(LostRankError):
+            while time.monotonic() < end and not self._bounded(partial(self.store.check, self._keys("ended"))):
+                time.sleep(0.02)
 
     def _wait(self, keys: Sequence[str], seconds: float = math.inf) -> bool:
         """Wait until all keys are set; False after `seconds`. Polls, so that Ctrl-C is handled meanwhile."""
