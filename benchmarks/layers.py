@@ -1,12 +1,12 @@
-"""Forward and backward of blocks and whole models: heedful beside torch.nn and Hugging Face, in one run.
+"""Time and memory of forward and backward passes: heedful, torch.nn and Hugging Face, blocks and whole models.
 
     python benchmarks/layers.py --device cpu                  float32
     python benchmarks/layers.py --device cuda [--compile]     bfloat16 autocast, eager or under torch.compile
 
-Every contender lives in a fresh process of its own, so its peak memory is its own; the processes take turns
-(A B C, B C A, …) at short bursts, so a busy machine disturbs all alike. A ratio is theirs / ours: above 1, heedful
-is faster or leaner; for time it is the median over rounds. All sides have the same shapes, padding, dtype and number
-of parameters, dropout 0, random weights, and `scaled_dot_product_attention` as their kernel.
+Every library runs in a fresh process, so its peak memory is its own; the processes take turns (A B C, B C A, …) in
+short bursts, so a busy machine affects all alike. A ratio is other / heedful: above 1, heedful is faster or needs less
+memory; for time it is the median over rounds. All libraries have the same shapes, padding, dtype and number of
+parameters, dropout 0, random weights, and `scaled_dot_product_attention`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-Contender = tuple[nn.Module, dict[str, Any]]
-"""A model, and what it is called with."""
+ModelCall = tuple[nn.Module, dict[str, Any]]
+"""A model and the keyword arguments of its forward pass."""
 
 BLOCKS = {"bert": "encoder block", "paper": "decoder block", "gpt2": "causal block"}
 MODELS = {"bert": "bert-like", "paper": "paper base", "gpt2": "gpt2-like"}
@@ -45,7 +45,7 @@ class Cell(NamedTuple):
     width: int = 512
     heads: int = 8
     layers: int = 1
-    vocabulary: int = 0  # none: only a block, which takes and gives vectors
+    vocabulary: int = 0  # 0: a single block, from vectors to vectors
 
     @property
     def name(self) -> str:
@@ -69,7 +69,7 @@ CELLS = {
 
 
 class Inputs:
-    """What all contenders are fed: vectors (a block) or token ids (a model), and how much of each row is real."""
+    """Inputs of all libraries: vectors (for a block) or token ids (for a model), and the real length of each row."""
 
     def __init__(self, cell: Cell, device: str) -> None:
         torch.manual_seed(0)
@@ -78,28 +78,28 @@ class Inputs:
         self.source, self.target = (torch.randint(3, max(cell.vocabulary, 4), rows, device=device) for _ in range(2))
         self.lengths = torch.linspace(cell.tokens // 2, cell.tokens, cell.batch, device=device).long()
         self.real = torch.arange(cell.tokens, device=device) < self.lengths[:, None]
-        self.from_above = torch.randn(*rows, cell.width, device=device)  # the gradient, where the output is vectors
+        self.output_gradient = torch.randn(*rows, cell.width, device=device)  # for a block
 
 
-def ours(cell: Cell, i: Inputs) -> Contender:
+def heedful_model(cell: Cell, i: Inputs) -> ModelCall:
     from heedful import PRESETS, TransformerConfig, build
     from heedful.layers.masks import causal, padding
     from heedful.models.transformer import make_stack
 
     settings = PRESETS[{"bert": "bert-base", "paper": "paper-base", "gpt2": "gpt2"}[cell.family]]
     size = {"width": cell.width, "heads": cell.heads, "layers": cell.layers, "vocabulary": max(cell.vocabulary, 4)}
-    design, real = TransformerConfig(**settings | size | {"dropout": 0.0, "tasks": ()}), padding(i.lengths, cell.tokens)
+    config, real = TransformerConfig(**settings | size | {"dropout": 0.0, "tasks": ()}), padding(i.lengths, cell.tokens)
     if not cell.vocabulary:
-        block = make_stack(design, 1, cross=cell.family == "paper").blocks[0]
-        reading = {"memory": i.memory, "memory_mask": real} if cell.family == "paper" else {}
-        return block, {"x": i.x, "mask": real if cell.family == "bert" else causal(), **reading}
+        block = make_stack(config, 1, cross=cell.family == "paper").blocks[0]
+        decoder_masks = {"memory": i.memory, "memory_mask": real} if cell.family == "paper" else {}
+        return block, {"x": i.x, "mask": real if cell.family == "bert" else causal(), **decoder_masks}
     pair = {"source": i.source, "source_lengths": i.lengths, "target": i.target}
     calls = {"bert": {"tokens": i.source, "lengths": i.lengths}, "paper": pair, "gpt2": {"tokens": i.target}}
-    return build(design), calls[cell.family]
+    return build(config), calls[cell.family]
 
 
 class TorchModel(nn.Module):
-    """What a user of torch.nn writes around its stacks: a table, positions, and logits from the same table."""
+    """torch.nn's stacks with the embedding table, positions and tied logits a user adds to them."""
 
     def __init__(self, cell: Cell, encoder: nn.Module, decoder: nn.Module | None) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class TorchModel(nn.Module):
         return states if self.segments is not None else F.linear(states, self.table.weight)
 
 
-def torchs(cell: Cell, i: Inputs) -> Contender:
+def torch_model(cell: Cell, i: Inputs) -> ModelCall:
     activation = {"bert": F.gelu, "paper": F.relu, "gpt2": partial(F.gelu, approximate="tanh")}[cell.family]
     size: dict[str, Any] = {
         "d_model": cell.width,
@@ -132,22 +132,22 @@ def torchs(cell: Cell, i: Inputs) -> Contender:
     }
     size |= {"dropout": 0.0, "activation": activation, "norm_first": cell.family == "gpt2"}
     encoder, decoder = nn.TransformerEncoderLayer(**size), nn.TransformerDecoderLayer(**size)
-    later = nn.Transformer.generate_square_subsequent_mask(cell.tokens, i.x.device)
-    reading = {"tgt_mask": later, "tgt_is_causal": True, "memory_key_padding_mask": ~i.real}
+    causal = nn.Transformer.generate_square_subsequent_mask(cell.tokens, i.x.device)
+    decoder_masks = {"tgt_mask": causal, "tgt_is_causal": True, "memory_key_padding_mask": ~i.real}
     mask = "mask" if cell.vocabulary else "src_mask"
-    masks = {mask: later, "is_causal": True} if cell.family == "gpt2" else {"src_key_padding_mask": ~i.real}
+    masks = {mask: causal, "is_causal": True} if cell.family == "gpt2" else {"src_key_padding_mask": ~i.real}
     if not cell.vocabulary and cell.family == "paper":
-        return decoder, {"tgt": i.x, "memory": i.memory, **reading}
+        return decoder, {"tgt": i.x, "memory": i.memory, **decoder_masks}
     if not cell.vocabulary:
         return encoder, {"src": i.x, **masks}
     norm = nn.LayerNorm(cell.width) if cell.family == "gpt2" else None
     encoders = nn.TransformerEncoder(encoder, cell.layers, norm, enable_nested_tensor=False)
     decoders = nn.TransformerDecoder(decoder, cell.layers) if cell.family == "paper" else None
-    call = {"tokens": i.source, "masks": masks, "target": i.target, "target_masks": reading}
+    call = {"tokens": i.source, "masks": masks, "target": i.target, "target_masks": decoder_masks}
     return TorchModel(cell, encoders, decoders), call
 
 
-def hugging_faces(cell: Cell, i: Inputs) -> Contender:
+def hugging_face_model(cell: Cell, i: Inputs) -> ModelCall:
     from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, MarianConfig, MarianMTModel
     from transformers.models.bert.modeling_bert import BertLayer
     from transformers.models.gpt2.modeling_gpt2 import GPT2Block
@@ -180,13 +180,13 @@ def hugging_faces(cell: Cell, i: Inputs) -> Contender:
     return MarianMTModel(MarianConfig(**same)), call
 
 
-CONTENDERS = {"heedful": ours, "torch.nn": torchs, "hugging face": hugging_faces}
+LIBRARIES = {"heedful": heedful_model, "torch.nn": torch_model, "hugging face": hugging_face_model}
 
 
-def contest(library: str, cell: Cell, device: str, compiled: bool) -> tuple[int, Callable[[int], float]]:
-    """How many parameters a contender has, and a function that takes so many steps and says how long one took."""
+def prepare(library: str, cell: Cell, device: str, compiled: bool) -> tuple[int, Callable[[int], float]]:
+    """The library's number of parameters, and a function from a number of steps to the seconds per step."""
     inputs = Inputs(cell, device)
-    model, call = CONTENDERS[library](cell, inputs)
+    model, call = LIBRARIES[library](cell, inputs)
     model.to(device).train()
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     forward = torch.compile(model) if compiled else model
@@ -201,7 +201,7 @@ def contest(library: str, cell: Cell, device: str, compiled: bool) -> tuple[int,
         if output.shape[-1] == cell.vocabulary:
             F.cross_entropy(output.flatten(0, 1), inputs.target.flatten()).backward()
         else:
-            output.backward(inputs.from_above.to(output.dtype))
+            output.backward(inputs.output_gradient.to(output.dtype))
 
     def timed(steps: int) -> float:
         start = time.perf_counter()
@@ -215,20 +215,20 @@ def contest(library: str, cell: Cell, device: str, compiled: bool) -> tuple[int,
 
 
 def serve(pipe: Any, library: str, cell: Cell, device: str, compiled: bool) -> None:
-    """One contender's process: takes as many steps as it is asked to; asked for none, it tells its peak memory."""
-    contest(library, cell, device, compiled=False)[1](2)  # brings in code and work space, which are not counted
+    """One library's process: times as many steps as requested; on 0, sends its peak memory and ends."""
+    prepare(library, cell, device, compiled=False)[1](2)  # loads code and workspaces, which are not counted
     before = resident("VmRSS")
-    parameters, timed = contest(library, cell, device, compiled)
+    parameters, timed = prepare(library, cell, device, compiled)
     timed(3)
     pipe.send(parameters)
     while steps := pipe.recv():
         if steps > 1:
-            timed(1)  # bring the caches back after the others' turn
+            timed(1)  # warm the caches after the other processes' turns
         pipe.send(timed(steps))
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     else:
-        Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+        Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     timed(2)
     pipe.send((torch.cuda.max_memory_allocated() if device == "cuda" else resident("VmHWM") - before) / 2**20)
 
@@ -241,7 +241,7 @@ def resident(field: str) -> int:
 
 
 def measure(cell: Cell, device: str, compiled: bool, rounds: int) -> dict[str, Any]:
-    """One row: a process for each contender, taking turns."""
+    """One row of the table: a process for each library, taking turns."""
 
     def start(library: str) -> Any:
         context = multiprocessing.get_context("spawn")
@@ -250,27 +250,27 @@ def measure(cell: Cell, device: str, compiled: bool, rounds: int) -> dict[str, A
         end.close()
         return pipe
 
-    def ask(pipe: Any, steps: int) -> float:
+    def request(pipe: Any, steps: int) -> float:
         pipe.send(steps)
         return float(pipe.recv())
 
-    pipes = {library: start(library) for library in CONTENDERS}
+    pipes = {library: start(library) for library in LIBRARIES}
     parameters = {library: pipe.recv() for library, pipe in pipes.items()}
-    steps = max(1, round(0.1 / ask(pipes["heedful"], 1)))
-    order = list(CONTENDERS)
-    seconds: dict[str, list[float]] = {library: [] for library in CONTENDERS}
+    steps = max(1, round(0.1 / request(pipes["heedful"], 1)))
+    order = list(LIBRARIES)
+    seconds: dict[str, list[float]] = {library: [] for library in LIBRARIES}
     for _ in range(rounds):
         for library in order:
-            seconds[library].append(ask(pipes[library], steps))
+            seconds[library].append(request(pipes[library], steps))
         order.append(order.pop(0))
-    memory = {library: ask(pipe, 0) for library, pipe in pipes.items()}
+    memory = {library: request(pipe, 0) for library, pipe in pipes.items()}
     if device == "cpu":
-        # The C library keeps freed memory for next time, more or less of it by chance. So peaks are measured apart
-        # from times, in processes where it gives every freed tensor back at once: what is left is what lives.
+        # malloc keeps a varying amount of freed memory. So peaks are measured separately, in processes where it returns
+        # every freed tensor to the system at once.
         os.environ["MALLOC_MMAP_THRESHOLD_"] = "65536"
-        pipes = {library: start(library) for library in CONTENDERS}
+        pipes = {library: start(library) for library in LIBRARIES}
         del os.environ["MALLOC_MMAP_THRESHOLD_"]
-        memory = {library: pipe.recv() and ask(pipe, 0) for library, pipe in pipes.items()}
+        memory = {library: pipe.recv() and request(pipe, 0) for library, pipe in pipes.items()}
 
     row: dict[str, Any] = {"cell": cell.name, "shape": cell._asdict()}
     for library, times in seconds.items():
@@ -305,23 +305,23 @@ def machine(device: str) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--compile", action="store_true", help="measure all contenders under torch.compile")
-    parser.add_argument("--quick", action="store_true", help="few rounds: a look, not a measurement; writes only --out")
+    parser.add_argument("--compile", action="store_true", help="measure all libraries under torch.compile")
+    parser.add_argument("--quick", action="store_true", help="few rounds, for a first look; writes only --out")
     parser.add_argument("--only", default="", help="cells whose name contains this; writes only --out")
     parser.add_argument("--out", type=Path, help="where to write the JSON, if not beside this file in results/")
     args = parser.parse_args()
     rounds = 5 if args.quick else 25
 
-    print(f"{'theirs / ours':<24}{'heedful':>18}{'torch.nn':>24}{'hugging face':>24}")
+    print(f"{'other / heedful':<24}{'heedful':>18}{'torch.nn':>24}{'hugging face':>24}")
     print(f"{'':<24}{'ms':>10}{'MiB':>8}" + f"{'time':>16}{'memory':>8}" * 2)
     rows = []
     for cell in CELLS[args.device]:
         if args.only in cell.name:
             row = measure(cell, args.device, args.compile, rounds)
             line = f"{row['cell']:<24}{row['heedful']['ms']:>10.2f}{row['heedful']['peak_mib']:>8.0f}"
-            for theirs in (row["torch.nn"], row["hugging face"]):
-                low, high = theirs["time_ratio_quartiles"]
-                line += f"{theirs['time_ratio']:>10.2f} ±{(high - low) / 2:.2f}{theirs['memory_ratio']:>9.2f}"
+            for other in (row["torch.nn"], row["hugging face"]):
+                low, high = other["time_ratio_quartiles"]
+                line += f"{other['time_ratio']:>10.2f} ±{(high - low) / 2:.2f}{other['memory_ratio']:>9.2f}"
             print(line, flush=True)
             rows.append(row)
 
