@@ -156,17 +156,17 @@ def page(tmp_path: Path) -> Path:
 
 
 CODE = "[`f`](../src/thing.py)"
-PROOF = "[`test_f_is_f`](../tests/test_thing.py)"
+TEST = "[`test_f_is_f`](../tests/test_thing.py)"
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        f"### A1 · f\n{CODE} {PROOF}\n",
-        f"### A1 · f\n[`Thing`](../src/thing.py) [`Thing.size`](../src/thing.py) {PROOF}\n",
-        f"### A1 · f\n[`thing.py`](../src/thing.py#L1) {PROOF}\n",
+        f"### A1 · f\n{CODE} {TEST}\n",
+        f"### A1 · f\n[`Thing`](../src/thing.py) [`Thing.size`](../src/thing.py) {TEST}\n",
+        f"### A1 · f\n[`thing.py`](../src/thing.py#L1) {TEST}\n",
         "### A1 · f\nThis is not built yet.\n",
-        f"### A1 · f\nHalf of it is not built yet.\n- code: {CODE}\n- proof: {PROOF}\n",
+        f"### A1 · f\nHalf of it is not built yet.\n- code: {CODE}\n- test: {TEST}\n",
     ],
 )
 def test_correct_page_passes(page: Path, text: str) -> None:
@@ -177,16 +177,16 @@ def test_correct_page_passes(page: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        (f"### A2 · f\n{CODE} {PROOF}\n", "A1 has no entry"),
-        (f"A1 is mentioned {CODE} {PROOF}\n", "A1 has no entry"),
+        (f"### A2 · f\n{CODE} {TEST}\n", "A1 has no entry"),
+        (f"A1 is mentioned {CODE} {TEST}\n", "A1 has no entry"),
         ("### A1 · f\nOnly words.\n", "A1 links to no code"),
         (f"### A1 · f\n{CODE}\n", "A1 links to no test"),
-        (f"### A1 · f\n{PROOF}\n", "A1 links to no code"),
-        (f"### A1 · f\n## next section\n{CODE} {PROOF}\n", "A1 links to no code"),
+        (f"### A1 · f\n{TEST}\n", "A1 links to no code"),
+        (f"### A1 · f\n## next section\n{CODE} {TEST}\n", "A1 links to no code"),
         (f"### A1 · f\n{CODE} [the tests](../tests/test_thing.py)\n", "A1 links to no test"),
-        (f"### A1 · f\n{CODE} {PROOF} [`f`](../src/gone.py)\n", "gone.py does not exist"),
-        (f"### A1 · f\n{CODE} {PROOF} [`g`](../src/thing.py)\n", "`g`: thing.py defines no such name"),
-        (f"### A1 · f\n{PROOF} [`Thing.shrink`](../src/thing.py)\n", "`Thing.shrink`: thing.py defines no such name"),
+        (f"### A1 · f\n{CODE} {TEST} [`f`](../src/gone.py)\n", "gone.py does not exist"),
+        (f"### A1 · f\n{CODE} {TEST} [`g`](../src/thing.py)\n", "`g`: thing.py defines no such name"),
+        (f"### A1 · f\n{TEST} [`Thing.shrink`](../src/thing.py)\n", "`Thing.shrink`: thing.py defines no such name"),
         (f"### A1 · f\n{CODE} [`test_f_is_g`](../tests/test_thing.py)\n", "`test_f_is_g`: test_thing.py defines no"),
         (f"### A1 · f\nHalf of it is not built yet.\n- code: {CODE}\n", "A1 links to no test"),
         ("### A1 · f\nnot built yet, but [`g`](../src/thing.py)\n", "`g`: thing.py defines no such name"),
