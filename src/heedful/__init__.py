@@ -40,12 +40,7 @@ if TYPE_CHECKING:
 # Names are imported on first use: `import heedful` alone does not import torch.
 _MODULES = {
     "errors": (
-        "CheckpointError",
-        "DataError",
-        "HeedfulError",
-        "NonFiniteError",
-        "OutOfMemoryError",
-        "StoppedError",
+        "CheckpointError", "DataError", "HeedfulError", "NonFiniteError", "OutOfMemoryError", "StoppedError",
         "UsageError",
     ),
     "interop.conversion": ("export",),
@@ -69,49 +64,17 @@ _MODULES = {
     "inference.trained_model": ("TrainedModel",),
     "inference.translator": ("Translator",),
     "training.run": ("plan", "train"),
-}
+}  # fmt: skip
 _MODULE = {name: module for module, names in _MODULES.items() for name in names}
 
 __version__ = "0.1.0"
 __all__ = [
-    "PRESETS",
-    "CheckpointError",
-    "Classifier",
-    "DataError",
-    "Decoder",
-    "Embedder",
-    "Encoder",
-    "EncoderDecoder",
-    "Generator",
-    "HeedfulError",
-    "Mask",
-    "MaskFiller",
-    "NonFiniteError",
-    "OutOfMemoryError",
-    "QuestionAnswerer",
-    "RecurrentConfig",
-    "RecurrentDecoder",
-    "RecurrentEncoderDecoder",
-    "StoppedError",
-    "TrainedModel",
-    "TransformerConfig",
-    "Translator",
-    "UsageError",
-    "attention",
-    "attention_weights",
-    "build",
-    "count_parameters",
-    "export",
-    "fused_attention",
-    "load",
-    "plan",
-    "preset",
-    "record",
-    "replace",
-    "save",
-    "tap_names",
-    "train",
-]
+    "PRESETS", "CheckpointError", "Classifier", "DataError", "Decoder", "Embedder", "Encoder", "EncoderDecoder",
+    "Generator", "HeedfulError", "Mask", "MaskFiller", "NonFiniteError", "OutOfMemoryError", "QuestionAnswerer",
+    "RecurrentConfig", "RecurrentDecoder", "RecurrentEncoderDecoder", "StoppedError", "TrainedModel",
+    "TransformerConfig", "Translator", "UsageError", "attention", "attention_weights", "build", "count_parameters",
+    "export", "fused_attention", "load", "plan", "preset", "record", "replace", "save", "tap_names", "train",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -217,9 +217,9 @@ def test_the_body_is_taken_over_and_the_head_is_new(
         "cpu",
         cwd=tmp_path,
     )
-    found = json.loads(planned.stdout)
-    assert found["start"]["new"] == {"heads.sequence_class": 66}
-    assert found["unit"] == "examples"
+    forecast = json.loads(planned.stdout)
+    assert forecast["start"]["new"] == {"heads.sequence_class": 66}
+    assert forecast["unit"] == "examples"
 
 
 def test_a_hugging_face_model_is_fine_tuned_and_exported(home: Path, tmp_path: Path) -> None:

@@ -95,6 +95,7 @@ class Generator(TrainedModel):
         return tuple(self._warnings(self.tokenizer.encode([prompt])[0]))
 
     def _settings(self, options: GenerateOptions) -> SearchSettings:
+        self.require_tokenizer()
         config = prompt_decoding_config({name: value for name, value in options.items() if value is not None})
         return self.backends.settings(config, default_beam=1)
 

@@ -81,9 +81,12 @@ class TrainedModel:
     @property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of the input text."""
+        self.require_tokenizer()
+        return self.tokenizers[0]
+
+    def require_tokenizer(self) -> None:
         if not self.tokenizers:
             raise UsageError(f"{self.name} has no {TOKENIZER_FILE}; pass token ids to its `model` instead")
-        return self.tokenizers[0]
 
     def __repr__(self) -> str:
         config = self.model.config

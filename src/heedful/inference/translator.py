@@ -124,7 +124,7 @@ class Translator(TrainedModel):
 
     def _request(self, options: IterTranslateOptions) -> _Request:
         """Check the options and resolve what is the same for all texts of a call."""
-        self.tokenizer  # noqa: B018  (raises if there is none)
+        self.require_tokenizer()
         config, target = DecodingConfig(**options), self.tokenizers[-1]
         settings = self.backends.settings(config, default_beam=DEFAULT_BEAM)
         prefix = target.encode([config.prefix])[0] if config.prefix else []

@@ -150,3 +150,18 @@ def test_cuda_without_cuda_is_a_usage_error(
         heedful.load(folder, device="cuda")
     with pytest.raises(UsageError, match="unknown device 'gpu'"):
         heedful.load(folder, device="gpu")
+
+
+@every_type
+def test_a_model_without_a_tokenizer_is_a_usage_error(model_type: type[TrainedModel], tokenizer: Tokenizer) -> None:
+    trained = wrap_model(make(model_type, tokenizer).model)
+    calls: dict[type[TrainedModel], Any] = {
+        Translator: lambda: trained.translate("a"),
+        Generator: lambda: list(trained.stream("a")),
+        Classifier: lambda: trained.classify("a"),
+        QuestionAnswerer: lambda: trained.answer("a", "b"),
+        MaskFiller: lambda: trained.fill("[MASK]"),
+        Embedder: lambda: trained.embed("a"),
+    }
+    with pytest.raises(UsageError, match=r"this model has no tokenizer\.json"):
+        calls[model_type]()

@@ -57,5 +57,6 @@ def evaluate_model(
 
     if trained.task not in TASKS:
         raise UsageError(f"{trained.folder} holds an {trained.model.config.family} without a task: there is no score")
+    trained.require_tokenizer()
     options = EvaluationOptions(tuple(columns), on_bad_line, beam, length_penalty, start_progress)
     return get_task(trained.task).evaluate_files(trained, [Path(file) for file in files], options)
