@@ -175,11 +175,13 @@ def unsupported_settings(config: ModelConfig, layout: Layout) -> list[str]:
     """Return the settings that the layout cannot express, each as `setting=value`."""
     if not isinstance(config, TransformerConfig) or config.family != layout.fixed["family"]:
         return [f"family='{config.family}'"]
-    ours, fixed, tasks = config.resolved(), _layout_settings(config, layout), _all_tasks(config)
+    settings, fixed, tasks = config.resolved(), _layout_settings(config, layout), _all_tasks(config)
     variable = {*layout.settings, "tasks", "classes", "output_bias"}
     if "pooled" not in tasks:
         variable.add("pooling")
-    unsupported = [f"{name}={ours[name]!r}" for name in ours if name not in variable and ours[name] != fixed[name]]
+    unsupported = [
+        f"{name}={value!r}" for name, value in settings.items() if name not in variable and value != fixed[name]
+    ]
     if config.output_bias and not layout.fixed.get("output_bias"):
         unsupported.append("output_bias=True")
     if tasks not in layout.architectures:
