@@ -22,10 +22,10 @@ from torch import Tensor, nn
 
 Step = Callable[[], object]
 Built = tuple[nn.Module, dict[str, Tensor]]
-"""A model whose forward pass gives the loss, and what it is called with."""
+"""A model whose forward pass returns the loss, and its inputs."""
 
 START, MASK, FIRST = 2, 4, 6
-"""heedful's ids for the start of a text and the mask, and the first that is not special."""
+"""heedful's ids of the start and mask tokens, and the first ordinary id."""
 
 
 class Cell(NamedTuple):
@@ -44,25 +44,25 @@ class Cell(NamedTuple):
     def step_tokens(self) -> int:
         return self.rows * self.tokens * (2 if self.family == "pairs" else 1)
 
-    def operations(self) -> int:
-        """Of matrix products in a step: 6 for each weight and token it meets, 12 · width for each query and key.
+    def flops(self) -> int:
+        """FLOPs of a step: 6 per weight and token, 12 · width per query and key.
 
-        The causal half is not taken off, nor anything recomputed put on: the rule PaLM and nanoGPT use.
+        Causal masking is not subtracted and recomputation not added, as in PaLM and nanoGPT.
         """
         tokens, d = self.rows * self.tokens, self.width
         output, pairs = self.vocabulary * d, self.family == "pairs"
         weights = (28 if pairs else 12) * d * d * self.layers
-        looks = (3 if pairs else 1) * self.layers * self.rows * self.tokens**2
-        scored = self.rows * self.hidden if self.family == "masked" else tokens  # what need be, whoever does more
-        return 6 * (weights * tokens + output * scored) + 12 * d * looks
+        scores = (3 if pairs else 1) * self.layers * self.rows * self.tokens**2
+        scored = self.rows * self.masked_tokens if self.family == "masked" else tokens  # the positions that need logits
+        return 6 * (weights * tokens + output * scored) + 12 * d * scores
 
     @property
-    def hidden(self) -> int:
-        """Tokens of a row that are to be found again: 15% (Devlin 2019)."""
+    def masked_tokens(self) -> int:
+        """Masked tokens per row: 15% (Devlin 2019)."""
         return round(0.15 * self.tokens)
 
     def ids(self) -> tuple[Tensor, Tensor]:
-        """Random tokens: source and target, text and the text one token on, or text and the places to hide."""
+        """Random tokens: source and target, text and its next tokens, or text and positions to mask."""
         torch.manual_seed(0)
         first = min(FIRST, self.vocabulary - 1)
         if self.family == "pairs":
@@ -70,42 +70,43 @@ class Cell(NamedTuple):
             return source, target
         if self.family == "masked":
             text = torch.randint(first, self.vocabulary, (self.rows, self.tokens))
-            places = torch.rand(self.rows, self.tokens).argsort(1)[:, : self.hidden]
-            return text, places
+            positions = torch.rand(self.rows, self.tokens).argsort(1)[:, : self.masked_tokens]
+            return text, positions
         text = torch.randint(first, self.vocabulary, (self.rows, self.tokens + 1))
         return text[:, :-1].contiguous(), text[:, 1:].contiguous()
 
 
-def masked(text: Tensor, places: Tensor) -> Tensor:
-    """The text with the mask in these places. (What is chosen by the 80/10/10 rule costs a model nothing more.)"""
-    return text.scatter(1, places, MASK)
+def masked(text: Tensor, positions: Tensor) -> Tensor:
+    """The text with mask tokens at these positions. (The 80/10/10 rule would not change the cost.)"""
+    return text.scatter(1, positions, MASK)
 
 
 def shifted(labels: Tensor) -> Tensor:
-    """What a decoder reads to write `labels`."""
+    """The decoder input for `labels`: shifted right."""
     return torch.cat([torch.full_like(labels[:, :1], START), labels[:, :-1]], dim=1)
 
 
-# Ours ----------------------------------------------------------------------------------------------------------------
+# heedful -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass
-class Same:
-    """One batch, for ever."""
+class RepeatedBatch:
+    """The same batch at every step."""
 
-    one: Any
-    labels: int = 0
-    one_shape: bool = True
+    repeated: Any
+    labels_per_epoch: int = 0
+    fixed_shape: bool = True
+    unit: str = "tokens"
 
     def plan(self, epoch: int) -> list[np.ndarray]:
         return [np.zeros(0, np.int64)] * 1000
 
     def batch(self, epoch: int, indices: np.ndarray) -> Any:
-        return self.one
+        return self.repeated
 
 
-def ours(cell: Cell, device: str, compiled: bool) -> tuple[nn.Module, Step]:
-    """A step of the library's own Trainer, on the device as the library sets it up, compiled where the peers are."""
+def heedful_step(cell: Cell, device: str, compiled: bool) -> tuple[nn.Module, Step]:
+    """A step of heedful's Trainer, compiled if the others are."""
     from heedful.data.masked_lm_batches import MaskedBatch
     from heedful.data.pair_dataset import PairBatch
     from heedful.data.text_dataset import TextBatch
@@ -145,18 +146,18 @@ def ours(cell: Cell, device: str, compiled: bool) -> tuple[nn.Module, Step]:
     }
     same |= {"betas": (0.9, 0.95), "weight_decay": 0.1, "clip": 1.0, "label_smoothing": 0.0}
     same |= {"precision": "bfloat16" if device == "cuda" else "float32"}
-    if compiled:  # and on a GPU what is many small kernels is recorded
+    if compiled:  # and on a GPU, steps of many small kernels become CUDA graphs
         same |= {"compile": True, "cuda_graphs": device == "cuda" and cell.family == "pairs"}
     model = build(make_config({**design, **size}))
-    where = select_device(device)
-    recipe, batches = TrainingRecipe(**same), Same(batch)
-    configure_cpu_memory(recipe, batches, where)
-    trainer = Trainer(model, objective, batches, recipe, seed=1, device=where, events=Events())
+    selected = select_device(device)
+    recipe, batches = TrainingRecipe(**same), RepeatedBatch(batch)
+    configure_cpu_memory(recipe, batches, selected)
+    trainer = Trainer(model, objective, batches, recipe, seed=1, device=selected, events=Events())
     stream = trainer.batch_stream()
     return model, lambda: trainer.step(stream)
 
 
-# Theirs --------------------------------------------------------------------------------------------------------------
+# The others ----------------------------------------------------------------------------------------------------------
 
 
 class NanoBlock(nn.Module):
@@ -171,8 +172,8 @@ class NanoBlock(nn.Module):
         rows, tokens, width = x.shape
         q, k, v = self.qkv(self.before(x)).view(rows, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         dropout = self.dropout if self.training else 0.0
-        found = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout)
-        x = x + F.dropout(self.out(found.transpose(1, 2).reshape(rows, tokens, width)), dropout)
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout)
+        x = x + F.dropout(self.out(attended.transpose(1, 2).reshape(rows, tokens, width)), dropout)
         return x + F.dropout(self.down(F.gelu(self.up(self.between(x)))), dropout)
 
 
@@ -181,7 +182,7 @@ class NanoLike(nn.Module):
         super().__init__()
         self.dropout = dropout
         self.table = nn.Embedding(cell.vocabulary, cell.width)
-        self.places = nn.Embedding(cell.tokens, cell.width)
+        self.positions = nn.Embedding(cell.tokens, cell.width)
         self.blocks = nn.ModuleList(NanoBlock(cell.width, cell.heads, dropout) for _ in range(cell.layers))
         self.norm = nn.LayerNorm(cell.width, bias=False)
         for name, weight in self.named_parameters():
@@ -190,7 +191,7 @@ class NanoLike(nn.Module):
                 nn.init.normal_(weight, std=0.02 / ((2 * cell.layers) ** 0.5 if writes else 1.0))
 
     def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
-        x = self.table(tokens) + self.places.weight[: tokens.shape[1]]
+        x = self.table(tokens) + self.positions.weight[: tokens.shape[1]]
         x = F.dropout(x, self.dropout if self.training else 0.0)
         for block in self.blocks:
             x = block(x)
@@ -211,8 +212,8 @@ def hugging_face(cell: Cell) -> Built:
         shape = {"hidden_size": cell.width, "num_attention_heads": cell.heads, "num_hidden_layers": cell.layers}
         shape |= {"intermediate_size": 4 * cell.width, "vocab_size": cell.vocabulary}
         off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "attn_implementation": "sdpa"}
-        wanted = torch.full_like(read, -100).scatter(1, labels, read.gather(1, labels))
-        return BertForMaskedLM(BertConfig(**shape, **off)), {"input_ids": masked(read, labels), "labels": wanted}
+        targets = torch.full_like(read, -100).scatter(1, labels, read.gather(1, labels))
+        return BertForMaskedLM(BertConfig(**shape, **off)), {"input_ids": masked(read, labels), "labels": targets}
     same: dict[str, Any] = {"vocab_size": cell.vocabulary, "attn_implementation": "sdpa", "use_cache": False}
     same |= {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "decoder_start_token_id": START}
     if cell.family == "text":
@@ -234,7 +235,7 @@ def marian_shape(width: int, heads: int, layers: int, dropout: float) -> dict[st
 class TorchTranslator(nn.Module):
     """What a user of torch.nn writes around nn.Transformer."""
 
-    places: Tensor
+    positions: Tensor
 
     def __init__(self, cell: Cell) -> None:
         super().__init__()
@@ -247,13 +248,13 @@ class TorchTranslator(nn.Module):
         self.body.encoder.enable_nested_tensor = False
         self.table, self.scale = nn.Embedding(cell.vocabulary, cell.width), cell.width**0.5
         angles = torch.arange(cell.tokens)[:, None] * 10_000 ** (-torch.arange(0, cell.width, 2) / cell.width)
-        self.register_buffer("places", torch.cat([angles.sin(), angles.cos()], dim=-1))
+        self.register_buffer("positions", torch.cat([angles.sin(), angles.cos()], dim=-1))
         self.register_buffer("later", nn.Transformer.generate_square_subsequent_mask(cell.tokens))
 
     def forward(self, source: Tensor, padding: Tensor, target: Tensor, labels: Tensor) -> Tensor:
         states = self.body(
-            self.table(source) * self.scale + self.places[: source.shape[1]],
-            self.table(target) * self.scale + self.places[: target.shape[1]],
+            self.table(source) * self.scale + self.positions[: source.shape[1]],
+            self.table(target) * self.scale + self.positions[: target.shape[1]],
             tgt_mask=self.later,
             tgt_is_causal=True,
             src_key_padding_mask=padding,
@@ -276,7 +277,7 @@ PEERS: dict[str, Callable[[Cell], Built]] = {
 FIELDS = {"pairs": ("torch.nn", "hugging face"), "text": ("nanogpt-like", "hugging face"), "masked": ("hugging face",)}
 
 
-def theirs(library: str, cell: Cell, device: str, compiled: bool) -> tuple[nn.Module, Step]:
+def other_step(library: str, cell: Cell, device: str, compiled: bool) -> tuple[nn.Module, Step]:
     torch.manual_seed(1)
     model, call = PEERS[library](cell)
     model.to(device).train()
@@ -312,11 +313,13 @@ def autocast(device: str) -> AbstractContextManager[Any]:
 
 
 def contenders(cell: Cell) -> list[str]:
-    """Those that run this cell, heedful first."""
+    """The libraries that run this cell, heedful first."""
     return ["heedful", *FIELDS[cell.family]]
 
 
 def contend(library: str, cell: Cell, device: str, compiled: bool) -> tuple[int, Step]:
-    """How many parameters a contender trains, and its step."""
-    model, step = ours(cell, device, compiled) if library == "heedful" else theirs(library, cell, device, compiled)
+    """The number of trainable parameters of a library's model, and its training step."""
+    model, step = (
+        heedful_step(cell, device, compiled) if library == "heedful" else other_step(library, cell, device, compiled)
+    )
     return sum(weight.numel() for weight in model.parameters() if weight.requires_grad), step

@@ -2,18 +2,18 @@
 
     python benchmarks/epoch.py heedful|hugging-face|hugging-face-grouped|joeynmt FOLDER THREADS
 
-FOLDER is what `prepare` left there: all toolkits train on the same ids, through a model of one shape (post-norm,
-sinusoidal, one tied table), with AdamW, label smoothing 0.1, dropout 0.1, clipping at 1, in float32. Start-up and
-tokenising are not timed; nothing is saved. The last line printed is JSON.
+FOLDER was written by `prepare`: all toolkits train on the same token ids, with a model of the same shape (post-norm,
+sinusoidal positions, tied embeddings), with AdamW, label smoothing 0.1, dropout 0.1, clipping at 1, in float32.
+Start-up and tokenising are not timed; nothing is saved. The last line printed is JSON.
 
   heedful       the Trainer of `heedful train`: batches bucketed by length up to a token budget, an exponential average
                 of the weights (which the others do not keep), plain lines and metrics.jsonl; validation loss
   hugging face  Seq2SeqTrainer, MarianMTModel and DataCollatorForSeq2Seq as they come: rows in random order, as many
                 a batch as heedful has on average, so that the number of updates is the same; needs accelerate;
-                `grouped` turns on its own grouping by length, which is off unless asked for
+                `grouped` turns on its grouping by length, which is off by default
   joeynmt       TrainManager of 2.3, with as many rows a batch; its validation is reduced to the loss (it always
-                decodes too) and it reads the ids as words, which spares it its own subword step. It runs in an
-                environment of its own, whose python `training.py --joeynmt` names:
+                decodes too) and it reads the ids as words, which spares it its own subword step. It runs in a
+                separate environment, whose python `training.py --joeynmt` names:
                 pip install torch 'joeynmt==2.3.*' importlib_metadata (imported by it, but not among its requirements)
 """
 
@@ -40,13 +40,13 @@ PARTS = {"train": "train", "valid": "val"}
 
 
 def prepare(corpus: Path, folder: Path, pairs: int, vocabulary: int, shape: dict[str, int]) -> dict[str, Any]:
-    """The first pairs of the corpus as text, a recipe for heedful, and heedful's ids for the others."""
+    """Write the first pairs of the corpus as text, a recipe for heedful, and heedful's token ids for the others."""
     from heedful.training.recipe import make_recipe, to_toml
     from heedful.training.tasks import get_task
 
-    for part, most in (("train", pairs), ("val", max(16, round(pairs * VALID_SHARE)))):
+    for part, limit in (("train", pairs), ("val", max(16, round(pairs * VALID_SHARE)))):
         for side in ("en", "de"):
-            lines = (corpus / f"{part}.{side}").read_text(encoding="utf-8").splitlines()[:most]
+            lines = (corpus / f"{part}.{side}").read_text(encoding="utf-8").splitlines()[:limit]
             (folder / f"{part}.{side}").write_text("\n".join(lines) + "\n", encoding="utf-8")
     files = {part: [str(folder / f"{name}.{side}") for side in ("en", "de")] for part, name in PARTS.items()}
     recipe = make_recipe(
@@ -75,8 +75,8 @@ def prepare(corpus: Path, folder: Path, pairs: int, vocabulary: int, shape: dict
     data.tokenizers[0].save(folder / "tokenizer.json")
     plan = get_task(recipe.task).training_components(recipe, data, torch.device("cpu")).train.plan(0)
     sizes = [side.lengths + 1 for side in data.train.sides]
-    padded = sum(len(cut) * (int(sizes[0][cut].max()) + int(sizes[1][cut].max())) for cut in plan)
-    facts = {
+    padded = sum(len(rows) * (int(sizes[0][rows].max()) + int(sizes[1][rows].max())) for rows in plan)
+    properties = {
         **shape,
         "vocabulary": len(data.tokenizers[0]),
         "pairs": data.train.examples,
@@ -86,8 +86,8 @@ def prepare(corpus: Path, folder: Path, pairs: int, vocabulary: int, shape: dict
         "steps": len(plan),
         "rows": -(-data.train.examples // len(plan)),
     }
-    (folder / "facts.json").write_text(json.dumps(facts), encoding="utf-8")
-    return facts
+    (folder / "properties.json").write_text(json.dumps(properties), encoding="utf-8")
+    return properties
 
 
 def _read(folder: Path) -> tuple[Any, Any]:
@@ -100,10 +100,10 @@ def _read(folder: Path) -> tuple[Any, Any]:
 
 
 Epoch = Callable[[], float]
-"""Trains and evaluates once; gives the validation loss."""
+"""Trains one epoch, evaluates, and returns the validation loss."""
 
 
-def heedful(folder: Path, facts: dict[str, Any]) -> tuple[Any, Epoch]:
+def heedful(folder: Path, properties: dict[str, Any]) -> tuple[Any, Epoch]:
     from heedful.evaluation.perplexity import evaluate_perplexity
     from heedful.models.build import build
     from heedful.training.reporting.events import Events, MetricsFile, PlainLines
@@ -113,21 +113,23 @@ def heedful(folder: Path, facts: dict[str, Any]) -> tuple[Any, Epoch]:
 
     recipe, data = _read(folder)
     device = torch.device("cpu")
-    lesson = get_task(recipe.task).training_components(recipe, data, device)
-    training = recipe.training.with_changes(steps=facts["steps"], evaluate_every=facts["steps"])
+    components = get_task(recipe.task).training_components(recipe, data, device)
+    training = recipe.training.with_changes(steps=properties["steps"], evaluate_every=properties["steps"])
     model = build(recipe.model_config_for(len(data.tokenizers[0])))
     events = Events(PlainLines(sys.stderr), MetricsFile(folder / "metrics.jsonl"))
-    configure_cpu_memory(training, lesson.train, device)
-    trainer = Trainer(model, lesson.objective, lesson.train, training, seed=recipe.seed, device=device, events=events)
+    configure_cpu_memory(training, components.train, device)
+    trainer = Trainer(
+        model, components.objective, components.train, training, seed=recipe.seed, device=device, events=events
+    )
 
     def evaluate(model: Any) -> Evaluation:
-        scores = evaluate_perplexity(model, lesson.objective, lesson.valid, data.valid, device)
+        scores = evaluate_perplexity(model, components.objective, components.valid, data.valid, device)
         return Evaluation(-scores.loss, {"valid_loss": scores.loss})
 
     return model, lambda: -trainer.fit(evaluate, lambda _: None).best_score
 
 
-def hugging_face(folder: Path, facts: dict[str, Any], order: str = "random") -> tuple[Any, Epoch]:
+def hugging_face(folder: Path, properties: dict[str, Any], order: str = "random") -> tuple[Any, Epoch]:
     from transformers import (
         DataCollatorForSeq2Seq,
         MarianConfig,
@@ -145,14 +147,14 @@ def hugging_face(folder: Path, facts: dict[str, Any], order: str = "random") -> 
         for part in ("train", "valid")
     }
     special: dict[str, Any] = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": end, "decoder_start_token_id": 2}
-    shape = marian_shape(facts["width"], facts["heads"], facts["layers"], DROPOUT)
-    model = MarianMTModel(MarianConfig(vocab_size=facts["vocabulary"], **special, **shape))
+    shape = marian_shape(properties["width"], properties["heads"], properties["layers"], DROPOUT)
+    model = MarianMTModel(MarianConfig(vocab_size=properties["vocabulary"], **special, **shape))
     tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), pad_token="<pad>")
     settings = Seq2SeqTrainingArguments(
         output_dir=str(folder / "hugging-face"),
         num_train_epochs=1,
-        per_device_train_batch_size=facts["rows"],
-        per_device_eval_batch_size=facts["rows"],
+        per_device_train_batch_size=properties["rows"],
+        per_device_eval_batch_size=properties["rows"],
         learning_rate=RATE,
         lr_scheduler_type="cosine",
         warmup_steps=100,
@@ -184,25 +186,25 @@ def hugging_face(folder: Path, facts: dict[str, Any], order: str = "random") -> 
     return model, epoch
 
 
-def grouped(folder: Path, facts: dict[str, Any]) -> tuple[Any, Epoch]:
-    return hugging_face(folder, facts, order="group_by_length")
+def grouped(folder: Path, properties: dict[str, Any]) -> tuple[Any, Epoch]:
+    return hugging_face(folder, properties, order="group_by_length")
 
 
-def joeynmt(folder: Path, facts: dict[str, Any]) -> tuple[Any, Epoch]:
+def joeynmt(folder: Path, properties: dict[str, Any]) -> tuple[Any, Epoch]:
     from joeynmt.config import parse_global_args, set_validation_args
     from joeynmt.prediction import prepare as build
     from joeynmt.training import TrainManager
 
     class LossOnly(TrainManager):  # type: ignore[misc]
         def _save_checkpoint(self, *_: Any) -> None:
-            """Nobody saves here."""
+            """Checkpoints are not part of the benchmark."""
 
         def validation_loss(self, data: Any) -> float:
             self.model.eval()
             loss, tokens = 0.0, 0
             keys = {"eos_index": self.model.eos_index, "pad_index": self.model.pad_index}
             with torch.no_grad():
-                for batch in data.make_iter(facts["rows"], seed=self.seed, device=self.device, **keys):
+                for batch in data.make_iter(properties["rows"], seed=self.seed, device=self.device, **keys):
                     loss += float(self.model(return_type="loss", **vars(batch))[0])
                     tokens += int(batch.ntokens)
             return loss / tokens
@@ -213,19 +215,19 @@ def joeynmt(folder: Path, facts: dict[str, Any]) -> tuple[Any, Epoch]:
         for number, side in enumerate(("en", "de")):
             lines = (" ".join(map(str, pair[number])) for pair in _ids(folder, part))
             (home / f"{part}.{side}").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    words = ["<unk>", "<pad>", "<s>", "</s>", *map(str, range(facts["vocabulary"] - 4))]
+    words = ["<unk>", "<pad>", "<s>", "</s>", *map(str, range(properties["vocabulary"] - 4))]
     (home / "vocabulary").write_text("\n".join(words) + "\n", encoding="utf-8")
 
-    def read_as(language: str) -> dict[str, Any]:
+    def side_settings(language: str) -> dict[str, Any]:
         return {"lang": language, "level": "word", "voc_file": str(home / "vocabulary")}
 
     stack = {
         "type": "transformer",
-        "num_layers": facts["layers"],
-        "num_heads": facts["heads"],
-        "hidden_size": facts["width"],
-        "ff_size": 4 * facts["width"],
-        "embeddings": {"embedding_dim": facts["width"], "scale": True, "dropout": DROPOUT},
+        "num_layers": properties["layers"],
+        "num_heads": properties["heads"],
+        "hidden_size": properties["width"],
+        "ff_size": 4 * properties["width"],
+        "embeddings": {"embedding_dim": properties["width"], "scale": True, "dropout": DROPOUT},
         "dropout": DROPOUT,
         "layer_norm": "post",
     }
@@ -238,10 +240,10 @@ def joeynmt(folder: Path, facts: dict[str, Any]) -> tuple[Any, Epoch]:
             "train": str(home / "train"),
             "dev": str(home / "valid"),
             "dataset_type": "plain",
-            "src": read_as("en"),
-            "trg": read_as("de"),
+            "src": side_settings("en"),
+            "trg": side_settings("de"),
         },
-        "testing": {"batch_size": facts["rows"]},
+        "testing": {"batch_size": properties["rows"]},
         "training": {
             "optimizer": "adamw",
             "adam_betas": list(BETAS),
@@ -254,7 +256,7 @@ def joeynmt(folder: Path, facts: dict[str, Any]) -> tuple[Any, Epoch]:
             "label_smoothing": SMOOTHING,
             "normalization": "tokens",
             "epochs": 1,
-            "batch_size": facts["rows"],
+            "batch_size": properties["rows"],
             "logging_freq": 50,
             "validation_freq": 50_000_000,  # the evaluation is called below, after the epoch
         },
@@ -296,22 +298,22 @@ def main() -> None:
     torch.set_num_threads(threads)
     torch.manual_seed(1)
     random.seed(1)
-    facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
+    properties = json.loads((folder / "properties.json").read_text(encoding="utf-8"))
     makers = dict(zip(TOOLKITS, (heedful, hugging_face, grouped, joeynmt), strict=True))
-    model, epoch = makers[toolkit](folder, facts)
+    model, epoch = makers[toolkit](folder, properties)
     start = time.perf_counter()
     loss = epoch()
     seconds = time.perf_counter() - start
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    found = {
+    result = {
         "seconds": seconds,
-        "tokens_per_second": facts["tokens"] / seconds,
+        "tokens_per_second": properties["tokens"] / seconds,
         "valid_loss": loss,
         "peak_mib": int(status["VmHWM"].split()[0]) / 1024,
         "parameters": sum(weight.numel() for weight in model.parameters() if weight.requires_grad),
         "versions": {package: version(package) for package in PACKAGES if package in sys.modules},
     }
-    print(json.dumps(found))
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -14,10 +14,10 @@
   shakespeare   wall time, from nothing, to a validation loss of 1.4609 on Tiny Shakespeare
   whole         `heedful train` as it is, loader, evaluations and checkpoints included, beside its own bare steps
 
-Corpora are found through HEEDFUL_DATA. Every contender lives in a fresh process of its own, so its peak memory is its
-own; they take turns (A B C, B C A, …), so a busy machine disturbs all alike. Ratios are ours / theirs in tokens a
-second, round by round (median and quartiles), and theirs / ours in memory and in time to a loss: above 1, heedful is
-faster or leaner. See `contenders.py`, `epoch.py` and `shakespeare.py` for what each contender does.
+Corpora are read from HEEDFUL_DATA. Every library runs in a fresh process, so that its peak memory can be measured; they
+take turns (A B C, B C A, …), so that other load on the machine affects all equally. Ratios are heedful / other in
+tokens per second, by round (median and quartiles), and other / heedful in memory and in time to a loss: above 1,
+heedful is faster or leaner. `contenders.py`, `epoch.py` and `shakespeare.py` describe what each library runs.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Settings(NamedTuple):
 
 
 def serve(pipe: Any, library: str, cell: Cell, device: str, threads: int, compiled: bool) -> None:
-    """One contender's process: takes as many steps as it is asked to; asked for none, it tells its peak memory."""
+    """One library's process: runs as many steps as requested; for 0 steps, sends its peak memory."""
     torch.set_num_threads(threads)
 
     def timed(step: Callable[[], object], steps: int) -> float:
@@ -83,21 +83,21 @@ def serve(pipe: Any, library: str, cell: Cell, device: str, threads: int, compil
         return (time.perf_counter() - start) / steps
 
     if device == "cpu":
-        timed(contend(library, cell, device, compiled=False)[1], 2)  # brings in code and work space: not counted
+        timed(contend(library, cell, device, compiled=False)[1], 2)  # loads code and workspace: not counted
     before = resident("VmRSS")
     parameters, step = contend(library, cell, device, compiled)
     timed(step, 3)
     if device == "cuda":
-        torch.cuda.empty_cache()  # leave the others room
+        torch.cuda.empty_cache()  # frees memory for the others
     pipe.send(parameters)
     while steps := pipe.recv():
-        timed(step, 1)  # bring the caches back after the others' turn
+        timed(step, 1)  # warms the caches after the others' turns
         pipe.send(timed(step, steps))
         if device == "cuda":
             torch.cuda.empty_cache()
     if device == "cpu":
-        Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
-        timed(step, 2)  # on a GPU, what a recorded step holds was taken when it was recorded: the peak of all counts
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+        timed(step, 2)  # a CUDA graph allocates its memory at capture: on a GPU, the peak of all steps counts
     pipe.send((torch.cuda.max_memory_allocated() if device == "cuda" else resident("VmHWM") - before) / 2**20)
 
 
@@ -114,35 +114,35 @@ def measure_step(cell: Cell, settings: Settings) -> dict[str, Any]:
         end.close()
         return pipe
 
-    def ask(pipe: Any, steps: int) -> float:
+    def request(pipe: Any, steps: int) -> float:
         pipe.send(steps)
         return float(pipe.recv())
 
-    pipes = {library: start(library) for library in field}  # all at once: it is not timed, and compiling takes long
+    pipes = {library: start(library) for library in field}  # concurrently: not timed, and compiling takes long
     parameters = {library: int(pipe.recv()) for library, pipe in pipes.items()}
     for library, number in parameters.items():
         assert abs(number / parameters["heedful"] - 1) < 0.02, f"{library} has {number:,} parameters"
-    steps = max(1, round((0.1 if settings.quick else 1.0) / ask(pipes["heedful"], 2)))
-    seconds = take_turns(field, settings.rounds, lambda library, _: ask(pipes[library], steps))
-    memory = {library: ask(pipe, 0) for library, pipe in pipes.items()}
+    steps = max(1, round((0.1 if settings.quick else 1.0) / request(pipes["heedful"], 2)))
+    seconds = take_turns(field, settings.rounds, lambda library, _: request(pipes[library], steps))
+    memory = {library: request(pipe, 0) for library, pipe in pipes.items()}
     if device == "cpu":
         # As in layers.py: peaks are measured in processes that give every freed tensor back at once.
         os.environ["MALLOC_MMAP_THRESHOLD_"] = "65536"
         for library in field:
             pipe = start(library)
             pipe.recv()
-            memory[library] = ask(pipe, 0)
+            memory[library] = request(pipe, 0)
         del os.environ["MALLOC_MMAP_THRESHOLD_"]
 
     peak = matmul_peak(device)
     row: dict[str, Any] = {"section": cell.name, "unit": "tokens/s", "shape": cell._asdict(), "matmul_flops": peak}
-    row |= {"steps_a_turn": steps, "operations_a_step": cell.operations(), "contenders": {}}
+    row |= {"steps_a_turn": steps, "flops_per_step": cell.flops(), "contenders": {}}
     for library, times in seconds.items():
         speeds = [cell.step_tokens / t for t in times]
         row["contenders"][library] = {
             **compared(speeds, [cell.step_tokens / t for t in seconds["heedful"]]),
             "ms": round(1000 * statistics.median(times), 3),
-            "of_peak": round(cell.operations() / statistics.median(times) / peak, 4),
+            "of_peak": round(cell.flops() / statistics.median(times) / peak, 4),
             "peak_mib": round(memory[library], 1),
             "memory_ratio": round(memory[library] / memory["heedful"], 3),
             "parameters": parameters[library],
@@ -151,7 +151,7 @@ def measure_step(cell: Cell, settings: Settings) -> dict[str, Any]:
 
 
 def matmul_peak(device: str) -> float:
-    """Operations a second of a large matrix product: what `of_peak` is a share of."""
+    """FLOP/s of a large matrix product, to which `of_peak` is relative."""
     size, kind, times = (8192, torch.bfloat16, 50) if device == "cuda" else (2048, torch.float32, 5)
     a, b = (torch.randn(size, size, device=device, dtype=kind) for _ in range(2))
 
@@ -181,20 +181,20 @@ def measure_epoch(settings: Settings) -> dict[str, Any]:
         folder = Path(name)
         os.environ["HEEDFUL_CACHE"] = str(folder / "cache")
         pairs, vocabulary = (400, 2000) if settings.quick else (settings.pairs, 8000)
-        facts = epoch.prepare(corpora() / "multi30k", folder, pairs, vocabulary, shape)
+        properties = epoch.prepare(corpora() / "multi30k", folder, pairs, vocabulary, shape)
 
         def once(toolkit: str, _: int) -> dict[str, Any]:
             python = settings.joeynmt if toolkit == "joeynmt" else sys.executable
             command = [python, HERE / "epoch.py", toolkit, folder, settings.threads]
-            return answer(command, settings.threads)
+            return run_json(command, settings.threads)
 
-        found = take_turns(field, settings.rounds, once)
+        results = take_turns(field, settings.rounds, once)
 
-    row: dict[str, Any] = {"section": "epoch", "unit": "real tokens/s", "facts": facts, "left_out": missing}
+    row: dict[str, Any] = {"section": "epoch", "unit": "real tokens/s", "properties": properties, "left_out": missing}
     row["contenders"] = {}
-    for toolkit, runs in found.items():
-        speeds = {who: [run["tokens_per_second"] for run in found[who]] for who in ("heedful", toolkit)}
-        memory = {who: statistics.median(run["peak_mib"] for run in found[who]) for who in ("heedful", toolkit)}
+    for toolkit, runs in results.items():
+        speeds = {who: [run["tokens_per_second"] for run in results[who]] for who in ("heedful", toolkit)}
+        memory = {who: statistics.median(run["peak_mib"] for run in results[who]) for who in ("heedful", toolkit)}
         row["contenders"][toolkit.replace("-", " ")] = {
             **compared(speeds[toolkit], speeds["heedful"]),
             "seconds": [round(run["seconds"], 3) for run in runs],
@@ -204,7 +204,7 @@ def measure_epoch(settings: Settings) -> dict[str, Any]:
             "valid_loss": round(statistics.median(run["valid_loss"] for run in runs), 4),  # smoothed, but for heedful's
             "versions": runs[0]["versions"],
         }
-        assert abs(runs[0]["parameters"] / found["heedful"][0]["parameters"] - 1) < 0.02, toolkit
+        assert abs(runs[0]["parameters"] / results["heedful"][0]["parameters"] - 1) < 0.02, toolkit
     return row
 
 
@@ -213,13 +213,13 @@ def measure_shakespeare(settings: Settings) -> dict[str, Any]:
 
     def once(who: str, seed: int) -> dict[str, Any]:
         command = [sys.executable, HERE / "shakespeare.py", who, file, time.time(), 1 + seed, settings.device, size]
-        return answer(command, settings.threads)
+        return run_json(command, settings.threads)
 
-    found = take_turns(["heedful", "nanogpt-like"], 1 if settings.quick else min(3, settings.rounds), once)
+    results = take_turns(["heedful", "nanogpt-like"], 1 if settings.quick else min(3, settings.rounds), once)
     row: dict[str, Any] = {"section": "shakespeare", "unit": "1/s", "loss": shakespeare.LOSS, "contenders": {}}
     row["shape"] = shakespeare.SIZES[size]
-    for who, runs in found.items():
-        speeds = {name: [1 / run["seconds"] for run in found[name]] for name in ("heedful", who)}
+    for who, runs in results.items():
+        speeds = {name: [1 / run["seconds"] for run in results[name]] for name in ("heedful", who)}
         reached = sum(run["reached"] for run in runs)  # a run that did not counts with its whole length
         row["contenders"][who] = {**compared(speeds[who], speeds["heedful"]), "reached": reached, "runs": runs}
     return row
@@ -230,22 +230,22 @@ def measure_whole(settings: Settings) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         os.environ["HEEDFUL_CACHE"] = name
         command = [sys.executable, HERE / "whole.py", corpora() / "multi30k", seconds, settings.device]
-        found = answer(command, settings.threads)
-    speeds = {"heedful": 1000 / found["whole_ms"], "bare steps": 1000 / found["bare_ms"]}
-    row: dict[str, Any] = {"section": "whole", "unit": "steps/s", "seconds": seconds, "found": found}
+        result = run_json(command, settings.threads)
+    speeds = {"heedful": 1000 / result["whole_ms"], "bare steps": 1000 / result["bare_ms"]}
+    row: dict[str, Any] = {"section": "whole", "unit": "steps/s", "seconds": seconds, "result": result}
     row["contenders"] = {who: compared([speed], [speeds["heedful"]]) for who, speed in speeds.items()}
-    row["contenders"]["bare steps"] |= {key: found[key] for key in ("ratio", "ratio_quartiles")}  # of its windows
+    row["contenders"]["bare steps"] |= {key: result[key] for key in ("ratio", "ratio_quartiles")}  # of its windows
     return row
 
 
-def answer(command: list[Any], threads: int) -> dict[str, Any]:
-    """What a process says in the last line it prints."""
+def run_json(command: list[Any], threads: int) -> dict[str, Any]:
+    """Run a process and parse the last line of its output."""
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, env=environment)
     if done.returncode:
         raise RuntimeError(f"{' '.join(map(str, command))}:\n{done.stderr[-4000:]}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
 def corpora() -> Path:
@@ -256,21 +256,21 @@ def corpora() -> Path:
 
 
 def take_turns(field: list[str], rounds: int, once: Callable[[str, int], Any]) -> dict[str, list[Any]]:
-    """A B C, B C A, …: what each gave in each round."""
+    """Run in rotating order (A B C, B C A, …); the results of each round by name."""
     order = list(field)
-    found: dict[str, list[Any]] = {name: [] for name in field}
+    results: dict[str, list[Any]] = {name: [] for name in field}
     for number in range(rounds):
         for name in order:
-            found[name].append(once(name, number))
+            results[name].append(once(name, number))
         order.append(order.pop(0))
-    return found
+    return results
 
 
-def compared(theirs: list[float], ours: list[float]) -> dict[str, Any]:
-    ratios = [o / t for o, t in zip(ours, theirs, strict=True)]
+def compared(speeds: list[float], heedful: list[float]) -> dict[str, Any]:
+    ratios = [own / other for own, other in zip(heedful, speeds, strict=True)]
     low, middle, high = statistics.quantiles(ratios) if len(ratios) > 1 else ratios * 3
     return {
-        "speed": round(statistics.median(theirs), 4),
+        "speed": round(statistics.median(speeds), 4),
         "ratio": round(middle, 3),
         "ratio_quartiles": [round(low, 3), round(high, 3)],
     }
@@ -281,7 +281,7 @@ def rounded(number: float) -> str:
 
 
 def draw(rows: list[dict[str, Any]], file: Path) -> None:
-    """How fast each contender is beside heedful: one group of bars a section."""
+    """Bar chart of speeds relative to heedful, one group per section."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -290,15 +290,15 @@ def draw(rows: list[dict[str, Any]], file: Path) -> None:
     figure, panels = pyplot.subplots(len(rows), 1, figsize=(8, 0.6 + 1.5 * len(rows)), squeeze=False, sharex=True)
     for row, panel in zip(rows, panels[:, 0], strict=True):
         names = list(row["contenders"])[::-1]
-        found = [row["contenders"][name] for name in names]
-        shares = [1 / one["ratio"] for one in found]
-        spread = [[max(0, s - 1 / f["ratio_quartiles"][1]) for s, f in zip(shares, found, strict=True)]]
-        spread += [[max(0, 1 / f["ratio_quartiles"][0] - s) for s, f in zip(shares, found, strict=True)]]
+        entries = [row["contenders"][name] for name in names]
+        shares = [1 / one["ratio"] for one in entries]
+        spread = [[max(0, s - 1 / f["ratio_quartiles"][1]) for s, f in zip(shares, entries, strict=True)]]
+        spread += [[max(0, 1 / f["ratio_quartiles"][0] - s) for s, f in zip(shares, entries, strict=True)]]
         colours = ["tab:orange" if name.startswith("heedful") else "tab:grey" for name in names]
         panel.barh(names, shares, xerr=spread, color=colours)
         panel.set_title(f"{row['section']} ({row['unit']})", fontsize=10, loc="left")
-        for place, one in enumerate(found):
-            panel.text(0.01, place, rounded(one["speed"]), va="center", color="white", fontsize=8)
+        for index, one in enumerate(entries):
+            panel.text(0.01, index, rounded(one["speed"]), va="center", color="white", fontsize=8)
     panels[-1, 0].set_xlabel("speed, heedful = 1 (bars: quartiles of the rounds)")
     figure.tight_layout()
     figure.savefig(file, dpi=120)

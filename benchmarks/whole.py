@@ -1,17 +1,16 @@
-"""A whole run of `heedful train` beside its bare steps: one contender's process, for `training.py`.
+"""A complete run of `heedful train` compared with its training steps alone; one process, for `training.py`.
 
     python benchmarks/whole.py FOLDER SECONDS DEVICE
 
-Trains a translator on Multi30k as the command does when it is given nothing but the files and the time: loader,
-evaluations and checkpoints included. After each evaluation, and on a CPU at each report in between, the run is held,
-and a second trainer of the same recipe takes a few bare steps: batches made beforehand, and nothing else. So whatever
-else the machine is doing slows both down alike. (A GPU has steps under way when a report is made, and is not to be held
-up.) Each window, from one evaluation to the next, gives a ratio; the median of them is the one to quote.
+Trains a translator on Multi30k as the command does with default settings and a time limit: with data loader,
+evaluations and checkpoints. After each evaluation, and on a CPU at each report in between, the run is paused, and a
+second trainer of the same recipe runs a few bare steps on batches collated beforehand. Other load on the machine thus
+slows both equally. (A GPU still has steps queued when a report is made, and is not paused.) Each window, from one
+evaluation to the next, gives a ratio; the result is their median.
 
-Counted is the time from before the first step to after the last checkpoint, less the bare steps. Reading the text and
-trying the first steps before that, and scoring the model and writing the card after it, are told apart (`before_s`,
-`after_s`): they do not grow with the number of steps. `parts_s` says where the seconds in between went. The last line
-printed is JSON.
+The time counts from before the first step to after the last checkpoint, without the bare steps. Preparation before it,
+and final evaluation after it, are reported separately (`before_s`, `after_s`): they do not grow with the number of
+steps. `parts_s` lists the time of each part in between. The last line printed is JSON.
 """
 
 from __future__ import annotations
@@ -31,19 +30,19 @@ import torch
 BARE = {"cpu": 10, "cuda": 100}
 """Bare steps at a time."""
 INSIDE = {"evaluation": "evaluations", "step": "log"}
-"""The part of a run that an event is emitted in."""
-DIFFERENT = 240
-"""Batches they are taken with, from all over an epoch."""
+"""The part of a run in which an event is emitted."""
+BARE_BATCHES = 240
+"""Batches of an epoch that bare steps use."""
 
 
 class Stopwatch:
-    """Seconds spent in some functions; of one that calls another, both have them."""
+    """Seconds spent in each wrapped function, including the functions it calls."""
 
     def __init__(self) -> None:
         self.seconds: Counter[str] = Counter()
         self.running = True
 
-    def put_on(self, owner: Any, name: str, part: str) -> None:
+    def wrap(self, owner: Any, name: str, part: str) -> None:
         function = getattr(owner, name)
 
         def timed(*args: Any, **options: Any) -> Any:
@@ -57,10 +56,10 @@ class Stopwatch:
         setattr(owner, name, timed)
 
 
-def watch_the_parts() -> Stopwatch:
+def wrap_parts() -> Stopwatch:
     from heedful.training import run
     from heedful.training import trainer as loop
-    from heedful.training.checkpoint.format import checkpointer as keeper
+    from heedful.training.checkpoint import checkpointer
     from heedful.training.tasks import translation as translate
 
     watch = Stopwatch()
@@ -72,14 +71,14 @@ def watch_the_parts() -> Stopwatch:
         (translate, "predict", "evaluations: loss"),
         (translate, "translate_texts", "evaluations: translating"),
         (run, "save", "evaluations: best model saved"),
-        (keeper.Checkpointer, "save", "checkpoints"),
+        (checkpointer.Checkpointer, "save", "checkpoints"),
     ):
-        watch.put_on(owner, name, part)
+        watch.wrap(owner, name, part)
     return watch
 
 
 class BareSteps:
-    """A trainer of the same recipe, and its batches."""
+    """A second trainer of the same recipe with batches collated beforehand."""
 
     def __init__(self, recipe: Path, device: str) -> None:
         from heedful.training.reporting.events import Events
@@ -89,62 +88,62 @@ class BareSteps:
         prepared = prepare_request(TrainingRequest(recipe=recipe, device=device))
         self.trainer = build_trainer(prepared, prepared.training_components(), Events())
         self.device = device
-        batches = list(islice(self.trainer.batch_stream(), DIFFERENT * prepared.recipe.training.accumulate))
+        batches = list(islice(self.trainer.batch_stream(), BARE_BATCHES * prepared.recipe.training.accumulate))
         self.stream = cycle(batches)
-        if device == "cuda":  # each shape is recorded
-            self._take(2 * DIFFERENT)
+        if device == "cuda":  # captures a CUDA graph for each shape
+            self._run(2 * BARE_BATCHES)
 
     def seconds(self) -> float:
-        """Of one step; the first few bring the caches back and are not counted."""
-        self._take(3)
+        """Seconds per step, after a few steps that warm up the caches."""
+        self._run(3)
         start = time.perf_counter()
-        self._take(BARE[self.device])
+        self._run(BARE[self.device])
         return (time.perf_counter() - start) / BARE[self.device]
 
-    def _take(self, steps: int) -> None:
+    def _run(self, steps: int) -> None:
         for _ in range(steps):
             self.trainer.step(self.stream)
         if self.device == "cuda":
             torch.cuda.synchronize()
 
 
-class Timekeeper:
-    """Listens to a run: when each part of it began, and how long its windows were."""
+class RunTimer:
+    """Listener that measures the windows of a run and pauses it for bare steps."""
 
     def __init__(self, recipe: Path, device: str) -> None:
-        self.recipe, self.device, self.watch = recipe, device, watch_the_parts()
+        self.recipe, self.device, self.watch = recipe, device, wrap_parts()
         self.at = {"start": time.perf_counter()}
-        self.held = 0.0
+        self.paused = 0.0
         self.bare: list[list[float]] = [[]]
-        """Seconds of a bare step, by window: at its beginning, within it, at its end."""
+        """Seconds of a bare step, by window: at its start, within it, at its end."""
         self.ends: list[tuple[int, float]] = []
-        """Steps taken and seconds counted at the end of each window."""
+        """Number of steps and seconds at the end of each window."""
 
     def __call__(self, event: dict[str, Any]) -> None:
-        self.at.setdefault(event["kind"], time.perf_counter() - self.held)
+        self.at.setdefault(event["kind"], time.perf_counter() - self.paused)
         if event["kind"] == "ready":
             self.steps = BareSteps(self.recipe, self.device)
-            self._hold(event["kind"])
+            self._pause(event["kind"])
         elif event["kind"] == "begin":
             self.watch.seconds.clear()
         elif event["kind"] == "evaluation":
-            self.ends.append((event["step"], time.perf_counter() - self.held - self.at["begin"]))
-            self._hold(event["kind"])
+            self.ends.append((event["step"], time.perf_counter() - self.paused - self.at["begin"]))
+            self._pause(event["kind"])
             self.bare.append([self.bare[-1][-1]])
         elif event["kind"] == "step" and self.device == "cpu":
-            self._hold(event["kind"])
+            self._pause(event["kind"])
         elif event["kind"] == "end":  # after one more checkpoint
             self.ends[-1] = (self.ends[-1][0], self.at["end"] - self.at["begin"])
             self.watch.running = False
 
-    def _hold(self, kind: str) -> None:
+    def _pause(self, kind: str) -> None:
         start, self.watch.running = time.perf_counter(), False
         self.bare[-1].append(self.steps.seconds())
-        took, self.watch.running = time.perf_counter() - start, True
-        self.held += took
-        self.watch.seconds[INSIDE.get(kind, "")] -= took  # which goes on meanwhile
+        seconds, self.watch.running = time.perf_counter() - start, True
+        self.paused += seconds
+        self.watch.seconds[INSIDE.get(kind, "")] -= seconds  # its timer is still running
 
-    def found(self) -> dict[str, Any]:
+    def result(self) -> dict[str, Any]:
         starts = [(0, 0.0), *self.ends]
         whole = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(starts)]
         around = [statistics.mean(times) for times in self.bare[: len(whole)]]
@@ -165,7 +164,7 @@ class Timekeeper:
             "windows_ms": [[round(1000 * w, 2), round(1000 * b, 2)] for w, b in zip(whole, around, strict=True)],
             "before_s": round(self.at["begin"] - self.at["start"], 2),
             "parts_s": {part: round(parts[part], 2) for part in parts},
-            "after_s": round(time.perf_counter() - self.held - self.at["end"], 2),
+            "after_s": round(time.perf_counter() - self.paused - self.at["end"], 2),
         }
 
 
@@ -177,14 +176,14 @@ def main() -> None:
     valid = tuple(str(corpus / f"val.{side}") for side in ("en", "de"))
     with tempfile.TemporaryDirectory() as name:
         out = Path(name) / "run"
-        keeper = Timekeeper(out / "recipe.toml", device)
+        timer = RunTimer(out / "recipe.toml", device)
         trained = heedful.train(
-            "translate", *files, valid=valid, time=seconds, device=device, out=str(out), listeners=[keeper]
+            "translate", *files, valid=valid, time=seconds, device=device, out=str(out), listeners=[timer]
         )
-        found = keeper.found()
+        result = timer.result()
         done = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
     shape = {key: getattr(trained.model.config, key) for key in ("width", "layers")}
-    print(json.dumps({**shape, **found, "scores": {key: done["scores"][key] for key in ("bleu", "loss")}}))
+    print(json.dumps({**shape, **result, "scores": {key: done["scores"][key] for key in ("bleu", "loss")}}))
 
 
 if __name__ == "__main__":

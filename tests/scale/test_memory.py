@@ -1,4 +1,4 @@
-"""A gigabyte of text is trained on in bounded memory."""
+"""Training on a gigabyte of text needs bounded memory."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from random import Random
 import pytest
 
 GIGABYTE, LINES = 10**9, 16_000_000
-MOST = 1.5 * 2**30
-"""Bytes that the command and its children may hold at once; torch alone takes a fifth of it."""
+MEMORY_LIMIT = 1.5 * 2**30
+"""Bytes that the command and its children may use at a time; torch alone uses a fifth of it."""
 
 SMALL = ("model.width=32", "model.heads=2", "model.layers=1", "training.batch_tokens=1024", "training.workers=1")
 
 
 def write_lines(file: Path, lines: int, seed: int) -> None:
-    """Lines of some 64 characters, hardly one like another, with word counts as uneven as a language's."""
+    """Mostly unique lines of about 64 characters, with word frequencies as skewed as those of a language."""
     random = Random(seed)
     letters = "aeiounrstlmdkgbp"
     words = ["".join(random.choices(letters, k=2 + number.bit_length() // 3)) for number in range(40_000)]
@@ -29,30 +29,33 @@ def write_lines(file: Path, lines: int, seed: int) -> None:
             out.write("".join(f"{first} {second}\n" for first, second in pairs))
 
 
-def peak_of(command: list[str], cwd: Path) -> tuple[int, str, int]:
-    """Runs a command: its exit code, what it said, and the most bytes that it and its children held at once."""
-    with (cwd / "said.txt").open("w") as said:
-        process = subprocess.Popen(command, cwd=cwd, stderr=said, stdout=said)
-        most = 0
+def run_and_measure(command: list[str], cwd: Path) -> tuple[int, str, int]:
+    """Run a command: its exit code, its output, and the peak memory of it and its children."""
+    with (cwd / "output.txt").open("w") as output:
+        process = subprocess.Popen(command, cwd=cwd, stderr=output, stdout=output)
+        peak = 0
         while process.poll() is None:
-            most = max(most, sum(map(_resident, _family(process.pid))))
+            peak = max(peak, sum(map(_memory, _process_tree(process.pid))))
             time.sleep(0.25)
-    return process.returncode, (cwd / "said.txt").read_text(), most
+    return process.returncode, (cwd / "output.txt").read_text(), peak
 
 
-def _family(process: int) -> list[int]:
+def _process_tree(process: int) -> list[int]:
     children = Path(f"/proc/{process}/task/{process}/children")
     try:
-        return [process, *(each for child in children.read_text().split() for each in _family(int(child)))]
-    except OSError:  # it ended just now
+        return [
+            process,
+            *(descendant for child in children.read_text().split() for descendant in _process_tree(int(child))),
+        ]
+    except OSError:  # the process has just ended
         return []
 
 
-def _resident(process: int) -> int:
-    """Bytes in memory, mapped files too; what it shares with others counts in part, so that a family adds up."""
+def _memory(process: int) -> int:
+    """Proportional set size: memory shared between processes is divided among them, so that a sum counts it once."""
     try:
         lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
-    except OSError:  # it ended just now
+    except OSError:  # the process has just ended
         return 0
     return next((1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
 
@@ -60,7 +63,9 @@ def _resident(process: int) -> int:
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
 @pytest.mark.parametrize("task", ["generate", "translate"])
-def test_a_gigabyte_is_trained_on_in_bounded_memory(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_on_a_gigabyte_of_text_needs_bounded_memory(
+    task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path / "cache"))
     names = ["book.txt"] if task == "generate" else ["a.source", "a.target"]
     for seed, name in enumerate(names):
@@ -68,8 +73,10 @@ def test_a_gigabyte_is_trained_on_in_bounded_memory(task: str, tmp_path: Path, m
     assert sum((tmp_path / name).stat().st_size for name in names) > GIGABYTE
     settings = [word for setting in SMALL for word in ("--set", setting)]
     command = [sys.executable, "-c", "from heedful.cli.app import main; main()", "train", task, *names]
-    code, said, most = peak_of([*command, "--steps", "3", "--out", "run", "--device", "cpu", *settings], tmp_path)
-    assert code == 0, said
+    code, output, peak = run_and_measure(
+        [*command, "--steps", "3", "--out", "run", "--device", "cpu", *settings], tmp_path
+    )
+    assert code == 0, output
     assert (tmp_path / "run" / "card.md").is_file()
-    assert "rows beyond the first 5,0" in said, "only so many rows are measured, and it says so"
-    assert most < MOST, f"{most / 2**20:.0f} MiB at once"
+    assert "rows beyond the first 5,0" in output, "statistics are limited to the first rows, and a note says so"
+    assert peak < MEMORY_LIMIT, f"{peak / 2**20:.0f} MiB"
