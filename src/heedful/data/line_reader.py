@@ -169,7 +169,7 @@ def _whole_lines(blocks: Iterator[bytes], limit: int) -> Iterator[tuple[int, byt
 def _decode_chunk(
     path: Path, chunk: bytes | None, number: int, offset: int, limit: int
 ) -> Generator[str | BadLine, None, int]:
-    """Yield the lines of a chunk, decoded at once if all are valid, else one by one; return how many there are."""
+    """Yield the lines of a chunk, decoded at once if all are valid, else line by line; return how many there are."""
     if chunk is None:
         message = f"byte offset {offset}: the line is longer than {limit:,} bytes: break it up (fold -s)"
         yield BadLine("overlong", path, number, message)

@@ -32,7 +32,7 @@ def sentences(count: int, words: str, seed: int) -> list[str]:
 
 @pytest.fixture
 def planted(tmp_path: Path) -> list[Path]:
-    """Some 3,000 sound pairs with one trouble of each kind, or two, at known lines."""
+    """Some 3,000 clean pairs with one or two issues of each kind at known lines."""
     source, target = sentences(3000, WORDS, 1), sentences(3000, GERMAN, 2)
     source[9], target[9] = source[4], target[4]  # line 10: the pair of line 5 again
     source[19] = source[4]  # line 20: the source of line 5, another target
@@ -132,8 +132,8 @@ def test_running_text_is_counted_by_line_and_document(tmp_path: Path) -> None:
     report = examine([tmp_path])
     assert (report.kind, report.documents, report.rows, report.usable) == ("text", 2, 8, 6)
     assert report.count("blank") == 1
-    found = {f.kind: [(Path(p.file).name, p.line) for p in f.locations] for f in report.findings if f.count}
-    assert found == {"blank": [("a.txt", 2)], "utf-8": [("b.txt", 3)], "duplicate": [("a.txt", 5), ("b.txt", 1)]}
+    locations = {f.kind: [(Path(p.file).name, p.line) for p in f.locations] for f in report.findings if f.count}
+    assert locations == {"blank": [("a.txt", 2)], "utf-8": [("b.txt", 3)], "duplicate": [("a.txt", 5), ("b.txt", 1)]}
 
 
 def test_clean_copy_of_prose_drops_only_unreadable_lines(tmp_path: Path) -> None:
@@ -212,8 +212,8 @@ def test_script_is_that_of_most_letters() -> None:
 
     texts = ["plain", "Grüße", "Привет мир", "日本語のテキスト", "123 …", "العربية", "Ελλάδα Ok", "한국어", "हिन्दी"]
     names = ["Latin", "Latin", "Cyrillic", "Han or kana", "none", "Arabic", "Greek", "Hangul", "Devanagari"]
-    found = scripts_of(texts, np.array([len(text) for text in texts]))
-    assert [SCRIPTS[script] for script in found] == names
+    scripts = scripts_of(texts, np.array([len(text) for text in texts]))
+    assert [SCRIPTS[script] for script in scripts] == names
 
 
 def test_mixed_scripts_are_not_an_issue(tmp_path: Path) -> None:

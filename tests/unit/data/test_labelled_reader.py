@@ -51,8 +51,8 @@ def test_every_format_gives_the_same_rows(tmp_path: Path) -> None:
         table(tmp_path, "a.jsonl", "".join(json.dumps({"text": t, "label": int(n)}) + "\n" for t, n in rows)),
     ]
     for file in files:
-        found = [(row.texts, row.labels) for row in read_labelled([file])]
-        assert found == [((text,), (label,)) for text, label in rows]
+        read = [(row.texts, row.labels) for row in read_labelled([file])]
+        assert read == [((text,), (label,)) for text, label in rows]
 
 
 def test_labels_column_holds_multiple_labels(tmp_path: Path) -> None:
