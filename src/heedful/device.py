@@ -20,7 +20,7 @@ from heedful.errors import UsageError
 def select_device(device: str | torch.device = "auto") -> torch.device:
     """The device of this name; "auto": CUDA if there is any, else MPS, else CPU.
 
-    Also switches cuDNN attention off for this process, which is slow when shapes vary; `layers.attention.cudnn_attention`
+    Also switches cuDNN attention off for this process: it is slow when shapes vary. `layers.attention.cudnn_attention`
     enables it where they do not.
     """
     torch.backends.cuda.enable_cudnn_sdp(False)

@@ -88,7 +88,7 @@ def _read_huggingface(folder: Path) -> tuple[Any, tuple[Tokenizer, ...]]:
     """
     if "model_type" not in read_config(folder):
         raise CheckpointError(f"{folder / CONFIG} describes no model heedful knows (no 'format' or 'model_type')")
-    model = import_model(folder)
+    model: Any = import_model(folder)
     files = [folder / TOKENIZER_FILE, folder / HUGGINGFACE_TARGET / TOKENIZER_FILE]
     tokenizers = [import_tokenizer(file) for file in files if file.is_file()]
     if tokenizers and model.config.family != "encoder":

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PYTHON = sorted(path for folder in ("src", "tests", "benchmarks") for path in (ROOT / folder).rglob("*.py"))
 SOURCES = [path for path in PYTHON if path.is_relative_to(ROOT / "src")]
-PROSE = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+PROSE = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]  # CONTRIBUTING.md lists the words
 
 PRIVATE_WORDS = re.compile(
     r"""\bway\ back\b | \bsomebody\b | \bnobody\b | \bwhoever\b | \bin\ any\ company\b | \bsigns\ of\ life\b

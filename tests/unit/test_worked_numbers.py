@@ -91,7 +91,10 @@ def test_position_1_begins_with_84_hundredths_not_with_2() -> None:
 
 def test_positions_2_and_3_inherit_that_error_in_the_notes() -> None:
     """Erratum 1, continued: printed are 0.04 and 0.05, the sines of two and three degrees to within rounding."""
-    assert printed(SinusoidalPositions(4)(torch.tensor([[2, 3]]))[0]) == [[0.91, -0.42, 0.02, 1.0], [0.14, -0.99, 0.03, 1.0]]
+    assert printed(SinusoidalPositions(4)(torch.tensor([[2, 3]]))[0]) == [
+        [0.91, -0.42, 0.02, 1.0],
+        [0.14, -0.99, 0.03, 1.0],
+    ]
     assert [math.sin(math.radians(i)) for i in (2, 3)] == pytest.approx([0.04, 0.05], abs=0.006)
 
 

@@ -54,7 +54,9 @@ def evaluate(
     for name, value in plain.items():
         typer.echo(f"{name.replace('_', ' '):<{width}}  {f'{value:.4f}' if isinstance(value, float) else value}")
     for name, section in (pair for value in scores.values() for pair in analogy_sections(value)):
-        accuracy = "no questions" if section["accuracy"] is None else f"{section['accuracy']:.4f} of {section['questions']:,}"
+        accuracy = (
+            "no questions" if section["accuracy"] is None else f"{section['accuracy']:.4f} of {section['questions']:,}"
+        )
         typer.echo(f"  {name:<28} {accuracy}")
 
 

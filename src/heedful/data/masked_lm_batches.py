@@ -9,6 +9,7 @@ rows: windows in halves, quarters or eighths (Devlin 2019 shortens a tenth of al
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -123,7 +124,7 @@ class MaskedBatches:
 
 
 def add_special_tokens(
-    texts: list[tuple[NDArray[np.integer], ...]], template: SpecialTokenTemplate
+    texts: Sequence[tuple[NDArray[np.integer], ...]], template: SpecialTokenTemplate
 ) -> NDArray[np.int64]:
     """START text SEPARATOR, or START first SEPARATOR second SEPARATOR, as padded rows."""
     end = np.array([template.end])

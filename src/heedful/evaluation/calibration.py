@@ -85,7 +85,9 @@ def token_reliability(model: TranslationModel, batches: PairBatches) -> Reliabil
         batch = to_device(batches.batch(0, indices), model.table.weight.device)
         states = model.teacher_forced_states(batch.source, batch.target, batch.source_lengths)
         real = batch.labels != PAD
-        for part, labels in zip(states[real].split(LOGIT_ROWS), batch.labels[real].split(LOGIT_ROWS), strict=True):
+        for part, labels in zip(
+            torch.split(states[real], LOGIT_ROWS), torch.split(batch.labels[real], LOGIT_ROWS), strict=True
+        ):
             best, token = model.apply_head("next_token", part[None])[0].float().softmax(-1).max(-1)
             probabilities += best.tolist()
             correct += (token == labels).tolist()

@@ -14,7 +14,7 @@ import string
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,7 +107,7 @@ def answer_scores(predictions: Sequence[AnswerPrediction], threshold: float | No
     if not squad2:
         return scores
     answerable = np.array([bool(prediction.references) for prediction in predictions])
-    parts: dict[str, float | None] = {"correct_unanswerable": float(per_question[~answerable, 0].mean())}
+    parts: dict[str, Any] = {"correct_unanswerable": float(per_question[~answerable, 0].mean())}
     if answerable.any():
         means = per_question[answerable].mean(0).tolist()
         parts |= dict(zip(("exact_match_answerable", "f1_answerable"), means, strict=True))

@@ -82,7 +82,8 @@ def export_ctranslate2(
 
     `suppressed`: tokens that are never generated.
     """
-    specs, config = import_ctranslate2().specs, model.config
+    specs = import_ctranslate2().specs
+    config: Any = model.config
     if problem := unsupported_setting(config):
         instead = "; export to onnx instead" if isinstance(config, TransformerConfig) else ""
         raise UsageError(f"ctranslate2 cannot express {problem}{instead}")

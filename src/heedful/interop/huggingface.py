@@ -47,14 +47,15 @@ def _import(hf_config: dict[str, Any], folder: Path) -> Model:
     hf_weights = _read_weights(folder, layout)
     config = _import_config(hf_config, hf_weights, layout)
     with torch.device("meta"):
-        model = build(config)
+        model: Model = build(config)
     weights = {
         name: _import_weight(name, empty, hf_weights, config, layout) for name, empty in model.state_dict().items()
     }
     _check_positions(hf_weights, layout)
     _check_unused(hf_weights, weights, config, layout)
     model.load_state_dict(weights, assign=True)
-    return model.eval()
+    model.eval()
+    return model
 
 
 def export_model(model: Model, folder: Path, model_type: str, **settings: Any) -> None:
@@ -98,7 +99,7 @@ def choose_layout(model: Model) -> str:
 
 def _rewrite(layout: Layout, model: Model) -> ModelWeights:
     """Rewrite the model's weights as far as possible to what the layout can express."""
-    config = model.config
+    config: Any = model.config
     weights = ModelWeights(config, {name: weight.detach().cpu() for name, weight in model.state_dict().items()})
     if config.family != layout.fixed["family"]:
         return weights

@@ -67,6 +67,6 @@ def all_reduce_gradients(parameters: Iterable[nn.Parameter]) -> None:
     """
     gradients = [weight.grad for weight in parameters if weight.grad is not None and not is_sharded(weight)]
     if gradients:
-        with dist._coalescing_manager():  # one launch for all of them
+        with dist._coalescing_manager():  # type: ignore[attr-defined]  # one launch for all of them
             for gradient in gradients:
                 dist.all_reduce(gradient)

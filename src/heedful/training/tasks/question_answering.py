@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from heedful.data.batching import evenly_spaced
 from heedful.data.dataset import PreparedData, Split
@@ -142,7 +141,7 @@ class QuestionAnsweringTask(Task[QuestionAnswerer]):
         def encoded() -> list[EncodedQuestion]:
             return [encode_question(example[0], example[1], data.tokenizers[0], settings) for example in examples]
 
-        def evaluate(model: nn.Module) -> Evaluation:
+        def evaluate(model: Any) -> Evaluation:
             scored = evaluate_perplexity(model, objective, valid, data.valid, device, limit=recipe.training.eval_labels)
             answers = QuestionAnswerer(model, data.tokenizers, settings=settings).extract(encoded())
             predictions = [

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from heedful.data.batching import evenly_spaced
 from heedful.data.corpus_readers import read_pairs
@@ -103,7 +102,7 @@ class TranslationTask(Task[Translator]):
         indices = evenly_spaced(len(data.valid.texts), training.eval_texts)
         examples, limits = [data.valid.texts[index] for index in indices], evaluation_length_limits(data, indices)
 
-        def evaluate(model: nn.Module) -> Evaluation:
+        def evaluate(model: Any) -> Evaluation:
             scores = evaluate_perplexity(model, objective, valid, data.valid, device, limit=training.eval_labels)
             sources = data.tokenizers[0].encode([source for source, _ in examples])
             hypotheses = training_backend(model).translate(sources, SearchSettings(), max_lengths=limits)
@@ -122,8 +121,13 @@ class TranslationTask(Task[Translator]):
 
     def evaluate_files(self, trained: Translator, files: Sequence[Path], options: EvaluationOptions) -> dict[str, Any]:
         pairs = [(pair.source, pair.target) for pair in read_pairs(files, on_bad_line=options.on_bad_line)]
-        decoding = {"beam": options.beam, "length_penalty": options.length_penalty}
-        return evaluate_translation(trained, pairs, start_progress=options.start_progress, **decoding)
+        return evaluate_translation(
+            trained,
+            pairs,
+            beam=options.beam,
+            length_penalty=options.length_penalty,
+            start_progress=options.start_progress,
+        )
 
     def evaluate_split(self, trained: Translator, split: Split, start_progress: StartProgress) -> dict[str, Any]:
         fitted = trained.confidence.texts if trained.confidence else 0
