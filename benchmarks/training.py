@@ -267,7 +267,7 @@ def take_turns(field: list[str], rounds: int, once: Callable[[str, int], Any]) -
 
 
 def compared(speeds: list[float], heedful: list[float]) -> dict[str, Any]:
-    ratios = [own / other for own, other in zip(heedful, speeds, strict=True)]
+    ratios = [ours / other for ours, other in zip(heedful, speeds, strict=True)]
     low, middle, high = statistics.quantiles(ratios) if len(ratios) > 1 else ratios * 3
     return {
         "speed": round(statistics.median(speeds), 4),
@@ -346,7 +346,7 @@ def write(args: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
     out = args.out or (None if args.quick or args.only else HERE / "results" / name)
     if out is None:
         return
-    words = [f"--{key} {value}".strip() for key, value in said(args).items()]
+    words = [f"--{key} {value}".strip() for key, value in measured_options(args).items()]
     record = {
         "command": " ".join(["python benchmarks/training.py", *words]),
         "machine": {**machine(args.device), "threads": args.threads},
@@ -358,12 +358,12 @@ def write(args: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
     draw(rows, out.with_suffix(".png"))
 
 
-def said(args: argparse.Namespace) -> dict[str, Any]:
-    """The options that change the measurement, as they were given."""
-    given = {"device": args.device, "threads": args.threads, "only": " ".join(args.only or ()), "pairs": args.pairs}
-    given |= {"rounds": args.rounds, "joeynmt": "PYTHON" if args.joeynmt else None}
+def measured_options(args: argparse.Namespace) -> dict[str, Any]:
+    """The options that change the measurement."""
+    options = {"device": args.device, "threads": args.threads, "only": " ".join(args.only or ()), "pairs": args.pairs}
+    options |= {"rounds": args.rounds, "joeynmt": "PYTHON" if args.joeynmt else None}
     flags = {name: "" for name in ("quick", "compile") if getattr(args, name)}
-    return {name: value for name, value in given.items() if value} | flags
+    return {name: value for name, value in options.items() if value} | flags
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
-from functools import partial
 from typing import Any, TypeVar
 
 import torch.distributed as dist
@@ -78,12 +77,12 @@ class RankStore:
             raise HeedfulError(f"{missing}: start all of them with srun or torchrun")
 
     def set(self, key: str, value: bytes) -> None:
-        self._bounded(partial(self.store.set, key, value))  # type: ignore[arg-type]
+        self._bounded(self.store.set, key, value)
 
     def get(self, key: str) -> bytes:
         """Wait for a value that rank 0 sets, as long as rank 0 lives."""
         self._wait([key])
-        return self._bounded(partial(self.store.get, key))
+        return self._bounded(self.store.get, key)
 
     def broadcast(self, value: Any = None) -> Any:
         """Give rank 0's value to all ranks; the others wait as long as rank 0 lives."""
@@ -101,7 +100,7 @@ class RankStore:
         self.set(keys[self.rank], pickle.dumps(value))
         if not self._wait(keys, WORK_TIMEOUTS * self.timeout):
             raise LostRankError(self._lost(self._ranks_without(keys)))
-        return [pickle.loads(data) for data in self._bounded(partial(self.store.multi_get, keys))]
+        return [pickle.loads(data) for data in self._bounded(self.store.multi_get, keys)]
 
     def report_failure(self, reason: str) -> None:
         """Tell the other ranks why this one ends."""
@@ -127,13 +126,13 @@ class RankStore:
         """On rank 0, which ends with an error: keep the store alive until the other ranks have read why."""
         end = time.monotonic() + min(self.timeout, ROLL_CALL)
         with suppress(LostRankError):
-            while time.monotonic() < end and not self._bounded(partial(self.store.check, self._keys("ended"))):
+            while time.monotonic() < end and not self._bounded(self.store.check, self._keys("ended")):
                 time.sleep(0.02)
 
     def _wait(self, keys: Sequence[str], seconds: float = math.inf) -> bool:
         """Wait until all keys are set; False after `seconds`. Polls, so that Ctrl-C is handled meanwhile."""
         start = time.monotonic()
-        while not self._bounded(partial(self.store.check, list(keys))):
+        while not self._bounded(self.store.check, list(keys)):
             self._raise_reported_failure()
             waited = time.monotonic() - start
             if waited > seconds:
@@ -142,10 +141,10 @@ class RankStore:
         return True
 
     def _raise_reported_failure(self) -> None:
-        if self._bounded(partial(self.store.check, ["failure"])):
-            raise LostRankError(self._bounded(partial(self.store.get, "failure")).decode())
+        if self._bounded(self.store.check, ["failure"]):
+            raise LostRankError(self._bounded(self.store.get, "failure").decode())
 
-    def _bounded(self, call: Callable[[], T]) -> T:
+    def _bounded(self, call: Callable[..., T], *arguments: Any) -> T:
         """Call the store in a thread: torch's client waits for ever for a server whose process is suspended.
 
         Pauses are counted, not seconds: a rank that was itself suspended must not blame rank 0.
@@ -154,7 +153,7 @@ class RankStore:
 
         def run() -> None:
             try:
-                result.set_result(call())
+                result.set_result(call(*arguments))
             except Exception as error:
                 result.set_exception(error)
 
@@ -174,13 +173,13 @@ class RankStore:
 
     def _ranks_without(self, keys: Sequence[str]) -> str:
         """The ranks whose keys are not set, with their hosts as far as known."""
-        missing = [rank for rank, key in enumerate(keys) if not self._bounded(partial(self.store.check, [key]))]
+        missing = [rank for rank, key in enumerate(keys) if not self._bounded(self.store.check, [key])]
         return ", ".join(self._rank_name(rank) for rank in missing)
 
     def _rank_name(self, rank: int) -> str:
-        if not self._bounded(partial(self.store.check, [f"host/{rank}"])):
+        if not self._bounded(self.store.check, [f"host/{rank}"]):
             return f"rank {rank}"
-        return f"rank {rank} on {self._bounded(partial(self.store.get, f'host/{rank}')).decode()}"
+        return f"rank {rank} on {self._bounded(self.store.get, f'host/{rank}').decode()}"
 
     def _lost(self, ranks: str) -> str:
         return (
