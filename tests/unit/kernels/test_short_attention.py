@@ -11,7 +11,7 @@ from heedful.layers.masks import Mask, causal, padding
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize(("queries", "keys", "width"), [(32, 32, 64), (5, 40, 16), (64, 64, 128), (1, 3, 32)])
+@pytest.mark.parametrize(("queries", "keys", "width"), [(32, 32, 64), (5, 40, 16), (64, 64, 32), (1, 3, 128)])
 @pytest.mark.parametrize("mask", ["unmasked", "causal", "padding", "table", "bias"])
 def test_short_attention_and_its_gradients_equal_attention(
     dtype: torch.dtype, queries: int, keys: int, width: int, mask: str, device: torch.device
@@ -19,7 +19,7 @@ def test_short_attention_and_its_gradients_equal_attention(
     if dtype == torch.bfloat16 and device.type == "cpu":
         pytest.skip("GPU only: tl.dot of Triton's interpreter is NumPy's, which has no bfloat16")
     generator = torch.Generator().manual_seed(keys)
-    batch, heads = 3, 2
+    batch, heads = 2, 2
 
     def random(tokens: int) -> torch.Tensor:
         return torch.randn(batch, tokens, heads, width, generator=generator).to(dtype).to(device)
@@ -32,7 +32,7 @@ def test_short_attention_and_its_gradients_equal_attention(
     masks = {
         "unmasked": Mask(),
         "causal": causal(),
-        "padding": padding(torch.tensor([1, 2, 3], device=device), keys),
+        "padding": padding(torch.tensor([1, 3], device=device), keys),
         "table": Mask(allowed=allowed),
         "bias": Mask(bias=torch.randn(1, heads, queries, keys, generator=generator).to(device)),
     }
