@@ -47,13 +47,13 @@ def command(dates: Path, family: str, **changes: Any) -> list[str | Path]:
 def result(run: Path) -> dict[str, Any]:
     """Everything a run writes, except measured times."""
     events = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    told = [event for event in events if event["kind"] in ("step", "evaluation", "done")]
+    logged = [event for event in events if event["kind"] in ("step", "evaluation", "done")]
     end = list_checkpoints(run / "training")[0]
     return {
         "model": digest(run / "model.safetensors"),
         "state": digest(end / "state.safetensors"),
         "progress": json.loads((end / "metadata.json").read_text())["progress"],
-        "metrics": [{key: value for key, value in event.items() if key not in CLOCK} for event in told],
+        "metrics": [{key: value for key, value in event.items() if key not in CLOCK} for event in logged],
         "card": TAKEN.sub("", (run / "card.md").read_text()),
         "names": sorted(str(path.relative_to(run)) for path in run.rglob("*")),
     }

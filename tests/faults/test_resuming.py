@@ -65,8 +65,8 @@ def resume(fork_server: Any, folder: Path, *more: str | Path, run: str = "run") 
     return done
 
 
-def error(said: str) -> str:
-    (line,) = [line for line in said.splitlines() if line.startswith("heedful: ")]
+def error(message: str) -> str:
+    (line,) = [line for line in message.splitlines() if line.startswith("heedful: ")]
     return line
 
 
@@ -158,7 +158,7 @@ NOW = "lambda *_: os.kill(os.getpid(), signal.{name})"
 
 
 @pytest.mark.parametrize(
-    ("where", "name", "code", "said"),
+    ("where", "name", "code", "message"),
     [
         ("run.prepare_run", "SIGTERM", 143, "stopped before the run began"),
         ("run.evaluate_and_report", "SIGTERM", 143, "stopped; resume with: heedful train --resume run"),
@@ -172,14 +172,14 @@ NOW = "lambda *_: os.kill(os.getpid(), signal.{name})"
     ],
 )
 def test_a_stop_signal_outside_the_training_loop(
-    fork_server: Any, folder: Path, where: str, name: str, code: int, said: str
+    fork_server: Any, folder: Path, where: str, name: str, code: int, message: str
 ) -> None:
     what = "stopped" if where == "Checkpointer.save" else NOW.format(name=name)
     before = STOPPED.format(where=where, what=what, name=name)
     pair = [folder / "text" / "train.source", folder / "text" / "train.target"]
     words = ["translate", *pair, "--out", "new"] if where == "run.prepare_run" else ["--resume", "run", "--steps", "11"]
     done = fork_server.run("train", *words, folder=folder, before=before)
-    assert (done.code, error(done.output)) == (code, f"heedful: {said}"), done.output
+    assert (done.code, error(done.output)) == (code, f"heedful: {message}"), done.output
     assert not (folder / "new").exists()
 
 
@@ -224,8 +224,8 @@ def test_safe_settings_may_change_and_a_constant_schedule_may_be_extended(fork_s
     assert [path.name for path in list_checkpoints(folder / "run" / "training")] == ["step-00000015"]
     assert "keep_checkpoints = 1" in (folder / "run" / "recipe.toml").read_text()
     steps = [json.loads(line).get("step") for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
-    told = [step for step in steps if step and step > 10]
-    assert told == [11, 12, 13, 14, 15, 15], "each step is logged once; the last with its evaluation"
+    logged = [step for step in steps if step and step > 10]
+    assert logged == [11, 12, 13, 14, 15, 15], "each step is logged once; the last with its evaluation"
 
 
 def test_changed_files_are_refused_and_moved_files_are_not(fork_server: Any, half: Path, folder: Path) -> None:
@@ -247,9 +247,9 @@ def test_a_folder_without_a_run_is_named(fork_server: Any, folder: Path, name: s
     assert name.split("/")[0] in error(done.output)
 
 
-def flip(file: Path, place: float) -> None:
+def flip(file: Path, fraction: float) -> None:
     data = bytearray(file.read_bytes())
-    data[int(place * (len(data) - 1))] ^= 1
+    data[int(fraction * (len(data) - 1))] ^= 1
     file.write_bytes(data)
 
 

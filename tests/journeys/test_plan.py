@@ -26,9 +26,9 @@ def dates(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def test_a_plan_is_printed_as_json_and_writes_no_files(heedful_command: Any, dates: list[str], tmp_path: Path) -> None:
-    found = heedful_command("plan", "translate", *dates[:2], "--time", "1m", "--json", cwd=tmp_path)
-    assert found.returncode == 0, found.stderr
-    forecast = json.loads(found.stdout)
+    done = heedful_command("plan", "translate", *dates[:2], "--time", "1m", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    forecast = json.loads(done.stdout)
     assert forecast["seconds"] < 60
     assert forecast["memory"]["weights"] >= 4 * sum(forecast["parameters"].values())
     assert forecast["timing"] == "measured"
@@ -55,10 +55,8 @@ def test_peak_memory_agrees_with_the_forecast(
         *(word for file in valid for word in ("--valid", file)),
     ]
     words = [word for setting in [*settings, "training.batch_tokens=4096"] for word in ("--set", setting)]
-    found = heedful_command(
-        "train", task, *files, "--model", kind, *words, "--steps", "6", "--out", "run", cwd=tmp_path
-    )
-    assert found.returncode == 0, found.stderr
+    done = heedful_command("train", task, *files, "--model", kind, *words, "--steps", "6", "--out", "run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     assert abs(memory_ratio(tmp_path / "run") - 1) < CPU_MEMORY
     assert "Forecast and measurement" in (tmp_path / "run" / "card.md").read_text()
 
@@ -70,11 +68,17 @@ def test_memory_does_not_grow_with_new_batch_shapes(heedful_command: Any, tmp_pa
     names = [f"name{number}" for number in range(300)]
     rows = []
     for _ in range(1500):
-        told = draw.sample(names, draw.randint(5, 110))
-        rows.append({"question": f"Who stands after {told[0]}?", "passage": " ".join(told), "answer": told[1]})
+        names_in_passage = draw.sample(names, draw.randint(5, 110))
+        rows.append(
+            {
+                "question": f"Who stands after {names_in_passage[0]}?",
+                "passage": " ".join(names_in_passage),
+                "answer": names_in_passage[1],
+            }
+        )
     (tmp_path / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = heedful_command("train", "answer", "asked.jsonl", "--steps", "200", "--out", "run", cwd=tmp_path)
-    assert found.returncode == 0, found.stderr
+    done = heedful_command("train", "answer", "asked.jsonl", "--steps", "200", "--out", "run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     assert abs(memory_ratio(tmp_path / "run") - 1) < CPU_MEMORY
 
 
@@ -90,10 +94,10 @@ def test_a_model_too_large_for_the_machine_is_planned_but_not_tried(
 ) -> None:
     large = ["model.width=8192", "model.heads=64", "model.layers=12"]
     words = [word for setting in large for word in ("--set", setting)]
-    found = heedful_command("plan", "translate", *dates[:2], *words, "--steps", "100", cwd=tmp_path)
-    assert found.returncode == 0, found.stderr
-    assert "estimated" in found.stdout
-    assert "will not fit" in found.stdout
+    done = heedful_command("plan", "translate", *dates[:2], *words, "--steps", "100", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "estimated" in done.stdout
+    assert "will not fit" in done.stdout
     tried = heedful_command("train", "translate", *dates[:2], *words, "--steps", "100", cwd=tmp_path)
     assert tried.returncode == 1
     assert "training.batch_tokens" in tried.stderr.splitlines()[-1]
@@ -101,7 +105,7 @@ def test_a_model_too_large_for_the_machine_is_planned_but_not_tried(
 
 
 def test_a_wrong_word_is_one_line(heedful_command: Any, dates: list[str], tmp_path: Path) -> None:
-    found = heedful_command("plan", "translate", *dates[:2], "--set", "model.widht=64", cwd=tmp_path)
-    assert found.returncode == 2
-    assert "did you mean 'width'" in found.stderr
-    assert len(found.stderr.splitlines()) == 1
+    done = heedful_command("plan", "translate", *dates[:2], "--set", "model.widht=64", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "did you mean 'width'" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
