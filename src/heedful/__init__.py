@@ -1,4 +1,4 @@
-"""heedful: your text in, your transformer out: trained, fast, served, and open to view."""
+"""heedful: train, use and inspect transformer models on your own text."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import torch
 Result = TypeVar("Result")
 
 
-class CudaGraphPool:
+class CudaGraphCapturer:
     """Captures CUDA graphs that share one memory pool and one stream, because only one of them runs at a time."""
 
     def __init__(self) -> None:

@@ -70,7 +70,7 @@ def load_model(folder: Path) -> nn.Module:
     config = read_config(folder)
     verify_manifest(folder, (CONFIG, WEIGHTS))
     try:
-        model = build_without_weights(make_config({key: value for key, value in config.items() if key != "format"}))
+        model = build_on_meta(make_config({key: value for key, value in config.items() if key != "format"}))
         model.load_state_dict(load_file(folder / WEIGHTS), assign=True)
     except (SafetensorError, RuntimeError, HeedfulError) as error:
         raise CheckpointError(f"{folder}: weights and configuration do not fit: {error}".replace("\n", " ")) from None
@@ -82,7 +82,7 @@ def is_heedful_format(folder: Path) -> bool:
     return read_config(folder).get("format") == FORMAT
 
 
-def build_without_weights(config: ModelConfig) -> nn.Module:
+def build_on_meta(config: ModelConfig) -> nn.Module:
     """Build a model on the meta device, without allocating or initializing weights."""
     with torch.device("meta"), SkipInitialization():
         model: nn.Module = build(config)

@@ -25,7 +25,7 @@ from heedful.data.pair_dataset import PairBatches
 from heedful.data.qa_dataset import SpanBatches
 from heedful.data.text_dataset import TextBatches
 from heedful.data.token_store import Sequences
-from heedful.model_folder import build_without_weights
+from heedful.model_folder import build_on_meta
 from heedful.objectives.answer_span_loss import AnswerSpanLoss
 from heedful.objectives.causal_lm_loss import CausalLMLoss
 from heedful.objectives.classification_loss import ClassificationLoss
@@ -129,9 +129,7 @@ def make_trainer(scenario: Scenario, process_group: ProcessGroup) -> Trainer:
     else:
         model = heedful.build(heedful.RecurrentConfig(**SMALL, **settings))
     if scenario.resume:
-        model = (
-            build_without_weights(model.config) if scenario.training.get("shard") and process_group.size > 1 else model
-        )
+        model = build_on_meta(model.config) if scenario.training.get("shard") and process_group.size > 1 else model
     defaults = {
         "steps": scenario.steps,
         "batch_tokens": 96,

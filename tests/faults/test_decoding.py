@@ -85,7 +85,7 @@ def test_every_input_line_has_one_output_line(command: Command, models: Path) ->
         (["generate", "writer", "x", "--min-length", "9", "--max-length", "5"], 2, "min_length 9 is more"),
         (["translate", "translator", "x", "--beam", "0"], 2, "beam"),
         (["translate", "translator", "x", "--device", "tpu"], 2, "unknown device 'tpu'"),
-        (["translate", "translator", "x", "--prefix", "☃"], 2, "cannot write the prefix"),
+        (["translate", "translator", "x", "--prefix", "☃"], 2, "cannot represent the prefix"),
         (["translate", "translator", "x", "--input", "in"], 2, "give one or the other"),
         (["translate", "translator", "--input", "nothing.txt"], 3, "nothing.txt: no such file"),
         (["translate", "translator", "x", "--output", "."], 2, "is a folder"),

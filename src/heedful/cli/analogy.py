@@ -13,9 +13,9 @@ from heedful.cli.similar import Top, VectorSource
 
 def analogy(
     model: VectorSource,
-    one: Annotated[str, typer.Argument(metavar="PARIS", help="A word …")],
-    its: Annotated[str, typer.Argument(metavar="FRANCE", help="… the word it belongs to …")],
-    other: Annotated[str, typer.Argument(metavar="ITALY", help="… and the word the answer should belong to.")],
+    one: Annotated[str, typer.Argument(metavar="PARIS", help="The word a of a − b + c.")],
+    its: Annotated[str, typer.Argument(metavar="FRANCE", help="The word b.")],
+    other: Annotated[str, typer.Argument(metavar="ITALY", help="The word c.")],
     top: Top = 5,
     as_json: AsJson = False,
 ) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from heedful.cli import decoding_options as options
-from heedful.cli.text_io import TextLines
+from heedful.cli.text_io import LineStream
 from heedful.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def answer(
         float | None, typer.Option(help="Below this score, there is no answer.  [default: fitted in training]")
     ] = None,
     stride: Annotated[
-        int | None, typer.Option(min=0, help="Tokens from one window of a long passage to the next; 0 = no windows.")
+        int | None, typer.Option(min=0, help="Stride in tokens between windows of a long passage; 0 = no windows.")
     ] = None,
     on_bad_line: Annotated[
         Literal["fail", "skip"], typer.Option(help="Unreadable questions: stop, or leave them out.")
@@ -60,7 +60,7 @@ def answer(
             raise DataError(f"{question.path}:{question.line}: question {question.id!r:.40}: {reason}")
         lines.warn(question.line, f"question {question.id!r:.40} is left out: {reason}")
 
-    with TextLines(None, input_, output, on_bad_line) as lines:
+    with LineStream(None, input_, output, on_bad_line) as lines:
         if input_ is not None:
             questions = read_questions(input_, lines)
             results = answerer.iter_answer(questions, on_error=on_error, top=top, threshold=threshold, stride=stride)
@@ -87,10 +87,10 @@ def read_passage(file: Path | None) -> str:
         return read_text_file(file)
     if sys.stdin is None or sys.stdin.isatty():
         raise UsageError("there is no passage: give --passage, --passage-file, or standard input")
-    return "\n".join(line for line in TextLines(None, None, None) if line is not None)
+    return "\n".join(line for line in LineStream(None, None, None) if line is not None)
 
 
-def read_questions(file: Path, lines: TextLines) -> Iterator[Question]:
+def read_questions(file: Path, lines: LineStream) -> Iterator[Question]:
     """The questions of a file; one that cannot be read is an error, or left out with a warning."""
     from heedful.data.line_reader import BadLine
     from heedful.data.qa_reader import scan_questions

@@ -12,7 +12,7 @@ from heedful.errors import HeedfulError
 
 app = typer.Typer(
     name="heedful",
-    help="Your text in, your transformer out: trained, fast, served, and open to view.",
+    help="Train, use and inspect transformer models on your own text.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -23,7 +23,7 @@ app = typer.Typer(
 def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Your text in, your transformer out: trained, fast, served, and open to view."""
+    """Train, use and inspect transformer models on your own text."""
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heedful.cli import decoding_options as options
-from heedful.cli.text_io import TextLines
+from heedful.cli.text_io import LineStream
 
 if TYPE_CHECKING:
     from heedful.inference.classifier import ClassifiedText
@@ -27,7 +27,7 @@ def classify(
     line in. Pairs of texts are separated by a tab."""
     from heedful import Classifier
 
-    lines = TextLines(text, input_, output, on_bad_line)
+    lines = LineStream(text, input_, output, on_bad_line)
     classifier = Classifier.load(model, device=device)
     with lines:
         for result in classifier.iter_classify(lines):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heedful.cli import decoding_options as options
-from heedful.cli.text_io import TextLines
+from heedful.cli.text_io import LineStream
 from heedful.errors import DataError, HeedfulError, UsageError
 from heedful.files import atomic_file
 
@@ -38,7 +38,7 @@ def embed(
     import heedful
 
     to_array = output is not None and output.suffix == ".npy" and not compare
-    lines = TextLines(text, input_, None if to_array else output, on_bad_line)
+    lines = LineStream(text, input_, None if to_array else output, on_bad_line)
     trained = heedful.load(model, device=device)
     with lines:
         embeddings = trained.iter_embed(lines, normalise=normalise)
@@ -58,7 +58,7 @@ def embed(
             lines.write(result if as_json else " ".join(f"{value:.6g}" for value in vector), embedding.warnings)
 
 
-def write_similarities(embeddings: list[TextEmbedding], lines: TextLines, as_json: bool) -> None:
+def write_similarities(embeddings: list[TextEmbedding], lines: LineStream, as_json: bool) -> None:
     import numpy as np
 
     from heedful.inference.text_embedding import cosine_similarities

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heedful.cli import decoding_options as options
-from heedful.cli.text_io import TextLines
+from heedful.cli.text_io import LineStream
 from heedful.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,14 +31,14 @@ def fill(
     in, with tab-separated words and probabilities, and ||| between masks."""
     from heedful import MaskFiller
 
-    lines = TextLines(text, input_, output, on_bad_line)
+    lines = LineStream(text, input_, output, on_bad_line)
     filler = MaskFiller.load(model, device=device)
     with lines:
         for result in filler.iter_fill(fillable(lines, filler), top=top):
             lines.write(result.to_json() if as_json else plain(result))
 
 
-def fillable(lines: TextLines, filler: MaskFiller) -> Iterator[str | None]:
+def fillable(lines: LineStream, filler: MaskFiller) -> Iterator[str | None]:
     """The lines; one that cannot be filled is an error, or left empty."""
     number = 0
     for line in lines:

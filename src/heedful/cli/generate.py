@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heedful.cli import decoding_options as options
-from heedful.cli.text_io import TextLines, exit_on_closed_pipe, print_note
+from heedful.cli.text_io import LineStream, exit_on_closed_pipe, print_note
 
 if TYPE_CHECKING:
     from heedful.generation.results import Continuation
@@ -51,7 +51,7 @@ def generate(
 
     if prompt is None and input_ is None and sys.stdin is not None and sys.stdin.isatty():
         prompt = ""
-    lines = TextLines(None if prompt is None else [prompt], input_, output, on_bad_line)
+    lines = LineStream(None if prompt is None else [prompt], input_, output, on_bad_line)
     generator = Generator.load(model, device=device)
     streamed = prompt is not None and n_best == 1 and (beam or 1) == 1 and not as_json and output is None
     decoding: GenerateOptions = {

@@ -9,7 +9,10 @@ import typer
 
 
 def import_(
-    source: Annotated[Path, typer.Argument(metavar="HF_DIR", help="config.json, model.safetensors, tokenizer.json.")],
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="HF_DIR", help="A Hugging Face model folder (safetensors)."),
+    ],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Output folder; new or empty.")],
 ) -> None:
     """Convert a BERT, GPT-2, Llama, Marian, Pegasus or BART folder to a heedful model folder."""

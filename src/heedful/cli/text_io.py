@@ -24,7 +24,7 @@ MAX_WARNINGS = 20
 """Warnings printed; further ones are counted."""
 
 
-class TextLines:
+class LineStream:
     """The lines to process, and where the result of each is written.
 
     Iterating gives the texts, else the lines of `file`, else those of standard input as they arrive; None says that no
@@ -40,7 +40,7 @@ class TextLines:
         self.results = self.warnings = 0
         self.progress: ProgressCallback | None = None
 
-    def __enter__(self) -> TextLines:
+    def __enter__(self) -> LineStream:
         with ExitStack() as stack:
             self.progress = stack.enter_context(_reading_progress(self.file, self.output))
             self._write_line = stack.enter_context(output_lines(self.output))

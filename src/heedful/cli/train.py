@@ -45,14 +45,20 @@ def train(
     ] = None,
     auto_batch: Annotated[
         bool,
-        typer.Option("--auto-batch", help="When out of memory, start over with half the batch, accumulated twice."),
+        typer.Option(
+            "--auto-batch",
+            help="Out of memory: restart with half the batch, twice the accumulation.",
+        ),
     ] = False,
     check_resume: Annotated[
         bool,
-        typer.Option("--check-resume", help="Afterwards, kill and resume a short run and compare; added to card.md."),
+        typer.Option(
+            "--check-resume",
+            help="Then check on a short run that resuming is exact; see card.md.",
+        ),
     ] = False,
 ) -> None:
-    """Train a model on your text. Settings you leave open are chosen, shown, and saved as a recipe."""
+    """Train a model on your text. Settings you do not give are chosen automatically, shown, and saved as a recipe."""
     from heedful.training.reporting.events import terminal_listener
     from heedful.training.request import TrainingRequest
     from heedful.training.run import run_training

@@ -16,15 +16,15 @@ Valid = Annotated[
     list[Path] | None,
     typer.Option(metavar="FILE", help="Validation text; for a pair repeat it: --valid dev.en --valid dev.de."),
 ]
-RecipeFile = Annotated[Path | None, typer.Option(metavar="FILE", help="A recipe.toml; missing settings are chosen.")]
+RecipeFile = Annotated[Path | None, typer.Option(metavar="FILE", help="A recipe.toml; missing settings are automatic.")]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One recipe setting, as model.width=256.")
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One recipe setting, e.g. model.width=256.")
 ]
 Architecture = Annotated[str, typer.Option("--model", help="transformer or recurrent (LSTM with attention).")]
 StartFrom = Annotated[
     Path | None, typer.Option("--from", metavar="DIR", help="Fine-tune: start from this model's weights.")
 ]
-Time = Annotated[str | None, typer.Option(show_default="10m", help="Time limit, as 90s, 10m or 2h.")]
+Time = Annotated[str | None, typer.Option(show_default="10m", help="Time limit, e.g. 90s, 10m or 2h.")]
 Steps = Annotated[int | None, typer.Option(min=1, help="Number of training steps, instead of a time limit.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 OnBadLine = Annotated[str | None, typer.Option(show_default="fail", help="Unreadable lines: fail, or skip and count.")]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heedful.cli import decoding_options as options
-from heedful.cli.text_io import TextLines, print_note
+from heedful.cli.text_io import LineStream, print_note
 
 if TYPE_CHECKING:
     from heedful.generation.results import Translation
@@ -39,7 +39,7 @@ def translate(
     glossary: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Required terms: lines of source term, tab, target term.")
     ] = None,
-    keep: Annotated[bool, typer.Option(help="Copy placeholders, tags and addresses unchanged.")] = True,
+    keep: Annotated[bool, typer.Option(help="Copy placeholders, tags, URLs and e-mail addresses unchanged.")] = True,
     alignments: Annotated[
         bool, typer.Option("--alignments", help="Append word alignments: ||| 0-0 1-2 (source-target, from 0).")
     ] = False,
@@ -52,10 +52,10 @@ def translate(
     """Translate TEXT, or lines of standard input or a file: one line out for each line in."""
     from heedful import Translator
 
-    lines = TextLines(text, input_, output, on_bad_line)
+    lines = LineStream(text, input_, output, on_bad_line)
     translator = Translator.load(model, device=device)
     if alignments and translator.alignment is None:
-        print_note(f"{model} has no alignment.json: word alignments are the mean attention of the last layer but one")
+        print_note(f"{model} has no alignment.json: aligned by the second-to-last layer's mean attention")
     with lines:
         for translation in translator.iter_translate(
             lines, beam=beam, length_penalty=length_penalty, n_best=n_best, temperature=temperature, top_k=top_k,

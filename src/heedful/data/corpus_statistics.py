@@ -1,4 +1,4 @@
-"""Statistics of a corpus, gathered while it streams past: lengths, scripts and hashes, never the text itself.
+"""Statistics of a corpus, computed in one streaming pass: lengths, scripts and hashes; the text is not kept.
 
 A row is a pair (two columns) or a line or record of running text (one column). Rows are measured in chunks and kept as
 numbers, some 25 bytes for a pair and 13 for a line, so that what depends on the whole corpus (is this length ratio

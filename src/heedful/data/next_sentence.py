@@ -54,7 +54,7 @@ class NextSentenceBatches(MaskedBatches):
             )
 
     def plan(self, epoch: int) -> list[Indices]:
-        """Full windows only: a truncated second part would give itself away."""
+        """Full windows only: a truncated second text would reveal the label."""
         full = (starts[starts + self.text_tokens <= len(self.text.ids)] for starts in super().plan(epoch))
         return [starts for starts in full if len(starts)]
 

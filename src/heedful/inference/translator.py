@@ -129,7 +129,7 @@ class Translator(TrainedModel):
         settings = self.backends.settings(config, default_beam=DEFAULT_BEAM)
         prefix = target.encode([config.prefix])[0] if config.prefix else []
         if prefix and target.decode([prefix]) != [config.prefix]:
-            raise UsageError(f"this model's vocabulary cannot write the prefix {config.prefix!r}")
+            raise UsageError(f"the tokenizer cannot represent the prefix {config.prefix!r}")
         return _Request(config, settings, prefix, Glossary.from_option(config.glossary))
 
     def _translate(self, texts: Sequence[str], request: _Request, progress: ProgressCallback) -> list[_SegmentedText]:
@@ -234,7 +234,7 @@ class Translator(TrainedModel):
         limit = (self.splitting or default_input_splitting(self.model.config)).max_tokens
         if text.tokens > limit:
             parts = len(text.candidates)
-            yield f"{text.tokens:,} tokens are more than the model reads at once: read in {parts:,} parts"
+            yield f"{text.tokens:,} tokens exceed the model's input limit: translated in {parts:,} parts"
         if text.unknown:
             yield f"{text.unknown:,} of {text.tokens:,} tokens are unknown to the model"
         for best, *_ in text.candidates:

@@ -268,14 +268,14 @@ def _split_sizes(name: str, config: TransformerConfig) -> list[int]:
 
 
 def _check_positions(hf_weights: dict[str, Tensor], layout: Layout) -> None:
-    """Raise if a stored sinusoid table differs from the sinusoid we compute, within bfloat16 precision."""
+    """Raise if a stored sinusoid table is not the standard one, within bfloat16 precision."""
     for name in layout.sinusoid_tables:
         table = hf_weights.get(name)
         if table is None:
             continue
         sinusoid = SinusoidalPositions(table.shape[1], layout=layout.fixed["position_layout"])
         if not torch.allclose(table.float(), sinusoid(torch.arange(len(table))[None])[0], rtol=0, atol=1e-2):
-            raise CheckpointError(f"{name} differs from the sinusoid of {layout.model_type} models")
+            raise CheckpointError(f"{name} is not the standard sinusoidal position table of {layout.model_type} models")
 
 
 def _check_unused(

@@ -23,7 +23,7 @@ class Mask:
     allowed  True where a query may attend: (batch ×) (heads ×) queries × keys, any axis of which may be 1
     causal   no key after the query: S_i = {1..i}
     window   no key `window` or more positions away
-    bias     added to the scores: the notes' matrix B, or a preference such as ALiBi's
+    bias     added to the attention scores: 0 or −∞, or a preference such as ALiBi's
     resolved set by `resolve`: nothing is left to compute
 
     With fewer queries than keys the queries are the *last* positions, as when decoding with a KV cache.

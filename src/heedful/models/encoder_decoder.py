@@ -23,7 +23,10 @@ class EncoderOutput(NamedTuple):
 
 
 class EncoderDecoder(Transformer):
-    """An encoder, and a decoder with cross-attention to the encoder's last states        Vaswani 2017, 3.1 · F1, B5"""
+    """An encoder, and a decoder with cross-attention to the encoder's last states        Vaswani 2017, 3.1 · F1, B5
+
+    Training calls `teacher_forced_states`; generation calls `start` once, then `extend` for each token.
+    """
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__(config)

@@ -22,7 +22,7 @@ VOCABULARY_MULTIPLE = 64
 
 
 class OutputProjection(NamedTuple):
-    """Logits U Wᵀ + b before the product, so that a loss can compute them a slice at a time."""
+    """The factors of the logits U Wᵀ + b, not yet multiplied, so that a loss can compute them a slice at a time."""
 
     states: Float[Tensor, "*axes width"]
     weight: Float[Tensor, "vocabulary width"]

@@ -1,4 +1,4 @@
-"""The objective protocol: a loss and the number of labels it is summed over. One file an objective."""
+"""The objective protocol: a loss and the number of labels it is summed over. One file per objective."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 @runtime_checkable
@@ -44,3 +44,17 @@ def to_device(batch: Any, device: torch.device) -> Any:
 
     values = ((field.name, getattr(batch, field.name)) for field in fields(batch))
     return replace(batch, **{name: move(value) for name, value in values if isinstance(value, Tensor)})
+
+
+class LossModule(nn.Module):
+    """A model and its objective as one module whose forward pass returns the loss of a batch.
+
+    DDP follows `forward`, while objectives call other methods of a model (`states`, `teacher_forced_states`).
+    """
+
+    def __init__(self, model: nn.Module, objective: Objective) -> None:
+        super().__init__()
+        self.model, self.objective = model, objective
+
+    def forward(self, batch: Any) -> Tensor:
+        return self.objective.loss(self.model, batch)

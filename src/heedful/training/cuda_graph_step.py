@@ -11,9 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from heedful.cuda_graphs import CudaGraphPool
-from heedful.objectives.objective import CompiledObjective, Objective, to_device
-from heedful.training.distributed.data_parallel import LossModule
+from heedful.cuda_graphs import CudaGraphCapturer
+from heedful.objectives.objective import CompiledObjective, LossModule, Objective, to_device
 from heedful.training.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from heedful.training.step import ForwardBackward
 
@@ -42,7 +41,7 @@ class CudaGraphForwardBackward(ForwardBackward):
         super().__init__(model, objective, device, precision, process_group)
         self.seen: Counter[tuple[Any, ...]] = Counter()
         self.captured: dict[tuple[Any, ...], CapturedStep] = {}
-        self.pool: CudaGraphPool | None = None
+        self.pool: CudaGraphCapturer | None = None
         self.eager_captures = (
             0 if isinstance(objective, CompiledObjective) else EAGER_CAPTURES
         )  # compile before capturing
@@ -74,7 +73,7 @@ class CudaGraphForwardBackward(ForwardBackward):
             if not self._is_due(shape):
                 return super().accumulate(batch, tokens)
             if self.pool is None:
-                self.pool = CudaGraphPool()
+                self.pool = CudaGraphCapturer()
             self.captured[shape] = CapturedStep(super().accumulate, to_device(batch, self.device), self.pool)
         return self.captured[shape].replay(batch, tokens)
 
@@ -88,7 +87,7 @@ class CudaGraphForwardBackward(ForwardBackward):
 class CapturedStep:
     """The graph of one batch shape, with the static input tensors it reads."""
 
-    def __init__(self, accumulate: Callable[[Any, Tensor], Tensor], batch: Any, pool: CudaGraphPool) -> None:
+    def __init__(self, accumulate: Callable[[Any, Tensor], Tensor], batch: Any, pool: CudaGraphCapturer) -> None:
         self.batch, self.tokens = batch, torch.ones((), device=pool.stream.device)
         self.step = pool.capture(lambda: accumulate(self.batch, self.tokens), warmup=False)
 

@@ -20,7 +20,7 @@ from heedful.training.tasks.task import Task
 
 
 @dataclass(frozen=True)
-class PretrainedWeights:
+class WeightMatch:
     """The weights that a run loads from another model, and those it does not."""
 
     model: TrainedModel
@@ -36,7 +36,7 @@ class PretrainedWeights:
 
 
 def describe_pretrained(pretrained: dict[str, Any]) -> str:
-    """One line about what was loaded, new and unused, from `PretrainedWeights.to_json`."""
+    """One line about what was loaded, new and unused, from `WeightMatch.to_json`."""
 
     def listed(parts: dict[str, int]) -> str:
         return ", ".join(f"{name} ({count:,})" for name, count in parts.items()) or "nothing"
@@ -82,9 +82,7 @@ def pretrained_model_settings(base: TrainedModel, task: Task) -> dict[str, Any]:
     return {**layers, **task.finetune_settings(config)}
 
 
-def match_weights(
-    base: TrainedModel, config: ModelConfig, task: Task, reinitialized: tuple[str, ...]
-) -> PretrainedWeights:
+def match_weights(base: TrainedModel, config: ModelConfig, task: Task, reinitialized: tuple[str, ...]) -> WeightMatch:
     """Select the weights of `base` that fit `config` by name and shape, except those with a `reinitialized` prefix.
 
     Only the task's heads may be new; any other mismatch is an error that names the settings.
@@ -107,9 +105,7 @@ def match_weights(
         ]
         raise UsageError(f"the weights of {base.folder} do not fit {', '.join(different)}")
     unused = {name: weight for name, weight in source.items() if name not in loaded}
-    return PretrainedWeights(
-        base, loaded, _count_by_part({name: target[name] for name in missing}), _count_by_part(unused)
-    )
+    return WeightMatch(base, loaded, _count_by_part({name: target[name] for name in missing}), _count_by_part(unused))
 
 
 def _count_by_part(weights: dict[str, Tensor]) -> dict[str, int]:

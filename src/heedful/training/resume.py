@@ -68,12 +68,12 @@ class InterruptedRun:
 
 def can_resume(path: str | Path) -> bool:
     """Whether `path` holds a run with a checkpoint; a folder whose creation was interrupted does not."""
-    folder, _ = run_and_checkpoint(path)
+    folder, _ = parse_resume_path(path)
     state = folder / STATE_FOLDER
     return (folder / RECIPE).is_file() or ((state / MANIFEST_FILE).is_file() and bool(list_checkpoints(state)))
 
 
-def run_and_checkpoint(path: str | Path) -> tuple[Path, Path | None]:
+def parse_resume_path(path: str | Path) -> tuple[Path, Path | None]:
     """The run folder, and the checkpoint if `path` is RUN/training/step-00000500."""
     path = Path(path)
     if re.fullmatch(r"step-\d{8}", path.name) and path.absolute().parent.name == STATE_FOLDER:
@@ -89,7 +89,7 @@ def load_interrupted_run(
     `requested` settings and files must agree with those the run began with. `trusted` skips the checksums of a
     checkpoint that rank 0 has verified.
     """
-    folder, chosen = run_and_checkpoint(path)
+    folder, chosen = parse_resume_path(path)
     manifest = read_run_manifest(folder)
     stored = read_recipe(folder / RECIPE) if (folder / RECIPE).exists() else settings_of(manifest.recipe)
     recipe = make_recipe(merge_settings(stored, requested))

@@ -1,6 +1,6 @@
 """A training run from request to report: what `heedful train` does.
 
-    request → prepared run → trainer → fit → report
+    request (TrainingRequest) → prepared run (prepare_run) → trainer (build_run) → fit → report (train_and_report)
 
 Special cases join at one point each: other ranks in `join_run`, resuming in `resume_run`, smaller batches after running
 out of memory in `train_new_model`, failures of the machine in `readable_failures`, CUDA graphs in `Trainer`.
@@ -22,7 +22,7 @@ from heedful.errors import OutOfMemoryError, UsageError
 from heedful.files import write_atomic
 from heedful.inference.trained_model import TrainedModel
 from heedful.loading import load
-from heedful.model_folder import build_without_weights, save
+from heedful.model_folder import build_on_meta, save
 from heedful.training.checkpoint.checkpointer import Checkpointer
 from heedful.training.checkpoint.format import Checkpoint, prune_checkpoints, read_checkpoint
 from heedful.training.checkpoint.run_manifest import STATE_FOLDER, RunManifest, lock_run_folder
@@ -34,7 +34,7 @@ from heedful.training.forecast.multi_gpu import Interconnect, MultiGpuForecast, 
 from heedful.training.recipe import RECIPE, to_toml
 from heedful.training.reporting.events import METRICS_FILE, Events, Listener, MetricsFile, TensorBoard
 from heedful.training.request import FilePath, Files, TrainingRequest, new_run_settings, requested_settings
-from heedful.training.resume import can_resume, is_cleaned_up, load_interrupted_run, run_and_checkpoint
+from heedful.training.resume import can_resume, is_cleaned_up, load_interrupted_run, parse_resume_path
 from heedful.training.resume_check import check_resume
 from heedful.training.run_folder import choose_run_folder, claim_run_folder, create_run_folder, remove_run_folder
 from heedful.training.run_progress import RunProgress
@@ -169,7 +169,7 @@ def train_new_model(request: TrainingRequest, listeners: Sequence[Listener], gro
     choose_run_folder(request.out, settings["task"])  # a folder that is in use is refused before the text is read
     while True:
         try:
-            return start_run(settings, request, listeners, group)
+            return train_new_run(settings, request, listeners, group)
         except OutOfMemoryError as error:
             if not request.auto_batch:
                 raise
@@ -178,7 +178,7 @@ def train_new_model(request: TrainingRequest, listeners: Sequence[Listener], gro
         Events(*listeners).emit("note", text=f"out of memory: starting over with {sizes}")
 
 
-def start_run(
+def train_new_run(
     settings: dict[str, Any], request: TrainingRequest, listeners: Sequence[Listener], group: ProcessGroup
 ) -> TrainedModel:
     """Prepare a run, create its folder with a checkpoint of step 0, and train it."""
@@ -200,7 +200,7 @@ def start_run(
             checkpoint = read_checkpoint(path, manifest.run_id, trusted=True)
             run = build_run(prepared, folder, manifest, events, group, checkpoint)
         try:
-            return finish_run(run, request)
+            return train_and_report(run, request)
         except OutOfMemoryError:
             if request.auto_batch:
                 remove_run_folder(folder)
@@ -215,7 +215,7 @@ def full_model_on_cpu(prepared: PreparedRun) -> PreparedRun:
 def resume_run(request: TrainingRequest, listeners: Sequence[Listener], group: ProcessGroup) -> TrainedModel:
     """Continue a run from its checkpoint; a finished one is loaded as it is."""
     path = str(request.resume)
-    folder, _ = run_and_checkpoint(path)
+    folder, _ = parse_resume_path(path)
     notes = Events(*listeners)
 
     def notify(text: str) -> None:
@@ -247,13 +247,13 @@ def resume_run(request: TrainingRequest, listeners: Sequence[Listener], group: P
             *file_listeners(request, folder, checkpoint.step),
             elapsed_before=checkpoint.metadata["seconds"],
         )
-        return finish_run(build_run(prepared, folder, interrupted.manifest, events, group, checkpoint), request)
+        return train_and_report(build_run(prepared, folder, interrupted.manifest, events, group, checkpoint), request)
 
 
 def join_run(request: TrainingRequest, group: ProcessGroup) -> TrainedModel:
     """On ranks other than 0: train the run that rank 0 announces, from the same checkpoint."""
     path = group.receive_run_path()
-    folder, checkpoint_path = run_and_checkpoint(path)
+    folder, checkpoint_path = parse_resume_path(path)
     if checkpoint_path is not None:
         interrupted = load_interrupted_run(path, {}, request.device, lambda _: None, trusted=True)
         recipe = interrupted.recipe
@@ -312,7 +312,7 @@ def build_trainer(
     configure_cpu_memory(recipe.training, components.train, prepared.device)
     sharded = recipe.training.shard and group.size > 1  # each rank then loads its shard only
     return Trainer(
-        build_without_weights(prepared.config) if sharded else prepared.build_model(),
+        build_on_meta(prepared.config) if sharded else prepared.build_model(),
         components.objective,
         components.train,
         recipe.training,
@@ -323,7 +323,7 @@ def build_trainer(
     )
 
 
-def finish_run(run: Run, request: TrainingRequest) -> TrainedModel:
+def train_and_report(run: Run, request: TrainingRequest) -> TrainedModel:
     """Fit the model, then evaluate the best one and write the report."""
     prepared, folder, events = run.prepared, run.folder, run.events
     stopwatch = RunStopwatch(prepared.device, before=events.seconds)

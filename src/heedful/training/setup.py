@@ -21,7 +21,7 @@ from heedful.models.model_config import ModelConfig
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.defaults import TrainingConditions
 from heedful.training.finetune import (
-    PretrainedWeights,
+    WeightMatch,
     describe_pretrained,
     load_pretrained,
     match_weights,
@@ -56,7 +56,7 @@ class PreparedRun:
     recipe: Recipe
     data: PreparedData
     config: ModelConfig
-    pretrained: PretrainedWeights | None
+    pretrained: WeightMatch | None
     """Weights to start from; None: random initialisation, or a checkpoint."""
     device: torch.device
     forecast: Forecast
@@ -90,6 +90,7 @@ def prepare_run(settings: dict[str, Any], request: TrainingRequest, events: Even
     tokenizer = {**task.tokenizer_defaults(report.characters), **settings.get("tokenizer", {})}
     tokenizer.setdefault("vocabulary", task.vocabulary_size(report.characters))
     settings["tokenizer"] = pretrained_tokenizer_settings(base, tokenizer) if base else tokenizer
+    # The data depend on neither model nor steps, which are chosen once the data are known.
     data_recipe = make_recipe({**settings, "model": {"family": "encoder"}, "training": {"steps": 1}})
     data = prepare_data(data_recipe, report, events, base.tokenizers if base else ())
     conditions = TrainingConditions(
@@ -229,7 +230,7 @@ def prepare_data(
     if issues:
         train = [Path(file) for file in recipe.data.train]
         held_out = [Path(file) for name in task.held_out_files for file in getattr(recipe.data, name)]
-        events.emit("note", text=f"{doctor_command(report, train, held_out, recipe.data.columns)} shows all")
+        events.emit("note", text=f"to list all issues: {doctor_command(report, train, held_out, recipe.data.columns)}")
     return replace(data, issues=issues)
 
 

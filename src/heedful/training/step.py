@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from heedful.objectives.objective import Objective, to_device
-from heedful.training.distributed.data_parallel import LossModule, no_sync
+from heedful.objectives.objective import LossModule, Objective, to_device
+from heedful.training.distributed.data_parallel import no_sync
 from heedful.training.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from heedful.training.optim.optimizer import Optimizer
 

@@ -164,7 +164,7 @@ def test_stored_positions_other_than_the_sinusoid_are_refused(
     if change == "shifted":
         table = table.roll(1, dims=0)
     edit_weights(damaged, {f"model.{side}.embed_positions.weight": table})
-    message = f"{side}.embed_positions.weight differs from the sinusoid of marian models"
+    message = f"{side}.embed_positions.weight is not the standard sinusoidal position table of marian models"
     assert refusal(damaged) == message
 
 

@@ -1,7 +1,7 @@
 """The interface of a backend: the part of the system that turns token ids into hypotheses.
 
 Backends are interchangeable: each returns the same hypotheses for the same settings (up to rounding), or names in
-`unsupported` what it cannot do. torch supports everything: what no faster backend honours is handed over to it.
+`unsupported` what it cannot do. torch supports everything and is the fallback.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def ignore_progress(done: int) -> None:
 
 
 @dataclass(frozen=True)
-class Request:
+class SupportQuery:
     """What `Backend.unsupported` judges: the settings, and the size of a batch (0 texts: settings alone)."""
 
     settings: SearchSettings
@@ -39,7 +39,7 @@ class Backend(Protocol):
 
     name: str
 
-    def unsupported(self, request: Request) -> str | None:
+    def unsupported(self, request: SupportQuery) -> str | None:
         """Why this backend cannot serve the request; None = it can."""
 
     def translate(

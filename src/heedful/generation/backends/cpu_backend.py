@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from heedful.generation.backends.backend import ProgressCallback, Request, Results, TokenIds, ignore_progress
+from heedful.generation.backends.backend import ProgressCallback, Results, SupportQuery, TokenIds, ignore_progress
 from heedful.generation.backends.cpu_decoder import CpuDecoder, decoder_modules
 from heedful.generation.backends.row_parallel import run_row_parallel
 from heedful.generation.backends.thread_pools import ROWS_PER_THREAD, WIDE_MODEL
@@ -52,7 +52,7 @@ class CpuBackend(TorchBackend):
         self.keep_weights = keep_weights
         self._decoder: CpuDecoder | None = None
 
-    def unsupported(self, request: Request) -> str | None:
+    def unsupported(self, request: SupportQuery) -> str | None:
         """What of the model or the request the CPU decoder's equations do not cover."""
         if request.settings.exact:
             return "exact results come from the model's own modules"
@@ -73,7 +73,7 @@ class CpuBackend(TorchBackend):
                 return "the model is in training mode"
         return None
 
-    def decoder(self) -> CpuDecoder:
+    def decoding_model(self) -> CpuDecoder:
         """The CPU decoder of the model, rebuilt when its weights have changed."""
         if self._decoder is None or not self.keep_weights or not self._decoder.is_current():
             self._decoder = CpuDecoder(self.model, keep_weights=self.keep_weights)
@@ -95,7 +95,7 @@ class CpuBackend(TorchBackend):
             return TorchBackend(model).translate(part, settings, prefixes=forced, max_lengths=limits, progress=progress)
 
         workers = self.worker_count(len(sources), settings.rows_per_text)
-        return run_row_parallel(self.decoder(), sources, workers, translate_rows, progress)
+        return run_row_parallel(self.decoding_model(), sources, workers, translate_rows, progress)
 
     def generate(
         self, prompts: Sequence[TokenIds], settings: SearchSettings, *, progress: ProgressCallback = ignore_progress
@@ -104,7 +104,7 @@ class CpuBackend(TorchBackend):
             return TorchBackend(model).generate([prompts[i] for i in rows], settings, progress=progress)
 
         workers = self.worker_count(len(prompts), settings.rows_per_text)
-        return run_row_parallel(self.decoder(), prompts, workers, generate_rows, progress)
+        return run_row_parallel(self.decoding_model(), prompts, workers, generate_rows, progress)
 
     def worker_count(self, texts: int, rows_per_text: int) -> int:
         """Threads to split the rows over: 1, or one per `ROWS_PER_THREAD` rows of a wide model.

@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor
 
 from heedful.errors import HeedfulError
-from heedful.generation.backends.backend import ProgressCallback, Request, Results, TokenIds, ignore_progress
+from heedful.generation.backends.backend import ProgressCallback, Results, SupportQuery, TokenIds, ignore_progress
 from heedful.generation.backends.cpu_linear import weight_version
 from heedful.generation.backends.ctranslate2_cache import converted_engine
 from heedful.generation.backends.ctranslate2_engine import CTranslate2Engine
@@ -36,7 +36,7 @@ class CTranslate2Backend:
         self.model, self.tokenizers, self.folder = model, tokenizers, folder
         self._engines: dict[Quantisation, tuple[int, CTranslate2Engine]] = {}
 
-    def unsupported(self, request: Request) -> str | None:
+    def unsupported(self, request: SupportQuery) -> str | None:
         """Why the request cannot be served. If nothing else is in the way, this converts the model."""
         settings = request.settings
         if settings.engine == "torch":
@@ -72,7 +72,7 @@ class CTranslate2Backend:
         }
         return next((f"ctranslate2 {problem}" for problem, applies in problems.items() if applies), None)
 
-    def _length_problem(self, request: Request) -> str | None:
+    def _length_problem(self, request: SupportQuery) -> str | None:
         config, settings = self.model.config, request.settings
         is_decoder = config.family == "decoder"
         if is_decoder and settings.rules.min_length:

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from heedful.cuda_graphs import CudaGraphPool
-from heedful.generation.backends.backend import Request
+from heedful.cuda_graphs import CudaGraphCapturer
+from heedful.generation.backends.backend import SupportQuery
 from heedful.generation.backends.static_kv_cache import (
     PaddedOutput,
     StaticCacheSize,
@@ -52,7 +52,7 @@ class CudaGraphBackend(TorchBackend):
         super().__init__(model)
         self._decoder: CudaGraphDecoder | None = None
 
-    def unsupported(self, request: Request) -> str | None:
+    def unsupported(self, request: SupportQuery) -> str | None:
         if request.settings.exact:
             return "exact results come from the model's own modules"
         if not isinstance(self.model, Transformer):
@@ -63,7 +63,7 @@ class CudaGraphBackend(TorchBackend):
             return "a tap is listening, and CUDA graphs have none"
         return None
 
-    def decoder(self) -> DecoderModel:
+    def decoding_model(self) -> DecoderModel:
         if self._decoder is None:
             model: Any = deepcopy(self.model)
             self._decoder = CudaGraphDecoder(model.to(torch.bfloat16).eval())
@@ -78,7 +78,7 @@ class CudaGraphDecoder:
 
     def __init__(self, model: Any) -> None:
         self.model, self.config, self.table = model, model.config, model.table
-        self.graphs = CudaGraphPool() if self.table.weight.is_cuda else None
+        self.graphs = CudaGraphCapturer() if self.table.weight.is_cuda else None
         self.output = PaddedOutput(model)
         self.caches: dict[StaticCacheSize, StaticKVCache] = {}
         self.encoders: dict[tuple[int, int], StaticEncoder] = {}

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from heedful.cuda_graphs import CudaGraphPool
+from heedful.cuda_graphs import CudaGraphCapturer
 from heedful.generation.search.partial_hypotheses import masked_log_softmax
 from heedful.kernels import dispatch
 from heedful.layers.attention import cudnn_attention
@@ -38,7 +38,7 @@ class StaticCacheSize(NamedTuple):
 class StaticEncoder:
     """The encoder captured for up to `rows` sources of up to `length` tokens."""
 
-    def __init__(self, model: EncoderDecoder, rows: int, length: int, graphs: CudaGraphPool | None) -> None:
+    def __init__(self, model: EncoderDecoder, rows: int, length: int, graphs: CudaGraphCapturer | None) -> None:
         self.tokens = torch.zeros(rows, length, dtype=torch.long, device=model.table.weight.device)
         self.lengths = torch.ones(rows, dtype=torch.long, device=self.tokens.device)
         self.start: Callable[[], KVCache] = lambda: model.start(self.tokens, self.lengths)
@@ -64,7 +64,9 @@ class StaticKVCache:
     A graph is captured for the number of rows and positions in use, rounded up: as rows finish, steps get smaller.
     """
 
-    def __init__(self, model: Any, output: PaddedOutput, size: StaticCacheSize, graphs: CudaGraphPool | None) -> None:
+    def __init__(
+        self, model: Any, output: PaddedOutput, size: StaticCacheSize, graphs: CudaGraphCapturer | None
+    ) -> None:
         self.model, self.output, self.size, self.graphs = model, output, size, graphs
         weight, attention, layers = model.table.weight, model.decoder.attention, len(model.decoder.blocks)
         rows = size.sources * size.rows_per_source

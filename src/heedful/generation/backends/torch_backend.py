@@ -14,7 +14,7 @@ from torch import Tensor
 
 from heedful.data.batching import length_buckets
 from heedful.data.collate import pad_sequences
-from heedful.generation.backends.backend import ProgressCallback, Request, Results, TokenIds, ignore_progress
+from heedful.generation.backends.backend import ProgressCallback, Results, SupportQuery, TokenIds, ignore_progress
 from heedful.generation.search.beam_search import search
 from heedful.generation.search.decode_loop import decode_steps
 from heedful.generation.search.hypotheses import Hypothesis
@@ -41,10 +41,10 @@ class TorchBackend:
         self.model = model
         self.batch_tokens = batch_tokens
 
-    def unsupported(self, request: Request) -> str | None:
+    def unsupported(self, request: SupportQuery) -> str | None:
         return None
 
-    def decoder(self) -> DecoderModel:
+    def decoding_model(self) -> DecoderModel:
         """The model that decodes; subclasses return a faster equivalent."""
         return self.model
 
@@ -58,7 +58,7 @@ class TorchBackend:
         progress: ProgressCallback = ignore_progress,
     ) -> Results:
         """Encode sources of similar length together, search, restore the order (G1)."""
-        model = self.decoder()
+        model = self.decoding_model()
         device = model.table.weight.device
         results: dict[int, list[Hypothesis]] = {}
         budget = self._token_budget(settings, CUDA_BATCH_TOKENS if device.type == "cuda" else BATCH_TOKENS)
@@ -84,7 +84,7 @@ class TorchBackend:
         self, prompts: Sequence[TokenIds], settings: SearchSettings, *, progress: ProgressCallback = ignore_progress
     ) -> Results:
         """Prefill prompts of equal length together, so that no row has gaps, and search."""
-        model = self.decoder()
+        model = self.decoding_model()
         device, window = model.table.weight.device, max_context(model)
         max_length = settings.max_length or DEFAULT_MAX_LENGTH
         prompts = [list(prompt) or [END] for prompt in prompts]
@@ -107,7 +107,7 @@ class TorchBackend:
 
     def stream(self, prompt: TokenIds, settings: SearchSettings) -> Iterator[int]:
         """The tokens that `generate` returns, each as soon as it is chosen."""
-        model = self.decoder()
+        model = self.decoding_model()
         tokens = torch.tensor([list(prompt) or [END]], device=model.table.weight.device)
         window, max_length = max_context(model), settings.max_length or DEFAULT_MAX_LENGTH
         with torch.inference_mode():

@@ -1,6 +1,6 @@
 """Beam search over any model that decodes step by step (G1).
 
-The search knows neither attention nor recurrence: a model extends a state by tokens, and a state can be reordered.
+Independent of the architecture: it needs only `model.extend` and `state.reorder`, which `PartialHypotheses` calls.
 """
 
 from __future__ import annotations
@@ -48,8 +48,7 @@ def beam_search(
     """The `n_best` hypotheses of each row, best first, by log P / length^α        Wu 2016, 7 (simplified)
 
     A row is done when no unfinished hypothesis can still win; with `early_stopping`, when `beam` of them have ended.
-    The device runs ahead: `BeamHypotheses` decides on the CPU which rows are done, at every step, or on a GPU every few
-    steps so that it never waits.
+    `BeamHypotheses` decides on the CPU which rows are done: at every step, or every `GPU_CHECK_INTERVAL` steps on a GPU.
     """
     beam = settings.beam
     finished = BeamHypotheses(partial.raise_limits(limits).tolist(), settings, partial)
@@ -57,7 +56,7 @@ def beam_search(
     totals = partial.log_probabilities.sum(1, keepdim=True)  # one beam per row until it branches
     steps: list[BeamStep] = []
     while True:
-        log_probabilities, ranked = partial.scores()
+        log_probabilities, ranked = partial.score_next_tokens()
         best, beams, tokens = _best_candidates(ranked, totals, 2 * beam)  # at most `beam` end, so `beam` continue
         candidates = BeamCandidates(best, beams, tokens, log_probabilities[beams, tokens])
         ended = partial.ends(tokens, beams)

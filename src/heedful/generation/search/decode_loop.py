@@ -49,7 +49,7 @@ def decode_steps(
         if choose is None:
             tokens, log_probabilities = hypotheses.argmax_tokens()
         else:
-            scores = hypotheses.scores()
+            scores = hypotheses.score_next_tokens()
             tokens = choose(scores.ranked, rows, hypotheses.generated)
             log_probabilities = scores.log_probabilities.gather(1, tokens[:, None])[:, 0]
         tokens = tokens if interval == 1 else tokens.where(active, PAD)

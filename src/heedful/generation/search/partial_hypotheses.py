@@ -77,7 +77,7 @@ class PartialHypotheses:
         return torch.maximum(limits, (self.forced != NOT_FORCED).sum(1) + 1)
 
     @torch.inference_mode()
-    def scores(self) -> NextTokenScores:
+    def score_next_tokens(self) -> NextTokenScores:
         """Run the model on the unread tokens and score every next token."""
         return self._scores()
 
@@ -160,7 +160,7 @@ class PartialHypotheses:
 
 @contextmanager
 def small_step_threads(model: DecoderModel, tokens: int) -> Iterator[None]:
-    """Run a small CPU step on one thread: it is over before a second thread has woken up."""
+    """Run a small CPU step on one thread: waking a second one would take longer than the work it saves."""
     threads = torch.get_num_threads()
     single = threads > 1 and tokens * model.config.width < SMALL_STEP and not model.table.weight.is_cuda
     if single:

@@ -28,7 +28,7 @@ MIN_REPLACE_SCORE = -0.4
 
 @dataclass(frozen=True)
 class TargetWord:
-    """A word of the translation, the whitespace before it, and its shares in the source words."""
+    """A word of the translation, the whitespace before it, and how much of it each source word accounts for."""
 
     whitespace: str
     text: str

@@ -62,7 +62,7 @@ def translate_with_requirements(
         for source, candidates in zip(inputs, free, strict=True)
         for candidate in candidates
     ]
-    scores = iter(occlusion_scores(backend.decoder(), tokenizers, pairs))
+    scores = iter(occlusion_scores(backend.decoding_model(), tokenizers, pairs))
     results = [
         [
             Candidate(insert_requirements(source, text, normalise_scores(next(scores)), prefix), hypothesis)

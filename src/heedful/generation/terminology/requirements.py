@@ -15,7 +15,7 @@ from heedful.text.protected_spans import find_protected_spans
 from heedful.text.word_boundaries import find_words
 
 STAND_IN = "X"
-"""Replaces a placeholder in the model's input: training text rarely has placeholders, and every language has an X."""
+"""Replaces a placeholder in the model's input: training text rarely has placeholders."""
 
 
 class Requirement(NamedTuple):

@@ -87,7 +87,7 @@ class Checkpointer:
         )
 
     def _is_due(self) -> bool:
-        """A clock may decide this: the interval affects only how much work an interruption loses."""
+        """Whether to save now. Wall-clock time may decide: it affects only how much work an interruption loses."""
         recipe, step = self.trainer.recipe, self.trainer.progress.step
         if recipe.checkpoint_every:
             return step % recipe.checkpoint_every == 0

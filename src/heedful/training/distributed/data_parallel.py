@@ -14,25 +14,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from heedful.objectives.objective import Objective
+from heedful.objectives.objective import LossModule
 from heedful.training.checkpoint.sharded_tensors import is_sharded
 
 BUCKET_MEGABYTES = 25.0
 """Gradients sent at a time: DDP's default."""
-
-
-class LossModule(nn.Module):
-    """A model and its objective as one module whose forward pass returns the loss of a batch.
-
-    DDP follows `forward`, but objectives call other methods of a model, too (`states`, `forced_states`).
-    """
-
-    def __init__(self, model: nn.Module, objective: Objective) -> None:
-        super().__init__()
-        self.model, self.objective = model, objective
-
-    def forward(self, batch: Any) -> Tensor:
-        return self.objective.loss(self.model, batch)
 
 
 def data_parallel(module: LossModule) -> DistributedDataParallel:

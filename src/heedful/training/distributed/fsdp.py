@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.layers.block import Block
-from heedful.model_folder import build_without_weights
+from heedful.model_folder import build_on_meta
 from heedful.models.recurrent import Recurrence
 from heedful.training.checkpoint.sharded_tensors import SliceableTensor, Slices, TensorShard, is_sharded
 from heedful.training.distributed.process_group import ProcessGroup
@@ -87,6 +87,6 @@ def unsharded_model(model: nn.Module, process_group: ProcessGroup) -> nn.Module:
             weights[name] = full.cpu()
     if not process_group.is_rank_zero:
         return model
-    copy = build_without_weights(model.config)  # type: ignore[arg-type]
+    copy = build_on_meta(model.config)  # type: ignore[arg-type]
     copy.load_state_dict(weights, assign=True)
     return copy.to(next(model.parameters()).device).train(model.training)

@@ -24,8 +24,9 @@ from torch._C._distributed_c10d import PrefixStore
 
 from heedful.device import select_device
 from heedful.errors import HeedfulError, UsageError
+from heedful.objectives.objective import LossModule
 from heedful.training.checkpoint.sharded_tensors import is_sharded
-from heedful.training.distributed.data_parallel import LossModule, all_reduce_gradients, data_parallel
+from heedful.training.distributed.data_parallel import all_reduce_gradients, data_parallel
 from heedful.training.distributed.rank import RankInfo, rank_from_environment
 from heedful.training.distributed.rank_store import LostRankError, RankStore, connect
 

@@ -12,7 +12,7 @@ from torch import nn
 import heedful
 from heedful import UsageError
 from heedful.generation.backends import cpu_linear
-from heedful.generation.backends.backend import Request
+from heedful.generation.backends.backend import SupportQuery
 from heedful.generation.backends.cpu_backend import CpuBackend, is_faster_than_ctranslate2
 from heedful.generation.backends.cpu_decoder import CpuDecoder
 from heedful.generation.backends.cpu_linear import CpuLinear, has_packed_linear
@@ -32,7 +32,7 @@ DESIGNS: dict[str, dict[str, Any]] = {
     "plain tables": {"embedding_scale": False, "output_bias": True, "tie_output": False, "final_norm": True},
 }
 FAMILIES = ("encoder_decoder", "decoder")
-ANY = Request(SearchSettings())
+ANY = SupportQuery(SearchSettings())
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_unsupported_models_are_named(make_model: Callable[..., Any]) -> None:
     assert "hooked" in str(backend.unsupported(ANY))
     hook.remove()
     assert backend.unsupported(ANY) is None
-    assert backend.unsupported(Request(SearchSettings(exact=True)))
+    assert backend.unsupported(SupportQuery(SearchSettings(exact=True)))
     model.extend = model.extend  # replaced by a user
     assert backend.unsupported(ANY)
     del model.extend
@@ -178,17 +178,17 @@ def test_training_backend_sees_changed_weights(pack_at_once: None) -> None:
 def test_decoder_is_kept_until_the_weights_change(pack_at_once: None) -> None:
     model = build("encoder_decoder")
     backend = CpuBackend(model)
-    decoder = backend.decoder()
-    assert backend.decoder() is decoder
+    decoder = backend.decoding_model()
+    assert backend.decoding_model() is decoder
     translated(backend, [[7, 8, 9]], 1)
     assert decoder.output.transposed is not None
-    assert backend.decoder() is decoder
+    assert backend.decoding_model() is decoder
     with torch.no_grad():
         model.table.weight[20:] = 0.0
-    changed = backend.decoder()
+    changed = backend.decoding_model()
     assert changed is not decoder
     model.decoder.blocks[0].residual[0].norm.weight = nn.Parameter(torch.zeros(32))
-    assert backend.decoder() is not changed
+    assert backend.decoding_model() is not changed
 
 
 def test_large_model_packs_its_weights_for_single_rows(pack_at_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,8 +197,8 @@ def test_large_model_packs_its_weights_for_single_rows(pack_at_once: None, monke
     monkeypatch.setattr(cpu_linear, "LARGE_MODEL", 1)
     large = CpuBackend(model)
     assert translated(large, [[7, 8, 9]], 1) == expected
-    assert (large.decoder().output.packed is not None) == has_packed_linear()
-    assert (large.decoder().output.transposed is None) == has_packed_linear()
+    assert (large.decoding_model().output.packed is not None) == has_packed_linear()
+    assert (large.decoding_model().output.transposed is None) == has_packed_linear()
 
 
 def test_only_many_rows_of_wide_models_without_taps_are_split_over_threads() -> None:

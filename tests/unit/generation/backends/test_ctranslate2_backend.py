@@ -14,7 +14,7 @@ import torch
 import heedful
 from heedful import HeedfulError
 from heedful.generation.backends import ctranslate2_cache
-from heedful.generation.backends.backend import Request
+from heedful.generation.backends.backend import SupportQuery
 from heedful.generation.backends.ctranslate2_backend import CTranslate2Backend
 from heedful.generation.backends.ctranslate2_cache import converted_engine
 from heedful.generation.backends.ctranslate2_engine import CTranslate2Engine, split_batches
@@ -214,7 +214,7 @@ def test_unsupported_requests_are_named(tmp_path: Path, make_tokenizer: Callable
     backend = CTranslate2Backend(model, [tokenizer], tmp_path)
 
     def reason(texts: int = 0, longest: int = 0, **settings: Any) -> str | None:
-        return backend.unsupported(Request(SearchSettings(**settings), texts, longest))
+        return backend.unsupported(SupportQuery(SearchSettings(**settings), texts, longest))
 
     assert reason() is None
     assert reason(1, 10_000, rules=LogitsRules(min_length=3)) is None  # rotary positions have no end

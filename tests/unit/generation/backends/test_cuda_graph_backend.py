@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from heedful.generation.backends.backend import Request
+from heedful.generation.backends.backend import SupportQuery
 from heedful.generation.backends.cuda_graph_backend import CudaGraphBackend, CudaGraphDecoder, padded_length
 from heedful.generation.backends.torch_backend import TorchBackend
 from heedful.generation.search.hypotheses import Hypothesis
@@ -118,6 +118,6 @@ def test_only_the_last_used_cache_sizes_are_kept(make_model: Make, monkeypatch: 
 
 def test_unsupported_requests_are_named(make_model: Make) -> None:
     transformer, recurrent = (CudaGraphBackend(make_model(name)) for name in ("paper-base", "recurrent-translator"))
-    assert transformer.unsupported(Request(SearchSettings())) == "the model is on cpu"
-    assert "modules" in str(transformer.unsupported(Request(SearchSettings(exact=True))))
-    assert "not a transformer" in str(recurrent.unsupported(Request(SearchSettings())))
+    assert transformer.unsupported(SupportQuery(SearchSettings())) == "the model is on cpu"
+    assert "modules" in str(transformer.unsupported(SupportQuery(SearchSettings(exact=True))))
+    assert "not a transformer" in str(recurrent.unsupported(SupportQuery(SearchSettings())))
