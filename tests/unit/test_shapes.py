@@ -48,9 +48,9 @@ REFUSED: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_does_not_fit_its_annotation_is_refused(name: str) -> None:
-    function, given = REFUSED[name]
+    function, arguments = REFUSED[name]
     with pytest.raises(BeartypeCallHintViolation):
-        shapechecks.checked(function)(*given)
+        shapechecks.checked(function)(*arguments)
 
 
 def test_what_fits_passes_and_an_axis_is_as_long_as_each_call_has_it() -> None:
@@ -80,11 +80,11 @@ def test_functions_methods_and_data_classes_of_heedful_are_checked() -> None:
 
 def test_not_one_function_of_heedful_is_left_out() -> None:
     modules = {name: module for name, module in sys.modules.items() if name.startswith("heedful.")}
-    own = {
+    checked_functions = {
         f"{name}.{each.__qualname__}": each
         for name, module in modules.items()
         for each in vars(module).values()
         if isinstance(each, FunctionType) and each.__module__ == name
     }
-    assert len(own) > 50
-    assert [name for name, each in own.items() if not hasattr(each, "__wrapped__")] == []
+    assert len(checked_functions) > 50
+    assert [name for name, each in checked_functions.items() if not hasattr(each, "__wrapped__")] == []

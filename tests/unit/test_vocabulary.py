@@ -21,7 +21,7 @@ PRIVATE_WORDS = re.compile(
     | \btold\ plainly\b | \bin\ the\ midst\b | \bas\ it\ comes\b | \bto\ the\ same\ bits\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-VAGUE_NAMES = {"found", "given", "own", "way", "how", "place", "said", "told", "asked", "company", "wish", "wishes"}
+VAGUE_NAMES = {"found", "given", "own", "way", "how", "place", "said", "told", "asked", "wish", "wishes"}
 
 
 def label(path: Path) -> str:

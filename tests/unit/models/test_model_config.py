@@ -68,7 +68,7 @@ def test_a_dropout_outside_its_range_is_refused(config: Any, dropout: float) -> 
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"positions": "absolute"}, "positions: input should be 'none', 'sinusoidal', 'learned', 'rotary' or 'alibi'"),
         ({"score": "cosine"}, "score: input should be 'dot', 'scaled_dot', 'bilinear' or 'additive', got 'cosine'"),
@@ -79,8 +79,8 @@ def test_a_dropout_outside_its_range_is_refused(config: Any, dropout: float) -> 
         ({"width": "wide"}, "width: input should be a valid integer"),
     ],
 )
-def test_an_impossible_choice_is_refused_with_the_possible_ones(settings: dict[str, Any], said: str) -> None:
-    assert said in refusal(transformer, **settings)
+def test_an_impossible_choice_is_refused_with_the_possible_ones(settings: dict[str, Any], message: str) -> None:
+    assert message in refusal(transformer, **settings)
 
 
 def test_a_missing_setting_is_named() -> None:

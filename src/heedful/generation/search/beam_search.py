@@ -48,7 +48,7 @@ def beam_search(
     """The `n_best` hypotheses of each row, best first, by log P / length^α        Wu 2016, 7 (simplified)
 
     A row is done when no unfinished hypothesis can still win; with `early_stopping`, when `beam` of them have ended.
-    `BeamHypotheses` decides on the CPU which rows are done: at every step, or every `GPU_CHECK_INTERVAL` steps on a GPU.
+    `BeamHypotheses` decides on the CPU which rows are done, at every step or, on a GPU, every `GPU_CHECK_INTERVAL`.
     """
     beam = settings.beam
     finished = BeamHypotheses(partial.raise_limits(limits).tolist(), settings, partial)
