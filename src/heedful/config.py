@@ -29,8 +29,11 @@ class Config(BaseModel):
             return cls.model_validate_json(file.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
+        except ValidationError as error:
+            problem = validation_message(error, lambda _: cls.model_fields)
+            raise CheckpointError(f"{file} is damaged or from another version: {problem}") from None
         except (OSError, ValueError) as error:
-            raise CheckpointError(f"{file} is damaged: {error}".replace("\n", " ")) from None
+            raise CheckpointError(f"{file} is damaged: {error}") from None
 
     def with_changes(self, **changes: Any) -> Self:
         """A validated copy with some settings replaced."""
@@ -47,6 +50,8 @@ def validation_message(error: ValidationError, known: Callable[[tuple[str, ...]]
             lines.append(f"unknown setting '{name}'; {nearest(path[-1], known(path[:-1]))}")
         elif problem["type"] == "missing":
             lines.append(f"setting '{name}' is missing")
+        elif problem["type"] == "json_invalid":
+            lines.append(str(problem["msg"]).lower())  # without the input, which is the whole file
         elif problem["type"] == "value_error":
             lines.append(f"{name}: {problem['ctx']['error']}" if name else str(problem["ctx"]["error"]))
         else:
