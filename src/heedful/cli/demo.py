@@ -26,7 +26,7 @@ def demo(
     typer.echo("\nUnseen days:")
     for translation in result.translations:
         typer.echo(f"  {translation.source:<36} → {translation.output}    {translation.picture}")
-    typer.echo(f"\nThe plots show {result.head}, the attention head that aligns best")
+    typer.echo(f"\nThe plots show {result.head}: the attention that aligns best")
     typer.echo(f"(alignment error on unseen days: {result.alignment_error:.1%} of the digits).")
     typer.echo(f"\nModel card:  {out / 'model' / 'card.md'}")
     typer.echo("\nNow your own text:\n  heedful train translate train.en train.de\n  heedful train generate book.txt")

@@ -49,7 +49,7 @@ class DemoTranslation:
 
 @dataclass(frozen=True)
 class DemoResult:
-    """The trained model: the attention that aligns best, and example translations."""
+    """The trained model, the attention head that aligns best, and example translations."""
 
     model: Translator
     head: str
