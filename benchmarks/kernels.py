@@ -2,9 +2,9 @@
 
     python benchmarks/kernels.py            writes results/kernels-gpu.json
 
-"Without" makes one `kernels.dispatch.has_*` answer no; everything else stays. A ratio is without / with: above 1, the
-kernel is faster. Training workloads are bfloat16 forward and backward passes, decoding workloads greedy steps over
-CUDA graphs. Not run yet: written without access to a GPU, so results/kernels-gpu.json does not exist so far.
+"Without" makes one `kernels.dispatch.has_*` answer no; everything else stays. The two take turns, and a ratio is
+without / with, by round (median and quartiles): above 1, the kernel is faster. Training workloads are bfloat16 forward
+and backward passes, decoding workloads 64 greedy steps over CUDA graphs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import json
 import statistics
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -90,8 +92,11 @@ ABLATIONS = [
     Ablation("cross_entropy", "gpt2 training, 16 × 1024", lambda: language_model_step(compiled=False)),
     Ablation("gelu", "gpt2 compiled training, 16 × 1024", lambda: language_model_step(compiled=True)),
     Ablation("decode_attention", "gpt2 greedy decoding, 64 rows", lambda: decode_step(64)),
-    Ablation("fused_decode_step", "gpt2 greedy decoding, 1 row", lambda: decode_step(1)),
-    Ablation("fused_decode_step", "gpt2 greedy decoding, 8 rows", lambda: decode_step(8)),
+    *(
+        Ablation("fused_decode_step", f"gpt2 greedy decoding, {rows} row(s)", partial(decode_step, rows))
+        for rows in (1, 2, 4, 8)
+    ),
+    Ablation("argmax_logprob", "gpt2 greedy decoding, 1 row", lambda: decode_step(1)),
     Ablation("argmax_logprob", "gpt2 greedy decoding, 64 rows", lambda: decode_step(64)),
 ]
 
@@ -100,21 +105,42 @@ def never(*_: object, **__: object) -> bool:
     return False
 
 
-def milliseconds(make_step: Callable[[], Step]) -> float:
-    """Median time of a step, after warm-up (compilation and graph capture)."""
-    torch.manual_seed(0)
+def milliseconds(step: Step) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    step()
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end)
+
+
+def measure(ablation: Ablation) -> dict[str, Any]:
+    """Time both variants in turns, after warm-up (compilation and graph capture)."""
+    without = mock.patch.object(dispatch, f"has_{ablation.kernel}", never)
     torch._dynamo.reset()
-    step, times = make_step(), []
-    for _ in range(3):
-        step()
-    for _ in range(ROUNDS):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        step()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(end))
-    return statistics.median(times)
+    variants: dict[str, tuple[Step, AbstractContextManager[object]]] = {}
+    for name, context in (("with", nullcontext()), ("without", without)):
+        torch.manual_seed(0)
+        with context:
+            step = ablation.make_step()
+            for _ in range(3):
+                step()
+        variants[name] = step, context
+    times: dict[str, list[float]] = {"with": [], "without": []}
+    for number in range(ROUNDS):
+        for name in sorted(variants, reverse=bool(number % 2)):
+            step, context = variants[name]
+            with context:
+                times[name].append(milliseconds(step))
+    ratios = [plain / fused for plain, fused in zip(times["without"], times["with"], strict=True)]
+    low, middle, high = statistics.quantiles(ratios)
+    return {
+        "kernel": ablation.kernel,
+        "workload": ablation.workload,
+        **{f"ms_{name}": round(statistics.median(each), 3) for name, each in times.items()},
+        "ratio": round(middle, 3),
+        "ratio_quartiles": [round(low, 3), round(high, 3)],
+    }
 
 
 def main() -> None:
@@ -123,12 +149,10 @@ def main() -> None:
             "benchmarks/kernels.py needs a CUDA GPU: on a CPU no Triton kernel is used, so there is nothing to compare"
         )
     rows = []
-    for kernel, workload, make_step in ABLATIONS:
-        fused = milliseconds(make_step)
-        with mock.patch.object(dispatch, f"has_{kernel}", never):
-            plain = milliseconds(make_step)
-        rows.append({"kernel": kernel, "workload": workload, "ms_with": fused, "ms_without": plain})
-        print(f"{kernel:<20}{workload:<36}{fused:>9.2f} ms{plain:>9.2f} ms{plain / fused:>7.2f}×", flush=True)
+    for ablation in ABLATIONS:
+        rows.append(row := measure(ablation))
+        times = f"{row['ms_with']:>9.2f} ms{row['ms_without']:>9.2f} ms{row['ratio']:>7.2f}×"
+        print(f"{row['kernel']:<20}{row['workload']:<36}{times} {row['ratio_quartiles']}", flush=True)
         torch.cuda.empty_cache()
     machine = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "date": f"{datetime.now(UTC):%Y-%m-%d}"}
     out = Path(__file__).parent / "results" / "kernels-gpu.json"
