@@ -16,7 +16,7 @@ def plan(
     recipe: options.RecipeFile = None,
     settings: options.Settings = None,
     architecture: options.Architecture = "transformer",
-    from_: options.StartFrom = None,
+    start_from: options.StartFrom = None,
     next_sentence: options.NextSentence = False,
     time: options.Time = None,
     steps: options.Steps = None,
@@ -29,25 +29,10 @@ def plan(
     as_json: options.AsJson = False,
 ) -> None:
     """Forecast a training run: parameters by part, operations, peak memory, time and disk. Nothing is trained."""
-    from heedful.training.reporting.events import terminal_listener
-    from heedful.training.request import TrainingRequest
-    from heedful.training.run import plan_multi_gpu, prepare_request
+    request = options.training_request(**locals())
+    from heedful.training.forecast.multi_gpu import plan_multi_gpu
+    from heedful.training.run import prepare_request
 
-    request = TrainingRequest(
-        task=task,
-        files=files or (),
-        valid=valid or (),
-        recipe=recipe,
-        settings=options.recipe_settings(settings, next_sentence=next_sentence),
-        architecture=architecture,
-        start_from=from_,
-        time=time,
-        steps=steps,
-        device=device,
-        on_bad_line=on_bad_line,
-    )
-    listeners = [] if as_json else [terminal_listener()]
-    forecast = (
-        prepare_request(request, listeners).forecast if gpus is None else plan_multi_gpu(request, gpus, listeners)
-    )
+    prepared = prepare_request(request)
+    forecast = prepared.forecast if gpus is None else plan_multi_gpu(prepared, gpus)
     typer.echo(forecast.to_json() if as_json else str(forecast))

@@ -24,7 +24,7 @@ def train(
     recipe: options.RecipeFile = None,
     settings: options.Settings = None,
     architecture: options.Architecture = "transformer",
-    from_: options.StartFrom = None,
+    start_from: options.StartFrom = None,
     next_sentence: options.NextSentence = False,
     time: options.Time = None,
     steps: options.Steps = None,
@@ -59,28 +59,7 @@ def train(
     ] = False,
 ) -> None:
     """Train a model on your text. Settings you do not give are chosen automatically, shown, and saved as a recipe."""
-    from heedful.training.reporting.events import terminal_listener
-    from heedful.training.request import TrainingRequest
+    request = options.training_request(**locals())
     from heedful.training.run import run_training
 
-    request = TrainingRequest(
-        task=task,
-        files=files or (),
-        valid=valid or (),
-        test=test or (),
-        out=out,
-        recipe=recipe,
-        settings=options.recipe_settings(settings, next_sentence=next_sentence),
-        architecture=architecture,
-        start_from=from_,
-        time=time,
-        steps=steps,
-        seed=seed,
-        device=device,
-        on_bad_line=on_bad_line,
-        tensorboard=tensorboard,
-        resume=resume,
-        auto_batch=auto_batch,
-        check_resume=check_resume,
-    )
-    run_training(request, [terminal_listener()])
+    run_training(request)

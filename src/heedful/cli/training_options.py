@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from heedful.training.tasks import TASKS
+
+if TYPE_CHECKING:
+    from heedful.training.request import TrainingRequest
 
 Task = Annotated[str | None, typer.Argument(help=" · ".join(f"{name} ({task.files})" for name, task in TASKS.items()))]
 Files = Annotated[list[Path] | None, typer.Argument(help="Training text: .txt, .tsv, .csv, .jsonl, plain or .gz/.xz.")]
@@ -35,6 +37,16 @@ NextSentence = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def recipe_settings(settings: Sequence[str] | None, *, next_sentence: bool) -> tuple[str, ...]:
-    """The --set options, and the setting that --next-sentence stands for."""
-    return (*(settings or ()), *(("data.next_sentence=true",) if next_sentence else ()))
+def training_request(
+    *, settings: list[str] | None, next_sentence: bool, as_json: bool = False, gpus: int | None = None, **arguments: Any
+) -> TrainingRequest:
+    """The request that a command's arguments make; those not given keep their defaults. Events go to the terminal,
+    except with --json; `gpus` is not part of a request."""
+    from heedful.training.reporting.events import terminal_listener
+    from heedful.training.request import TrainingRequest
+
+    return TrainingRequest(
+        **{name: value for name, value in arguments.items() if value is not None},
+        settings=(*(settings or ()), *(("data.next_sentence=true",) if next_sentence else ())),
+        listeners=() if as_json else (terminal_listener(),),
+    )

@@ -53,9 +53,9 @@ def evaluate_and_report(
     )
     file = write_model_card(card, folder)
     usage = ", ".join(f"{name} {actual}" for name, _, actual in card.forecast)
-    events.emit("note", text=f"scores     {task.headline(scores)}, on {evaluated_on}")
-    events.emit("note", text=f"took       {usage}")
-    events.emit("note", text=f"report     {file}")
+    events.note(f"scores     {task.headline(scores)}, on {evaluated_on}")
+    events.note(f"took       {usage}")
+    events.note(f"report     {file}")
     compared = [row._asdict() for row in comparison]
     events.emit("done", folder=str(folder), card=str(file), scores=scores, compared=compared)
     return best

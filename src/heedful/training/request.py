@@ -10,7 +10,7 @@ from typing import Any
 
 from heedful.errors import UsageError, nearest
 from heedful.training.recipe import apply_overrides, check_keys, merge_settings, read_recipe
-from heedful.training.reporting.events import summary_writer
+from heedful.training.reporting.events import Listener, summary_writer
 from heedful.training.tasks import TASKS
 
 ARCHITECTURES = ("transformer", "recurrent")
@@ -43,6 +43,8 @@ class TrainingRequest:
     resume: FilePath | None = None
     auto_batch: bool = False
     check_resume: bool = False
+    listeners: Sequence[Listener] = ()
+    """Called with every event of the run."""
 
     def __post_init__(self) -> None:
         if self.architecture not in ARCHITECTURES:

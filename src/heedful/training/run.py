@@ -9,6 +9,7 @@ out of memory in `train_new_model`, failures of the machine in `readable_failure
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,6 @@ from heedful.training.distributed.process_group import SINGLE_PROCESS, ProcessGr
 from heedful.training.failures import out_of_memory, readable_failures, with_smaller_batch
 from heedful.training.final_evaluation import evaluate_and_report
 from heedful.training.forecast.forecast import Forecast, RunStopwatch, compare_forecast
-from heedful.training.forecast.multi_gpu import Interconnect, MultiGpuForecast, forecast_multi_gpu
 from heedful.training.recipe import RECIPE, to_toml
 from heedful.training.reporting.events import METRICS_FILE, Events, Listener, MetricsFile, TensorBoard
 from heedful.training.request import FilePath, Files, TrainingRequest, new_run_settings, requested_settings
@@ -72,27 +72,7 @@ def train(
     "recurrent"; `resume="run"` continues the run in that folder and needs no other arguments. Under torchrun or SLURM
     each process calls this with the same arguments.
     """
-    request = TrainingRequest(
-        task=task,
-        files=files,
-        valid=valid,
-        test=test,
-        out=out,
-        recipe=recipe,
-        settings=settings,
-        architecture=architecture,
-        start_from=start_from,
-        time=time,
-        steps=steps,
-        seed=seed,
-        device=device,
-        on_bad_line=on_bad_line,
-        tensorboard=tensorboard,
-        resume=resume,
-        auto_batch=auto_batch,
-        check_resume=check_resume,
-    )
-    return run_training(request, listeners)
+    return run_training(TrainingRequest(**locals()))  # each argument is a field of the request
 
 
 def plan(
@@ -110,58 +90,36 @@ def plan(
     listeners: Sequence[Listener] = (),
 ) -> Forecast:
     """Forecast `train` with the same arguments: parameters, operations, memory, time and disk. Nothing is trained."""
-    request = TrainingRequest(
-        task=task,
-        files=files,
-        valid=valid,
-        recipe=recipe,
-        settings=settings,
-        architecture=architecture,
-        start_from=start_from,
-        time=time,
-        steps=steps,
-        device=device,
-        on_bad_line=on_bad_line,
-    )
-    return prepare_request(request, listeners).forecast
+    return prepare_request(TrainingRequest(**locals())).forecast
 
 
-def prepare_request(request: TrainingRequest, listeners: Sequence[Listener] = ()) -> PreparedRun:
+def prepare_request(request: TrainingRequest) -> PreparedRun:
     """Prepare the run that `request` describes, without a folder for it."""
-    return prepare_run(new_run_settings(request), request, Events(*listeners))
+    return prepare_run(new_run_settings(request), request, Events(*request.listeners))
 
 
-def plan_multi_gpu(request: TrainingRequest, gpus: int, listeners: Sequence[Listener] = ()) -> MultiGpuForecast:
-    """Forecast a run on one device and on `gpus` devices like it."""
-    prepared = prepare_request(request, listeners)
-    training = prepared.recipe.training
-    links = Interconnect.for_step(gradients_at_end=training.cuda_graphs or training.compile)
-    return forecast_multi_gpu(prepared.forecast, prepared.config, gpus, training.accumulate, links)
-
-
-def run_training(request: TrainingRequest, listeners: Sequence[Listener] = ()) -> TrainedModel:
+def run_training(request: TrainingRequest) -> TrainedModel:
     """Join the process group, if there is one; rank 0 starts or resumes the run, the other ranks follow it."""
     with join_process_group(request.device) as group:
         request = replace(request, device=group.device_for(request.device))
         if not group.is_rank_zero:
             return join_run(request, group)
-        if group.size > 1:  # a rank may be blocked in a collective, where signal handlers do not run
-            return start_or_resume(request, listeners, group)
-        with sigterm_raises_exit():
-            return start_or_resume(request, listeners, group)
+        # With other ranks this one may be blocked in a collective, where signal handlers do not run.
+        with sigterm_raises_exit() if group.size == 1 else nullcontext():
+            return start_or_resume(request, group)
 
 
-def start_or_resume(request: TrainingRequest, listeners: Sequence[Listener], group: ProcessGroup) -> TrainedModel:
+def start_or_resume(request: TrainingRequest, group: ProcessGroup) -> TrainedModel:
     if group.size > 1 and (request.auto_batch or request.check_resume):
         raise UsageError("--auto-batch and --check-resume need a single process: run without torchrun")
     if request.resume is None:
-        return train_new_model(request, listeners, group)
+        return train_new_model(request, group)
     if can_resume(request.resume) or not requested_settings(request):
-        return resume_run(request, listeners, group)
-    return train_new_model(replace(request, out=request.resume), listeners, group)
+        return resume_run(request, group)
+    return train_new_model(replace(request, out=request.resume), group)
 
 
-def train_new_model(request: TrainingRequest, listeners: Sequence[Listener], group: ProcessGroup) -> TrainedModel:
+def train_new_model(request: TrainingRequest, group: ProcessGroup) -> TrainedModel:
     """Start a run; with --auto-batch, start over with smaller batches until it fits into memory."""
     settings = new_run_settings(request)
     if group.size > 1 and not get_task(settings["task"]).supports_distributed:
@@ -169,28 +127,28 @@ def train_new_model(request: TrainingRequest, listeners: Sequence[Listener], gro
     choose_run_folder(request.out, settings["task"])  # a folder that is in use is refused before the text is read
     while True:
         try:
-            return train_new_run(settings, request, listeners, group)
+            return train_new_run(settings, request, group)
         except OutOfMemoryError as error:
             if not request.auto_batch:
                 raise
             settings = with_smaller_batch(settings, error)
         sizes = ", ".join(f"training.{name}={settings['training'][name]}" for name in ("batch_tokens", "accumulate"))
-        Events(*listeners).emit("note", text=f"out of memory: starting over with {sizes}")
+        Events(*request.listeners).note(f"out of memory: starting over with {sizes}")
 
 
-def train_new_run(
-    settings: dict[str, Any], request: TrainingRequest, listeners: Sequence[Listener], group: ProcessGroup
-) -> TrainedModel:
+def train_new_run(settings: dict[str, Any], request: TrainingRequest, group: ProcessGroup) -> TrainedModel:
     """Prepare a run, create its folder with a checkpoint of step 0, and train it."""
     with readable_failures(settings):
-        prepared = prepare_run(settings, request, Events(*listeners))
+        prepared = prepare_run(settings, request, Events(*request.listeners))
         if request.auto_batch and not prepared.forecast.fits:
             raise out_of_memory(settings["training"])
         prepared.forecast.check_memory()
     with claim_run_folder(request.out, prepared.recipe.task) as folder, readable_failures(settings, folder):
         with create_run_folder(prepared, folder) as manifest:
-            events = Events(*listeners)
-            run = build_run(full_model_on_cpu(prepared) if group.size > 1 else prepared, folder, manifest, events)
+            events = Events(*request.listeners)
+            # A model that will be sharded may not fit on a single device.
+            whole = replace(prepared, device=torch.device("cpu")) if group.size > 1 else prepared
+            run = build_run(whole, folder, manifest, events)
             path = run.checkpointer.save()
             run.checkpointer.wait()
         events.listeners = (*events.listeners, *file_listeners(request, folder))
@@ -207,47 +165,37 @@ def train_new_run(
             raise
 
 
-def full_model_on_cpu(prepared: PreparedRun) -> PreparedRun:
-    """A model that will be sharded may not fit on a single device."""
-    return replace(prepared, device=torch.device("cpu"))
-
-
-def resume_run(request: TrainingRequest, listeners: Sequence[Listener], group: ProcessGroup) -> TrainedModel:
+def resume_run(request: TrainingRequest, group: ProcessGroup) -> TrainedModel:
     """Continue a run from its checkpoint; a finished one is loaded as it is."""
-    path = str(request.resume)
+    path, events = str(request.resume), Events(*request.listeners)
     folder, _ = parse_resume_path(path)
-    notes = Events(*listeners)
-
-    def notify(text: str) -> None:
-        notes.emit("note", text=text)
-
-    def load_finished(device: torch.device) -> TrainedModel:
-        notify(f"the run in {folder} is finished")
-        group.broadcast_run_path(str(folder.absolute()))
-        return with_resume_check(load(folder, device=device), folder, request, notify)
-
     if is_cleaned_up(folder):
-        return load_finished(select_device(request.device))
-    interrupted = load_interrupted_run(path, requested_settings(request), request.device, notify)
+        return load_finished(folder, select_device(request.device), request, group)
+    interrupted = load_interrupted_run(path, requested_settings(request), request.device, events.note)
     if request.architecture not in ("transformer", interrupted.architecture):
         raise UsageError(f"the run in {folder} trains a {interrupted.architecture} model: leave out --model")
     if interrupted.is_complete:
-        return load_finished(interrupted.device)
+        return load_finished(folder, interrupted.device, request, group)
     recipe, checkpoint = interrupted.recipe, interrupted.checkpoint
     with lock_run_folder(folder), readable_failures(recipe.model_dump(), folder):
         prune_checkpoints(folder / STATE_FOLDER, checkpoint, keep=recipe.training.keep_checkpoints)
-        notify(f"resuming after step {checkpoint.step} of {recipe.training.steps}")
+        events.note(f"resuming after step {checkpoint.step} of {recipe.training.steps}")
         if request.time is not None:
-            notify("--time has no effect on a resumed run: it became a number of steps when the run began")
+            events.note("--time has no effect on a resumed run: it became a number of steps when the run began")
         write_atomic(folder / RECIPE, to_toml(recipe))
-        prepared = interrupted.prepared(prepare_data_again(recipe, interrupted.tokenizers, notes))
+        prepared = interrupted.prepared(prepare_data_again(recipe, interrupted.tokenizers, events))
         MetricsFile(folder / METRICS_FILE).truncate_after(checkpoint.step)
-        events = Events(
-            *listeners,
-            *file_listeners(request, folder, checkpoint.step),
-            elapsed_before=checkpoint.metadata["seconds"],
-        )
+        listeners = (*request.listeners, *file_listeners(request, folder, checkpoint.step))
+        events = Events(*listeners, elapsed_before=checkpoint.metadata["seconds"])
         return train_and_report(build_run(prepared, folder, interrupted.manifest, events, group, checkpoint), request)
+
+
+def load_finished(folder: Path, device: torch.device, request: TrainingRequest, group: ProcessGroup) -> TrainedModel:
+    """Load the model of a finished run, on every rank."""
+    events = Events(*request.listeners)
+    events.note(f"the run in {folder} is finished")
+    group.broadcast_run_path(str(folder.absolute()))
+    return with_resume_check(load(folder, device=device), folder, request, events)
 
 
 def join_run(request: TrainingRequest, group: ProcessGroup) -> TrainedModel:
@@ -269,19 +217,13 @@ class Run:
     """A run in progress: the trainer and what it needs to save and evaluate the model."""
 
     prepared: PreparedRun
-    folder: Path
-    manifest: RunManifest
     trainer: Trainer
     checkpointer: Checkpointer
     evaluate: Callable[[nn.Module], Evaluation]
 
-    @property
-    def events(self) -> Events:
-        return self.trainer.events
-
     def save_best(self, model: nn.Module) -> None:
-        self.manifest.check_folder(self.folder)
-        save(model, self.folder)
+        self.checkpointer.manifest.check_folder(self.checkpointer.folder)
+        save(model, self.checkpointer.folder)
 
 
 def build_run(
@@ -302,7 +244,7 @@ def build_run(
     checkpointer = Checkpointer(folder, manifest, trainer)
     if checkpoint is not None:
         checkpointer.restore(checkpoint)
-    return Run(prepared, folder, manifest, trainer, checkpointer, components.evaluate)
+    return Run(prepared, trainer, checkpointer, components.evaluate)
 
 
 def build_trainer(
@@ -325,22 +267,22 @@ def build_trainer(
 
 def train_and_report(run: Run, request: TrainingRequest) -> TrainedModel:
     """Fit the model, then evaluate the best one and write the report."""
-    prepared, folder, events = run.prepared, run.folder, run.events
+    prepared, folder, events = run.prepared, run.checkpointer.folder, run.trainer.events
     stopwatch = RunStopwatch(prepared.device, before=events.seconds)
     progress = fit(run)
     if progress.step < prepared.recipe.training.steps:
         patience = f"no improvement in {progress.evaluations_since_best} evaluations (training.patience)"
         best = f"the best model is that of step {progress.best_step:,}"
-        events.emit("note", text=f"stopped    after step {progress.step:,}: {patience}; {best}")
+        events.note(f"stopped    after step {progress.step:,}: {patience}; {best}")
     comparison = compare_forecast(prepared.forecast, stopwatch.measure(progress.step, progress.tokens))
     with readable_failures({}, folder):  # without settings: smaller training batches would not help here
         trained = evaluate_and_report(prepared, progress, comparison, folder, events)
-    return with_resume_check(trained, folder, request, lambda text: events.emit("note", text=text))
+    return with_resume_check(trained, folder, request, events)
 
 
 def fit(run: Run) -> RunProgress:
     """Train to the last step, saving checkpoints and the best model on the way."""
-    run.events.emit("begin")
+    run.trainer.events.emit("begin")
     try:
         with StopSignal() as stop:
             progress = run.trainer.fit(run.evaluate, run.save_best, lambda: run.checkpointer.after_step(stop))
@@ -349,14 +291,14 @@ def fit(run: Run) -> RunProgress:
             raise run.checkpointer.stop_error(stop.received)
         return progress
     finally:
-        run.events.emit("end")
+        run.trainer.events.emit("end")
 
 
 def report_setup(prepared: PreparedRun, folder: Path, events: Events) -> None:
     recipe = prepared.recipe.model_dump(mode="json")
     events.emit("ready", folder=str(folder), recipe=recipe, **asdict(prepared.forecast))
     for line in describe_run(prepared, folder):
-        events.emit("note", text=line)
+        events.note(line)
 
 
 def file_listeners(request: TrainingRequest, folder: Path, step: int = 0) -> list[Listener]:
@@ -365,10 +307,8 @@ def file_listeners(request: TrainingRequest, folder: Path, step: int = 0) -> lis
     return [log, TensorBoard(folder / "tensorboard", step)] if request.tensorboard else [log]
 
 
-def with_resume_check(
-    trained: TrainedModel, folder: Path, request: TrainingRequest, notify: Callable[[str], object]
-) -> TrainedModel:
+def with_resume_check(trained: TrainedModel, folder: Path, request: TrainingRequest, events: Events) -> TrainedModel:
     """Return the model; with --check-resume, first check that resuming this run is exact and report the result."""
     if request.check_resume:
-        notify(str(check_resume(folder, trained.device)))
+        events.note(str(check_resume(folder, trained.device)))
     return trained

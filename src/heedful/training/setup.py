@@ -223,14 +223,14 @@ def prepare_data(
     task = get_task(recipe.task)
     tokenizers = tokenizers or task.train_tokenizers(recipe, report, events.stage)
     data = task.prepare_data(recipe, tokenizers, report.characters, events.stage)
-    events.emit("note", text=f"read {task.corpus_size(report)}, {report.characters:,} characters")
+    events.note(f"read {task.corpus_size(report)}, {report.characters:,} characters")
     issues = data_issues(report, data.dropped, data.first_lines, data.truncated)
     for issue in issues:
-        events.emit("note", text=str(issue))
+        events.note(str(issue))
     if issues:
         train = [Path(file) for file in recipe.data.train]
         held_out = [Path(file) for name in task.held_out_files for file in getattr(recipe.data, name)]
-        events.emit("note", text=f"to list all issues: {doctor_command(report, train, held_out, recipe.data.columns)}")
+        events.note(f"to list all issues: {doctor_command(report, train, held_out, recipe.data.columns)}")
     return replace(data, issues=issues)
 
 

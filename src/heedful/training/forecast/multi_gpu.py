@@ -24,6 +24,7 @@ from heedful.models.model_config import ModelConfig
 from heedful.models.recurrent import Recurrence
 from heedful.training.forecast.forecast import Forecast, format_bytes
 from heedful.training.reporting.events import format_duration
+from heedful.training.setup import PreparedRun
 
 ELEMENT_BYTES = 4
 """Weights and gradients are sent in float32."""
@@ -172,6 +173,13 @@ def forecast_multi_gpu(
         return ParallelForecast(memory, communication_bytes(load, gpus, strategy), seconds, load.tokens / seconds)
 
     return MultiGpuForecast(one, gpus, interconnect, {name: forecast(name) for name in interconnect.overlap})
+
+
+def plan_multi_gpu(prepared: PreparedRun, gpus: int) -> MultiGpuForecast:
+    """Forecast a prepared run on one device and on `gpus` devices like it."""
+    training = prepared.recipe.training
+    links = Interconnect.for_step(gradients_at_end=training.cuda_graphs or training.compile)
+    return forecast_multi_gpu(prepared.forecast, prepared.config, gpus, training.accumulate, links)
 
 
 def gathered_bytes(config: ModelConfig) -> int:

@@ -34,6 +34,10 @@ class Events:
         for listener in self.listeners:
             listener(event)
 
+    def note(self, text: str) -> None:
+        """Emit a line of text."""
+        self.emit("note", text=text)
+
     @contextmanager
     def stage(self, name: str, total: int) -> Iterator[Callable[[int], object]]:
         """Report the progress of `total` bytes or texts; yields a function to call with the count just completed."""
