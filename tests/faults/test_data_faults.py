@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from heedful.data.corpus_readers import content_hash, read_documents, read_pairs
+from heedful.data.corpus_files import content_hash
+from heedful.data.corpus_readers import read_documents, read_pairs
 from heedful.data.line_reader import MAX_LINE, read_lines
 from heedful.errors import DataError
 

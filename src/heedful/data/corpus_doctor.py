@@ -16,16 +16,8 @@ from typing import IO, Any, Literal, TypeVar
 
 import numpy as np
 
-from heedful.data.corpus_readers import (
-    DocumentLine,
-    Files,
-    Pair,
-    as_paths,
-    expand_folders,
-    scan_documents,
-    scan_pairs,
-    size_on_disk,
-)
+from heedful.data.corpus_files import Files, as_paths, expand_folders, size_on_disk
+from heedful.data.corpus_readers import DocumentLine, Pair, scan_documents, scan_pairs
 from heedful.data.corpus_scan import CorpusScan
 from heedful.data.doctor_report import CleanCopy, CorpusKind, CorpusReport
 from heedful.data.labelled_reader import LabelledText, find_columns, has_labels, scan_labelled

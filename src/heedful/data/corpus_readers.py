@@ -8,23 +8,22 @@ All may be plain, .gz or .xz. Only the current lines are held in memory.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
-from os import PathLike
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypedDict, TypeVar, Unpack
 
+from heedful.data.corpus_files import Files, as_paths, expand_folders
 from heedful.data.line_reader import BadLine, OnBadLine, handle_bad_line, scan_lines
 from heedful.data.progress import ProgressCallback
-from heedful.data.table_reader import COMPRESSED, TABLES, Row, file_format, scan_table
+from heedful.data.table_reader import TABLES, Cells, file_format, scan_table
 from heedful.errors import DataError
 from heedful.text.sentence_splitter import split_sentences
 
-Files = Sequence[str | PathLike[str]]
-TEXT_SUFFIXES = (".txt", ".jsonl", *COMPRESSED)
-Usable = TypeVar("Usable")
+Row = TypeVar("Row")
+Scan = Callable[..., Iterator[Row | BadLine]]
+"""Yields every row of files in order, the unusable ones as `BadLine`; takes `progress`."""
 
 
 class Pair(NamedTuple):
@@ -44,43 +43,35 @@ class DocumentLine(NamedTuple):
     line: int
 
 
-def read_pairs(
-    files: Files,
-    *,
-    on_bad_line: OnBadLine = "fail",
-    dropped: Counter[str] | None = None,
-    progress: ProgressCallback | None = None,
-) -> Iterator[Pair]:
-    """Yield the usable pairs of two line-aligned files or one table; count the others in `dropped`."""
-    yield from usable_rows("pair", files, scan_pairs(files, progress=progress), on_bad_line, dropped)
+class ReadOptions(TypedDict, total=False):
+    """Keyword arguments of the functions that read the usable rows of files."""
+
+    on_bad_line: OnBadLine
+    """"fail", the default, raises DataError at a line that cannot be used; a blank line is left out in any case."""
+    dropped: Counter[str]
+    """Counts the rows left out, by kind of bad line."""
+    progress: ProgressCallback | None
 
 
-def read_documents(
-    files: Files,
-    *,
-    on_bad_line: OnBadLine = "fail",
-    dropped: Counter[str] | None = None,
-    progress: ProgressCallback | None = None,
-) -> Iterator[tuple[str, bool]]:
+def read_pairs(files: Files, **options: Unpack[ReadOptions]) -> Iterator[Pair]:
+    """Yield the usable pairs of two line-aligned files or one table."""
+    return usable_rows("pair", scan_pairs, files, **options)
+
+
+def read_documents(files: Files, **options: Unpack[ReadOptions]) -> Iterator[tuple[str, bool]]:
     """Yield the text line by line, exact but for CRLF and byte order marks, and whether its document ends there."""
-    for line in usable_rows("text", files, scan_documents(files, progress=progress), on_bad_line, dropped):
+    for line in usable_rows("text", scan_documents, files, **options):
         yield line.text, line.ends_document
 
 
-def read_sentences(
-    files: Files,
-    *,
-    on_bad_line: OnBadLine = "fail",
-    dropped: Counter[str] | None = None,
-    progress: ProgressCallback | None = None,
-) -> Iterator[tuple[str, bool]]:
+def read_sentences(files: Files, **options: Unpack[ReadOptions]) -> Iterator[tuple[str, bool]]:
     """Yield documents sentence by sentence, and whether the document ends there: at a blank line, file or record end.
 
     A sentence keeps the blanks before it, and the last of a line those after it with following blank lines: joined,
     the sentences are the text, except for blank lines at its start.
     """
     sentence, is_last = "", False
-    for text, ends_document in read_documents(files, on_bad_line=on_bad_line, dropped=dropped, progress=progress):
+    for text, ends_document in read_documents(files, **options):
         if not text.strip():
             sentence, is_last = sentence and sentence + text, True
         else:
@@ -99,24 +90,6 @@ def _sentences(text: str) -> Iterator[str]:
         if words:
             yield before + words + (gap if number == len(segments) else "")
         before = gap if words else before + gap
-
-
-def is_held_out(source: str, share: float) -> bool:
-    """Whether a sentence belongs to the held-out share: decided by its hash, so that it is never in both splits."""
-    digest = hashlib.blake2b(source.encode(), digest_size=8, person=b"held out").digest()
-    return int.from_bytes(digest, "big") < share * 2**64
-
-
-def content_hash(files: Files) -> str:
-    """SHA-256 of the files' contents and formats, in order; paths and dates do not matter."""
-    total = hashlib.sha256()
-    for path in expand_folders(files):
-        try:
-            with path.open("rb") as file:
-                total.update(hashlib.file_digest(file, "sha256").digest() + file_format(path).encode())
-        except OSError as error:
-            raise DataError(f"{path} cannot be read: {error.strerror}") from None
-    return total.hexdigest()
 
 
 def scan_pairs(files: Files, *, progress: ProgressCallback | None = None) -> Iterator[Pair | BadLine]:
@@ -140,43 +113,19 @@ def scan_documents(files: Files, *, progress: ProgressCallback | None = None) ->
         yield from (_records if file_format(path) in TABLES else _document)(path, progress)
 
 
-def as_paths(files: Files | str | PathLike[str]) -> list[Path]:
-    """Paths from one file name or several."""
-    return [Path(files)] if isinstance(files, str | PathLike) else [Path(file) for file in files]
-
-
-def expand_folders(files: Files) -> list[Path]:
-    """Replace folders by the non-empty text files in them, in the order of their names."""
-    expanded: list[Path] = []
-    for path in as_paths(files):
-        text_files = _text_files(path)
-        if not text_files:
-            raise DataError(f"{path} is a folder without text files ({', '.join(TEXT_SUFFIXES)})")
-        expanded += text_files
-    return expanded
-
-
-def size_on_disk(files: Files) -> int:
-    """Total bytes of these files and of those in folders; a missing file counts 0, and fails when it is read."""
-    return sum(file.stat().st_size for path in as_paths(files) for file in _text_files(path) if file.is_file())
-
-
-def _text_files(path: Path) -> list[Path]:
-    """The path itself, or the non-empty text files of a folder, hidden ones excepted."""
-    if not path.is_dir():
-        return [path]
-    files = (file for file in sorted(path.rglob("*")) if file.suffix.lower() in TEXT_SUFFIXES and file.is_file())
-    visible = (file for file in files if not any(part.startswith(".") for part in file.relative_to(path).parts))
-    return [file for file in visible if file.stat().st_size]
-
-
 def usable_rows(
-    noun: str, files: Files, rows: Iterator[Usable | BadLine], on_bad_line: OnBadLine, dropped: Counter[str] | None
-) -> Iterator[Usable]:
+    noun: str,
+    scan: Scan[Row],
+    files: Files,
+    *,
+    on_bad_line: OnBadLine = "fail",
+    dropped: Counter[str] | None = None,
+    progress: ProgressCallback | None = None,
+) -> Iterator[Row]:
     """Yield the usable rows; raise at the others or count them by kind, and raise if none is usable."""
     dropped = Counter() if dropped is None else dropped
     is_empty = True
-    for row in rows:
+    for row in scan(files, progress=progress):
         if isinstance(row, BadLine):
             handle_bad_line(row, on_bad_line, dropped)
         else:
@@ -187,7 +136,7 @@ def usable_rows(
         raise DataError(f"no usable {noun} in {_names(files)}" + (f" (left out: {reasons})" if reasons else ""))
 
 
-def _pair_rows(paths: Sequence[Path], progress: ProgressCallback | None) -> Iterator[Row | BadLine]:
+def _pair_rows(paths: Sequence[Path], progress: ProgressCallback | None) -> Iterator[Cells | BadLine]:
     for path in paths:
         if path.is_dir():
             raise DataError(f"{path} is a folder: a file is needed here")
@@ -199,7 +148,7 @@ def _pair_rows(paths: Sequence[Path], progress: ProgressCallback | None) -> Iter
     raise DataError(f"pairs come as two line-aligned text files or as one .tsv, .csv or .jsonl; got {_names(paths)}")
 
 
-def _aligned(source: Path, target: Path, progress: ProgressCallback | None) -> Iterator[Row | BadLine]:
+def _aligned(source: Path, target: Path, progress: ProgressCallback | None) -> Iterator[Cells | BadLine]:
     source_lines, target_lines = (scan_lines(path, progress=progress) for path in (source, target))
     for number, (left, right) in enumerate(zip_longest(source_lines, target_lines), 1):
         if left is None or right is None:

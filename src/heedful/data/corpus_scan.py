@@ -167,7 +167,7 @@ class CorpusScan:
         if bad.kind == "misaligned":
             self.misaligned = bad.message
         else:
-            handle_bad_line(bad, self.on_bad_line, None)
+            handle_bad_line(bad, self.on_bad_line)
         self._bad_lines[bad.kind] += 1
         locations = self._locations.setdefault(bad.kind, [])
         if len(locations) < MAX_LOCATIONS:

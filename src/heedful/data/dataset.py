@@ -8,25 +8,29 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from heedful.data.corpus_readers import content_hash, size_on_disk
-from heedful.data.progress import ProgressCallback, StartProgress
+from heedful.data.corpus_files import CorpusFiles, content_hash, size_on_disk
+from heedful.data.corpus_readers import ReadOptions
+from heedful.data.progress import ProgressCallback
 from heedful.data.quick_check import DataIssue
-from heedful.data.token_store import Sequences, SequencesWriter, create_store, store_path
+from heedful.data.token_store import Sequences, SequencesWriter, create_store, is_intact, store_path
 from heedful.errors import DataError
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
 METADATA = "dataset.json"
+LABELS = "labels"
+"""The side that holds label indices."""
 MAX_SAMPLE_TEXTS = 2000
 BLOCK, BLOCK_CHARACTERS = 8192, 1 << 20
 """Texts encoded at a time: enough to keep every core of the tokenizer busy, and never a gigabyte of long lines."""
 
 Example = TypeVar("Example", bound=tuple[Any, ...])
+Read = Callable[..., Iterator[Example]]
+"""Yields the usable examples of files, as `read_pairs` does; takes `ReadOptions`."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class PreparedData:
     """The first line of each description in `dropped` and `truncated`."""
     issues: tuple[DataIssue, ...] = ()
     truncated: dict[str, int] = field(default_factory=dict)
-    """Number of examples truncated, by description."""
+    """Number of training examples truncated, by description."""
     metadata: dict[str, Any] = field(default_factory=dict)
     """What else a task keeps about its data, such as the names of the labels."""
 
@@ -89,14 +93,37 @@ class SplitWriter:
 
 
 class DatasetWriter:
-    """Writes both splits and the counts of examples that were dropped or truncated."""
+    """Writes both splits, and counts the training examples that were dropped or truncated."""
 
-    def __init__(self, folder: Path, sides: Mapping[str, int]) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, sides: Mapping[str, int], files: CorpusFiles, progress: ProgressCallback) -> None:
+        self.folder, self.files, self.progress = folder, files, progress
         self.splits = {name: SplitWriter(folder, name, sides) for name in ("train", "valid")}
         self.dropped, self.truncated = Counter[str](), Counter[str]()
         self.first_lines: dict[str, int] = {}
         self.metadata: dict[str, Any] = {}
+        self._reads_training_files = True
+
+    def blocks(
+        self,
+        read: Read[Example],
+        is_held_out: Callable[[Example], bool],
+        characters: Callable[[Example], int] = lambda example: len(example[0]),
+    ) -> Iterator[list[tuple[Example, SplitWriter]]]:
+        """Yield the examples of all files, each with its split, in blocks to encode; validation files come last."""
+        files, train, valid = self.files, self.splits["train"], self.splits["valid"]
+        options = ReadOptions(on_bad_line=files.on_bad_line, progress=self.progress)
+        for block in encoding_blocks(read(files.train, dropped=self.dropped, **options), characters):
+            yield [(example, valid if is_held_out(example) else train) for example in block]
+        self._reads_training_files = False
+        if files.valid:
+            for block in encoding_blocks(read(files.valid, **options), characters):
+                yield [(example, valid) for example in block]
+
+    def count_issue(self, issues: Counter[str], description: str, line: int) -> None:
+        """Count an example as dropped or truncated, if it is of a training file."""
+        if self._reads_training_files:
+            issues[description] += 1
+            self.first_lines.setdefault(description, line)
 
     def write_metadata(self) -> None:
         """Write sizes, counts and metadata; raise DataError if a split is empty."""
@@ -110,48 +137,47 @@ class DatasetWriter:
         described = json.dumps({**sizes, **counts, "metadata": self.metadata})
         (self.folder / METADATA).write_text(described, encoding="utf-8")
 
-
-@contextmanager
-def new_dataset(
-    folder: Path, sides: Mapping[str, int], files: Sequence[Path], start_progress: StartProgress
-) -> Iterator[tuple[DatasetWriter, ProgressCallback]]:
-    """Open a dataset for writing; `sides` names each side with the size of its vocabulary."""
-    with create_store(folder) as temporary, start_progress("encoding", size_on_disk(files)) as progress:
-        writer = DatasetWriter(temporary, sides)
-        try:
-            yield writer, progress
-            writer.write_metadata()
-        finally:
-            for split in writer.splits.values():
-                for side in split.sides:
-                    side.close()
+    def close(self) -> None:
+        for split in self.splits.values():
+            for side in split.sides:
+                side.close()
 
 
-def open_dataset(
-    folder: Path, tokenizers: tuple[Tokenizer, ...], sides: tuple[str, ...], *, labels: str | None = None
+def prepare_dataset(
+    files: CorpusFiles,
+    tokenizers: tuple[Tokenizer, ...],
+    sides: Mapping[str, int],
+    write: Callable[[DatasetWriter], None],
+    **settings: Any,
 ) -> PreparedData:
-    """Open a dataset written by `new_dataset`; `labels` names the side that holds label indices."""
+    """Open the dataset of these files; `write` encodes them first, unless that was done before.
+
+    `sides` names each side with the size of its vocabulary. The dataset is stored under the hash of everything it
+    depends on: files, tokenizers and `settings`.
+    """
+    hashes = [hashlib.sha256(tokenizer.to_json().encode()).hexdigest() for tokenizer in tokenizers]
+    key = {"files": content_hash(files.all), "split": [len(files.train), files.held_out], "tokenizers": hashes}
+    folder = store_path({**key, **settings})
+    if not is_intact(folder):
+        with create_store(folder) as temporary, files.start_progress("encoding", size_on_disk(files.all)) as progress:
+            writer = DatasetWriter(temporary, sides, files, progress)
+            try:
+                write(writer)
+                writer.write_metadata()
+            finally:
+                writer.close()
     described = json.loads((folder / METADATA).read_text(encoding="utf-8"))
 
     def split(name: str) -> Split:
         size = described.pop(name)
-        sequences = tuple(Sequences.open(folder, f"{name}.{side}") for side in sides)
-        label_ids = None if labels is None else Sequences.open(folder, f"{name}.{labels}")
-        texts = tuple(tuple(example) for example in size["texts"])
-        return Split(sequences, max(1, size["examples"]), size["words"], size["bytes"], texts, label_ids)
+        opened = {side: Sequences.open(folder, f"{name}.{side}") for side in sides}
+        labels, texts = opened.pop(LABELS, None), tuple(tuple(example) for example in size["texts"])
+        return Split(tuple(opened.values()), max(1, size["examples"]), size["words"], size["bytes"], texts, labels)
 
     return PreparedData(tokenizers, split("train"), split("valid"), **described)
 
 
-def dataset_folder(files: list[Path], tokenizers: tuple[Tokenizer, ...], **settings: Any) -> Path:
-    """Where the dataset of these files is stored: under the hash of everything it depends on."""
-    hashes = [hashlib.sha256(tokenizer.to_json().encode()).hexdigest() for tokenizer in tokenizers]
-    return store_path({"files": content_hash(files), "tokenizers": hashes, **settings})
-
-
-def encoding_blocks(
-    examples: Iterator[Example], characters: Callable[[Example], int] = lambda example: len(example[0])
-) -> Iterator[list[Example]]:
+def encoding_blocks(examples: Iterator[Example], characters: Callable[[Example], int]) -> Iterator[list[Example]]:
     """Group examples into blocks to encode, of bounded number and length."""
     block: list[Example] = []
     size = 0
@@ -166,15 +192,16 @@ def encoding_blocks(
 
 
 def train_tokenizer(
-    texts: Callable[[ProgressCallback], Iterator[str]],
-    files: Sequence[Path],
+    files: CorpusFiles,
     config: TokenizerConfig,
     sample_share: float,
-    start_progress: StartProgress,
+    read: Read[Example],
+    texts: Callable[[Iterator[Example]], Iterator[str]],
 ) -> Tokenizer:
-    """Train a tokenizer on a share of the texts."""
-    with start_progress("learning a vocabulary", size_on_disk(files)) as progress:
-        return Tokenizer.train(sample_by_hash(texts(progress), sample_share), config)
+    """Train a tokenizer on a share of the `texts` of the training files' examples."""
+    with files.start_progress("learning a vocabulary", size_on_disk(files.train)) as progress:
+        examples = read(files.train, on_bad_line=files.on_bad_line, progress=progress)
+        return Tokenizer.train(sample_by_hash(texts(examples), sample_share), config)
 
 
 def sample_by_hash(texts: Iterable[str], share: float) -> Iterator[str]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,23 +14,11 @@ from torch import Tensor
 
 from heedful.data.batching import BucketedBatches, Indices
 from heedful.data.collate import pad_sequences
-from heedful.data.corpus_readers import is_held_out
-from heedful.data.dataset import (
-    DatasetWriter,
-    PreparedData,
-    Split,
-    SplitWriter,
-    dataset_folder,
-    encoding_blocks,
-    new_dataset,
-    open_dataset,
-    train_tokenizer,
-)
+from heedful.data.corpus_files import CorpusFiles
+from heedful.data.dataset import LABELS, DatasetWriter, PreparedData, Split, prepare_dataset, train_tokenizer
 from heedful.data.labelled_reader import LabelledText, find_all_columns, read_labelled
-from heedful.data.line_reader import OnBadLine
-from heedful.data.progress import ProgressCallback, StartProgress, no_progress
 from heedful.data.table_reader import LIST_SEPARATOR
-from heedful.data.token_store import Sequences, is_intact
+from heedful.data.token_store import Sequences
 from heedful.errors import DataError
 from heedful.shapes import Float, Int
 from heedful.text.special_token_template import SpecialTokenTemplate, max_text_tokens, truncated_lengths
@@ -124,68 +112,52 @@ class ClassBatches(BucketedBatches):
         return ClassBatch(texts.tokens, texts.lengths, texts.segments, *labels_and_weights)
 
 
-def train_labelled_tokenizer(
-    files: Sequence[Path],
-    config: TokenizerConfig,
-    *,
-    sample_share: float,
-    held_out: float,
-    columns: Sequence[str] = (),
-    on_bad_line: OnBadLine = "fail",
-    start_progress: StartProgress = no_progress,
-) -> Tokenizer:
+def train_labelled_tokenizer(files: CorpusFiles, config: TokenizerConfig, sample_share: float) -> Tokenizer:
     """Train one tokenizer for all texts, without the held-out ones."""
 
-    def texts(progress: ProgressCallback) -> Iterator[str]:
-        for row in read_labelled(files, columns=columns, on_bad_line=on_bad_line, progress=progress):
-            if not is_held_out("\t".join(row.texts), held_out):
+    def texts(rows: Iterator[LabelledText]) -> Iterator[str]:
+        for row in rows:
+            if not files.holds_out("\t".join(row.texts)):
                 yield from row.texts
 
-    return train_tokenizer(texts, files, config, sample_share, start_progress)
+    return train_tokenizer(files, config, sample_share, partial(read_labelled, columns=files.columns), texts)
 
 
-def prepare_labelled(
-    train: Sequence[Path],
-    valid: Sequence[Path],
-    tokenizer: Tokenizer,
-    *,
-    held_out: float,
-    max_length: int,
-    columns: Sequence[str] = (),
-    on_bad_line: OnBadLine = "fail",
-    start_progress: StartProgress = no_progress,
-) -> PreparedData:
+def prepare_labelled(files: CorpusFiles, tokenizer: Tokenizer, *, max_length: int) -> PreparedData:
     """Encode texts and their labels, or open them if they are stored. Longer texts are truncated to `max_length`.
 
     Without validation files, texts are held out by hash.
     """
-    files = [*train, *valid]
-    table = find_all_columns(train, columns)[0]
-    sides = tuple(f"text{number}" for number, _ in enumerate(table.texts, 1))
-    settings = {"split": [len(train), held_out], "max_length": max_length, "columns": list(columns)}
-    folder = dataset_folder(files, (tokenizer,), kind="labelled", **settings)
-    if not is_intact(folder):
-        reading: dict[str, Any] = {"columns": columns, "on_bad_line": on_bad_line}
-        names = list(label_counts(read_labelled(train, **reading)))
-        vocabularies = {**dict.fromkeys(sides, len(tokenizer)), "labels": len(names)}
-        with new_dataset(folder, vocabularies, files, start_progress) as (writer, progress):
+    table = find_all_columns(files.train, files.columns)[0]
+    read = partial(read_labelled, columns=files.columns)
+    too_long = f"texts longer than {max_length} tokens"
 
-            def split_of(row: LabelledText) -> SplitWriter:
-                is_valid = not valid and is_held_out("\t".join(row.texts), held_out)
-                return writer.splits["valid" if is_valid else "train"]
+    def write(writer: DatasetWriter) -> None:
+        names = list(label_counts(read(files.train, on_bad_line=files.on_bad_line)))
+        indices, train_counts = {name: index for index, name in enumerate(names)}, Counter[str]()
+        blocks = writer.blocks(
+            read, lambda row: files.holds_out("\t".join(row.texts)), lambda row: sum(map(len, row.texts))
+        )
+        for block in blocks:
+            encoded = _encode_texts([row for row, _ in block], tokenizer, max_length)
+            for (row, split), (texts, was_truncated) in zip(block, encoded, strict=True):
+                if was_truncated:
+                    writer.count_issue(writer.truncated, too_long, row.line)
+                if split is writer.splits["train"]:
+                    train_counts.update(row.labels)
+                split.count(" ".join(row.texts), *_sample(row))
+                split.write(*texts, label_indices(indices, row))
+        writer.metadata = {
+            "names": names,
+            "counts": [train_counts[name] for name in names],
+            "multi_label": table.multi_label,
+            "columns": str(table),
+            "max_length": max_length,
+        }
 
-            encoder = _LabelledEncoder(writer, tokenizer, names, max_length)
-            encoder.write(read_labelled(train, dropped=writer.dropped, progress=progress, **reading), split_of)
-            if valid:
-                encoder.write(read_labelled(valid, progress=progress, **reading), lambda _: writer.splits["valid"])
-            writer.metadata = {
-                "names": names,
-                "counts": [encoder.train_counts[name] for name in names],
-                "multi_label": table.multi_label,
-                "columns": str(table),
-                "max_length": max_length,
-            }
-    return open_dataset(folder, (tokenizer,), sides, labels="labels")
+    sides = {f"text{number}": len(tokenizer) for number, _ in enumerate(table.texts, 1)} | {LABELS: MAX_CLASSES}
+    settings = {"kind": "labelled", "max_length": max_length, "columns": list(files.columns)}
+    return prepare_dataset(files, (tokenizer,), sides, write, **settings)
 
 
 def label_counts(rows: Iterator[LabelledText]) -> dict[str, int]:
@@ -209,46 +181,29 @@ def _sort_key(name: str) -> tuple[int, float, str]:
         return (1, 0.0, name)
 
 
-class _LabelledEncoder:
-    """Encodes rows into splits, and counts the truncated ones."""
-
-    def __init__(self, writer: DatasetWriter, tokenizer: Tokenizer, names: Sequence[str], max_length: int) -> None:
-        self.writer, self.tokenizer, self.max_length = writer, tokenizer, max_length
-        self.indices = {name: index for index, name in enumerate(names)}
-        self.train_counts: Counter[str] = Counter()
-
-    def write(self, rows: Iterator[LabelledText], split_of: Callable[[LabelledText], SplitWriter]) -> None:
-        for block in encoding_blocks(rows, lambda row: sum(map(len, row.texts))):
-            for row, texts, was_truncated in _encode_texts(block, self.tokenizer, self.max_length):
-                split = split_of(row)
-                if was_truncated:
-                    reason = f"texts longer than {self.max_length} tokens"
-                    self.writer.truncated[reason] += 1
-                    self.writer.first_lines.setdefault(reason, row.line)
-                if split is self.writer.splits["train"]:
-                    self.train_counts.update(row.labels)
-                split.count(" ".join(row.texts), "\t".join(row.texts), LIST_SEPARATOR.join(row.labels))
-                split.write(*texts, [label_index(self.indices, name, row) for name in row.labels])
+def _sample(row: LabelledText) -> tuple[str, str]:
+    return "\t".join(row.texts), LIST_SEPARATOR.join(row.labels)
 
 
 def _encode_texts(
     rows: Sequence[LabelledText], tokenizer: Tokenizer, max_length: int
-) -> Iterator[tuple[LabelledText, list[list[int]], bool]]:
-    """Yield each row with the token ids of its texts and whether they were truncated."""
+) -> Iterator[tuple[list[list[int]], bool]]:
+    """Yield the token ids of each row's texts, and whether they were truncated."""
     columns = [tokenizer.encode(list(texts)) for texts in zip(*(row.texts for row in rows), strict=True)]
     limit = max_text_tokens(max_length, len(columns))
-    for row, *texts in zip(rows, *columns, strict=True):
+    for texts in zip(*columns, strict=True):
         lengths = [len(ids) for ids in texts]
         kept = truncated_lengths(lengths, limit)
-        yield row, [ids[:length] for ids, length in zip(texts, kept, strict=True)], kept != lengths
+        yield [ids[:length] for ids, length in zip(texts, kept, strict=True)], kept != lengths
 
 
-def label_index(indices: dict[str, int], name: str, row: LabelledText) -> int:
-    """The index of a label; raise DataError if the model does not know it."""
-    if name not in indices:
-        known = ", ".join(list(indices)[:10]) + (" …" if len(indices) > 10 else "")
-        raise DataError(f"{row.path}:{row.line}: unknown label {name!r}; the classes trained on are {known}")
-    return indices[name]
+def label_indices(indices: Mapping[str, int], row: LabelledText) -> list[int]:
+    """The indices of a row's labels; raise DataError if the model does not know one."""
+    for name in row.labels:
+        if name not in indices:
+            known = ", ".join(list(indices)[:10]) + (" …" if len(indices) > 10 else "")
+            raise DataError(f"{row.path}:{row.line}: unknown label {name!r}; the classes trained on are {known}")
+    return [indices[name] for name in row.labels]
 
 
 def encode_labelled(
@@ -256,12 +211,9 @@ def encode_labelled(
 ) -> tuple[Split, int]:
     """Encode labelled texts in memory, for evaluation; also return how many were truncated."""
     indices = {name: index for index, name in enumerate(names)}
-    encoded = list(_encode_texts(rows, tokenizer, max_length))
-    sides = tuple(
-        Sequences.from_lists(list(column)) for column in zip(*(texts for _, texts, _ in encoded), strict=True)
-    )
-    texts = tuple(("\t".join(row.texts), LIST_SEPARATOR.join(row.labels)) for row in rows)
+    encoded, truncated = zip(*_encode_texts(rows, tokenizer, max_length), strict=True)
+    sides = tuple(Sequences.from_lists(list(column)) for column in zip(*encoded, strict=True))
+    texts = tuple(map(_sample, rows))
     words, size = sum(len(text.split()) for text, _ in texts), sum(len(text.encode()) for text, _ in texts)
-    labels = Sequences.from_lists([[label_index(indices, name, row) for name in row.labels] for row in rows])
-    truncated = sum(was_truncated for _, _, was_truncated in encoded)
-    return Split(sides, len(rows), words, size, texts, labels), truncated
+    labels = Sequences.from_lists([label_indices(indices, row) for row in rows])
+    return Split(sides, len(rows), words, size, texts, labels), sum(truncated)

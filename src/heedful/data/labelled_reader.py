@@ -10,13 +10,14 @@ Other usual names of these columns are known too; `data.columns` names any other
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
-from heedful.data.corpus_readers import Files, as_paths, usable_rows
-from heedful.data.line_reader import BadLine, OnBadLine
+from heedful.data.corpus_files import Files, as_paths
+from heedful.data.corpus_readers import ReadOptions, usable_rows
+from heedful.data.line_reader import BadLine
 from heedful.data.progress import ProgressCallback
 from heedful.data.table_reader import TABLES, file_format, quoted_names, scan_table, table_columns
 from heedful.errors import DataError
@@ -111,13 +112,7 @@ def _labelled_text(cells: Sequence[str], path: Path, line: int, multi_label: boo
 
 
 def read_labelled(
-    files: Files,
-    *,
-    columns: Sequence[str] = (),
-    on_bad_line: OnBadLine = "fail",
-    dropped: Counter[str] | None = None,
-    progress: ProgressCallback | None = None,
+    files: Files, *, columns: Sequence[str] = (), **options: Unpack[ReadOptions]
 ) -> Iterator[LabelledText]:
-    """Yield the usable labelled texts; count the others in `dropped`."""
-    rows = scan_labelled(files, columns=columns, progress=progress)
-    yield from usable_rows("text", files, rows, on_bad_line, dropped)
+    """Yield the usable labelled texts."""
+    return usable_rows("text", partial(scan_labelled, columns=columns), files, **options)

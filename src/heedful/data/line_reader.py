@@ -80,7 +80,7 @@ def read_lines(
             handle_bad_line(line, on_bad_line, dropped)
 
 
-def handle_bad_line(bad: BadLine, on_bad_line: OnBadLine, dropped: Counter[str] | None) -> None:
+def handle_bad_line(bad: BadLine, on_bad_line: OnBadLine, dropped: Counter[str] | None = None) -> None:
     """Raise at a bad line or count it. Blank lines never raise; misaligned files always do."""
     if bad.kind == "misaligned" or (on_bad_line == "fail" and bad.kind != "blank"):
         raise DataError(bad.message if bad.kind == "misaligned" else str(bad))

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -14,19 +11,10 @@ from torch import Tensor
 
 from heedful.data.batching import BucketedBatches, Indices
 from heedful.data.collate import pad_sequences
-from heedful.data.corpus_readers import Pair, is_held_out, read_pairs
-from heedful.data.dataset import (
-    PreparedData,
-    SplitWriter,
-    dataset_folder,
-    encoding_blocks,
-    new_dataset,
-    open_dataset,
-    train_tokenizer,
-)
-from heedful.data.line_reader import OnBadLine
-from heedful.data.progress import ProgressCallback, StartProgress, no_progress
-from heedful.data.token_store import Ids, Sequences, is_intact
+from heedful.data.corpus_files import CorpusFiles
+from heedful.data.corpus_readers import Pair, read_pairs
+from heedful.data.dataset import DatasetWriter, PreparedData, prepare_dataset, train_tokenizer
+from heedful.data.token_store import Ids, Sequences
 from heedful.shapes import Int
 from heedful.text.special_tokens import END, PAD, START
 from heedful.text.subword_regularization import SplitTable
@@ -92,75 +80,35 @@ class PairBatches(BucketedBatches):
 
 
 def train_pair_tokenizers(
-    files: Sequence[Path],
-    config: TokenizerConfig,
-    *,
-    joint: bool,
-    sample_share: float,
-    held_out: float,
-    on_bad_line: OnBadLine = "fail",
-    start_progress: StartProgress = no_progress,
+    files: CorpusFiles, config: TokenizerConfig, sample_share: float, *, joint: bool
 ) -> tuple[Tokenizer, ...]:
     """Train one tokenizer for both sides, or one for each, without the held-out pairs."""
 
-    def texts(sides: slice, progress: ProgressCallback) -> Iterator[str]:
-        for pair in read_pairs(files, on_bad_line=on_bad_line, progress=progress):
-            if not is_held_out(pair.source, held_out):
-                yield from (pair.source, pair.target)[sides]
+    def train(sides: slice) -> Tokenizer:
+        def texts(pairs: Iterator[Pair]) -> Iterator[str]:
+            for pair in pairs:
+                if not files.holds_out(pair.source):
+                    yield from (pair.source, pair.target)[sides]
 
-    slices = [slice(0, 2)] if joint else [slice(0, 1), slice(1, 2)]
-    return tuple(
-        train_tokenizer(partial(texts, sides), files, config, sample_share, start_progress) for sides in slices
-    )
+        return train_tokenizer(files, config, sample_share, read_pairs, texts)
+
+    return (train(slice(0, 2)),) if joint else (train(slice(0, 1)), train(slice(1, 2)))
 
 
-def prepare_pairs(
-    train: Sequence[Path],
-    valid: Sequence[Path],
-    tokenizers: tuple[Tokenizer, ...],
-    *,
-    held_out: float,
-    max_length: int,
-    on_bad_line: OnBadLine = "fail",
-    start_progress: StartProgress = no_progress,
-) -> PreparedData:
+def prepare_pairs(files: CorpusFiles, tokenizers: tuple[Tokenizer, ...], *, max_length: int) -> PreparedData:
     """Encode pairs, or open them if they are stored. Without validation files, sources are held out by hash."""
-    files = [*train, *valid]
-    settings = {"split": [len(train), held_out], "max_length": max_length}
-    folder = dataset_folder(files, tokenizers, kind="pairs", **settings)
-    if not is_intact(folder):
-        sides = {"source": len(tokenizers[0]), "target": len(tokenizers[-1])}
-        with new_dataset(folder, sides, files, start_progress) as (writer, progress):
-
-            def split_of(pair: Pair) -> SplitWriter:
-                is_valid = not valid and is_held_out(pair.source, held_out)
-                return writer.splits["valid" if is_valid else "train"]
-
-            pairs = read_pairs(train, on_bad_line=on_bad_line, dropped=writer.dropped, progress=progress)
-            _write_pairs(pairs, split_of, tokenizers, max_length, writer.dropped, writer.first_lines)
-            if valid:
-                pairs = read_pairs(valid, on_bad_line=on_bad_line, progress=progress)
-                _write_pairs(pairs, lambda _: writer.splits["valid"], tokenizers, max_length, Counter(), {})
-    return open_dataset(folder, tokenizers, ("source", "target"))
-
-
-def _write_pairs(
-    pairs: Iterator[Pair],
-    split_of: Callable[[Pair], SplitWriter],
-    tokenizers: tuple[Tokenizer, ...],
-    max_length: int,
-    dropped: Counter[str],
-    first_lines: dict[str, int],
-) -> None:
     too_long = f"pairs longer than {max_length} tokens"
-    for block in encoding_blocks(pairs):
-        sources = tokenizers[0].encode([pair.source for pair in block])
-        targets = tokenizers[-1].encode([pair.target for pair in block])
-        for pair, source, target in zip(block, sources, targets, strict=True):
-            if max(len(source), len(target)) >= max_length:  # END takes a position too
-                dropped[too_long] += 1
-                first_lines.setdefault(too_long, pair.line)
-                continue
-            split = split_of(pair)
-            split.count(pair.target, pair.source, pair.target)
-            split.write(source, target)
+
+    def write(writer: DatasetWriter) -> None:
+        for block in writer.blocks(read_pairs, lambda pair: files.holds_out(pair.source)):
+            sources = tokenizers[0].encode([pair.source for pair, _ in block])
+            targets = tokenizers[-1].encode([pair.target for pair, _ in block])
+            for (pair, split), source, target in zip(block, sources, targets, strict=True):
+                if max(len(source), len(target)) >= max_length:  # END takes a position too
+                    writer.count_issue(writer.dropped, too_long, pair.line)
+                else:
+                    split.count(pair.target, pair.source, pair.target)
+                    split.write(source, target)
+
+    sides = {"source": len(tokenizers[0]), "target": len(tokenizers[-1])}
+    return prepare_dataset(files, tokenizers, sides, write, kind="pairs", max_length=max_length)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -14,13 +12,12 @@ from torch import Tensor
 
 from heedful.data.batching import BucketedBatches, Indices
 from heedful.data.collate import pad_sequences
-from heedful.data.corpus_readers import is_held_out
-from heedful.data.dataset import PreparedData, SplitWriter, dataset_folder, new_dataset, open_dataset, train_tokenizer
-from heedful.data.line_reader import BadLine, OnBadLine, handle_bad_line
+from heedful.data.corpus_files import CorpusFiles
+from heedful.data.dataset import DatasetWriter, PreparedData, prepare_dataset, train_tokenizer
+from heedful.data.line_reader import BadLine, handle_bad_line
 from heedful.data.passage_windows import Passage, PassageWindows
-from heedful.data.progress import ProgressCallback, StartProgress, no_progress
 from heedful.data.qa_reader import Question, read_questions
-from heedful.data.token_store import Sequences, is_intact
+from heedful.data.token_store import Sequences
 from heedful.errors import DataError
 from heedful.shapes import Int
 from heedful.text.special_token_template import SpecialTokenTemplate
@@ -67,92 +64,70 @@ class SpanBatches(BucketedBatches):
         return SpanBatch(tokens, lengths, positions[:, 0].clone(), positions[:, 1:].clone())
 
 
-def train_question_tokenizer(
-    files: Sequence[Path],
-    config: TokenizerConfig,
-    *,
-    sample_share: float,
-    held_out: float,
-    on_bad_line: OnBadLine = "fail",
-    start_progress: StartProgress = no_progress,
-) -> Tokenizer:
+def train_question_tokenizer(files: CorpusFiles, config: TokenizerConfig, sample_share: float) -> Tokenizer:
     """Train a tokenizer on questions and passages, each passage once, without the held-out ones."""
 
-    def texts(progress: ProgressCallback) -> Iterator[str]:
+    def texts(questions: Iterator[Question]) -> Iterator[str]:
         passage = ""
-        for question in read_questions(files, on_bad_line=on_bad_line, progress=progress):
-            if not is_held_out(question.passage, held_out):
+        for question in questions:
+            if not files.holds_out(question.passage):
                 if question.passage != passage:
                     yield (passage := question.passage)
                 yield question.question
 
-    return train_tokenizer(texts, files, config, sample_share, start_progress)
+    return train_tokenizer(files, config, sample_share, read_questions, texts)
 
 
-def prepare_questions(
-    train: Sequence[Path],
-    valid: Sequence[Path],
-    tokenizer: Tokenizer,
-    *,
-    held_out: float,
-    windows: PassageWindows,
-    on_bad_line: OnBadLine = "fail",
-    start_progress: StartProgress = no_progress,
-) -> PreparedData:
+def prepare_questions(files: CorpusFiles, tokenizer: Tokenizer, *, windows: PassageWindows) -> PreparedData:
     """Encode windows of passages with their questions, or open them if they are stored.
 
-    Without validation files, passages are held out by hash, with all their questions.
+    Without validation files, passages are held out by hash, with all their questions. A question that does not fit in
+    a window is an error, or left out.
     """
-    files = [*train, *valid]
-    settings = {"split": [len(train), held_out], **windows.model_dump()}
-    folder = dataset_folder(files, (tokenizer,), kind="questions", **settings)
-    if not is_intact(folder):
-        sides = {"windows": len(tokenizer), "positions": windows.max_tokens}
-        with new_dataset(folder, sides, files, start_progress) as (writer, progress):
-            encoder = _WindowEncoder(tokenizer, windows, on_bad_line)
-            for question in read_questions(train, on_bad_line=on_bad_line, dropped=writer.dropped, progress=progress):
-                is_valid = not valid and is_held_out(question.passage, held_out)
-                encoder.write(question, writer.splits["valid" if is_valid else "train"])
-            writer.dropped += encoder.dropped
-            writer.first_lines = dict(encoder.first_lines)
-            if valid:
-                for question in read_questions(valid, on_bad_line=on_bad_line, progress=progress):
-                    encoder.write(question, writer.splits["valid"])
-    return open_dataset(folder, (tokenizer,), ("windows", "positions"))
+    template = SpecialTokenTemplate.from_tokenizer(tokenizer)
+    too_long = f"questions that do not fit in windows of {windows.max_tokens} tokens"
+
+    def write(writer: DatasetWriter) -> None:
+        passage = Passage("", [], [], [])
+        for block in writer.blocks(read_questions, lambda question: files.holds_out(question.passage)):
+            for question, split in block:
+                if question.passage != passage.text:  # consecutive questions about one passage encode it once
+                    passage = Passage.encode(question.passage, tokenizer)
+                    split.count(question.passage, examples=0)
+                try:
+                    examples = encode_windows(question, passage, tokenizer, template, windows)
+                except DataError as error:
+                    message = f"question {question.id!r:.40}: {error}"
+                    handle_bad_line(BadLine("malformed", question.path, question.line, message), files.on_bad_line)
+                    writer.count_issue(writer.dropped, too_long, question.line)
+                    continue
+                for tokens, positions in examples:
+                    split.write(tokens, positions)
+                split.count("", question.question, question.passage, *(answer.text for answer in question.answers))
+
+    sides = {"windows": len(tokenizer), "positions": windows.max_tokens}
+    return prepare_dataset(files, (tokenizer,), sides, write, kind="questions", **windows.model_dump())
 
 
-class _WindowEncoder:
-    """Splits passages into windows; consecutive questions about one passage encode it once."""
-
-    def __init__(self, tokenizer: Tokenizer, windows: PassageWindows, on_bad_line: OnBadLine) -> None:
-        self.tokenizer, self.windows, self.on_bad_line = tokenizer, windows, on_bad_line
-        self.template = SpecialTokenTemplate.from_tokenizer(tokenizer)
-        self.passage = Passage("", [], [], [])
-        self.dropped: Counter[str] = Counter()
-        self.first_lines: dict[str, int] = {}
-
-    def write(self, question: Question, split: SplitWriter) -> None:
-        """Write every window of the passage as an example; raise or count a question that does not fit."""
-        if question.passage != self.passage.text:
-            self.passage = Passage.encode(question.passage, self.tokenizer)
-            split.count(question.passage, examples=0)
-        passage, tokens = self.passage, self.tokenizer.encode([question.question])[0]
-        try:
-            windows = self.windows.split(len(tokens), len(passage))
-            span = None
-            if question.answers:
-                text, start = question.answers[0]
-                span = passage.token_span(start, start + len(text))
-        except DataError as error:
-            message = f"question {question.id!r:.40}: {error}"
-            handle_bad_line(BadLine("malformed", question.path, question.line, message), self.on_bad_line, None)
-            reason = f"questions that do not fit in windows of {self.windows.max_tokens} tokens"
-            self.dropped[reason] += 1
-            self.first_lines.setdefault(reason, question.line)
-            return
-        passage_start = len(tokens) + 2
-        for window in windows:
-            window_tokens = self.template.wrap(tokens, passage.tokens[window.start : window.end])
-            split.write(window_tokens, [passage_start, *window.answer_positions(span, passage_start)])
-        answers = (answer.text for answer in question.answers)
-        split.count("", question.question, question.passage, *answers)
+def encode_windows(
+    question: Question,
+    passage: Passage,
+    tokenizer: Tokenizer,
+    template: SpecialTokenTemplate,
+    windows: PassageWindows,
+) -> list[tuple[list[int], list[int]]]:
+    """The tokens and positions of every window of the passage; raise DataError if the question does not fit."""
+    tokens = tokenizer.encode([question.question])[0]
+    parts = windows.split(len(tokens), len(passage))
+    span = None
+    if question.answers:
+        text, start = question.answers[0]
+        span = passage.token_span(start, start + len(text))
+    passage_start = len(tokens) + 2
+    return [
+        (
+            template.wrap(tokens, passage.tokens[window.start : window.end]),
+            [passage_start, *window.answer_positions(span, passage_start)],
+        )
+        for window in parts
+    ]

@@ -11,14 +11,14 @@ An answer is a span of its passage, given by its text and the character it start
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
-from heedful.data.corpus_readers import Files, expand_folders, usable_rows
-from heedful.data.line_reader import BadLine, OnBadLine, read_text_file, scan_lines
+from heedful.data.corpus_files import Files, expand_folders
+from heedful.data.corpus_readers import ReadOptions, usable_rows
+from heedful.data.line_reader import BadLine, read_text_file, scan_lines
 from heedful.data.progress import ProgressCallback
 from heedful.data.table_reader import TABLES, check_string, file_format, scan_records, scan_table, table_columns
 from heedful.errors import DataError
@@ -61,15 +61,9 @@ def scan_questions(
             yield row if isinstance(row, BadLine) else _question(path, row, answered)
 
 
-def read_questions(
-    files: Files,
-    *,
-    on_bad_line: OnBadLine = "fail",
-    dropped: Counter[str] | None = None,
-    progress: ProgressCallback | None = None,
-) -> Iterator[Question]:
-    """Yield the usable questions; count the others in `dropped`."""
-    yield from usable_rows("question", files, scan_questions(files, progress=progress), on_bad_line, dropped)
+def read_questions(files: Files, **options: Unpack[ReadOptions]) -> Iterator[Question]:
+    """Yield the usable questions."""
+    return usable_rows("question", scan_questions, files, **options)
 
 
 class RawQuestion(NamedTuple):

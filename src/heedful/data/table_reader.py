@@ -23,7 +23,7 @@ HEADERLESS = ("source", "target")
 LIST_SEPARATOR = "|"
 """Between the items of a list in one cell."""
 
-Row = tuple[int, tuple[str, ...]]
+Cells = tuple[int, tuple[str, ...]]
 """The line a row starts on, and its selected cells."""
 
 Lines = Iterator[str | BadLine]
@@ -43,7 +43,7 @@ def scan_table(
     *,
     progress: ProgressCallback | None = None,
     any_type: str | None = None,
-) -> Iterator[Row | BadLine]:
+) -> Iterator[Cells | BadLine]:
     """Yield the named columns of each row; a row that cannot be used as `BadLine`. A pair needs no header.
 
     In the `any_type` column of a .jsonl, numbers, booleans and lists are converted to what they would be in a .csv.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,19 +12,10 @@ from torch import Tensor
 
 from heedful.data.batching import Indices
 from heedful.data.collate import pad_sequences
+from heedful.data.corpus_files import CorpusFiles
 from heedful.data.corpus_readers import read_documents, read_sentences
-from heedful.data.dataset import (
-    PreparedData,
-    SplitWriter,
-    dataset_folder,
-    encoding_blocks,
-    new_dataset,
-    open_dataset,
-    train_tokenizer,
-)
-from heedful.data.line_reader import OnBadLine
-from heedful.data.progress import ProgressCallback, StartProgress, no_progress
-from heedful.data.token_store import Sequences, is_intact
+from heedful.data.dataset import DatasetWriter, PreparedData, prepare_dataset, train_tokenizer
+from heedful.data.token_store import Sequences
 from heedful.shapes import Int
 from heedful.text.special_tokens import END, PAD
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
@@ -83,38 +73,23 @@ class TextBatches:
 
 
 def train_text_tokenizer(
-    files: Sequence[Path],
-    config: TokenizerConfig,
-    *,
-    sample_share: float,
-    characters: float,
-    on_bad_line: OnBadLine = "fail",
-    start_progress: StartProgress = no_progress,
+    files: CorpusFiles, config: TokenizerConfig, sample_share: float, *, characters: int
 ) -> Tokenizer:
-    """Train a tokenizer on the first `characters` of running text: those not held out."""
+    """Train a tokenizer on running text, of which `characters` are in the training files, without its held-out part."""
 
-    def texts(progress: ProgressCallback) -> Iterator[str]:
-        left = characters
-        for text, _ in read_documents(files, on_bad_line=on_bad_line, progress=progress):
+    def texts(lines: Iterator[tuple[str, bool]]) -> Iterator[str]:
+        left = characters * (1 - files.held_out_share)
+        for text, _ in lines:
             if left <= 0:
                 return
             left -= len(text)
             yield text
 
-    return train_tokenizer(texts, files, config, sample_share, start_progress)
+    return train_tokenizer(files, config, sample_share, read_documents, texts)
 
 
 def prepare_text(
-    train: Sequence[Path],
-    valid: Sequence[Path],
-    tokenizer: Tokenizer,
-    *,
-    held_out: float,
-    characters: int,
-    sentences: bool = False,
-    end: int = END,
-    on_bad_line: OnBadLine = "fail",
-    start_progress: StartProgress = no_progress,
+    files: CorpusFiles, tokenizer: Tokenizer, *, characters: int, sentences: bool = False, end: int = END
 ) -> PreparedData:
     """Encode running text with `end` after each document, or open it if it is stored.
 
@@ -122,45 +97,26 @@ def prepare_text(
     length of the training files. Without validation files their last part is held out; not lines at random, whose
     neighbours would give them away.
     """
-    files = [*train, *valid]
+
+    def write(writer: DatasetWriter) -> None:
+        position, limit = 0, float("inf") if files.valid else characters * (1 - files.held_out)
+
+        def is_held_out(line: tuple[str, bool]) -> bool:
+            nonlocal position
+            position += len(line[0])
+            return position - len(line[0]) >= limit
+
+        for block in writer.blocks(read_sentences if sentences else read_documents, is_held_out):
+            texts = [text for (text, _), _ in block]
+            encoded = encode_sentences(texts, tokenizer) if sentences else tokenizer.encode(texts)
+            for ((text, is_last), split), ids in zip(block, encoded, strict=True):
+                split.count(text, examples=int(is_last or sentences))
+                split.sides[0].write([*ids, end] if is_last else ids)
+                if is_last or sentences:
+                    split.sides[0].end()
+
     settings: dict[str, Any] = {"kind": "sentences" if sentences else "text"} | ({} if end == END else {"end": end})
-    folder = dataset_folder(files, (tokenizer,), **settings, split=[len(train), held_out])
-    read = read_sentences if sentences else read_documents
-    if not is_intact(folder):
-        with new_dataset(folder, {"text": len(tokenizer)}, files, start_progress) as (writer, progress):
-            train_characters = float("inf") if valid else characters * (1 - held_out)
-            lines = read(train, on_bad_line=on_bad_line, dropped=writer.dropped, progress=progress)
-            splits = writer.splits
-
-            def split_at(position: int) -> SplitWriter:
-                return splits["train" if position < train_characters else "valid"]
-
-            _write_text(lines, split_at, tokenizer, end, sentences)
-            if valid:
-                lines = read(valid, on_bad_line=on_bad_line, progress=progress)
-                _write_text(lines, lambda _: splits["valid"], tokenizer, end, sentences)
-    return open_dataset(folder, (tokenizer,), ("text",))
-
-
-def _write_text(
-    lines: Iterator[tuple[str, bool]],
-    split_at: Callable[[int], SplitWriter],
-    tokenizer: Tokenizer,
-    end: int,
-    sentences: bool,
-) -> None:
-    """Append lines of documents to the split of their character position; each `sentence` is a sequence of its own."""
-    position = 0
-    for block in encoding_blocks(lines):
-        texts = [text for text, _ in block]
-        encoded = encode_sentences(texts, tokenizer) if sentences else tokenizer.encode(texts)
-        for (text, is_last), ids in zip(block, encoded, strict=True):
-            split = split_at(position)
-            position += len(text)
-            split.count(text, examples=int(is_last or sentences))
-            split.sides[0].write([*ids, end] if is_last else ids)
-            if is_last or sentences:
-                split.sides[0].end()
+    return prepare_dataset(files, (tokenizer,), {"text": len(tokenizer)}, write, **settings)
 
 
 def encode_sentences(texts: Sequence[str], tokenizer: Tokenizer) -> list[list[int]]:

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from heedful.data.corpus_readers import Pair, content_hash, is_held_out, read_documents, read_pairs
+from heedful.data.corpus_files import content_hash, is_held_out
+from heedful.data.corpus_readers import Pair, read_documents, read_pairs
 from heedful.data.line_reader import read_lines, scan_lines
 from heedful.errors import DataError
 

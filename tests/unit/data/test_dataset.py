@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from heedful.data.corpus_readers import is_held_out
+from heedful.data.corpus_files import CorpusFiles, is_held_out
 from heedful.data.dataset import PreparedData, sample_by_hash
 from heedful.data.pair_dataset import prepare_pairs
 from heedful.data.text_dataset import prepare_text
@@ -33,8 +33,8 @@ def pair_files(folder: Path, *, end: str = "\n", mark: str = "") -> list[Path]:
     return files
 
 
-def pairs(files: list[Path], **changes: float) -> PreparedData:
-    return prepare_pairs(files, [], (BYTES,), **{"held_out": 0.1, "max_length": 100, **changes})  # type: ignore[arg-type]
+def pairs(files: list[Path], held_out: float = 0.1, max_length: int = 100) -> PreparedData:
+    return prepare_pairs(CorpusFiles(files, held_out=held_out), (BYTES,), max_length=max_length)
 
 
 def ids(prepared: PreparedData) -> list[list[int]]:
@@ -100,7 +100,7 @@ def test_empty_split_raises_with_its_reason_and_leaves_no_store(tmp_path: Path) 
 def test_last_part_of_running_text_is_held_out(tmp_path: Path) -> None:
     book = tmp_path / "book.txt"
     book.write_text("\n".join(LINES) + "\n")
-    prepared = prepare_text([book], [], BYTES, held_out=0.25, characters=sum(map(len, LINES)) + len(LINES))
+    prepared = prepare_text(CorpusFiles([book], held_out=0.25), BYTES, characters=sum(map(len, LINES)) + len(LINES))
     train, valid = (BYTES.decode([split.sides[0].ids.tolist()])[0] for split in (prepared.train, prepared.valid))
     assert train + valid == book.read_text()
     assert len(valid) / len(train + valid) == pytest.approx(0.25, abs=0.01)
@@ -111,9 +111,8 @@ def test_last_part_of_running_text_is_held_out(tmp_path: Path) -> None:
 def test_each_file_is_a_document(tmp_path: Path) -> None:
     for name in "abc":
         (tmp_path / f"{name}.txt").write_text(f"{name} cat\n" * 5)
-    prepared = prepare_text(
-        [tmp_path / f"{name}.txt" for name in "ab"], [tmp_path / "c.txt"], BYTES, held_out=0.1, characters=70
-    )
+    files = CorpusFiles([tmp_path / "a.txt", tmp_path / "b.txt"], [tmp_path / "c.txt"])
+    prepared = prepare_text(files, BYTES, characters=60)
     assert len(prepared.train.sides[0]) == prepared.train.examples == 2
     assert prepared.train.sides[0][0][-1] == END
 
@@ -128,10 +127,12 @@ def test_sample_by_hash_covers_a_sorted_file() -> None:
 MEASURE = """
 import resource, sys
 from pathlib import Path
+from heedful.data.corpus_files import CorpusFiles
 from heedful.data.text_dataset import prepare_text
 from heedful.text.tokenizer import Tokenizer
 tokenizer = Tokenizer.load(sys.argv[2])
-prepared = prepare_text([Path(sys.argv[1])], [], tokenizer, held_out=0.02, characters=Path(sys.argv[1]).stat().st_size)
+file = Path(sys.argv[1])
+prepared = prepare_text(CorpusFiles([file], held_out=0.02), tokenizer, characters=file.stat().st_size)
 print(len(prepared.train.sides[0].ids), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from heedful.data.corpus_files import CorpusFiles
 from heedful.data.dataset import PreparedData
 from heedful.data.labelled_dataset import ClassBatches, prepare_labelled, train_labelled_tokenizer
 from heedful.errors import DataError
@@ -31,8 +32,8 @@ def written(folder: Path, rows: list[tuple[str, int]] = ROWS, name: str = "a.tsv
 
 def prepared(file: Path, max_length: int = 64) -> PreparedData:
     config = TokenizerConfig(kind="byte_bpe", vocabulary=400)
-    tokenizer = train_labelled_tokenizer([file], config, sample_share=1.0, held_out=0.1)
-    return prepare_labelled([file], [], tokenizer, held_out=0.1, max_length=max_length)
+    files = CorpusFiles([file], held_out=0.1)
+    return prepare_labelled(files, train_labelled_tokenizer(files, config, 1.0), max_length=max_length)
 
 
 def batches(data: PreparedData, **changes: object) -> ClassBatches:
@@ -94,7 +95,7 @@ def test_single_class_and_unknown_labels_raise_data_error(tmp_path: Path) -> Non
     file, other = written(tmp_path), written(tmp_path, [("odd", 9)], name="dev.tsv")
     tokenizer = prepared(file).tokenizers[0]
     with pytest.raises(DataError, match=r"dev\.tsv:2: unknown label 'class 9'; the classes trained on are class 0"):
-        prepare_labelled([file], [other], tokenizer, held_out=0.1, max_length=64)
+        prepare_labelled(CorpusFiles([file], [other]), tokenizer, max_length=64)
 
 
 def test_numeric_labels_are_sorted_by_value(tmp_path: Path) -> None:

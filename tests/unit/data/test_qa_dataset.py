@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from heedful.data.corpus_doctor import examine
+from heedful.data.corpus_files import CorpusFiles
 from heedful.data.passage_windows import Passage, PassageWindows
 from heedful.data.qa_dataset import prepare_questions, train_question_tokenizer
 from heedful.data.qa_reader import read_questions
@@ -36,11 +38,12 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def tokenizer(file: Path) -> Tokenizer:
-    return train_question_tokenizer([file], TokenizerConfig(vocabulary=400), sample_share=1.0, held_out=0.2)
+    return train_question_tokenizer(CorpusFiles([file], held_out=0.2), TokenizerConfig(vocabulary=400), 1.0)
 
 
 def test_every_window_is_labelled_with_the_answer_or_as_without(file: Path, tokenizer: Tokenizer) -> None:
-    data = prepare_questions([file], [], tokenizer, held_out=0.2, windows=PassageWindows(max_tokens=60, stride=20))
+    files = CorpusFiles([file], held_out=0.2)
+    data = prepare_questions(files, tokenizer, windows=PassageWindows(max_tokens=60, stride=20))
     frame, labelled = SpecialTokenTemplate.from_tokenizer(tokenizer), 0
     for split in (data.train, data.valid):
         windows, positions = split.sides
@@ -58,21 +61,21 @@ def test_every_window_is_labelled_with_the_answer_or_as_without(file: Path, toke
 
 
 def test_no_passage_is_in_both_splits(file: Path, tokenizer: Tokenizer) -> None:
-    data = prepare_questions([file], [], tokenizer, held_out=0.3, windows=PassageWindows(max_tokens=80, stride=20))
+    files = CorpusFiles([file], held_out=0.3)
+    data = prepare_questions(files, tokenizer, windows=PassageWindows(max_tokens=80, stride=20))
     train, valid = ({text[1] for text in split.texts} for split in (data.train, data.valid))
     assert not train & valid
     assert len(train) + len(valid) == 40
 
 
 def test_questions_that_do_not_fit_raise_or_are_dropped_and_counted(file: Path, tokenizer: Tokenizer) -> None:
-    settings = {"held_out": 0.2, "windows": PassageWindows(max_tokens=100, stride=0)}
+    files = CorpusFiles([file], held_out=0.2)
     with pytest.raises(DataError, match=r"questions.jsonl:1: question '0': question and passage have \d+ tokens, but"):
-        prepare_questions([file], [], tokenizer, **settings)
+        prepare_questions(files, tokenizer, windows=PassageWindows(max_tokens=100, stride=0))
     long = json.loads(file.read_text().splitlines()[0]) | {"question": "Who? " * 60}
     file.write_text(json.dumps(long) + "\n" + file.read_text())
-    data = prepare_questions(
-        [file], [], tokenizer, held_out=0.2, windows=PassageWindows(max_tokens=60, stride=20), on_bad_line="skip"
-    )
+    files = replace(files, on_bad_line="skip")
+    data = prepare_questions(files, tokenizer, windows=PassageWindows(max_tokens=60, stride=20))
     assert data.dropped == {"questions that do not fit in windows of 60 tokens": 1}
     assert set(data.first_lines.values()) == {1}
 

@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 
 import heedful
-from heedful.data.corpus_readers import content_hash
+from heedful.data.corpus_files import content_hash
 from heedful.errors import CheckpointError, DataError, HeedfulError, UsageError
 from heedful.files import write_atomic
 from heedful.model_folder import TARGET_TOKENIZER_FILE, TASK_FILE, TOKENIZER_FILE

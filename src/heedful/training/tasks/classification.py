@@ -41,9 +41,8 @@ from heedful.training.tasks.task import (
     Task,
     Tokenizers,
     TrainingComponents,
-    held_out_fraction,
-    preparation_arguments,
-    tokenizer_arguments,
+    corpus_files,
+    tokenizer_training,
 )
 from heedful.training.trainer import Evaluation
 
@@ -76,18 +75,14 @@ class ClassificationTask(Task[Classifier]):
         return f"{report.usable:,} texts with {len(report.labels):,} labels"
 
     def train_tokenizers(self, recipe: Recipe, report: CorpusReport, start_progress: StartProgress) -> Tokenizers:
-        arguments = tokenizer_arguments(recipe, report.characters, start_progress)
-        return (train_labelled_tokenizer(columns=recipe.data.columns, held_out=held_out_fraction(recipe), **arguments),)
+        files = corpus_files(recipe, start_progress)
+        return (train_labelled_tokenizer(files, *tokenizer_training(recipe, report.characters)),)
 
     def prepare_data(
         self, recipe: Recipe, tokenizers: Tokenizers, characters: int, start_progress: StartProgress
     ) -> PreparedData:
-        return prepare_labelled(
-            tokenizer=tokenizers[0],
-            max_length=recipe.data.max_length,
-            columns=recipe.data.columns,
-            **preparation_arguments(recipe, start_progress),
-        )
+        files = corpus_files(recipe, start_progress)
+        return prepare_labelled(files, tokenizers[0], max_length=recipe.data.max_length)
 
     def validation_fraction(self, characters: int) -> float:
         return min(0.1, 500_000 / characters)

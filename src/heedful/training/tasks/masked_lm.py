@@ -33,7 +33,7 @@ from heedful.training.tasks.task import (
     TextTask,
     Tokenizers,
     TrainingComponents,
-    preparation_arguments,
+    corpus_files,
 )
 from heedful.training.trainer import Evaluation
 
@@ -58,8 +58,8 @@ class MaskedLMTask(TextTask[MaskFiller]):
         self, recipe: Recipe, tokenizers: Tokenizers, characters: int, start_progress: StartProgress
     ) -> PreparedData:
         end, sentences = SpecialTokenTemplate.from_tokenizer(tokenizers[0]).end, recipe.data.next_sentence
-        arguments = preparation_arguments(recipe, start_progress)
-        return prepare_text(tokenizer=tokenizers[0], characters=characters, sentences=sentences, end=end, **arguments)
+        files = corpus_files(recipe, start_progress)
+        return prepare_text(files, tokenizers[0], characters=characters, sentences=sentences, end=end)
 
     def vocabulary_size(self, characters: int) -> int:
         """Larger than for `generate`: the output layer runs on few tokens, and a masked token is best a whole word."""

@@ -31,9 +31,8 @@ from heedful.training.tasks.task import (
     Task,
     Tokenizers,
     TrainingComponents,
-    held_out_fraction,
-    preparation_arguments,
-    tokenizer_arguments,
+    corpus_files,
+    tokenizer_training,
 )
 from heedful.training.trainer import Evaluation
 
@@ -62,15 +61,14 @@ class QuestionAnsweringTask(Task[QuestionAnswerer]):
         return f"{report.usable:,} questions"
 
     def train_tokenizers(self, recipe: Recipe, report: CorpusReport, start_progress: StartProgress) -> Tokenizers:
-        arguments = tokenizer_arguments(recipe, report.characters, start_progress)
-        return (train_question_tokenizer(held_out=held_out_fraction(recipe), **arguments),)
+        files = corpus_files(recipe, start_progress)
+        return (train_question_tokenizer(files, *tokenizer_training(recipe, report.characters)),)
 
     def prepare_data(
         self, recipe: Recipe, tokenizers: Tokenizers, characters: int, start_progress: StartProgress
     ) -> PreparedData:
-        return prepare_questions(
-            tokenizer=tokenizers[0], windows=passage_windows(recipe), **preparation_arguments(recipe, start_progress)
-        )
+        files = corpus_files(recipe, start_progress)
+        return prepare_questions(files, tokenizers[0], windows=passage_windows(recipe))
 
     def validation_fraction(self, characters: int) -> float:
         return min(0.1, 1_000_000 / characters)

@@ -18,6 +18,7 @@ from typing_extensions import TypeVar
 
 from heedful.config import Config
 from heedful.data.batching import Batches
+from heedful.data.corpus_files import CorpusFiles
 from heedful.data.dataset import PreparedData, Split
 from heedful.data.doctor_report import CorpusKind, CorpusReport
 from heedful.data.line_reader import OnBadLine
@@ -208,45 +209,28 @@ class TextTask(Task[ModelT]):
         return f"{report.documents:,} document(s)"
 
     def train_tokenizers(self, recipe: Recipe, report: CorpusReport, start_progress: StartProgress) -> Tokenizers:
-        characters = report.characters * (1 - held_out_fraction(recipe))
-        arguments = tokenizer_arguments(recipe, report.characters, start_progress)
-        return (train_text_tokenizer(characters=characters, **arguments),)
+        files = corpus_files(recipe, start_progress)
+        settings = tokenizer_training(recipe, report.characters)
+        return (train_text_tokenizer(files, *settings, characters=report.characters),)
 
     def prepare_data(
         self, recipe: Recipe, tokenizers: Tokenizers, characters: int, start_progress: StartProgress
     ) -> PreparedData:
-        arguments = preparation_arguments(recipe, start_progress)
-        return prepare_text(tokenizer=tokenizers[0], characters=characters, **arguments)
+        return prepare_text(corpus_files(recipe, start_progress), tokenizers[0], characters=characters)
 
     def validation_fraction(self, characters: int) -> float:
         return min(0.1 if characters < 10_000_000 else 0.02, 5_000_000 / characters)
 
 
-def tokenizer_arguments(recipe: Recipe, characters: int, start_progress: StartProgress) -> dict[str, Any]:
-    """Keyword arguments shared by the functions that train tokenizers, on a sample of the text."""
-    settings = recipe.tokenizer
-    return {
-        "files": [Path(file) for file in recipe.data.train],
-        "config": TokenizerConfig(**{name: getattr(settings, name) for name in TokenizerConfig.model_fields}),
-        "sample_share": settings.sample / max(1, characters),
-        "on_bad_line": recipe.data.on_bad_line,
-        "start_progress": start_progress,
-    }
-
-
-def preparation_arguments(recipe: Recipe, start_progress: StartProgress) -> dict[str, Any]:
-    """Keyword arguments shared by the functions that encode the text."""
+def corpus_files(recipe: Recipe, start_progress: StartProgress) -> CorpusFiles:
+    """The files of [data], and how they are read."""
     data = recipe.data
     train, valid = ([Path(file) for file in files] for files in (data.train, data.valid))
-    return {
-        "train": train,
-        "valid": valid,
-        "held_out": data.held_out,
-        "on_bad_line": data.on_bad_line,
-        "start_progress": start_progress,
-    }
+    return CorpusFiles(train, valid, data.held_out, data.columns, data.on_bad_line, start_progress)
 
 
-def held_out_fraction(recipe: Recipe) -> float:
-    """The share of the training files held out for validation."""
-    return 0.0 if recipe.data.valid else recipe.data.held_out
+def tokenizer_training(recipe: Recipe, characters: int) -> tuple[TokenizerConfig, float]:
+    """The tokenizer's configuration, and the share of the text it is trained on."""
+    settings = recipe.tokenizer
+    config = TokenizerConfig(**{name: getattr(settings, name) for name in TokenizerConfig.model_fields})
+    return config, settings.sample / max(1, characters)

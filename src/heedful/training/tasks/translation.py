@@ -31,9 +31,8 @@ from heedful.training.tasks.task import (
     Task,
     Tokenizers,
     TrainingComponents,
-    held_out_fraction,
-    preparation_arguments,
-    tokenizer_arguments,
+    corpus_files,
+    tokenizer_training,
 )
 from heedful.training.trainer import Evaluation
 
@@ -53,14 +52,17 @@ class TranslationTask(Task[Translator]):
         return f"{report.usable:,} pairs"
 
     def train_tokenizers(self, recipe: Recipe, report: CorpusReport, start_progress: StartProgress) -> Tokenizers:
-        arguments = tokenizer_arguments(recipe, report.characters, start_progress)
-        return train_pair_tokenizers(joint=recipe.tokenizer.joint, held_out=held_out_fraction(recipe), **arguments)
+        return train_pair_tokenizers(
+            corpus_files(recipe, start_progress),
+            *tokenizer_training(recipe, report.characters),
+            joint=recipe.tokenizer.joint,
+        )
 
     def prepare_data(
         self, recipe: Recipe, tokenizers: Tokenizers, characters: int, start_progress: StartProgress
     ) -> PreparedData:
-        arguments = preparation_arguments(recipe, start_progress)
-        return prepare_pairs(tokenizers=tokenizers, max_length=recipe.data.max_length, **arguments)
+        files = corpus_files(recipe, start_progress)
+        return prepare_pairs(files, tokenizers, max_length=recipe.data.max_length)
 
     def validation_fraction(self, characters: int) -> float:
         return min(0.02, 5_000_000 / characters)

@@ -1,0 +1,92 @@
+"""The files of a corpus: which are trained on, which are held out, and how they are read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+from heedful.data.line_reader import OnBadLine
+from heedful.data.progress import StartProgress, no_progress
+from heedful.data.table_reader import COMPRESSED, file_format
+from heedful.errors import DataError
+
+Files = Sequence[str | PathLike[str]]
+TEXT_SUFFIXES = (".txt", ".jsonl", *COMPRESSED)
+
+
+@dataclass(frozen=True)
+class CorpusFiles:
+    """Training and validation files, and how they are read. Without validation files, a share is held out."""
+
+    train: Sequence[Path]
+    valid: Sequence[Path] = ()
+    held_out: float = 0.0
+    """Share of the training files that is held out, if there are no validation files."""
+    columns: Sequence[str] = ()
+    """Names of the columns of labelled texts, if not the usual ones."""
+    on_bad_line: OnBadLine = "fail"
+    start_progress: StartProgress = no_progress
+
+    @property
+    def all(self) -> list[Path]:
+        return [*self.train, *self.valid]
+
+    @property
+    def held_out_share(self) -> float:
+        """Share of the training files that is not trained on."""
+        return 0.0 if self.valid else self.held_out
+
+    def holds_out(self, text: str) -> bool:
+        """Whether a text of the training files is held out."""
+        return is_held_out(text, self.held_out_share)
+
+
+def is_held_out(text: str, share: float) -> bool:
+    """Whether a text belongs to the held-out share: decided by its hash, so that it is never in both splits."""
+    digest = hashlib.blake2b(text.encode(), digest_size=8, person=b"held out").digest()
+    return int.from_bytes(digest, "big") < share * 2**64
+
+
+def content_hash(files: Files) -> str:
+    """SHA-256 of the files' contents and formats, in order; paths and dates do not matter."""
+    total = hashlib.sha256()
+    for path in expand_folders(files):
+        try:
+            with path.open("rb") as file:
+                total.update(hashlib.file_digest(file, "sha256").digest() + file_format(path).encode())
+        except OSError as error:
+            raise DataError(f"{path} cannot be read: {error.strerror}") from None
+    return total.hexdigest()
+
+
+def as_paths(files: Files | str | PathLike[str]) -> list[Path]:
+    """Paths from one file name or several."""
+    return [Path(files)] if isinstance(files, str | PathLike) else [Path(file) for file in files]
+
+
+def expand_folders(files: Files) -> list[Path]:
+    """Replace folders by the non-empty text files in them, in the order of their names."""
+    expanded: list[Path] = []
+    for path in as_paths(files):
+        text_files = _text_files(path)
+        if not text_files:
+            raise DataError(f"{path} is a folder without text files ({', '.join(TEXT_SUFFIXES)})")
+        expanded += text_files
+    return expanded
+
+
+def size_on_disk(files: Files) -> int:
+    """Total bytes of these files and of those in folders; a missing file counts 0, and fails when it is read."""
+    return sum(file.stat().st_size for path in as_paths(files) for file in _text_files(path) if file.is_file())
+
+
+def _text_files(path: Path) -> list[Path]:
+    """The path itself, or the non-empty text files of a folder, hidden ones excepted."""
+    if not path.is_dir():
+        return [path]
+    files = (file for file in sorted(path.rglob("*")) if file.suffix.lower() in TEXT_SUFFIXES and file.is_file())
+    visible = (file for file in files if not any(part.startswith(".") for part in file.relative_to(path).parts))
+    return [file for file in visible if file.stat().st_size]
