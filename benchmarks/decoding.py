@@ -106,6 +106,7 @@ def measure_bleu(folder: Path, files: list[Path], beam: int) -> dict[str, Any]:
     import heedful
     from heedful.data.corpus_readers import read_pairs
     from heedful.evaluation.text_metrics import text_scores
+    from heedful.generation.backends.backend import SearchRequest
     from heedful.generation.backends.ctranslate2_cache import converted_engine
     from heedful.generation.backends.select import training_backend
     from heedful.generation.search.settings import SearchSettings
@@ -121,9 +122,10 @@ def measure_bleu(folder: Path, files: list[Path], beam: int) -> dict[str, Any]:
         backend: Any = training_backend(trained.model)
         if engine != "torch":
             backend = converted_engine(trained.model, vocabularies, folder, engine)
-        backend.translate(ids[:8], settings)
+        backend.translate(SearchRequest(ids[:8], settings))
         start = time.perf_counter()
-        texts = trained.tokenizers[-1].decode([best.tokens for best, *_ in backend.translate(ids, settings)])
+        results = backend.translate(SearchRequest(ids, settings))
+        texts = trained.tokenizers[-1].decode([best.tokens for best, *_ in results])
         seconds = time.perf_counter() - start
         torch_texts = torch_texts or texts
         scores = text_scores(texts, references).to_json()

@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 
 import heedful
 from heedful.data.dates_corpus import Dates, dates_corpus
+from heedful.generation.backends.backend import SearchRequest
 from heedful.generation.backends.torch_backend import TorchBackend
 from heedful.generation.search.settings import SearchSettings
 from heedful.inference.trained_model import TrainedModel
@@ -84,7 +85,7 @@ def writer(dates: Dates) -> TrainedModel:
 def translations(translator: TrainedModel, held_out: list[str]) -> list[list[int]]:
     """Greedy translations of the held-out sentences."""
     sources = translator.tokenizers[0].encode(held_out)
-    results = TorchBackend(translator.model).translate(sources, SearchSettings(beam=1, max_length=14))
+    results = TorchBackend(translator.model).translate(SearchRequest(sources, SearchSettings(beam=1, max_length=14)))
     texts = [hypotheses[0].tokens for hypotheses in results]
     assert len({*map(tuple, texts)}) > 30  # outputs depend on the input
     return texts
@@ -98,7 +99,7 @@ def prompts(writer: TrainedModel, held_out: list[str]) -> list[list[int]]:
 @pytest.fixture(scope="session")
 def continuations(writer: TrainedModel, prompts: list[list[int]]) -> list[list[int]]:
     """Greedy continuations of up to 20 tokens."""
-    results = TorchBackend(writer.model).generate(prompts, SearchSettings(beam=1, max_length=20))
+    results = TorchBackend(writer.model).generate(SearchRequest(prompts, SearchSettings(beam=1, max_length=20)))
     return [hypotheses[0].tokens for hypotheses in results]
 
 

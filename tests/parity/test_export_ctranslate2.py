@@ -10,6 +10,7 @@ import torch
 
 import heedful
 from heedful import UsageError
+from heedful.generation.backends.backend import SearchRequest
 from heedful.generation.backends.ctranslate2_engine import CTranslate2Engine
 from heedful.generation.search.settings import SearchSettings
 from heedful.inference.trained_model import TrainedModel
@@ -40,7 +41,7 @@ def test_int8_translations_mostly_agree(
     assert sizes[0] < 0.5 * sizes[1]
     engine = CTranslate2Engine(tmp_path / "there", [translator.tokenizers[0].tokens], translator.model.config)
     sources = translator.tokenizers[0].encode(held_out)
-    results = engine.translate(sources, SearchSettings(beam=1, max_length=14))
+    results = engine.translate(SearchRequest(sources, SearchSettings(beam=1, max_length=14)))
     assert sum(a[0].tokens == b for a, b in zip(results, translations, strict=True)) >= 40
 
 

@@ -10,6 +10,7 @@ import torch
 import transformers
 
 import heedful
+from heedful.generation.backends.backend import SearchRequest
 from heedful.generation.backends.torch_backend import TorchBackend
 from heedful.generation.search.settings import SearchSettings
 from heedful.inference.trained_model import TrainedModel
@@ -52,7 +53,7 @@ def test_transformers_generates_like_heedful(
     assert batch.input_ids[1:].tolist() == prompts[1:]
     output = model.generate(**batch, max_new_tokens=20)[:, len(prompts[1]) :]
     settings = SearchSettings(beam=1, max_length=20)
-    first = TorchBackend(writer.model).generate([prompts[0][:2]], settings)[0][0].tokens
+    first = TorchBackend(writer.model).generate(SearchRequest([prompts[0][:2]], settings))[0][0].tokens
     assert [until_end(ids) for ids in output] == [first, *continuations[1:]]
 
 

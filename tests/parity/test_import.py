@@ -14,6 +14,7 @@ from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 import heedful
 from heedful import CheckpointError, UsageError
 from heedful.data.dates_corpus import Dates
+from heedful.generation.backends.backend import SearchRequest
 from heedful.generation.backends.torch_backend import TorchBackend
 from heedful.generation.search.settings import SearchSettings
 from heedful.interop.conversion import import_folder
@@ -115,7 +116,7 @@ def test_imported_bart_that_starts_with_end_translates_the_same(kind: Any, texts
         suppress_tokens=[0, 1, 3],
     )
     sources = ours.tokenizers[0].encode(texts[:20])
-    translated = TorchBackend(ours.model).translate(sources, SearchSettings(beam=1, max_length=20))
+    translated = TorchBackend(ours.model).translate(SearchRequest(sources, SearchSettings(beam=1, max_length=20)))
     assert ours.tokenizers[0].decode([hypotheses[0].tokens for hypotheses in translated]) == tokenizer.batch_decode(
         output, skip_special_tokens=True
     )

@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack, overload
 
+from heedful.data.progress import ProgressCallback
 from heedful.errors import UsageError
-from heedful.generation.backends.backend import ProgressCallback, ignore_progress
+from heedful.generation.backends.backend import SearchRequest, ignore_progress
 from heedful.generation.backends.select import Backends
 from heedful.generation.backends.torch_backend import max_context
 from heedful.generation.decoding_config import prompt_decoding_config
@@ -86,8 +87,8 @@ class Generator(TrainedModel):
             raise UsageError(
                 f"beam {settings.beam} with n_best {settings.n_best} cannot be streamed; use iter_generate"
             )
-        ids = self.tokenizer.encode([prompt])[0]
-        tokens = self.backends.select(settings, [ids]).stream(ids, settings)
+        request = SearchRequest(self.tokenizer.encode([prompt]), settings)
+        tokens = self.backends.select(request).stream(request)
         return until_stop_string(detokenize_stream(tokens, self.tokenizer, context=prompt), settings.stop_strings)
 
     def prompt_warnings(self, prompt: str) -> tuple[str, ...]:
@@ -105,7 +106,8 @@ class Generator(TrainedModel):
         indices = [index for index, prompt in enumerate(prompts) if prompt.strip() or not skip_blank]
         encoded = self.tokenizer.encode([prompts[index] for index in indices])
         results = [Continuation(prompt, "", 0.0, 0.0) for prompt in prompts]
-        generated = self.backends.select(settings, encoded).generate(encoded, settings, progress=progress)
+        request = SearchRequest(encoded, settings, progress=progress)
+        generated = self.backends.select(request).generate(request)
         for index, ids, hypotheses in zip(indices, encoded, generated, strict=True):
             best, *others = (self._continuation(prompts[index], each, settings.stop_strings) for each in hypotheses)
             results[index] = replace(best, alternatives=tuple(others), warnings=tuple(self._warnings(ids)))

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, Unpack, overload
 
 from heedful.config import Config
+from heedful.data.progress import ProgressCallback
 from heedful.errors import UsageError
-from heedful.generation.backends.backend import ProgressCallback, ignore_progress
+from heedful.generation.backends.backend import SearchRequest, ignore_progress
 from heedful.generation.backends.select import Backends
 from heedful.generation.decoding_config import DEFAULT_BEAM, DecodingConfig
 from heedful.generation.input_splitting import INPUT_SPLITTING_FILE, InputSplitting, default_input_splitting
@@ -166,9 +167,8 @@ class Translator(TrainedModel):
         required = [find_requirements(text, request.glossary, keep=request.config.keep) for text in texts]
         free = [index for index, requirements in enumerate(required) if not requirements]
         prefixes = [request.prefix if is_first[index] else [] for index in free] if request.prefix else None
-        sources = [encoded[index] for index in free]
-        backend = self.backends.select(request.settings, sources)
-        hypotheses = backend.translate(sources, request.settings, prefixes=prefixes, progress=progress)
+        search = SearchRequest([encoded[index] for index in free], request.settings, prefixes, progress=progress)
+        hypotheses = self.backends.select(search).translate(search)
         results = {index: self._candidates(each, request) for index, each in zip(free, hypotheses, strict=True)}
         for prefix, with_prefix in ((request.config.prefix, True), ("", False)):
             bound = [index for index, each in enumerate(required) if each and is_first[index] is with_prefix]
@@ -184,7 +184,7 @@ class Translator(TrainedModel):
         self, texts: list[str], required: Sequence[Sequence[Requirement]], prefix: str, request: _Request
     ) -> list[list[Candidate]]:
         settings = replace(request.settings, early_stopping=False)
-        backend = self.backends.select_torch(settings)
+        backend = self.backends.select_torch(SearchRequest(settings=settings))
         texts_candidates = translate_with_requirements(
             backend, self.tokenizers, texts, required, settings, prefix=prefix
         )

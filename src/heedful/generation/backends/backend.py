@@ -1,22 +1,22 @@
 """The interface of a backend: the part of the system that turns token ids into hypotheses.
 
-Backends are interchangeable: each returns the same hypotheses for the same settings (up to rounding), or names in
+Backends are interchangeable: each returns the same hypotheses for the same request (up to rounding), or names in
 `unsupported` what it cannot do. torch supports everything and is the fallback.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
-from heedful.data.progress import ProgressCallback as ProgressCallback
+from heedful.data.progress import ProgressCallback
 from heedful.generation.search.hypotheses import Hypothesis
 from heedful.generation.search.settings import SearchSettings
 
 TokenIds = Sequence[int]
 Results = list[list[Hypothesis]]
-"""The hypotheses of each text, best first."""
+"""The `n_best` hypotheses of each text in order, best first."""
 
 
 def ignore_progress(done: int) -> None:
@@ -24,13 +24,30 @@ def ignore_progress(done: int) -> None:
 
 
 @dataclass(frozen=True)
-class SupportQuery:
-    """What `Backend.unsupported` judges: the settings, and the size of a batch (0 texts: settings alone)."""
+class SearchRequest:
+    """Everything that a backend is asked, as one value. A request without texts asks about its settings alone."""
 
-    settings: SearchSettings
-    texts: int = 0
-    longest: int = 0
-    """Tokens of the longest source or prompt."""
+    texts: Sequence[TokenIds] = ()
+    """Sources to translate, or prompts to continue; an empty prompt begins a new document."""
+    settings: SearchSettings = field(default_factory=SearchSettings)
+    prefixes: Sequence[TokenIds] | None = None
+    """What the translation of each source must begin with."""
+    max_lengths: Sequence[int] | None = None
+    """Tokens to generate at most for each source, instead of the settings' `max_length`."""
+    progress: ProgressCallback = ignore_progress
+
+    @property
+    def longest(self) -> int:
+        return max(map(len, self.texts), default=0)
+
+    def select(self, indices: Sequence[int]) -> SearchRequest:
+        """The same request for some of the texts."""
+        return replace(
+            self,
+            texts=[self.texts[i] for i in indices],
+            prefixes=self.prefixes and [self.prefixes[i] for i in indices],
+            max_lengths=self.max_lengths and [self.max_lengths[i] for i in indices],
+        )
 
 
 @runtime_checkable
@@ -39,24 +56,14 @@ class Backend(Protocol):
 
     name: str
 
-    def unsupported(self, request: SupportQuery) -> str | None:
+    def unsupported(self, request: SearchRequest) -> str | None:
         """Why this backend cannot serve the request; None = it can."""
 
-    def translate(
-        self,
-        sources: Sequence[TokenIds],
-        settings: SearchSettings,
-        *,
-        prefixes: Sequence[TokenIds] | None = None,
-        max_lengths: Sequence[int] | None = None,
-        progress: ProgressCallback = ignore_progress,
-    ) -> Results:
-        """The `n_best` hypotheses of each source, in order. `prefixes` are forced; `max_lengths` are per source."""
+    def translate(self, request: SearchRequest) -> Results:
+        """Translate each source."""
 
-    def generate(
-        self, prompts: Sequence[TokenIds], settings: SearchSettings, *, progress: ProgressCallback = ignore_progress
-    ) -> Results:
-        """The `n_best` continuations of each prompt, in order. An empty prompt begins a new document."""
+    def generate(self, request: SearchRequest) -> Results:
+        """Continue each prompt."""
 
-    def stream(self, prompt: TokenIds, settings: SearchSettings) -> Iterator[int]:
+    def stream(self, request: SearchRequest) -> Iterator[int]:
         """The tokens after one prompt, each as soon as it is chosen; one hypothesis, greedy or sampled."""

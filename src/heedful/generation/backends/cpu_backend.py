@@ -6,18 +6,17 @@ generates 723 and CTranslate2 550; a single text of the small model 653 where Hu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 
-from heedful.generation.backends.backend import ProgressCallback, Results, SupportQuery, TokenIds, ignore_progress
+from heedful.generation.backends.backend import Results, SearchRequest
 from heedful.generation.backends.cpu_decoder import CpuDecoder, decoder_modules
 from heedful.generation.backends.row_parallel import run_row_parallel
 from heedful.generation.backends.thread_pools import ROWS_PER_THREAD, WIDE_MODEL
 from heedful.generation.backends.torch_backend import TorchBackend
-from heedful.generation.search.settings import SearchSettings
 from heedful.layers.attention import CrossAttention, SelfAttention
 from heedful.layers.block import Block, Stack
 from heedful.layers.embedding import Embedding
@@ -29,7 +28,6 @@ from heedful.models.decoder import Decoder
 from heedful.models.encoder_decoder import EncoderDecoder
 from heedful.models.heads import NextToken
 from heedful.models.model_config import TransformerConfig
-from heedful.models.protocols import DecoderModel
 
 SUPPORTED_MODULES = (
     *(Stack, Block, SelfAttention, CrossAttention, FeedForward, Residual, Embedding, NextToken),
@@ -52,7 +50,7 @@ class CpuBackend(TorchBackend):
         self.keep_weights = keep_weights
         self._decoder: CpuDecoder | None = None
 
-    def unsupported(self, request: SupportQuery) -> str | None:
+    def unsupported(self, request: SearchRequest) -> str | None:
         """What of the model or the request the CPU decoder's equations do not cover."""
         if request.settings.exact:
             return "exact results come from the model's own modules"
@@ -79,32 +77,15 @@ class CpuBackend(TorchBackend):
             self._decoder = CpuDecoder(self.model, keep_weights=self.keep_weights)
         return self._decoder
 
-    def translate(
-        self,
-        sources: Sequence[TokenIds],
-        settings: SearchSettings,
-        *,
-        prefixes: Sequence[TokenIds] | None = None,
-        max_lengths: Sequence[int] | None = None,
-        progress: ProgressCallback = ignore_progress,
-    ) -> Results:
-        def translate_rows(model: DecoderModel, rows: Sequence[int], progress: ProgressCallback) -> Results:
-            part = [sources[i] for i in rows]
-            forced = None if prefixes is None else [prefixes[i] for i in rows]
-            limits = None if max_lengths is None else [max_lengths[i] for i in rows]
-            return TorchBackend(model).translate(part, settings, prefixes=forced, max_lengths=limits, progress=progress)
+    def translate(self, request: SearchRequest) -> Results:
+        return self._search(TorchBackend.translate, request)
 
-        workers = self.worker_count(len(sources), settings.rows_per_text)
-        return run_row_parallel(self.decoding_model(), sources, workers, translate_rows, progress)
+    def generate(self, request: SearchRequest) -> Results:
+        return self._search(TorchBackend.generate, request)
 
-    def generate(
-        self, prompts: Sequence[TokenIds], settings: SearchSettings, *, progress: ProgressCallback = ignore_progress
-    ) -> Results:
-        def generate_rows(model: DecoderModel, rows: Sequence[int], progress: ProgressCallback) -> Results:
-            return TorchBackend(model).generate([prompts[i] for i in rows], settings, progress=progress)
-
-        workers = self.worker_count(len(prompts), settings.rows_per_text)
-        return run_row_parallel(self.decoding_model(), prompts, workers, generate_rows, progress)
+    def _search(self, search: Callable[[TorchBackend, SearchRequest], Results], request: SearchRequest) -> Results:
+        workers = self.worker_count(len(request.texts), request.settings.rows_per_text)
+        return run_row_parallel(self.decoding_model(), request, workers, search)
 
     def worker_count(self, texts: int, rows_per_text: int) -> int:
         """Threads to split the rows over: 1, or one per `ROWS_PER_THREAD` rows of a wide model.

@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor
 
 from heedful.errors import HeedfulError
-from heedful.generation.backends.backend import ProgressCallback, Results, SupportQuery, TokenIds, ignore_progress
+from heedful.generation.backends.backend import Results, SearchRequest
 from heedful.generation.backends.cpu_linear import weight_version
 from heedful.generation.backends.ctranslate2_cache import converted_engine
 from heedful.generation.backends.ctranslate2_engine import CTranslate2Engine
@@ -36,7 +36,7 @@ class CTranslate2Backend:
         self.model, self.tokenizers, self.folder = model, tokenizers, folder
         self._engines: dict[Quantisation, tuple[int, CTranslate2Engine]] = {}
 
-    def unsupported(self, request: SupportQuery) -> str | None:
+    def unsupported(self, request: SearchRequest) -> str | None:
         """Why the request cannot be served. If nothing else is in the way, this converts the model."""
         settings = request.settings
         if settings.engine == "torch":
@@ -46,7 +46,7 @@ class CTranslate2Backend:
         return (
             self._model_problem
             or self._settings_problem(settings)
-            or (request.texts and self._length_problem(request))
+            or self._length_problem(request)
             or self._conversion_problem(settings)
         )
 
@@ -72,7 +72,9 @@ class CTranslate2Backend:
         }
         return next((f"ctranslate2 {problem}" for problem, applies in problems.items() if applies), None)
 
-    def _length_problem(self, request: SupportQuery) -> str | None:
+    def _length_problem(self, request: SearchRequest) -> str | None:
+        if not request.texts:
+            return None
         config, settings = self.model.config, request.settings
         is_decoder = config.family == "decoder"
         if is_decoder and settings.rules.min_length:
@@ -105,22 +107,11 @@ class CTranslate2Backend:
     def _weights(self) -> list[Tensor]:
         return list(self.model.parameters())
 
-    def translate(
-        self,
-        sources: Sequence[TokenIds],
-        settings: SearchSettings,
-        *,
-        prefixes: Sequence[TokenIds] | None = None,
-        max_lengths: Sequence[int] | None = None,
-        progress: ProgressCallback = ignore_progress,
-    ) -> Results:
-        engine = self.engine(settings)
-        return engine.translate(sources, settings, prefixes=prefixes, max_lengths=max_lengths, progress=progress)
+    def translate(self, request: SearchRequest) -> Results:
+        return self.engine(request.settings).translate(request)
 
-    def generate(
-        self, prompts: Sequence[TokenIds], settings: SearchSettings, *, progress: ProgressCallback = ignore_progress
-    ) -> Results:
-        return self.engine(settings).generate(prompts, settings, progress=progress)
+    def generate(self, request: SearchRequest) -> Results:
+        return self.engine(request.settings).generate(request)
 
-    def stream(self, prompt: TokenIds, settings: SearchSettings) -> Iterator[int]:
-        return self.engine(settings).stream(prompt, settings)
+    def stream(self, request: SearchRequest) -> Iterator[int]:
+        return self.engine(request.settings).stream(request)

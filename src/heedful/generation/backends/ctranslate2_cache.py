@@ -18,6 +18,7 @@ import torch
 
 from heedful.errors import HeedfulError
 from heedful.files import new_folder
+from heedful.generation.backends.backend import SearchRequest
 from heedful.generation.backends.ctranslate2_engine import CTranslate2Engine
 from heedful.generation.search.partial_hypotheses import masked_log_softmax
 from heedful.generation.search.settings import SearchSettings
@@ -105,9 +106,9 @@ def conversion_problem(model: Any, engine: CTranslate2Engine, quantisation: Quan
     first = min(len(SPECIAL_TOKENS), vocabulary - 1)
     shape, generator = (CHECKED_TEXTS, CHECKED_LENGTH), torch.Generator().manual_seed(0)
     texts = torch.randint(first, vocabulary, shape, generator=generator).tolist()
-    settings = SearchSettings(max_length=limit, token_log_probabilities=False)
+    request = SearchRequest(texts, SearchSettings(max_length=limit, token_log_probabilities=False))
     is_translator = model.config.family == "encoder_decoder"
-    results = engine.translate(texts, settings) if is_translator else engine.generate(texts, settings)
+    results = engine.translate(request) if is_translator else engine.generate(request)
     differences, other_texts = [], 0
     for source, (hypothesis,) in zip(texts, results, strict=True):
         generated = [*hypothesis.tokens, END][:limit]

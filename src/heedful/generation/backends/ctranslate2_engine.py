@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from heedful.data.batching import length_buckets
-from heedful.generation.backends.backend import ProgressCallback, Results, TokenIds, ignore_progress
+from heedful.generation.backends.backend import Results, SearchRequest, TokenIds
 from heedful.generation.backends.thread_pools import threads_per_text
 from heedful.generation.backends.torch_backend import BATCH_TOKENS, DEFAULT_MAX_LENGTH, default_max_lengths
 from heedful.generation.search.hypotheses import Hypothesis
@@ -63,28 +63,22 @@ class CTranslate2Engine:
         self.end = self.target[END]
         self._workers: dict[tuple[str, int, int], Any] = {}
 
-    def translate(
-        self,
-        sources: Sequence[TokenIds],
-        settings: SearchSettings,
-        *,
-        prefixes: Sequence[TokenIds] | None = None,
-        max_lengths: Sequence[int] | None = None,
-        progress: ProgressCallback = ignore_progress,
-    ) -> Results:
+    def translate(self, request: SearchRequest) -> Results:
         """Translate in batches of similar length, all submitted at once: the library's workers start immediately."""
+        sources, settings = request.texts, request.settings
         if not sources:
             return []
         lengths = [len(source) + 1 for source in sources]
-        limits = self._limits(lengths, settings, max_lengths)
+        limits = self._limits(lengths, settings, request.max_lengths)
         buckets = length_buckets(lengths, self.batch_tokens // settings.beam, longest_first=True)
         batches = split_batches([bucket.tolist() for bucket in buckets])
         options = _options(settings) | {"min_decoding_length": settings.rules.min_length, "max_input_length": 0}
         results: dict[int, list[EngineHypothesis]] = {}
 
         def submit(worker: Any, indices: list[int]) -> list[Any]:
-            texts = [[self.source[token] for token in sources[i]] for i in indices]
-            forced = None if prefixes is None else self._token_names([prefixes[i] for i in indices])
+            batch = request.select(indices)
+            texts = [[self.source[token] for token in source] for source in batch.texts]
+            forced = None if batch.prefixes is None else self._token_names(batch.prefixes)
             limit = max(limits[i] for i in indices)
             pending: list[Any] = worker.translate_batch(texts, forced, max_decoding_length=limit, **options)
             return pending
@@ -97,17 +91,15 @@ class CTranslate2Engine:
                     if any(len(text) > limits[i] for text in result.hypotheses):  # ran to a longer neighbour's limit
                         result = submit(worker, [i])[0].result()
                     results[i] = self._parse(result.hypotheses, result.scores)
-                progress(len(indices))
+                request.progress(len(indices))
             ordered = [results[i] for i in range(len(sources))]
-            if settings.token_log_probabilities or prefixes is not None:
+            if settings.token_log_probabilities or request.prefixes is not None:
                 return self._score_tokens(worker, sources, ordered, settings.length_penalty)
         return [[text.without_token_scores(settings.length_penalty) for text in texts] for texts in ordered]
 
-    def generate(
-        self, prompts: Sequence[TokenIds], settings: SearchSettings, *, progress: ProgressCallback = ignore_progress
-    ) -> Results:
+    def generate(self, request: SearchRequest) -> Results:
         """Continue prompts of one length together: of mixed lengths the library returns parts of longer prompts."""
-        prompts = [list(prompt) or [END] for prompt in prompts]
+        prompts, settings = [list(prompt) or [END] for prompt in request.texts], request.settings
         lengths = sorted({len(prompt) for prompt in prompts})
         batches = split_batches([[i for i, prompt in enumerate(prompts) if len(prompt) == n] for n in lengths])
         options = _options(settings) | {
@@ -125,16 +117,16 @@ class CTranslate2Engine:
                 for i, one in zip(indices, pending, strict=True):
                     result = one.result()
                     results[i] = self._parse(result.sequences, result.scores)
-                progress(len(indices))
+                request.progress(len(indices))
         return [
             [text.without_token_scores(settings.length_penalty) for text in results[i]] for i in range(len(prompts))
         ]
 
-    def stream(self, prompt: TokenIds, settings: SearchSettings) -> Iterator[int]:
+    def stream(self, request: SearchRequest) -> Iterator[int]:
         """The greedy tokens after a prompt, each as soon as it is chosen."""
-        (names,) = self._token_names([list(prompt) or [END]])
+        (names,) = self._token_names([list(prompt) or [END] for prompt in request.texts])
         with self._worker("Generator", 1) as worker:
-            for step in worker.generate_tokens(names, max_length=settings.max_length or DEFAULT_MAX_LENGTH):
+            for step in worker.generate_tokens(names, max_length=request.settings.max_length or DEFAULT_MAX_LENGTH):
                 if step.token_id == END:
                     return
                 yield step.token_id

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from heedful.cuda_graphs import CudaGraphCapturer
-from heedful.generation.backends.backend import SupportQuery
+from heedful.generation.backends.backend import SearchRequest
 from heedful.generation.backends.static_kv_cache import (
     PaddedOutput,
     StaticCacheSize,
@@ -52,7 +52,7 @@ class CudaGraphBackend(TorchBackend):
         super().__init__(model)
         self._decoder: CudaGraphDecoder | None = None
 
-    def unsupported(self, request: SupportQuery) -> str | None:
+    def unsupported(self, request: SearchRequest) -> str | None:
         if request.settings.exact:
             return "exact results come from the model's own modules"
         if not isinstance(self.model, Transformer):

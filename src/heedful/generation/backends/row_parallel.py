@@ -7,17 +7,16 @@ generated 1,060 tokens/s that way and 1,034 row-parallel; with other processes o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from threading import Event, Lock, Thread
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
-from heedful.generation.backends.backend import ProgressCallback, TokenIds
+from heedful.generation.backends.backend import Results, SearchRequest
+from heedful.generation.backends.torch_backend import TorchBackend
+from heedful.generation.search.hypotheses import Hypothesis
 from heedful.models.protocols import DecoderModel
-
-Result = TypeVar("Result")
-Work = Callable[[DecoderModel, Sequence[int], ProgressCallback], list[Result]]
-"""Decode some texts: called with the model, the indices of the texts and a progress callback."""
 
 
 class DecodingCancelled(Exception):  # noqa: N818 - not an error of this thread
@@ -40,26 +39,31 @@ class CancellableModel:
 
 
 def run_row_parallel(
-    model: DecoderModel, texts: Sequence[TokenIds], workers: int, work: Work[Result], progress: ProgressCallback
-) -> list[Result]:
-    """Run `work` on the texts in so many threads, each with some of every length; results in order."""
+    model: DecoderModel,
+    request: SearchRequest,
+    workers: int,
+    search: Callable[[TorchBackend, SearchRequest], Results],
+) -> Results:
+    """Search in so many threads, each with texts of every length; results in order."""
     if workers == 1:
-        return work(model, range(len(texts)), progress)
-    order = sorted(range(len(texts)), key=lambda text: -len(texts[text]))
+        return search(TorchBackend(model), request)
+    order = sorted(range(len(request.texts)), key=lambda text: -len(request.texts[text]))
     parts = [order[first::workers] for first in range(workers)]
-    results: dict[int, Result] = {}
+    results: dict[int, list[Hypothesis]] = {}
     errors: list[BaseException] = []
     cancel, lock, threads = Event(), Lock(), torch.get_num_threads()
     cancellable: Any = CancellableModel(model, cancel)
+    backend = TorchBackend(cancellable)
 
     def report(done: int) -> None:
         with lock:
-            progress(done)
+            request.progress(done)
 
     def run(part: Sequence[int]) -> None:
         try:
             torch.set_num_threads(max(1, threads // workers))
-            results.update(zip(part, work(cancellable, part, report), strict=True))
+            part_request = replace(request.select(part), progress=report)
+            results.update(zip(part, search(backend, part_request), strict=True))
         except BaseException as error:
             errors.append(error)
             cancel.set()
@@ -76,4 +80,4 @@ def run_row_parallel(
         torch.set_num_threads(threads)
     if errors:
         raise next((error for error in errors if not isinstance(error, DecodingCancelled)), errors[0])
-    return [results[text] for text in range(len(texts))]
+    return [results[text] for text in range(len(request.texts))]

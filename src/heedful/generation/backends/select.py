@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from heedful.errors import UsageError
-from heedful.generation.backends.backend import Backend, SupportQuery, TokenIds
+from heedful.generation.backends.backend import Backend, SearchRequest
 from heedful.generation.backends.cpu_backend import CpuBackend, is_faster_than_ctranslate2
 from heedful.generation.backends.ctranslate2_backend import CTranslate2Backend
 from heedful.generation.backends.cuda_graph_backend import CudaGraphBackend
@@ -40,28 +40,27 @@ class Backends:
         model = self.model.config
         vocabulary = getattr(model, "target_vocabulary", None) or model.vocabulary
         settings = config.search_settings(self.tokenizers[-1], vocabulary, default_beam)
-        reason = self.ctranslate2.unsupported(SupportQuery(settings))
+        reason = self.ctranslate2.unsupported(SearchRequest(settings=settings))
         if reason and settings.requires_ctranslate2:
             raise UsageError(f"{reason}; {'leave out int8' if settings.int8 else 'use engine torch'}")
         return replace(settings, early_stopping=reason is None)
 
-    def select(self, settings: SearchSettings, texts: Sequence[TokenIds]) -> Backend:
+    def select(self, request: SearchRequest) -> Backend:
         """The backend for a batch of sources or prompts."""
-        request = SupportQuery(settings, len(texts), max(map(len, texts), default=0))
+        settings = request.settings
         if self.ctranslate2.unsupported(request) is None and (
             settings.requires_ctranslate2
-            or not is_faster_than_ctranslate2(self.model.config, len(texts), settings.beam)
+            or not is_faster_than_ctranslate2(self.model.config, len(request.texts), settings.beam)
         ):
             return self.ctranslate2
-        return self.select_torch(settings)
+        return self.select_torch(request)
 
-    def select_torch(self, settings: SearchSettings) -> TorchBackend:
-        """The fastest backend that decodes with torch, whose `decoder()` can also score given texts."""
-        request = SupportQuery(settings)
+    def select_torch(self, request: SearchRequest) -> TorchBackend:
+        """The fastest backend that decodes with torch, whose `decoding_model()` can also score given texts."""
         return next(backend for backend in self.torch_backends if backend.unsupported(request) is None)
 
 
 def training_backend(model: Any) -> TorchBackend:
     """The backend for one request to a model that is being trained: nothing is converted or kept."""
     backend = CpuBackend(model, keep_weights=False)
-    return TorchBackend(model) if backend.unsupported(SupportQuery(SearchSettings())) else backend
+    return TorchBackend(model) if backend.unsupported(SearchRequest()) else backend

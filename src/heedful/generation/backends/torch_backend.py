@@ -7,14 +7,14 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from heedful.data.batching import length_buckets
 from heedful.data.collate import pad_sequences
-from heedful.generation.backends.backend import ProgressCallback, Results, SupportQuery, TokenIds, ignore_progress
+from heedful.generation.backends.backend import Results, SearchRequest
 from heedful.generation.search.beam_search import search
 from heedful.generation.search.decode_loop import decode_steps
 from heedful.generation.search.hypotheses import Hypothesis
@@ -41,53 +41,43 @@ class TorchBackend:
         self.model = model
         self.batch_tokens = batch_tokens
 
-    def unsupported(self, request: SupportQuery) -> str | None:
+    def unsupported(self, request: SearchRequest) -> str | None:
         return None
 
     def decoding_model(self) -> DecoderModel:
         """The model that decodes; subclasses return a faster equivalent."""
         return self.model
 
-    def translate(
-        self,
-        sources: Sequence[TokenIds],
-        settings: SearchSettings,
-        *,
-        prefixes: Sequence[TokenIds] | None = None,
-        max_lengths: Sequence[int] | None = None,
-        progress: ProgressCallback = ignore_progress,
-    ) -> Results:
+    def translate(self, request: SearchRequest) -> Results:
         """Encode sources of similar length together, search, restore the order (G1)."""
-        model = self.decoding_model()
+        model, settings = self.decoding_model(), request.settings
         device = model.table.weight.device
         results: dict[int, list[Hypothesis]] = {}
         budget = self._token_budget(settings, CUDA_BATCH_TOKENS if device.type == "cuda" else BATCH_TOKENS)
-        for bucket in length_buckets([len(source) + 1 for source in sources], budget, longest_first=True):
+        for bucket in length_buckets([len(source) + 1 for source in request.texts], budget, longest_first=True):
             indices = bucket.tolist()
-            source, lengths = pad_sequences([sources[i] for i in indices], end=END, device=device)
+            batch = request.select(indices)
+            source, lengths = pad_sequences(batch.texts, end=END, device=device)
             limits = default_max_lengths(lengths)
-            if max_lengths is not None:
-                limits = lengths.new_tensor([max_lengths[i] for i in indices])
+            if batch.max_lengths is not None:
+                limits = lengths.new_tensor(batch.max_lengths)
             elif settings.max_length is not None:
                 limits = torch.full_like(lengths, settings.max_length)
             if getattr(model.config, "positions", None) == "learned":  # the position table ends there
                 limits = limits.clamp(max=model.config.max_length)
-            prefix = None if prefixes is None else [prefixes[i] for i in indices]
             with torch.inference_mode():
                 state = model.start(source, lengths, capacity=int(limits.max()))
-            hypotheses = search(model, state, limits, settings, prefixes=prefix)
+            hypotheses = search(model, state, limits, settings, prefixes=batch.prefixes)
             results |= zip(indices, hypotheses, strict=True)
-            progress(len(indices))
-        return [results[i] for i in range(len(sources))]
+            request.progress(len(indices))
+        return [results[i] for i in range(len(request.texts))]
 
-    def generate(
-        self, prompts: Sequence[TokenIds], settings: SearchSettings, *, progress: ProgressCallback = ignore_progress
-    ) -> Results:
+    def generate(self, request: SearchRequest) -> Results:
         """Prefill prompts of equal length together, so that no row has gaps, and search."""
-        model = self.decoding_model()
+        model, settings = self.decoding_model(), request.settings
         device, window = model.table.weight.device, max_context(model)
         max_length = settings.max_length or DEFAULT_MAX_LENGTH
-        prompts = [list(prompt) or [END] for prompt in prompts]
+        prompts = [list(prompt) or [END] for prompt in request.texts]
         budget = self._token_budget(settings, BATCH_TOKENS)
         results: dict[int, list[Hypothesis]] = {}
         for length in sorted({len(prompt) for prompt in prompts}):
@@ -102,12 +92,12 @@ class TorchBackend:
                     state = model.start(len(batch), capacity=capacity)
                 hypotheses = search(model, state, limits, settings, prompt=prompt, window=window)
                 results |= zip(batch, hypotheses, strict=True)
-                progress(len(batch))
+                request.progress(len(batch))
         return [results[i] for i in range(len(prompts))]
 
-    def stream(self, prompt: TokenIds, settings: SearchSettings) -> Iterator[int]:
+    def stream(self, request: SearchRequest) -> Iterator[int]:
         """The tokens that `generate` returns, each as soon as it is chosen."""
-        model = self.decoding_model()
+        model, settings, (prompt,) = self.decoding_model(), request.settings, request.texts
         tokens = torch.tensor([list(prompt) or [END]], device=model.table.weight.device)
         window, max_length = max_context(model), settings.max_length or DEFAULT_MAX_LENGTH
         with torch.inference_mode():

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from heedful.generation.backends.backend import SearchRequest
 from heedful.generation.backends.torch_backend import TorchBackend
 from heedful.generation.search.hypotheses import Hypothesis
 from heedful.generation.search.settings import SearchSettings
@@ -52,7 +53,8 @@ def translate_with_requirements(
 
     def translate(sources: Sequence[str]) -> list[list[Candidate]]:
         ids, prefix_ids = tokenizers[0].encode(list(sources)), tokenizers[-1].encode([prefix])
-        results = backend.translate(ids, settings, prefixes=prefix_ids * len(ids) if prefix else None)
+        prefixes = prefix_ids * len(ids) if prefix else None
+        results = backend.translate(SearchRequest(ids, settings, prefixes))
         return [[Candidate(tokenizers[-1].decode([each.tokens])[0], each) for each in result] for result in results]
 
     inputs = [ModelInput.of(text, requirements) for text, requirements in zip(texts, required, strict=True)]

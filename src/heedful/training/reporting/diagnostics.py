@@ -10,6 +10,7 @@ import numpy as np
 from heedful.data.dataset import PreparedData
 from heedful.data.progress import StartProgress
 from heedful.evaluation.calibration import word_correctness
+from heedful.generation.backends.backend import SearchRequest
 from heedful.generation.backends.select import training_backend
 from heedful.generation.decoding_config import DEFAULT_BEAM
 from heedful.generation.input_splitting import InputSplitting
@@ -85,9 +86,8 @@ def calibrate_word_confidence(best: Translator, data: PreparedData, start_progre
     sources = best.tokenizers[0].encode([source for source, _ in texts])
     with start_progress("calibrating probabilities", len(texts)) as watch:
         limits = evaluation_length_limits(data, range(len(texts)))
-        outputs = training_backend(best.model).translate(
-            sources, SearchSettings(beam=DEFAULT_BEAM), max_lengths=limits, progress=watch
-        )
+        request = SearchRequest(sources, SearchSettings(beam=DEFAULT_BEAM), max_lengths=limits, progress=watch)
+        outputs = training_backend(best.model).translate(request)
     words = [
         word_probabilities(words_from_tokens(first.tokens, best.tokenizers[-1], unit), first.token_log_probabilities)
         for first, *_ in outputs

@@ -14,6 +14,7 @@ from heedful.data.progress import StartProgress
 from heedful.data.text_dataset import TextBatches
 from heedful.evaluation.evaluator import evaluate_split, evaluate_text
 from heedful.evaluation.perplexity import evaluate_perplexity
+from heedful.generation.backends.backend import SearchRequest
 from heedful.generation.backends.select import training_backend
 from heedful.generation.search.sampling import SamplingConfig
 from heedful.generation.search.settings import SearchSettings
@@ -77,7 +78,7 @@ class LanguageModelTask(TextTask[Generator]):
 
         def generate(model: Any, texts: int, at_most: int | None) -> list[int]:
             settings = SearchSettings(sampling=SamplingConfig(), max_length=at_most or SAMPLE_TOKENS)
-            ((sample,),) = training_backend(model).generate([prompt], settings)
+            ((sample,),) = training_backend(model).generate(SearchRequest([prompt], settings))
             return sample.tokens
 
         def evaluate(model: Any) -> Evaluation:

@@ -18,8 +18,8 @@ from heedful.evaluation.calibration import Reliability, draw_reliability
 from heedful.evaluation.evaluator import evaluate_translation
 from heedful.evaluation.perplexity import evaluate_perplexity
 from heedful.evaluation.text_metrics import sample_bleu
+from heedful.generation.backends.backend import SearchRequest
 from heedful.generation.backends.select import training_backend
-from heedful.generation.search.settings import SearchSettings
 from heedful.inference.translator import Translator
 from heedful.objectives.seq2seq_loss import Seq2SeqLoss
 from heedful.text.subword_regularization import SplitTable
@@ -107,7 +107,7 @@ class TranslationTask(Task[Translator]):
         def evaluate(model: Any) -> Evaluation:
             scores = evaluate_perplexity(model, objective, valid, data.valid, device, limit=training.eval_labels)
             sources = data.tokenizers[0].encode([source for source, _ in examples])
-            hypotheses = training_backend(model).translate(sources, SearchSettings(), max_lengths=limits)
+            hypotheses = training_backend(model).translate(SearchRequest(sources, max_lengths=limits))
             outputs = data.tokenizers[-1].decode([best.tokens for best, *_ in hypotheses])
             bleu = sample_bleu(outputs, [target for _, target in examples])
             metrics = {"valid_loss": scores.loss, "perplexity": scores.perplexity, "bleu": bleu}
@@ -117,7 +117,7 @@ class TranslationTask(Task[Translator]):
         def generate(model: Any, texts: int, at_most: int | None) -> None:
             lengths = limits[:texts] if at_most is None else [at_most] * texts
             sources = [data.valid.sides[0][index].tolist() for index in indices[:texts]]
-            training_backend(model).translate(sources, SearchSettings(), max_lengths=lengths)
+            training_backend(model).translate(SearchRequest(sources, max_lengths=lengths))
 
         return TrainingComponents(objective, train, valid, evaluate, len(examples), generate)
 

@@ -12,7 +12,7 @@ from torch import nn
 import heedful
 from heedful import UsageError
 from heedful.generation.backends import cpu_linear
-from heedful.generation.backends.backend import SupportQuery
+from heedful.generation.backends.backend import SearchRequest
 from heedful.generation.backends.cpu_backend import CpuBackend, is_faster_than_ctranslate2
 from heedful.generation.backends.cpu_decoder import CpuDecoder
 from heedful.generation.backends.cpu_linear import CpuLinear, has_packed_linear
@@ -32,7 +32,7 @@ DESIGNS: dict[str, dict[str, Any]] = {
     "plain tables": {"embedding_scale": False, "output_bias": True, "tie_output": False, "final_norm": True},
 }
 FAMILIES = ("encoder_decoder", "decoder")
-ANY = SupportQuery(SearchSettings())
+ANY = SearchRequest()
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_unsupported_models_are_named(make_model: Callable[..., Any]) -> None:
     assert "hooked" in str(backend.unsupported(ANY))
     hook.remove()
     assert backend.unsupported(ANY) is None
-    assert backend.unsupported(SupportQuery(SearchSettings(exact=True)))
+    assert backend.unsupported(SearchRequest(settings=SearchSettings(exact=True)))
     model.extend = model.extend  # replaced by a user
     assert backend.unsupported(ANY)
     del model.extend
@@ -152,16 +152,17 @@ def test_texts_equal_the_torch_backends(beam: int, pack_at_once: None) -> None:
     sources = [source[: 3 + i] for i, source in enumerate(sources)]
 
     def texts(backend: type[TorchBackend]) -> list[list[int]]:
-        results = backend(translator).translate(sources, SearchSettings(beam=beam))
-        results += backend(writer).generate(sources, SearchSettings(beam=beam, max_length=20))
-        sampled = backend(writer).stream(sources[0], SearchSettings(sampling=SamplingConfig(seed=3), max_length=20))
+        results = backend(translator).translate(SearchRequest(sources, SearchSettings(beam=beam)))
+        results += backend(writer).generate(SearchRequest(sources, SearchSettings(beam=beam, max_length=20)))
+        settings = SearchSettings(sampling=SamplingConfig(seed=3), max_length=20)
+        sampled = backend(writer).stream(SearchRequest(sources[:1], settings))
         return [*(hypotheses[0].tokens for hypotheses in results), list(sampled)]
 
     assert texts(CpuBackend) == texts(TorchBackend)
 
 
 def translated(backend: TorchBackend, sources: list[list[int]], beam: int) -> list[list[int]]:
-    return [hypotheses[0].tokens for hypotheses in backend.translate(sources, SearchSettings(beam=beam))]
+    return [hypotheses[0].tokens for hypotheses in backend.translate(SearchRequest(sources, SearchSettings(beam=beam)))]
 
 
 def test_training_backend_sees_changed_weights(pack_at_once: None) -> None:

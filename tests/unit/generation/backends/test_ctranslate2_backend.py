@@ -14,7 +14,7 @@ import torch
 import heedful
 from heedful import HeedfulError
 from heedful.generation.backends import ctranslate2_cache
-from heedful.generation.backends.backend import SupportQuery
+from heedful.generation.backends.backend import SearchRequest
 from heedful.generation.backends.ctranslate2_backend import CTranslate2Backend
 from heedful.generation.backends.ctranslate2_cache import converted_engine
 from heedful.generation.backends.ctranslate2_engine import CTranslate2Engine, split_batches
@@ -67,7 +67,7 @@ def best_tokens(results: list[list[Any]]) -> list[list[int]]:
 def test_greedy_tokens_and_log_probabilities_equal_torchs(
     model: Any, engine: CTranslate2Engine, sources: list[list[int]]
 ) -> None:
-    expected, results = (each.translate(sources, SearchSettings()) for each in (TorchBackend(model), engine))
+    expected, results = (each.translate(SearchRequest(sources)) for each in (TorchBackend(model), engine))
     for (a,), (b,) in zip(expected, results, strict=True):
         assert a.tokens == b.tokens
         assert a.ended == b.ended
@@ -81,7 +81,7 @@ def test_beam_scores_equal_torchs_for_the_same_texts(
     model: Any, engine: CTranslate2Engine, sources: list[list[int]], length_penalty: float
 ) -> None:
     settings = SearchSettings(beam=4, n_best=4, length_penalty=length_penalty, max_length=12)
-    expected, results = (each.translate(sources, settings) for each in (TorchBackend(model), engine))
+    expected, results = (each.translate(SearchRequest(sources, settings)) for each in (TorchBackend(model), engine))
     compared = 0
     for torch_hypotheses, hypotheses in zip(expected, results, strict=True):
         assert [each.score for each in hypotheses] == sorted((each.score for each in hypotheses), reverse=True)
@@ -100,11 +100,11 @@ def test_torchs_early_stopping_stops_where_ctranslate2_does(
 ) -> None:
     early, patient = (
         TorchBackend(model).translate(
-            sources, SearchSettings(beam=4, length_penalty=length_penalty, early_stopping=early_stopping)
+            SearchRequest(sources, SearchSettings(beam=4, length_penalty=length_penalty, early_stopping=early_stopping))
         )
         for early_stopping in (True, False)
     )
-    results = engine.translate(sources, SearchSettings(beam=4, length_penalty=length_penalty))
+    results = engine.translate(SearchRequest(sources, SearchSettings(beam=4, length_penalty=length_penalty)))
     assert best_tokens(early) == best_tokens(results)
     if length_penalty >= 1:  # a longer text could still have won, and sometimes did
         gains = [a[0].score - b[0].score for a, b in zip(patient, early, strict=True)]
@@ -116,8 +116,8 @@ def test_forced_prefix_comes_first_and_is_scored(
     model: Any, engine: CTranslate2Engine, sources: list[list[int]]
 ) -> None:
     prefixes = [[7, 9][: i % 3] for i in range(len(sources))]
-    expected = TorchBackend(model).translate(sources, SearchSettings(), prefixes=prefixes)
-    results = engine.translate(sources, SearchSettings(), prefixes=prefixes)
+    expected = TorchBackend(model).translate(SearchRequest(sources, SearchSettings(), prefixes=prefixes))
+    results = engine.translate(SearchRequest(sources, SearchSettings(), prefixes=prefixes))
     for (a,), (b,), prefix in zip(expected, results, prefixes, strict=True):
         assert a.tokens == b.tokens
         assert b.tokens[: len(prefix)] == prefix
@@ -129,8 +129,8 @@ def test_minimum_and_maximum_lengths_hold_for_each_text(
 ) -> None:
     max_lengths = [3 + i % 9 for i in range(len(sources))]
     settings = SearchSettings(rules=LogitsRules(min_length=2))
-    expected = TorchBackend(model).translate(sources, settings, max_lengths=max_lengths)
-    results = engine.translate(sources, settings, max_lengths=max_lengths)
+    expected = TorchBackend(model).translate(SearchRequest(sources, settings, max_lengths=max_lengths))
+    results = engine.translate(SearchRequest(sources, settings, max_lengths=max_lengths))
     assert best_tokens(results) == best_tokens(expected)
     assert all(2 <= len(text) <= limit for text, limit in zip(best_tokens(results), max_lengths, strict=True))
 
@@ -138,17 +138,18 @@ def test_minimum_and_maximum_lengths_hold_for_each_text(
 def test_batch_size_does_not_change_texts(engine: CTranslate2Engine, sources: list[list[int]]) -> None:
     done: list[int] = []
     settings = SearchSettings(beam=2)
-    expected = engine.translate(sources, settings)
+    expected = engine.translate(SearchRequest(sources, settings))
     small = CTranslate2Engine(engine.folder, NAMES, engine.config, batch_tokens=40)
-    assert best_tokens(small.translate(sources, settings, progress=done.append)) == best_tokens(expected)
+    assert best_tokens(small.translate(SearchRequest(sources, settings, progress=done.append))) == best_tokens(expected)
     assert sum(done) == len(sources)
     assert len(done) > 3
-    assert engine.translate([], settings) == []
+    assert engine.translate(SearchRequest([], settings)) == []
 
 
 def test_token_log_probabilities_can_be_left_out(engine: CTranslate2Engine, sources: list[list[int]]) -> None:
     scored, unscored = (
-        engine.translate(sources, SearchSettings(beam=2, token_log_probabilities=wanted)) for wanted in (True, False)
+        engine.translate(SearchRequest(sources, SearchSettings(beam=2, token_log_probabilities=wanted)))
+        for wanted in (True, False)
     )
     for (a,), (b,) in zip(scored, unscored, strict=True):
         assert (a.tokens, a.ended) == (b.tokens, b.ended)
@@ -160,11 +161,11 @@ def test_continuations_and_streams_equal_torchs(tmp_path: Path) -> None:
     model = random_model("laptop-writer", positions="alibi")
     engine = converted_engine(model, NAMES, tmp_path)
     prompts, settings = [[7, 8, 9], [], [20], [30, 31, 32, 33]], SearchSettings(max_length=12)
-    expected, results = (each.generate(prompts, settings) for each in (TorchBackend(model), engine))
+    expected, results = (each.generate(SearchRequest(prompts, settings)) for each in (TorchBackend(model), engine))
     assert best_tokens(results) == best_tokens(expected)
     for (a,), (b,) in zip(expected, results, strict=True):
         assert a.log_probability == pytest.approx(b.log_probability, abs=1e-3)
-    assert list(engine.stream(prompts[0], settings)) == expected[0][0].tokens
+    assert list(engine.stream(SearchRequest([prompts[0]], settings))) == expected[0][0].tokens
 
 
 def test_model_is_converted_once_and_again_when_its_weights_change(model: Any, tmp_path: Path) -> None:
@@ -214,7 +215,7 @@ def test_unsupported_requests_are_named(tmp_path: Path, make_tokenizer: Callable
     backend = CTranslate2Backend(model, [tokenizer], tmp_path)
 
     def reason(texts: int = 0, longest: int = 0, **settings: Any) -> str | None:
-        return backend.unsupported(SupportQuery(SearchSettings(**settings), texts, longest))
+        return backend.unsupported(SearchRequest([[5] * longest] * texts, SearchSettings(**settings)))
 
     assert reason() is None
     assert reason(1, 10_000, rules=LogitsRules(min_length=3)) is None  # rotary positions have no end
@@ -239,7 +240,7 @@ def test_batches_are_split_for_all_threads_and_torch_keeps_its_threads(model: An
         torch.set_num_threads(3)
         assert [len(part) for part in split_batches([[*range(7)]])] == [3, 2, 2]
         assert split_batches([[0], [1], [2], [3]]) == [[0], [1], [2], [3]]
-        engine.translate([[7, 8, 9]], SearchSettings())
+        engine.translate(SearchRequest([[7, 8, 9]], SearchSettings()))
         assert torch.get_num_threads() == 3  # the library alone would have left one
     finally:
         torch.set_num_threads(before)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from heedful.generation.backends.backend import SupportQuery
+from heedful.generation.backends.backend import SearchRequest
 from heedful.generation.backends.cuda_graph_backend import CudaGraphBackend, CudaGraphDecoder, padded_length
 from heedful.generation.backends.torch_backend import TorchBackend
 from heedful.generation.search.hypotheses import Hypothesis
@@ -50,17 +50,17 @@ def test_translations_equal_the_models_own(
     sources = _random_tokens([3, 9, 1, 30, 4, 17, 12])
     prefixes = [[7] * (number % 3) for number in range(len(sources))] if with_prefixes else None
     decoder = CudaGraphDecoder(model)
-    expected = _tokens(TorchBackend(model).translate(sources, settings, prefixes=prefixes))
+    expected = _tokens(TorchBackend(model).translate(SearchRequest(sources, settings, prefixes=prefixes)))
     for _ in range(2):  # the second time every graph is captured already
-        assert _tokens(TorchBackend(decoder).translate(sources, settings, prefixes=prefixes)) == expected
+        assert _tokens(TorchBackend(decoder).translate(SearchRequest(sources, settings, prefixes=prefixes))) == expected
     assert sum(len(cache.steps) for cache in decoder.caches.values()) > 1  # steps shrink as rows finish
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_any_head_width_is_supported(device: str, make_model: Make) -> None:
     model = make_model("paper-base", head_width=6, value_width=10).to(device)
-    sources, settings = _random_tokens([3, 9, 1]), SearchSettings(beam=4)
-    results, expected = (TorchBackend(each).translate(sources, settings) for each in (CudaGraphDecoder(model), model))
+    request = SearchRequest(_random_tokens([3, 9, 1]), SearchSettings(beam=4))
+    results, expected = (TorchBackend(each).translate(request) for each in (CudaGraphDecoder(model), model))
     assert _tokens(results) == _tokens(expected)
 
 
@@ -76,7 +76,7 @@ def test_language_model_continues_past_its_window_as_without_graphs(
     model = make_model("gpt2", max_length=20).to(device)
     decoder, prompts = CudaGraphDecoder(model), _random_tokens([5, 5, 2, 12])
     settings = SearchSettings(rules=LogitsRules(min_length=45), max_length=50, **search)
-    results, expected = (TorchBackend(each).generate(prompts, settings) for each in (decoder, model))
+    results, expected = (TorchBackend(each).generate(SearchRequest(prompts, settings)) for each in (decoder, model))
     assert _tokens(results) == _tokens(expected)
     assert decoder.caches
 
@@ -111,13 +111,13 @@ def test_only_the_last_used_cache_sizes_are_kept(make_model: Make, monkeypatch: 
     monkeypatch.setattr("heedful.generation.backends.cuda_graph_backend.CACHE_SIZE", 2)
     decoder = CudaGraphDecoder(make_model("paper-base"))
     for rows in (1, 2, 4, 8, 1):
-        TorchBackend(decoder).translate(_random_tokens([5] * rows), SearchSettings(beam=2, max_length=3))
+        TorchBackend(decoder).translate(SearchRequest(_random_tokens([5] * rows), SearchSettings(beam=2, max_length=3)))
     assert [size.sources for size in decoder.caches] == [8, 1]
     assert len(decoder.encoders) == 2
 
 
 def test_unsupported_requests_are_named(make_model: Make) -> None:
     transformer, recurrent = (CudaGraphBackend(make_model(name)) for name in ("paper-base", "recurrent-translator"))
-    assert transformer.unsupported(SupportQuery(SearchSettings())) == "the model is on cpu"
-    assert "modules" in str(transformer.unsupported(SupportQuery(SearchSettings(exact=True))))
-    assert "not a transformer" in str(recurrent.unsupported(SupportQuery(SearchSettings())))
+    assert transformer.unsupported(SearchRequest()) == "the model is on cpu"
+    assert "modules" in str(transformer.unsupported(SearchRequest(settings=SearchSettings(exact=True))))
+    assert "not a transformer" in str(recurrent.unsupported(SearchRequest()))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 
 import heedful
+from heedful.generation.backends.backend import SearchRequest
 from heedful.generation.backends.cpu_decoder import CpuDecoder
 from heedful.generation.backends.row_parallel import DecodingCancelled, run_row_parallel
 from heedful.generation.backends.thread_pools import ROWS_PER_THREAD, WIDE_MODEL
@@ -43,30 +44,22 @@ def decoder() -> CpuDecoder:
     "search", [{"beam": 1}, {"beam": 4, "n_best": 2}, {"sampling": SamplingConfig(1.0), "n_best": 2}]
 )
 def test_two_threads_give_the_texts_of_one_in_order(decoder: CpuDecoder, search: dict[str, Any]) -> None:
-    settings = SearchSettings(max_length=8, **search)
-
-    def work(model: Any, rows: Sequence[int], progress: Callable[[int], object]) -> Any:
-        return TorchBackend(model).translate([SOURCES[i] for i in rows], settings, progress=progress)
-
     done: list[int] = []
-    parallel = run_row_parallel(decoder, SOURCES, 2, work, done.append)
+    request = SearchRequest(SOURCES, SearchSettings(max_length=8, **search), progress=done.append)
+    parallel = run_row_parallel(decoder, request, 2, TorchBackend.translate)
+    assert sum(done) == len(SOURCES)
     torch.set_num_threads(1)
-    single = TorchBackend(decoder).translate(SOURCES, settings)
+    single = TorchBackend(decoder).translate(request)
     torch.set_num_threads(2)
     texts, expected = ([[each.tokens for each in hypotheses] for hypotheses in both] for both in (parallel, single))
     assert texts == expected
-    assert sum(done) == len(SOURCES)
 
 
 def test_prompts_are_continued_row_parallel() -> None:
-    decoder, settings = _decoder("laptop-writer"), SearchSettings(max_length=6)
-
-    def work(model: Any, rows: Sequence[int], progress: Callable[[int], object]) -> Any:
-        return TorchBackend(model).generate([SOURCES[i] for i in rows], settings)
-
-    parallel = run_row_parallel(decoder, SOURCES, 2, work, lambda _: None)
+    decoder, request = _decoder("laptop-writer"), SearchRequest(SOURCES, SearchSettings(max_length=6))
+    parallel = run_row_parallel(decoder, request, 2, TorchBackend.generate)
     torch.set_num_threads(1)
-    single = TorchBackend(decoder).generate(SOURCES, settings)
+    single = TorchBackend(decoder).generate(request)
     torch.set_num_threads(2)
     assert [best.tokens for best, *_ in parallel] == [best.tokens for best, *_ in single]
 
@@ -75,16 +68,16 @@ def test_prompts_are_continued_row_parallel() -> None:
 def test_error_in_one_thread_stops_the_others_and_is_raised(decoder: CpuDecoder, failing: int) -> None:
     cancelled: list[int] = []
 
-    def work(model: Any, rows: Sequence[int], progress: Callable[[int], object]) -> Any:
-        if failing in rows:  # 0 and 1 are decoded by different threads
+    def search(backend: TorchBackend, request: SearchRequest) -> Any:
+        if [7] * (2 - failing) in request.texts:  # the two texts are decoded by different threads
             raise KeyboardInterrupt
         try:
             while True:
-                TorchBackend(model).translate(SOURCES[:2], SearchSettings())
+                backend.translate(SearchRequest(SOURCES[:2]))
         except DecodingCancelled:
             cancelled.append(failing)
             raise
 
     with pytest.raises(KeyboardInterrupt):
-        run_row_parallel(decoder, [[7, 7], [7]], 2, work, lambda _: None)
+        run_row_parallel(decoder, SearchRequest([[7, 7], [7]]), 2, search)
     assert cancelled == [failing]

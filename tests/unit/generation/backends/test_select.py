@@ -13,6 +13,7 @@ import torch
 import heedful
 from heedful.errors import UsageError
 from heedful.generation.backends import cpu_backend
+from heedful.generation.backends.backend import SearchRequest
 from heedful.generation.backends.thread_pools import WIDE_MODEL
 from heedful.generation.decoding_config import DecodingConfig
 
@@ -32,7 +33,7 @@ def _saved(trained: Any, folder: Path) -> Any:
 
 def _selected(trained: Any, **options: Any) -> str:
     settings = trained.backends.settings(DecodingConfig(**options), default_beam=1)
-    name: str = trained.backends.select(settings, [[7, 8, 9]]).name
+    name: str = trained.backends.select(SearchRequest([[7, 8, 9]], settings)).name
     return name
 
 
@@ -100,9 +101,9 @@ def test_many_rows_of_a_wide_model_are_decoded_by_the_cpu_backend_with_the_same_
     workers: list[int] = []
     run_row_parallel = cpu_backend.run_row_parallel
 
-    def watched(model: Any, texts: Any, number: int, *arguments: Any) -> Any:
+    def watched(model: Any, request: SearchRequest, number: int, search: Any) -> Any:
         workers.append(number)
-        return run_row_parallel(model, texts, number, *arguments)
+        return run_row_parallel(model, request, number, search)
 
     monkeypatch.setattr(cpu_backend, "run_row_parallel", watched)
     with threads(1):

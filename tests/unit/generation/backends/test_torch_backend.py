@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from heedful.generation.backends.backend import SearchRequest
 from heedful.generation.backends.torch_backend import TorchBackend
 from heedful.generation.search.logits_rules import LogitsRules
 from heedful.generation.search.partial_hypotheses import masked_log_softmax
@@ -36,7 +37,7 @@ def _uncached(model: Any, prompt: list[int], steps: int, window: int | None) -> 
 
 
 def _greedy(model: Any, prompts: list[list[int]], max_length: int) -> list[list[int]]:
-    results = TorchBackend(model).generate(prompts, SearchSettings(max_length=max_length))
+    results = TorchBackend(model).generate(SearchRequest(prompts, SearchSettings(max_length=max_length)))
     return [hypothesis.tokens for (hypothesis,) in results]
 
 
@@ -64,8 +65,8 @@ def test_recurrent_model_has_no_window(make_model: Make) -> None:
 def test_stream_equals_generate(temperature: float, make_model: Make) -> None:
     backend = TorchBackend(make_model("laptop-writer", vocabulary=40, max_length=16))
     settings = SearchSettings(sampling=SamplingConfig(temperature=temperature, seed=3), max_length=30)
-    ((hypothesis,),) = backend.generate([[7, 8]], settings)
-    assert list(backend.stream([7, 8], settings)) == hypothesis.tokens
+    ((hypothesis,),) = backend.generate(SearchRequest([[7, 8]], settings))
+    assert list(backend.stream(SearchRequest([[7, 8]], settings))) == hypothesis.tokens
 
 
 def test_first_token_streams_before_the_second_is_computed(make_model: Make) -> None:
@@ -79,14 +80,12 @@ def test_first_token_streams_before_the_second_is_computed(make_model: Make) -> 
 
     model.extend = counted
     settings = SearchSettings(sampling=SamplingConfig(seed=1), rules=LogitsRules(min_length=2), max_length=30)
-    next(TorchBackend(model).stream([7, 8], settings))
+    next(TorchBackend(model).stream(SearchRequest([[7, 8]], settings)))
     assert steps == [2]
 
 
 def test_beam_search_finds_a_text_at_least_as_likely_as_greedy(make_model: Make) -> None:
     backend = TorchBackend(make_model("laptop-writer", vocabulary=20, sharper=1.5))
-    greedy, beam = (
-        backend.generate([[7, 8]], SearchSettings(beam=width, length_penalty=0.0, max_length=6))[0][0].log_probability
-        for width in (1, 50)
-    )
+    searches = [SearchSettings(beam=width, length_penalty=0.0, max_length=6) for width in (1, 50)]
+    greedy, beam = (backend.generate(SearchRequest([[7, 8]], each))[0][0].log_probability for each in searches)
     assert beam >= greedy

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from heedful.generation.backends.backend import SearchRequest
 from heedful.generation.backends.torch_backend import TorchBackend
 from heedful.generation.search.beam_search import search
 from heedful.generation.search.decode_loop import decode
@@ -85,11 +86,11 @@ def test_batch_does_not_change_texts_and_exact_does_not_change_a_bit(name: str, 
     random = torch.randint(6, 40, (64, 9), generator=torch.Generator().manual_seed(2)).tolist()
     sources = [tokens[: 1 + number % 9] for number, tokens in enumerate(random)]
     settings = SearchSettings(beam=2, n_best=2, max_length=3)
-    single = [backend.translate([source], settings)[0] for source in sources]
-    assert _tokens(backend.translate(sources, settings)) == _tokens(single)
+    single = [backend.translate(SearchRequest([source], settings))[0] for source in sources]
+    assert _tokens(backend.translate(SearchRequest(sources, settings))) == _tokens(single)
     some = slice(0, 64, 4)
     exact = SearchSettings(beam=2, n_best=2, max_length=3, exact=True)
-    assert backend.translate(sources[some], exact) == single[some]
+    assert backend.translate(SearchRequest(sources[some], exact)) == single[some]
 
 
 @every_family
@@ -201,7 +202,7 @@ def test_length_limits_hold_for_each_row(make_model: Make) -> None:
 
 def test_translation_ends_at_the_last_learned_position(make_model: Make) -> None:
     model = make_model("laptop-translator", positions="learned", max_length=12)
-    for hypotheses in TorchBackend(model).translate([[6, 7, 8] * 3, [6]], SearchSettings(beam=2)):
+    for hypotheses in TorchBackend(model).translate(SearchRequest([[6, 7, 8] * 3, [6]], SearchSettings(beam=2))):
         assert all(len(each.tokens) <= 12 for each in hypotheses)
 
 

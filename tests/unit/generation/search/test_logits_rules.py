@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heedful.generation.backends.backend import SearchRequest
 from heedful.generation.backends.torch_backend import TorchBackend
 from heedful.generation.search.hypotheses import Hypothesis
 from heedful.generation.search.logits_rules import LogitsRules, apply_repetition_penalty
@@ -31,7 +32,7 @@ every_family = pytest.mark.parametrize("name", ["laptop-translator", "recurrent-
 
 
 def _translate(model: Any, sources: list[list[int]], name_of_search: str, rules: LogitsRules) -> list[list[Hypothesis]]:
-    return TorchBackend(model).translate(sources, replace(SEARCHES[name_of_search], rules=rules))
+    return TorchBackend(model).translate(SearchRequest(sources, replace(SEARCHES[name_of_search], rules=rules)))
 
 
 @settings(deadline=None, max_examples=150, derandomize=True)
@@ -109,7 +110,7 @@ def test_stop_string_in_the_prompt_does_not_stop(make_model: Make) -> None:
     model = make_model("laptop-writer", vocabulary=8, sharper=1.0)
     rules = LogitsRules(automaton=StringAutomaton(TOKEN_BYTES, stop=["aab"]))
     search = SearchSettings(sampling=SamplingConfig(temperature=1.0), rules=rules, max_length=10)
-    ((hypothesis,),) = TorchBackend(model).generate([[5, 5]], search)
+    ((hypothesis,),) = TorchBackend(model).generate(SearchRequest([[5, 5]], search))
     assert hypothesis.tokens
 
 
@@ -138,7 +139,7 @@ def test_repetition_penalty_reduces_repetition(make_model: Make) -> None:
 
     def generate(penalty: float) -> list[int]:
         rules = LogitsRules(min_length=30, repetition_penalty=penalty)
-        return backend.generate([[7, 8]], SearchSettings(rules=rules, max_length=30))[0][0].tokens
+        return backend.generate(SearchRequest([[7, 8]], SearchSettings(rules=rules, max_length=30)))[0][0].tokens
 
     plain, penalised = generate(1.0), generate(5.0)
     assert len(set(penalised)) > len(set(plain))

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from heedful.errors import UsageError
+from heedful.generation.backends.backend import SearchRequest
 from heedful.generation.backends.torch_backend import TorchBackend
 from heedful.generation.search.sampling import SamplingConfig, draw_tokens
 from heedful.generation.search.settings import SearchSettings
@@ -62,7 +63,7 @@ def test_tokens_of_zero_probability_are_never_drawn() -> None:
 def test_seed_decides_the_sample(name: str, make_model: Make) -> None:
     backend = TorchBackend(make_model(name, vocabulary=40, sharper=1.0))
     one, again, other = (
-        backend.generate([[7, 8, 9]], SearchSettings(sampling=SamplingConfig(seed=seed), max_length=20))
+        backend.generate(SearchRequest([[7, 8, 9]], SearchSettings(sampling=SamplingConfig(seed=seed), max_length=20)))
         for seed in (1, 1, 2)
     )
     assert one == again != other
@@ -73,19 +74,19 @@ def test_samples_depend_neither_on_the_batch_nor_on_the_limit(make_model: Make) 
     prompts = [[7, 8, 9], [9], [10, 11, 12], []]
     settings = SearchSettings(sampling=SamplingConfig(), max_length=20, exact=True)
     shorter = SearchSettings(sampling=SamplingConfig(), max_length=12)
-    for prompt, hypotheses in zip(prompts, backend.generate(prompts, settings), strict=True):
-        assert backend.generate([prompt], settings) == [hypotheses]
-        assert list(backend.stream(prompt, shorter)) == hypotheses[0].tokens[:12]
+    for prompt, hypotheses in zip(prompts, backend.generate(SearchRequest(prompts, settings)), strict=True):
+        assert backend.generate(SearchRequest([prompt], settings)) == [hypotheses]
+        assert list(backend.stream(SearchRequest([prompt], shorter))) == hypotheses[0].tokens[:12]
 
 
 @pytest.mark.parametrize("name", ["laptop-translator", "recurrent-translator"])
 def test_several_translations_can_be_sampled(name: str, make_model: Make) -> None:
     backend = TorchBackend(make_model(name, vocabulary=40, sharper=1.0))
     settings = SearchSettings(sampling=SamplingConfig(temperature=1.0), n_best=3)
-    results = backend.translate([[7, 8, 9], [9]], settings)
+    results = backend.translate(SearchRequest([[7, 8, 9], [9]], settings))
     assert [len(hypotheses) for hypotheses in results] == [3, 3]
     assert len({tuple(each.tokens) for each in results[0]}) == 3
-    single = backend.translate([[9]], settings)[0]
+    single = backend.translate(SearchRequest([[9]], settings))[0]
     assert [each.tokens for each in single] == [each.tokens for each in results[1]]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch
 import heedful
 from heedful.data.dataset import PreparedData, Split
 from heedful.data.token_store import Sequences
+from heedful.generation.backends.backend import SearchRequest
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 from heedful.training.recipe import make_recipe
 from heedful.training.tasks import translation
@@ -49,11 +49,11 @@ def test_each_evaluation_translates_the_same_evenly_spaced_sample(monkeypatch: p
     class EchoBackend:
         """Answers each source with its reference."""
 
-        def translate(self, sources: Sequence[list[int]], settings: Any, max_lengths: list[int]) -> list[Any]:
-            texts = tokenizer.decode(sources)
+        def translate(self, request: SearchRequest) -> list[Any]:
+            texts = tokenizer.decode(request.texts)
             requested.append(texts)
-            assert [len(text) * 5 // 4 + 5 for text in texts] == max_lengths, "each with its own limit"
-            return [(SimpleNamespace(tokens=source),) for source in sources]
+            assert [len(text) * 5 // 4 + 5 for text in texts] == request.max_lengths, "each with its own limit"
+            return [(SimpleNamespace(tokens=source),) for source in request.texts]
 
     monkeypatch.setattr(translation, "training_backend", lambda model: EchoBackend())
     model = small_translator()
