@@ -17,15 +17,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from heedful.errors import CheckpointError, HeedfulError, UsageError
-from heedful.interop.huggingface_layouts import ACTIVATIONS, LAYOUTS, Layout, WeightForm
+from heedful.interop.huggingface_layouts import ACTIVATIONS, LAYOUTS, UNCHANGED, Layout, WeightForm
 from heedful.interop.weight_transforms import ModelWeights, rewrite_for_layout, sinusoid_table
 from heedful.layers.positions import SinusoidalPositions
 from heedful.models.build import Model, build
 from heedful.models.model_config import ModelConfig, TransformerConfig
 from heedful.models.presets import make_config
 
-UNCHANGED = WeightForm(lambda weight: weight, lambda weight: weight)
-OLD_NAMES = {"gamma": "weight", "beta": "bias"}
+OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}
 """Names of a norm's gain and bias in the oldest files."""
 
 
@@ -66,11 +65,10 @@ def export_model(model: Model, folder: Path, model_type: str, **settings: Any) -
     if model_type not in LAYOUTS:
         raise UsageError(f"unknown layout '{model_type}'; known: {', '.join(sorted(LAYOUTS))}")
     layout = LAYOUTS[model_type]
-    missing = [key for key in layout.required_token_ids if key not in settings]
     rewritten = _rewrite(layout, model)
     if unsupported := unsupported_settings(rewritten.config, layout):
         raise UsageError(f"the {model_type} layout cannot express {unsupported[0]}")
-    if missing:
+    if missing := [key for key in layout.required_token_ids if key not in settings]:
         raise UsageError(f"the {model_type} layout needs {', '.join(missing)}: pass the ids your tokenizer gives them")
     hf_config = {**_export_config(rewritten.config, layout), **settings}
     prefix = "" if hf_config["architectures"] == ["BertModel"] else layout.prefix
@@ -130,46 +128,39 @@ def _read_weights(folder: Path, layout: Layout) -> dict[str, Tensor]:
             weights |= load_file(file)
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{file.name} cannot be read as safetensors: {error}") from None
-    return {_current_name(name).removeprefix(layout.prefix): weight for name, weight in weights.items()}
-
-
-def _current_name(name: str) -> str:
-    module, dot, kind = name.rpartition(".")
-    return module + dot + OLD_NAMES.get(kind, kind)
+    names = {name: re.sub(r"\.(gamma|beta)$", lambda end: OLD_NAMES[end[0]], name) for name in weights}
+    return {names[name].removeprefix(layout.prefix): weight for name, weight in weights.items()}
 
 
 def _import_config(hf_config: dict[str, Any], weights: dict[str, Tensor], layout: Layout) -> TransformerConfig:
-    complete = {**layout.config_defaults, **{key: value for key, value in hf_config.items() if value is not None}}
-    missing = [key for key in (*layout.settings.values(), *layout.equal_keys) if key not in complete]
-    if missing:
+    twins = {key.twin: key for key in layout.settings.values() if key.twin}
+    keys = {key.name: key for key in layout.settings.values()} | twins
+    defaults = {name: key.default for name, key in keys.items() if key.default is not ...}
+    complete = {**defaults, **{name: value for name, value in hf_config.items() if value is not None}}
+    if missing := [name for name in keys if name not in complete]:
         raise CheckpointError(f"config.json does not say what {', '.join(missing)} is")
     flat = layout.flatten_config(complete)
-    for key, value in layout.required_values.items():
-        if flat.get(key, value) != value:
-            raise CheckpointError(f"{layout.model_type} with {key}={flat[key]!r} is not supported")
-    for key, other in layout.equal_keys.items():
-        if flat[key] != flat[other]:
-            raise CheckpointError(f"{key}={flat[key]} and {other}={flat[other]} must be equal here")
-    settings = {name: flat[key] for name, key in layout.settings.items() if flat[key] is not None}
+    for name, value in layout.required_values.items():
+        if flat.get(name, value) != value:
+            raise CheckpointError(f"{layout.model_type} with {name}={flat[name]!r} is not supported")
+    for twin, key in twins.items():
+        if flat[twin] != flat[key.name]:
+            raise CheckpointError(f"{twin}={flat[twin]} and {key.name}={flat[key.name]} must be equal here")
+    settings = {name: flat[key.name] for name, key in layout.settings.items() if flat[key.name] is not None}
     if settings["activation"] not in ACTIVATIONS:
         raise CheckpointError(f"activation '{settings['activation']}' is not supported")
     settings["activation"] = ACTIVATIONS[settings["activation"]]
     if layout.fixed.get("output_bias"):
         settings["output_bias"] = "final_logits_bias" in weights
-    tasks = _tasks(weights, layout)
-    if tasks:
+    stored = {name for name, module in layout.weights.items() if f"{module}.weight" in weights}
+    heads = {name.split(".")[1] for name in stored if name.startswith("heads.")}
+    if tasks := sorted(heads - {"next_token"}):  # next-token prediction belongs to the family
         settings["tasks"] = tasks
     if "sequence_class" in tasks:
         settings["classes"] = weights["classifier.weight"].shape[0]
     config = make_config({**layout.fixed, **settings})
     assert isinstance(config, TransformerConfig)
     return config
-
-
-def _tasks(weights: dict[str, Tensor], layout: Layout) -> tuple[str, ...]:
-    """Return the heads that have weights, without next-token prediction, which belongs to the family."""
-    rows = [(name.split(".")[1], hf_names[0]) for name, hf_names in layout.weights.items() if name.startswith("heads.")]
-    return tuple(sorted({task for task, hf_name in rows if f"{hf_name}.weight" in weights} - {"next_token"}))
 
 
 def unsupported_settings(config: ModelConfig, layout: Layout) -> list[str]:
@@ -203,31 +194,28 @@ def _layout_settings(config: TransformerConfig, layout: Layout) -> dict[str, Any
 
 def _export_config(config: TransformerConfig, layout: Layout) -> dict[str, Any]:
     settings, tasks = config.resolved(), _all_tasks(config)
-    hf_config: dict[str, Any] = {key: settings[name] for name, key in layout.settings.items()}
-    hf_activations = {name: hf_name for hf_name, name in reversed(ACTIVATIONS.items())}
-    hf_config[layout.settings["activation"]] = hf_activations[config.activation]
-    hf_config |= {key: hf_config[other] for key, other in layout.equal_keys.items()}
-    hf_config |= layout.required_values
-    hf_config = layout.nest_config(hf_config)
+    settings["activation"] = next(hf_name for hf_name, name in ACTIVATIONS.items() if name == config.activation)
+    hf_config: dict[str, Any] = {key.name: settings[name] for name, key in layout.settings.items()}
+    hf_config |= {key.twin: settings[name] for name, key in layout.settings.items() if key.twin}
+    hf_config = layout.nest_config({**hf_config, **layout.required_values})
     hf_config = {key: value for key, value in hf_config.items() if value is not None}
     if "sequence_class" in tasks:
         hf_config["num_labels"] = config.classes
     return {**hf_config, "model_type": layout.model_type, "architectures": [layout.architectures[tasks]]}
 
 
-def _hf_names(name: str, config: TransformerConfig, layout: Layout) -> tuple[tuple[str, ...], WeightForm]:
+def _hf_names(name: str, config: TransformerConfig, layout: Layout) -> tuple[list[str], WeightForm]:
     """Return the Hugging Face names of our weight `name`, and the form it is stored in."""
-    number = re.search(r"\.blocks\.(\d+)\.", name)
+    block = re.search(r"\.blocks\.(\d+)\.", name)
     template = re.sub(r"\.blocks\.\d+\.", ".blocks.{i}.", name)
     table = {**layout.weights, **(layout.unshared_weights if config.target_vocabulary else {})}
     module, _, kind = template.rpartition(".")
-    templates = table.get(template) or tuple(f"{part}.{kind}" for part in table.get(module, ()))
-    if not templates:
+    if template not in table and module not in table:
         raise UsageError(f"the {layout.model_type} layout has no place for the weight {name}")
-    names = tuple(part.replace("{i}", number.group(1)) if number else part for part in templates)
-    module = names[0] if template in table else names[0].rpartition(".")[0]
-    form = layout.weight_forms.get(module.rpartition(".")[2], UNCHANGED)
-    return names, UNCHANGED if kind == "bias" and "bias" not in module else form
+    path, end = (table[template], "") if template in table else (table[module], f".{kind}")
+    stem, dot, parts = path.replace("{i}", block[1] if block else "").rpartition(".")
+    names = [f"{stem}{dot}{part}{end}" for part in parts.split("+")]
+    return names, layout.weight_forms.get(".".join(names[0].split(".")[-2:]), UNCHANGED)
 
 
 def _import_weight(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,7 +21,8 @@ class WeightForm:
     to_hf: Callable[[Tensor], Tensor]
 
 
-TRANSPOSED = WeightForm(lambda weight: weight.t(), lambda weight: weight.t())
+UNCHANGED = WeightForm(lambda weight: weight, lambda weight: weight)
+TRANSPOSED = WeightForm(Tensor.t, Tensor.t)
 """A matrix stored input × output."""
 SKIP_TWO_ROWS = WeightForm(
     lambda weight: weight[2:], lambda weight: torch.cat([weight.new_zeros(2, weight.shape[1]), weight])
@@ -31,33 +32,38 @@ ONE_ROW = WeightForm(lambda weight: weight[0], lambda weight: weight[None])
 """A vector stored as a matrix of one row."""
 
 
+class Key(NamedTuple):
+    """A key of their config.json, and its default where it may be missing (`...`: it is required)."""
+
+    name: str
+    default: Any = ...
+    twin: str = ""
+    """A second key that must be equal, since we have one setting for both."""
+
+
 @dataclass(frozen=True)
 class Layout:
     """One family of Hugging Face models.
 
     settings      our setting → key in their config.json
     fixed         settings the layout cannot vary
-    weights       our module → their module; where ours fuses several of theirs, all of them in order
-    weight_forms  their modules (by last part of the name) that are stored in another form
+    weights       our module → their module; where ours concatenates several of theirs: `attn.q_proj+k_proj+v_proj`
+    weight_forms  their weights (by the last two parts of the name) that are stored in another form
     prefix        put before every weight name except those that start with one of `unprefixed`
     """
 
     model_type: str
-    settings: Mapping[str, str]
+    settings: Mapping[str, Key]
     fixed: Mapping[str, Any]
-    weights: Mapping[str, tuple[str, ...]]
+    weights: Mapping[str, str]
     prefix: str
     architectures: Mapping[frozenset[str], str]
     """Set of heads beyond next-token prediction → their class name."""
     weight_forms: Mapping[str, WeightForm] = field(default_factory=dict)
     unprefixed: tuple[str, ...] = ()
-    config_defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Defaults of keys that may be missing from their config.json; all others are required."""
-    equal_keys: Mapping[str, str] = field(default_factory=dict)
-    """Keys that must equal another key, since we have one setting for both."""
     required_values: Mapping[str, Any] = field(default_factory=dict)
     """Keys that must have this value; written on export, checked on import."""
-    unshared_weights: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unshared_weights: Mapping[str, str] = field(default_factory=dict)
     """Names that differ when source and target have separate embedding tables."""
     required_token_ids: tuple[str, ...] = ()
     """Ids of special tokens that an export must state."""
@@ -85,17 +91,17 @@ ACTIVATIONS = {
 BERT = Layout(
     model_type="bert",
     settings={
-        "vocabulary": "vocab_size",
-        "width": "hidden_size",
-        "heads": "num_attention_heads",
-        "layers": "num_hidden_layers",
-        "feed_forward": "intermediate_size",
-        "activation": "hidden_act",
-        "max_length": "max_position_embeddings",
-        "segments": "type_vocab_size",
-        "norm_epsilon": "layer_norm_eps",
-        "dropout": "hidden_dropout_prob",
-        "attention_dropout": "attention_probs_dropout_prob",
+        "vocabulary": Key("vocab_size"),
+        "width": Key("hidden_size"),
+        "heads": Key("num_attention_heads"),
+        "layers": Key("num_hidden_layers"),
+        "feed_forward": Key("intermediate_size"),
+        "activation": Key("hidden_act", "gelu"),
+        "max_length": Key("max_position_embeddings", 512),
+        "segments": Key("type_vocab_size", 2),
+        "norm_epsilon": Key("layer_norm_eps", 1e-12),
+        "dropout": Key("hidden_dropout_prob", 0.1),
+        "attention_dropout": Key("attention_probs_dropout_prob", 0.1),
     },
     fixed={
         "family": "encoder",
@@ -107,37 +113,25 @@ BERT = Layout(
         "tie_output": True,
         "pooling": "first",
     },
-    config_defaults={
-        "hidden_act": "gelu",
-        "max_position_embeddings": 512,
-        "type_vocab_size": 2,
-        "layer_norm_eps": 1e-12,
-        "hidden_dropout_prob": 0.1,
-        "attention_probs_dropout_prob": 0.1,
-    },
     required_values={"is_decoder": False, "add_cross_attention": False, "tie_word_embeddings": True},
     weights={
-        "table": ("embeddings.word_embeddings",),
-        "embedding.positions.table": ("embeddings.position_embeddings",),
-        "embedding.segments": ("embeddings.token_type_embeddings",),
-        "embedding.norm": ("embeddings.LayerNorm",),
-        "encoder.blocks.{i}.attention.query_key_value": (
-            "encoder.layer.{i}.attention.self.query",
-            "encoder.layer.{i}.attention.self.key",
-            "encoder.layer.{i}.attention.self.value",
-        ),
-        "encoder.blocks.{i}.attention.output": ("encoder.layer.{i}.attention.output.dense",),
-        "encoder.blocks.{i}.residual.0.norm": ("encoder.layer.{i}.attention.output.LayerNorm",),
-        "encoder.blocks.{i}.feed_forward.inward": ("encoder.layer.{i}.intermediate.dense",),
-        "encoder.blocks.{i}.feed_forward.outward": ("encoder.layer.{i}.output.dense",),
-        "encoder.blocks.{i}.residual.1.norm": ("encoder.layer.{i}.output.LayerNorm",),
-        "heads.pooled.dense": ("pooler.dense",),
-        "heads.masked_token.dense": ("cls.predictions.transform.dense",),
-        "heads.masked_token.norm": ("cls.predictions.transform.LayerNorm",),
-        "heads.masked_token.tokens": ("cls.predictions",),
-        "heads.next_sentence.follows": ("cls.seq_relationship",),
-        "heads.sequence_class.classes": ("classifier",),
-        "heads.answer_span.ends": ("qa_outputs",),
+        "table": "embeddings.word_embeddings",
+        "embedding.positions.table": "embeddings.position_embeddings",
+        "embedding.segments": "embeddings.token_type_embeddings",
+        "embedding.norm": "embeddings.LayerNorm",
+        "encoder.blocks.{i}.attention.query_key_value": "encoder.layer.{i}.attention.self.query+key+value",
+        "encoder.blocks.{i}.attention.output": "encoder.layer.{i}.attention.output.dense",
+        "encoder.blocks.{i}.residual.0.norm": "encoder.layer.{i}.attention.output.LayerNorm",
+        "encoder.blocks.{i}.feed_forward.inward": "encoder.layer.{i}.intermediate.dense",
+        "encoder.blocks.{i}.feed_forward.outward": "encoder.layer.{i}.output.dense",
+        "encoder.blocks.{i}.residual.1.norm": "encoder.layer.{i}.output.LayerNorm",
+        "heads.pooled.dense": "pooler.dense",
+        "heads.masked_token.dense": "cls.predictions.transform.dense",
+        "heads.masked_token.norm": "cls.predictions.transform.LayerNorm",
+        "heads.masked_token.tokens": "cls.predictions",
+        "heads.next_sentence.follows": "cls.seq_relationship",
+        "heads.sequence_class.classes": "classifier",
+        "heads.answer_span.ends": "qa_outputs",
     },
     prefix="bert.",
     unprefixed=("cls.", "classifier.", "qa_outputs."),
@@ -156,17 +150,17 @@ BERT = Layout(
 GPT2 = Layout(
     model_type="gpt2",
     settings={
-        "vocabulary": "vocab_size",
-        "width": "n_embd",
-        "heads": "n_head",
-        "layers": "n_layer",
-        "feed_forward": "n_inner",
-        "activation": "activation_function",
-        "max_length": "n_positions",
-        "norm_epsilon": "layer_norm_epsilon",
-        "dropout": "resid_pdrop",
-        "attention_dropout": "attn_pdrop",
-        "tie_output": "tie_word_embeddings",
+        "vocabulary": Key("vocab_size"),
+        "width": Key("n_embd"),
+        "heads": Key("n_head"),
+        "layers": Key("n_layer"),
+        "feed_forward": Key("n_inner", None),
+        "activation": Key("activation_function", "gelu_new"),
+        "max_length": Key("n_positions", 1024),
+        "norm_epsilon": Key("layer_norm_epsilon", 1e-5),
+        "dropout": Key("resid_pdrop", 0.1, twin="embd_pdrop"),
+        "attention_dropout": Key("attn_pdrop", 0.1),
+        "tie_output": Key("tie_word_embeddings", True),
     },
     fixed={
         "family": "decoder",
@@ -176,37 +170,26 @@ GPT2 = Layout(
         "norm_order": "pre",
         "output_bias": False,
     },
-    config_defaults={
-        "n_inner": None,
-        "activation_function": "gelu_new",
-        "n_positions": 1024,
-        "layer_norm_epsilon": 1e-5,
-        "resid_pdrop": 0.1,
-        "embd_pdrop": 0.1,
-        "attn_pdrop": 0.1,
-        "tie_word_embeddings": True,
-    },
-    equal_keys={"embd_pdrop": "resid_pdrop"},
     required_values={
         "scale_attn_weights": True,
         "scale_attn_by_inverse_layer_idx": False,
         "add_cross_attention": False,
     },
     weights={
-        "table": ("wte",),
-        "embedding.positions.table": ("wpe",),
-        "decoder.blocks.{i}.attention.query_key_value": ("h.{i}.attn.c_attn",),
-        "decoder.blocks.{i}.attention.output": ("h.{i}.attn.c_proj",),
-        "decoder.blocks.{i}.residual.0.norm": ("h.{i}.ln_1",),
-        "decoder.blocks.{i}.feed_forward.inward": ("h.{i}.mlp.c_fc",),
-        "decoder.blocks.{i}.feed_forward.outward": ("h.{i}.mlp.c_proj",),
-        "decoder.blocks.{i}.residual.1.norm": ("h.{i}.ln_2",),
-        "decoder.norm": ("ln_f",),
-        "heads.next_token": ("lm_head",),
+        "table": "wte",
+        "embedding.positions.table": "wpe",
+        "decoder.blocks.{i}.attention.query_key_value": "h.{i}.attn.c_attn",
+        "decoder.blocks.{i}.attention.output": "h.{i}.attn.c_proj",
+        "decoder.blocks.{i}.residual.0.norm": "h.{i}.ln_1",
+        "decoder.blocks.{i}.feed_forward.inward": "h.{i}.mlp.c_fc",
+        "decoder.blocks.{i}.feed_forward.outward": "h.{i}.mlp.c_proj",
+        "decoder.blocks.{i}.residual.1.norm": "h.{i}.ln_2",
+        "decoder.norm": "ln_f",
+        "heads.next_token": "lm_head",
     },
     prefix="transformer.",
     unprefixed=("lm_head.",),
-    weight_forms={"c_attn": TRANSPOSED, "c_proj": TRANSPOSED, "c_fc": TRANSPOSED},
+    weight_forms={f"{module}.weight": TRANSPOSED for module in ("c_attn", "c_proj", "c_fc")},
     architectures={frozenset(): "GPT2LMHeadModel"},
     ignored_weights=("h.{i}.attn.bias", "h.{i}.attn.masked_bias"),  # causal masks, in files of older versions
 )
@@ -227,20 +210,20 @@ def _nest_rope(config: dict[str, Any]) -> dict[str, Any]:
 LLAMA = Layout(
     model_type="llama",
     settings={
-        "vocabulary": "vocab_size",
-        "width": "hidden_size",
-        "heads": "num_attention_heads",
-        "head_width": "head_dim",
-        "key_value_heads": "num_key_value_heads",
-        "layers": "num_hidden_layers",
-        "feed_forward": "intermediate_size",
-        "activation": "hidden_act",
-        "max_length": "max_position_embeddings",
-        "norm_epsilon": "rms_norm_eps",
-        "attention_dropout": "attention_dropout",
-        "bias": "attention_bias",
-        "tie_output": "tie_word_embeddings",
-        "rotary_base": "rope_theta",
+        "vocabulary": Key("vocab_size"),
+        "width": Key("hidden_size"),
+        "heads": Key("num_attention_heads"),
+        "head_width": Key("head_dim", None),
+        "key_value_heads": Key("num_key_value_heads", None),
+        "layers": Key("num_hidden_layers"),
+        "feed_forward": Key("intermediate_size"),
+        "activation": Key("hidden_act", "silu"),
+        "max_length": Key("max_position_embeddings", 2048),
+        "norm_epsilon": Key("rms_norm_eps", 1e-6),
+        "attention_dropout": Key("attention_dropout", 0.0),
+        "bias": Key("attention_bias", False, twin="mlp_bias"),
+        "tie_output": Key("tie_word_embeddings", False),
+        "rotary_base": Key("rope_theta", 10_000.0),
     },
     fixed={
         "family": "decoder",
@@ -252,36 +235,19 @@ LLAMA = Layout(
         "dropout": 0.0,
         "output_bias": False,
     },
-    config_defaults={
-        "head_dim": None,
-        "num_key_value_heads": None,
-        "hidden_act": "silu",
-        "max_position_embeddings": 2048,
-        "rms_norm_eps": 1e-6,
-        "attention_dropout": 0.0,
-        "attention_bias": False,
-        "mlp_bias": False,
-        "tie_word_embeddings": False,
-        "rope_theta": 10_000.0,
-    },
-    equal_keys={"mlp_bias": "attention_bias"},
     required_values={"rope_type": "default"},
     flatten_config=_flatten_rope,
     nest_config=_nest_rope,
     weights={
-        "table": ("embed_tokens",),
-        "decoder.blocks.{i}.attention.query_key_value": (
-            "layers.{i}.self_attn.q_proj",
-            "layers.{i}.self_attn.k_proj",
-            "layers.{i}.self_attn.v_proj",
-        ),
-        "decoder.blocks.{i}.attention.output": ("layers.{i}.self_attn.o_proj",),
-        "decoder.blocks.{i}.residual.0.norm": ("layers.{i}.input_layernorm",),
-        "decoder.blocks.{i}.feed_forward.inward": ("layers.{i}.mlp.gate_proj", "layers.{i}.mlp.up_proj"),
-        "decoder.blocks.{i}.feed_forward.outward": ("layers.{i}.mlp.down_proj",),
-        "decoder.blocks.{i}.residual.1.norm": ("layers.{i}.post_attention_layernorm",),
-        "decoder.norm": ("norm",),
-        "heads.next_token": ("lm_head",),
+        "table": "embed_tokens",
+        "decoder.blocks.{i}.attention.query_key_value": "layers.{i}.self_attn.q_proj+k_proj+v_proj",
+        "decoder.blocks.{i}.attention.output": "layers.{i}.self_attn.o_proj",
+        "decoder.blocks.{i}.residual.0.norm": "layers.{i}.input_layernorm",
+        "decoder.blocks.{i}.feed_forward.inward": "layers.{i}.mlp.gate_proj+up_proj",
+        "decoder.blocks.{i}.feed_forward.outward": "layers.{i}.mlp.down_proj",
+        "decoder.blocks.{i}.residual.1.norm": "layers.{i}.post_attention_layernorm",
+        "decoder.norm": "norm",
+        "heads.next_token": "lm_head",
     },
     prefix="model.",
     unprefixed=("lm_head.",),
@@ -290,23 +256,23 @@ LLAMA = Layout(
 )
 
 
-def _stack(name: str, *, cross: bool) -> dict[str, tuple[str, ...]]:
+def _stack(name: str, *, cross: bool) -> dict[str, str]:
     """Weights of the encoder or decoder of an encoder-decoder."""
     block, layer = f"{name}.blocks.{{i}}", f"{name}.layers.{{i}}"
     rows = {
-        f"{block}.attention.query_key_value": tuple(f"{layer}.self_attn.{p}_proj" for p in "qkv"),
-        f"{block}.attention.output": (f"{layer}.self_attn.out_proj",),
-        f"{block}.residual.0.norm": (f"{layer}.self_attn_layer_norm",),
-        f"{block}.feed_forward.inward": (f"{layer}.fc1",),
-        f"{block}.feed_forward.outward": (f"{layer}.fc2",),
-        f"{block}.residual.{2 if cross else 1}.norm": (f"{layer}.final_layer_norm",),
+        f"{block}.attention.query_key_value": f"{layer}.self_attn.q_proj+k_proj+v_proj",
+        f"{block}.attention.output": f"{layer}.self_attn.out_proj",
+        f"{block}.residual.0.norm": f"{layer}.self_attn_layer_norm",
+        f"{block}.feed_forward.inward": f"{layer}.fc1",
+        f"{block}.feed_forward.outward": f"{layer}.fc2",
+        f"{block}.residual.{2 if cross else 1}.norm": f"{layer}.final_layer_norm",
     }
     if cross:
         rows |= {
-            f"{block}.cross.query": (f"{layer}.encoder_attn.q_proj",),
-            f"{block}.cross.key_value": tuple(f"{layer}.encoder_attn.{p}_proj" for p in "kv"),
-            f"{block}.cross.output": (f"{layer}.encoder_attn.out_proj",),
-            f"{block}.residual.1.norm": (f"{layer}.encoder_attn_layer_norm",),
+            f"{block}.cross.query": f"{layer}.encoder_attn.q_proj",
+            f"{block}.cross.key_value": f"{layer}.encoder_attn.k_proj+v_proj",
+            f"{block}.cross.output": f"{layer}.encoder_attn.out_proj",
+            f"{block}.residual.1.norm": f"{layer}.encoder_attn_layer_norm",
         }
     return rows
 
@@ -314,18 +280,18 @@ def _stack(name: str, *, cross: bool) -> dict[str, tuple[str, ...]]:
 _SEQ2SEQ = Layout(
     model_type="",
     settings={
-        "vocabulary": "vocab_size",
-        "width": "d_model",
-        "heads": "encoder_attention_heads",
-        "layers": "encoder_layers",
-        "decoder_layers": "decoder_layers",
-        "feed_forward": "encoder_ffn_dim",
-        "activation": "activation_function",
-        "max_length": "max_position_embeddings",
-        "dropout": "dropout",
-        "attention_dropout": "attention_dropout",
-        "embedding_scale": "scale_embedding",
-        "tie_output": "tie_word_embeddings",
+        "vocabulary": Key("vocab_size"),
+        "width": Key("d_model"),
+        "heads": Key("encoder_attention_heads", twin="decoder_attention_heads"),
+        "layers": Key("encoder_layers"),
+        "decoder_layers": Key("decoder_layers"),
+        "feed_forward": Key("encoder_ffn_dim", twin="decoder_ffn_dim"),
+        "activation": Key("activation_function", "gelu"),
+        "max_length": Key("max_position_embeddings", 1024),
+        "dropout": Key("dropout", 0.1),
+        "attention_dropout": Key("attention_dropout", 0.0),
+        "embedding_scale": Key("scale_embedding", False),
+        "tie_output": Key("tie_word_embeddings", True),
     },
     fixed={
         "family": "encoder_decoder",
@@ -335,21 +301,12 @@ _SEQ2SEQ = Layout(
         "segments": 0,
         "output_bias": True,
     },
-    config_defaults={
-        "activation_function": "gelu",
-        "max_position_embeddings": 1024,
-        "dropout": 0.1,
-        "attention_dropout": 0.0,
-        "scale_embedding": False,
-        "tie_word_embeddings": True,
-    },
-    equal_keys={"decoder_attention_heads": "encoder_attention_heads", "decoder_ffn_dim": "encoder_ffn_dim"},
     weights={
         **_stack("encoder", cross=False),
         **_stack("decoder", cross=True),
-        "table": ("shared",),
-        "heads.next_token.weight": ("lm_head.weight",),
-        "heads.next_token.bias": ("final_logits_bias",),
+        "table": "shared",
+        "heads.next_token.weight": "lm_head.weight",
+        "heads.next_token.bias": "final_logits_bias",
     },
     prefix="model.",
     unprefixed=("lm_head.", "final_logits_bias"),
@@ -377,11 +334,10 @@ def _nest_vocabularies(config: dict[str, Any]) -> dict[str, Any]:
 MARIAN = replace(
     _SEQ2SEQ,
     model_type="marian",
-    settings={**_SEQ2SEQ.settings, "target_vocabulary": "decoder_vocab_size"},
+    settings={**_SEQ2SEQ.settings, "target_vocabulary": Key("decoder_vocab_size", None)},
     fixed={**_SEQ2SEQ.fixed, **_SINUSOIDAL},
-    config_defaults={**_SEQ2SEQ.config_defaults, "decoder_vocab_size": None},
-    weights={**_SEQ2SEQ.weights, "target_table": ("decoder.embed_tokens",)},
-    unshared_weights={"table": ("encoder.embed_tokens",)},
+    weights={**_SEQ2SEQ.weights, "target_table": "decoder.embed_tokens"},
+    unshared_weights={"table": "encoder.embed_tokens"},
     flatten_config=_flatten_vocabularies,
     nest_config=_nest_vocabularies,
     architectures={frozenset(): "MarianMTModel"},
@@ -394,12 +350,12 @@ BART = replace(
     fixed={**_SEQ2SEQ.fixed, "positions": "learned", "embedding_norm": True, "target_vocabulary": None},
     weights={
         **_SEQ2SEQ.weights,
-        "source.positions.table": ("encoder.embed_positions",),
-        "source.norm": ("encoder.layernorm_embedding",),
-        "target.positions.table": ("decoder.embed_positions",),
-        "target.norm": ("decoder.layernorm_embedding",),
+        "source.positions.table": "encoder.embed_positions",
+        "source.norm": "encoder.layernorm_embedding",
+        "target.positions.table": "decoder.embed_positions",
+        "target.norm": "decoder.layernorm_embedding",
     },
-    weight_forms={**_SEQ2SEQ.weight_forms, "embed_positions": SKIP_TWO_ROWS},
+    weight_forms={**_SEQ2SEQ.weight_forms, "embed_positions.weight": SKIP_TWO_ROWS},
     architectures={frozenset(): "BartForConditionalGeneration"},
 )
 
@@ -409,8 +365,8 @@ PEGASUS = replace(
     fixed={**_SEQ2SEQ.fixed, **_SINUSOIDAL, "norm_order": "pre", "target_vocabulary": None},
     weights={
         **_SEQ2SEQ.weights,
-        "encoder.norm": ("encoder.layer_norm",),
-        "decoder.norm": ("decoder.layer_norm",),
+        "encoder.norm": "encoder.layer_norm",
+        "decoder.norm": "decoder.layer_norm",
     },
     architectures={frozenset(): "PegasusForConditionalGeneration"},
     sinusoid_tables=_SINUSOID_TABLES,
