@@ -128,7 +128,7 @@ def measure_bleu(folder: Path, files: list[Path], beam: int) -> dict[str, Any]:
         texts = trained.tokenizers[-1].decode([best.tokens for best, *_ in results])
         seconds = time.perf_counter() - start
         torch_texts = torch_texts or texts
-        scores = text_scores(texts, references).to_json()
+        scores = text_scores(texts, references)
         same = sum(a == b for a, b in zip(texts, torch_texts, strict=True))
         print(f"{engine:<10} BLEU {scores['bleu']:.2f}  {seconds:.1f} s  {same} of {len(texts)} texts equal torch's")
         results[engine] = {**scores, "seconds": round(seconds, 2), "beam": beam, "same_as_torch": same}

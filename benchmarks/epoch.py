@@ -124,7 +124,7 @@ def heedful(folder: Path, properties: dict[str, Any]) -> tuple[Any, Epoch]:
 
     def evaluate(model: Any) -> Evaluation:
         scores = evaluate_perplexity(model, components.objective, components.valid, data.valid, device)
-        return Evaluation(-scores.loss, {"valid_loss": scores.loss})
+        return Evaluation(-scores["loss"], {"valid_loss": scores["loss"]})
 
     return model, lambda: -trainer.fit(evaluate, lambda _: None).best_score
 

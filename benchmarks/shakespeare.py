@@ -102,7 +102,7 @@ def heedful(text: str, size: dict[str, int], seed: int, device: str, report: Rep
 
     def evaluate(model: Any) -> Evaluation:
         start = time.perf_counter()
-        loss = evaluate_perplexity(model, objective, valid, split, torch_device).loss
+        loss = evaluate_perplexity(model, objective, valid, split, torch_device)["loss"]
         done = report(trainer.progress.step, loss, time.perf_counter() - start)
         return Evaluation(
             -math.inf if done else trainer.progress.step, {}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,33 +25,27 @@ BINS = 15
 class Reliability:
     """Reliability curve: predictions in bins of equal width by probability; empty bins are left out."""
 
-    confidence: npt.NDArray[np.float64]
+    confidence: list[float]
     """Mean predicted probability of each bin."""
-    accuracy: npt.NDArray[np.float64]
+    accuracy: list[float]
     """Share of correct predictions of each bin."""
-    count: npt.NDArray[np.int64]
+    count: list[int]
 
     @property
     def error(self) -> float:
         """Expected calibration error: Σ_b n_b / n · |accuracy_b − confidence_b|        Guo 2017, eq. 3"""
-        return float((self.count * np.abs(self.accuracy - self.confidence)).sum() / max(1, self.count.sum()))
-
-    def to_json(self) -> dict[str, list[float]]:
-        return {name: values.tolist() for name, values in vars(self).items()}
-
-    @classmethod
-    def from_json(cls, parts: dict[str, list[float]]) -> Reliability:
-        return cls(np.array(parts["confidence"]), np.array(parts["accuracy"]), np.array(parts["count"], np.int64))
+        gaps = np.abs(np.subtract(self.accuracy, self.confidence))
+        return float(np.multiply(self.count, gaps).sum() / max(1, sum(self.count)))
 
 
-def reliability_curve(probabilities: Sequence[float], correct: Sequence[bool]) -> Reliability:
+def reliability_curve(probabilities: npt.ArrayLike, correct: npt.ArrayLike) -> Reliability:
     """Bin predictions by probability."""
     p, hits = np.asarray(probabilities, np.float64), np.asarray(correct, np.float64)
     bins = np.minimum((p * BINS).astype(np.int64), BINS - 1)
     count = np.bincount(bins, minlength=BINS)
     filled = count > 0
     confidence, accuracy = (np.bincount(bins, values, minlength=BINS)[filled] / count[filled] for values in (p, hits))
-    return Reliability(confidence, accuracy, count[filled])
+    return Reliability(confidence.tolist(), accuracy.tolist(), count[filled].tolist())
 
 
 def matching_words(hypothesis: Sequence[str], reference: Sequence[str]) -> list[bool]:
@@ -85,9 +80,8 @@ def token_reliability(model: TranslationModel, batches: PairBatches) -> Reliabil
         batch = to_device(batches.batch(0, indices), model.table.weight.device)
         states = model.teacher_forced_states(batch.source, batch.target, batch.source_lengths)
         real = batch.labels != PAD
-        for part, labels in zip(
-            torch.split(states[real], LOGIT_ROWS), torch.split(batch.labels[real], LOGIT_ROWS), strict=True
-        ):
+        rows = torch.split(states[real], LOGIT_ROWS), torch.split(batch.labels[real], LOGIT_ROWS)
+        for part, labels in zip(*rows, strict=True):
             best, token = model.apply_head("next_token", part[None])[0].float().softmax(-1).max(-1)
             probabilities += best.tolist()
             correct += (token == labels).tolist()
@@ -98,14 +92,15 @@ LOGIT_ROWS = 1024
 """Positions whose logits are in memory at a time."""
 
 
-def draw_reliability(curves: dict[str, Reliability], file: Path, unit: str = "word") -> Path:
-    """Plot accuracy against confidence; a calibrated model lies on the diagonal."""
+def draw_reliability(curves: Mapping[str, Mapping[str, Any]], file: Path, unit: str = "word") -> Path:
+    """Plot curves (as JSON) of accuracy against confidence; a calibrated model lies on the diagonal."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4, 4), dpi=120, layout="constrained")
     axes = figure.add_subplot()
     axes.plot([0, 1], [0, 1], ":", color="0.7", linewidth=1)
-    for name, curve in curves.items():
+    for name, fields in curves.items():
+        curve = Reliability(**fields)
         label = f"{name}, ECE {curve.error:.3f}"
         axes.plot(curve.confidence, curve.accuracy, "o-", label=label, markersize=4, linewidth=1.5)
     axes.set_xlabel(f"predicted {unit} probability")

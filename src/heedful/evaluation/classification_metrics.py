@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,6 @@ from heedful.objectives.objective import to_device
 from heedful.shapes import Float
 from heedful.text.special_token_template import template_for
 
-Counts = npt.NDArray[np.int64]
 Labels = Sequence[npt.NDArray[np.int64]]
 """The label indices of each text."""
 Probabilities = npt.NDArray[np.floating[Any]]
@@ -42,14 +43,14 @@ def evaluate_classifier(
     rows = [encode_example(template, [side[row].tolist() for side in split.sides]) for row in range(len(labels))]
     with start_progress("classifying", len(rows)) as watch:
         logits = classifier_logits(trained.model, rows, watch)
-    score = multi_label_scores if classes.multi_label else single_label_scores
+    score = partial(class_scores, names=classes.names, multi_label=classes.multi_label)
     temperatures = (classes.temperature, 1.0)
     calibrated, raw = (logits_to_probabilities(logits, classes.multi_label, T).numpy() for T in temperatures)
-    scores = score(calibrated, labels, classes.names)
+    scores = score(calibrated, labels)
     if classes.temperature == 1.0:
         return scores
     held_out = slice(calibration_size, None)
-    after, before = (score(table[held_out], labels[held_out], classes.names) for table in (calibrated, raw))
+    after, before = (score(table[held_out], labels[held_out]) for table in (calibrated, raw))
     curves = {"raw": before["reliability"], "corrected": after["reliability"]}
     errors = {"calibration_error": after["calibration_error"], "calibration_error_raw": before["calibration_error"]}
     return {**scores, **errors, "reliability": {name: next(iter(curve.values())) for name, curve in curves.items()}}
@@ -65,13 +66,11 @@ def fit_temperature(logits: Float[torch.Tensor, "texts classes"], labels: Labels
 
     log T lies between −3 and 3, where the loss has a single minimum.
     """
-    score = multi_label_scores if multi_label else single_label_scores
     names = [str(number) for number in range(logits.shape[1])]
 
     def loss(log_t: float) -> float:
-        return float(
-            score(logits_to_probabilities(logits, multi_label, math.exp(log_t)).numpy(), labels, names)["loss"]
-        )
+        probabilities = logits_to_probabilities(logits, multi_label, math.exp(log_t)).numpy()
+        return float(class_scores(probabilities, labels, names, multi_label)["loss"])
 
     low, high = -3.0, 3.0
     for _ in range(40):
@@ -93,63 +92,46 @@ def score_batches(
     chosen = evenly_spaced_batches(batches, limit)
     labels = [batches.label_ids[row].astype(np.int64) for indices in chosen for row in indices.tolist()]
     probabilities = np.concatenate([predict(indices) for indices in chosen])
-    scores = (multi_label_scores if batches.multi_label else single_label_scores)(probabilities, labels, names)
+    scores = class_scores(probabilities, labels, names, batches.multi_label)
     (first,) = predict(np.zeros(1, np.int64))
     return {**scores, "first": f"{names[int(first.argmax())]} {first.max():.0%}"}
 
 
-def single_label_scores(probabilities: Probabilities, labels: Labels, names: Sequence[str]) -> dict[str, Any]:
-    """Compute the metrics of texts with exactly one label."""
-    true, predicted = np.concatenate(labels), probabilities.argmax(1)
-    confusion = np.bincount(true * len(names) + predicted, minlength=len(names) ** 2).reshape(len(names), -1)
-    correct = true == predicted
-    curve = reliability_curve(probabilities.max(1).tolist(), correct.tolist())
-    likelihood = np.clip(probabilities[np.arange(len(true)), true], 1e-12, None)
-    return {
-        "accuracy": float(correct.mean()),
-        **wilson_interval(int(correct.sum()), len(correct)),
-        "macro_f1": _macro(f1_scores(confusion), confusion.sum(1)),
-        "calibration_error": curve.error,
-        "loss": float(-np.log(likelihood).mean()),
-        "examples": len(true),
-        "f1": dict(zip(names, f1_scores(confusion).tolist(), strict=True)),
-        "confusion": {"names": list(names), "counts": confusion.tolist()},
-        "reliability": {"classes": curve.to_json()},
-    }
+def class_scores(
+    probabilities: Probabilities, labels: Labels, names: Sequence[str], multi_label: bool
+) -> dict[str, Any]:
+    """Compute the metrics of texts with exactly one label, or with any number of labels.
 
-
-def multi_label_scores(probabilities: Probabilities, labels: Labels, names: Sequence[str]) -> dict[str, Any]:
-    """Compute the metrics of texts with any number of labels; accuracy counts texts whose label set is exact."""
+    Accuracy counts texts whose set of labels is exact; macro F1 is the mean over the classes that occur.
+    """
     true = np.zeros(probabilities.shape, bool)
-    for row, numbers in zip(true, labels, strict=True):
-        row[numbers] = True
-    predicted = probabilities >= MULTI_LABEL_THRESHOLD
+    true[np.repeat(np.arange(len(labels)), [len(row) for row in labels]), np.concatenate(labels)] = True
+    if multi_label:
+        predicted = probabilities >= MULTI_LABEL_THRESHOLD
+        curve = reliability_curve(probabilities.ravel(), true.ravel())
+        likelihoods = np.where(true, probabilities, 1 - probabilities)
+    else:
+        predicted = np.eye(len(names), dtype=bool)[probabilities.argmax(1)]
+        curve = reliability_curve(probabilities.max(1), true[predicted])
+        likelihoods = probabilities[true][:, None]
     hits, predictions, references = (table.sum(0) for table in (true & predicted, predicted, true))
-    correct = (true == predicted).all(1)
     f1 = 2 * hits / np.maximum(1, predictions + references)
-    curve = reliability_curve(probabilities.ravel().tolist(), true.ravel().tolist())
+    present = references > 0
+    correct = (true == predicted).all(1)
+    micro_f1 = {"micro_f1": float(2 * hits.sum() / max(1, predictions.sum() + references.sum()))}
+    confusion = {"confusion": {"names": list(names), "counts": (true.T.astype(np.int64) @ predicted).tolist()}}
     return {
         "accuracy": float(correct.mean()),
         **wilson_interval(int(correct.sum()), len(correct)),
-        "macro_f1": _macro(f1, references),
-        "micro_f1": float(2 * hits.sum() / max(1, predictions.sum() + references.sum())),
+        "macro_f1": float(f1[present].mean()) if present.any() else 0.0,
+        **(micro_f1 if multi_label else {}),
         "calibration_error": curve.error,
-        "loss": float(-np.log(np.clip(np.where(true, probabilities, 1 - probabilities), 1e-12, None)).sum(1).mean()),
+        "loss": float(-np.log(np.clip(likelihoods, 1e-12, None)).sum(1).mean()),
         "examples": len(true),
         "f1": dict(zip(names, f1.tolist(), strict=True)),
-        "reliability": {"labels": curve.to_json()},
+        **({} if multi_label else confusion),
+        "reliability": {"labels" if multi_label else "classes": asdict(curve)},
     }
-
-
-def f1_scores(confusion: Counts) -> npt.NDArray[np.float64]:
-    """F1 of each class, 2 · correct / (predicted + true); 0 for one that is neither predicted nor true."""
-    return np.asarray(2 * confusion.diagonal() / np.maximum(1, confusion.sum(0) + confusion.sum(1)), np.float64)
-
-
-def _macro(f1: npt.NDArray[np.float64], references: npt.NDArray[Any]) -> float:
-    """Return the mean over the classes that occur."""
-    present = references > 0
-    return float(f1[present].mean()) if present.any() else 0.0
 
 
 def wilson_interval(correct: int, total: int, z: float = 1.96) -> dict[str, float]:

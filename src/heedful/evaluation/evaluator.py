@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
+from dataclasses import asdict
 from typing import Any
 
 from heedful.data.dataset import Split
@@ -38,17 +40,12 @@ def evaluate_translation(
     """
     sources, targets = (list(side) for side in zip(*pairs, strict=True))
     confidence = trained.confidence or Confidence()
-    uncalibrated = Translator(
-        trained.model,
-        trained.tokenizers,
-        trained.folder,
-        confidence=Confidence(unit=confidence.unit),
-        splitting=trained.splitting,
-    )
+    uncalibrated = copy(trained)
+    uncalibrated.confidence = Confidence(unit=confidence.unit)
     decoding: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty}
     with start_progress("translating", len(sources)) as watch:
         translations = list(uncalibrated.iter_translate(sources, progress=watch, engine="torch", **decoding))
-    scores = text_scores([translation.text for translation in translations], targets).to_json()
+    scores = text_scores([translation.text for translation in translations], targets)
     words = [[(word.text, word.probability) for word in text.words] for text in translations[calibration_size:]]
     probabilities, correct = word_correctness(words, targets[calibration_size:], confidence.unit)
     raw = reliability_curve(probabilities, correct)
@@ -56,7 +53,7 @@ def evaluate_translation(
     if trained.confidence is not None:
         curves["corrected"] = reliability_curve([confidence(probability) for probability in probabilities], correct)
         errors = {"word_calibration_error": curves["corrected"].error, "word_calibration_error_raw": raw.error}
-    reliability = {name: curve.to_json() for name, curve in curves.items()}
+    reliability = {name: asdict(curve) for name, curve in curves.items()}
     return {**scores, **decoding, **errors, "reliability": reliability, **teacher_forced_scores(trained, pairs)}
 
 
@@ -69,7 +66,7 @@ def teacher_forced_scores(trained: TrainedModel, pairs: Sequence[tuple[str, ...]
     )
     split = Split(sides, len(pairs), *_count_words_and_bytes(targets))
     batches = PairBatches(*sides, max_tokens=BATCH_TOKENS, seed=0, shuffle=False)
-    scores = evaluate_perplexity(trained.model, Seq2SeqLoss(), batches, split, trained.device).to_json()
+    scores = evaluate_perplexity(trained.model, Seq2SeqLoss(), batches, split, trained.device)
     return {**scores, "token_calibration_error": token_reliability(trained.model, batches).error}
 
 
@@ -91,7 +88,7 @@ def evaluate_split(trained: TrainedModel, split: Split) -> dict[str, Any]:
     context = trained.model.config.max_length if hasattr(trained.model.config, "max_length") else 256
     rows = max(1, BATCH_TOKENS // context)
     batches = TextBatches(split.sides[0], context=context, rows=rows, seed=0, shuffle=False)
-    return evaluate_perplexity(trained.model, CausalLMLoss(), batches, split, trained.device).to_json()
+    return evaluate_perplexity(trained.model, CausalLMLoss(), batches, split, trained.device)
 
 
 def _count_words_and_bytes(texts: Sequence[str]) -> tuple[int, int]:

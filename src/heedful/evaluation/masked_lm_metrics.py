@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from heedful.data.batching import Batches, evenly_spaced_batches
 from heedful.data.next_sentence import masked_batches
 from heedful.data.text_dataset import encode_sentences
 from heedful.data.token_store import Sequences
-from heedful.evaluation.text_metrics import Scores, safe_exp
+from heedful.evaluation.text_metrics import safe_exp
 from heedful.inference.trained_model import TrainedModel
 from heedful.models.encoder import Encoder
 from heedful.objectives.masked_lm_loss import encode_batch, states_at
@@ -21,29 +20,17 @@ from heedful.objectives.objective import to_device
 from heedful.text.special_token_template import SpecialTokenTemplate
 from heedful.text.special_tokens import PAD
 
-BATCH_TOKENS, MAX_CONTEXT = 4096, 512
-
-
-@dataclass(frozen=True)
-class MaskedLMScores(Scores):
-    """Scores of masked tokens; next-sentence scores if the model has that head."""
-
-    loss: float
-    """Nats per masked token."""
-    perplexity: float
-    accuracy: float
-    """Share of masked tokens predicted correctly."""
-    tokens: int
-    next_sentence_accuracy: float | None = None
-    """0.5 is chance."""
-    pairs: int | None = None
+BATCH_TOKENS, MAX_CONTEXT, MASK_RATE = 4096, 512, 0.15
 
 
 @torch.inference_mode()
 def score_masked_tokens(
     model: Encoder, batches: Batches, device: torch.device, *, limit: int | None = None
-) -> MaskedLMScores:
-    """Score all batches of the first epoch, or evenly spaced ones with about `limit` masked tokens."""
+) -> dict[str, Any]:
+    """Score all batches of the first epoch, or evenly spaced ones with about `limit` masked tokens.
+
+    The loss is in nats per masked token; next-sentence accuracy (0.5 is chance) if the model has that head.
+    """
     nats, correct, tokens, correct_pairs, pairs = 0.0, 0, 0, 0, 0
     for indices in evenly_spaced_batches(batches, limit):
         batch = to_device(batches.batch(0, indices), device)
@@ -55,16 +42,14 @@ def score_masked_tokens(
         tokens += int((labels != PAD).sum())
         if batch.next_sentence_labels is not None:
             predicted = model.apply_head("next_sentence", states, batch.lengths).argmax(-1)
-            correct_pairs, pairs = (
-                correct_pairs + int((predicted == batch.next_sentence_labels).sum()),
-                pairs + len(predicted),
-            )
+            correct_pairs += int((predicted == batch.next_sentence_labels).sum())
+            pairs += len(predicted)
     loss = nats / max(1, tokens)
-    follows = (correct_pairs / pairs, pairs) if pairs else (None, None)
-    return MaskedLMScores(loss, safe_exp(loss), correct / max(1, tokens), tokens, *follows)
+    scores = {"loss": loss, "perplexity": safe_exp(loss), "accuracy": correct / max(1, tokens), "tokens": tokens}
+    return scores | ({"next_sentence_accuracy": correct_pairs / pairs, "pairs": pairs} if pairs else {})
 
 
-def evaluate_masked_lm(trained: TrainedModel, text: Sequences, *, mask_rate: float = 0.15) -> dict[str, Any]:
+def evaluate_masked_lm(trained: TrainedModel, text: Sequences) -> dict[str, Any]:
     """Evaluate a whole text; the seed is fixed, so the same tokens are masked every time."""
     batches = masked_batches(
         text,
@@ -74,9 +59,9 @@ def evaluate_masked_lm(trained: TrainedModel, text: Sequences, *, mask_rate: flo
         tokens=BATCH_TOKENS,
         seed=0,
         shuffle=False,
-        share=mask_rate,
+        share=MASK_RATE,
     )
-    return {**score_masked_tokens(trained.model, batches, trained.device).to_json(), "mask_rate": mask_rate}
+    return {**score_masked_tokens(trained.model, batches, trained.device), "mask_rate": MASK_RATE}
 
 
 def predicts_next_sentence(trained: TrainedModel) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from heedful.data.batching import Batches, evenly_spaced_batches
 from heedful.data.dataset import Split
-from heedful.evaluation.text_metrics import PredictionScores, prediction_scores
+from heedful.evaluation.text_metrics import prediction_scores
 from heedful.models.build import Model
 from heedful.objectives.objective import Objective, to_device
 
@@ -20,7 +22,7 @@ def evaluate_perplexity(
     device: torch.device,
     *,
     limit: int | None = None,
-) -> PredictionScores:
+) -> dict[str, Any]:
     """Sum the loss over all labels of a text, or over about `limit` of them, and convert it to the usual metrics."""
     nats, tokens = 0.0, 0
     for indices in evenly_spaced_batches(batches, limit):

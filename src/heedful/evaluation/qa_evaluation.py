@@ -33,4 +33,4 @@ def evaluate_answers(
 ) -> dict[str, Any]:
     """Score the model's answers by exact match and F1."""
     predictions = predict_spans(trained, texts, start_progress=start_progress)
-    return answer_scores(predictions, trained.settings.threshold).to_json()
+    return answer_scores(predictions, trained.settings.threshold)

@@ -13,13 +13,10 @@ import re
 import string
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from heedful.evaluation.text_metrics import Scores
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -70,50 +67,28 @@ class AnswerPrediction(NamedTuple):
     """Empty: the question is unanswerable."""
 
 
-@dataclass(frozen=True)
-class AnswerScores(Scores):
-    """Scores between 0 and 1; the published scripts report percentages."""
+def answer_scores(predictions: Sequence[AnswerPrediction], threshold: float | None = None) -> dict[str, Any]:
+    """Score predictions from 0 to 1; a score below the threshold means "no answer" (None: always answer).
 
-    exact_match: float
-    f1: float
-    f1_low: float
-    """Lower end of the 95% bootstrap interval over questions."""
-    f1_high: float
-    questions: int
-    unanswerable: int
-    exact_match_answerable: float | None = None
-    f1_answerable: float | None = None
-    correct_unanswerable: float | None = None
-    """Share of unanswerable questions left without an answer."""
-    best_exact_match: float | None = None
-    """With the best threshold for these questions."""
-    best_f1: float | None = None
-    best_threshold: float | None = None
-    """The threshold of `best_f1`."""
-    threshold: float | None = None
-
-
-def answer_scores(predictions: Sequence[AnswerPrediction], threshold: float | None = None) -> AnswerScores:
-    """Score predictions; a score below the threshold means "no answer" (None: always answer).
-
-    The rules of SQuAD 2.0 apply if any question is unanswerable, else those of 1.1.
+    The rules of SQuAD 2.0 apply if any question is unanswerable, else those of 1.1. Questions with and without an
+    answer are then scored apart, too, and so is the best threshold for these questions.
     """
     unanswerable = sum(not prediction.references for prediction in predictions)
     squad2 = unanswerable > 0
     per_question = np.array([_score_prediction(prediction, threshold, squad2) for prediction in predictions])
     exact, f1 = per_question.mean(0).tolist()
     low, high = _bootstrap_interval(per_question[:, 1])
-    scores = AnswerScores(exact, f1, low, high, len(predictions), unanswerable, threshold=threshold)
-    if not squad2:
-        return scores
-    answerable = np.array([bool(prediction.references) for prediction in predictions])
-    parts: dict[str, Any] = {"correct_unanswerable": float(per_question[~answerable, 0].mean())}
-    if answerable.any():
-        means = per_question[answerable].mean(0).tolist()
-        parts |= dict(zip(("exact_match_answerable", "f1_answerable"), means, strict=True))
-    parts["best_exact_match"], _ = best_threshold(predictions, "exact")
-    parts["best_f1"], parts["best_threshold"] = best_threshold(predictions, "f1")
-    return replace(scores, **parts)
+    scores = {"exact_match": exact, "f1": f1, "f1_low": low, "f1_high": high}
+    scores |= {"questions": len(predictions), "unanswerable": unanswerable}
+    if squad2:
+        answerable = np.array([bool(prediction.references) for prediction in predictions])
+        if answerable.any():
+            means = per_question[answerable].mean(0).tolist()
+            scores |= dict(zip(("exact_match_answerable", "f1_answerable"), means, strict=True))
+        scores["correct_unanswerable"] = float(per_question[~answerable, 0].mean())
+        scores["best_exact_match"], _ = best_threshold(predictions, "exact")
+        scores["best_f1"], scores["best_threshold"] = best_threshold(predictions, "f1")
+    return scores if threshold is None else {**scores, "threshold": threshold}
 
 
 def _score_prediction(prediction: AnswerPrediction, threshold: float | None, squad2: bool) -> SquadScore:

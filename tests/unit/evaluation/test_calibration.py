@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ def test_calibration_error_is_the_weighted_gap_between_confidence_and_accuracy()
     assert reliability_curve([1.0] * 10, [True] * 8 + [False] * 2).error == pytest.approx(0.2)
     two_bins = reliability_curve([0.05] * 30 + [0.95] * 10, [False] * 30 + [False] * 10)
     assert two_bins.error == pytest.approx((30 * 0.05 + 10 * 0.95) / 40)
-    assert two_bins.count.tolist() == [30, 10]
+    assert two_bins.count == [30, 10]
     assert reliability_curve([], []).error == 0
 
 
@@ -68,10 +69,10 @@ def test_token_reliability_matches_single_text_logits() -> None:
         probabilities += best.tolist()
         correct += (token == batch.labels[0]).tolist()
     result = token_reliability(model, batches)
-    assert result.count.sum() == len(probabilities) == 12
+    assert sum(result.count) == len(probabilities) == 12
     assert result.error == pytest.approx(reliability_curve(probabilities, correct).error, abs=1e-5)
 
 
 def test_reliability_plot_is_written(tmp_path: Path) -> None:
-    draw_reliability({"raw": reliability_curve([0.2, 0.9], [False, True])}, tmp_path / "it.png")
+    draw_reliability({"raw": asdict(reliability_curve([0.2, 0.9], [False, True]))}, tmp_path / "it.png")
     assert (tmp_path / "it.png").read_bytes().startswith(b"\x89PNG")

@@ -14,12 +14,10 @@ from heedful.data.labelled_dataset import ClassBatches
 from heedful.data.token_store import Sequences
 from heedful.evaluation import classification_metrics as metrics
 from heedful.evaluation.classification_metrics import (
+    class_scores,
     draw_confusion,
-    f1_scores,
     fit_temperature,
-    multi_label_scores,
     score_batches,
-    single_label_scores,
     wilson_interval,
 )
 from heedful.text.special_token_template import template_for
@@ -31,7 +29,7 @@ TRUE = [np.array([label]) for label in (0, 1, 1, 2, 2)]
 
 
 def test_single_label_scores_of_a_worked_example() -> None:
-    scores = single_label_scores(PROBABILITIES, TRUE, NAMES)
+    scores = class_scores(PROBABILITIES, TRUE, NAMES, multi_label=False)
     assert scores["accuracy"] == pytest.approx(3 / 5)
     assert scores["confusion"]["counts"] == [[1, 0, 0], [1, 1, 0], [1, 0, 1]]
     assert scores["f1"] == pytest.approx({"a": 2 / 4, "b": 2 / 3, "c": 2 / 3})
@@ -43,9 +41,9 @@ def test_single_label_scores_of_a_worked_example() -> None:
 
 
 def test_macro_f1_ignores_absent_classes() -> None:
-    scores = single_label_scores(PROBABILITIES[:3], TRUE[:3], NAMES)
+    scores = class_scores(PROBABILITIES[:3], TRUE[:3], NAMES, multi_label=False)
     assert scores["macro_f1"] == pytest.approx((2 / 3 + 2 / 3) / 2)
-    assert f1_scores(np.zeros((2, 2), np.int64)).tolist() == [0.0, 0.0]
+    assert scores["f1"]["c"] == 0.0
 
 
 def test_confidence_interval_is_wilsons() -> None:
@@ -58,7 +56,7 @@ def test_confidence_interval_is_wilsons() -> None:
 def test_multi_label_scores_of_a_worked_example() -> None:
     probabilities = np.array([[0.9, 0.2], [0.8, 0.6], [0.1, 0.1]])
     labels = [np.array([0]), np.array([0]), np.array([], np.int64)]
-    scores = multi_label_scores(probabilities, labels, ["a", "b"])
+    scores = class_scores(probabilities, labels, ["a", "b"], multi_label=True)
     assert scores["accuracy"] == pytest.approx(2 / 3)
     assert scores["f1"] == {"a": 1.0, "b": 0.0}
     assert scores["micro_f1"] == pytest.approx(2 * 2 / (3 + 2))

@@ -70,34 +70,34 @@ PREDICTIONS = [
 
 def test_unanswerable_questions_use_the_squad_2_rules() -> None:
     scores = answer_scores(PREDICTIONS, threshold=0.5)
-    assert scores.exact_match == pytest.approx(2 / 6)
-    assert scores.f1 == pytest.approx((1 + 2 / 3 + 0 + 2 / 3 + 1 + 0) / 6)
-    assert (scores.questions, scores.unanswerable) == (6, 2)
-    assert scores.exact_match_answerable == pytest.approx(1 / 4)
-    assert scores.f1_answerable == pytest.approx((1 + 2 / 3 + 2 / 3) / 4)
-    assert scores.correct_unanswerable == pytest.approx(1 / 2)
-    assert scores.best_exact_match == pytest.approx(3 / 6), "the first answer and both unanswerable questions"
-    assert scores.best_f1 == pytest.approx((2 + 1 + 2 / 3) / 6)
-    assert 2.0 < scores.best_threshold < 3.0
-    assert scores.f1_low <= scores.f1 <= scores.f1_high
+    assert scores["exact_match"] == pytest.approx(2 / 6)
+    assert scores["f1"] == pytest.approx((1 + 2 / 3 + 0 + 2 / 3 + 1 + 0) / 6)
+    assert (scores["questions"], scores["unanswerable"]) == (6, 2)
+    assert scores["exact_match_answerable"] == pytest.approx(1 / 4)
+    assert scores["f1_answerable"] == pytest.approx((1 + 2 / 3 + 2 / 3) / 4)
+    assert scores["correct_unanswerable"] == pytest.approx(1 / 2)
+    assert scores["best_exact_match"] == pytest.approx(3 / 6), "the first answer and both unanswerable questions"
+    assert scores["best_f1"] == pytest.approx((2 + 1 + 2 / 3) / 6)
+    assert 2.0 < scores["best_threshold"] < 3.0
+    assert scores["f1_low"] <= scores["f1"] <= scores["f1_high"]
 
 
 def test_best_threshold_maximizes_f1() -> None:
     best, threshold = best_threshold(PREDICTIONS)
-    candidates = {answer_scores(PREDICTIONS, threshold).f1 for threshold in (-9.0, -1.5, -0.5, 1.5, 2.5, 4.0, 9.0)}
+    candidates = {answer_scores(PREDICTIONS, threshold)["f1"] for threshold in (-9.0, -1.5, -0.5, 1.5, 2.5, 4.0, 9.0)}
     assert best == pytest.approx(max(candidates))
-    assert answer_scores(PREDICTIONS, threshold).f1 == pytest.approx(best)
+    assert answer_scores(PREDICTIONS, threshold)["f1"] == pytest.approx(best)
 
 
 def test_best_threshold_treats_equal_scores_alike() -> None:
     alike = [AnswerPrediction("right", 1.0, ("right",)), AnswerPrediction("wrong", 1.0, ())]
     best, threshold = best_threshold(alike)
     assert best == pytest.approx(0.5)
-    assert answer_scores(alike, threshold).f1 == pytest.approx(best)
+    assert answer_scores(alike, threshold)["f1"] == pytest.approx(best)
 
 
 def test_answerable_questions_use_the_squad_1_rules() -> None:
     scores = answer_scores([AnswerPrediction("the", -5.0, ("a",)), AnswerPrediction("red", -9.0, ("red car",))])
-    assert scores.exact_match == pytest.approx(0.5)
-    assert scores.f1 == pytest.approx((0 + 2 / 3) / 2)
-    assert "best_f1" not in scores.to_json()
+    assert scores["exact_match"] == pytest.approx(0.5)
+    assert scores["f1"] == pytest.approx((0 + 2 / 3) / 2)
+    assert "best_f1" not in scores

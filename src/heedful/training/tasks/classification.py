@@ -21,7 +21,7 @@ from heedful.data.labelled_dataset import (
 from heedful.data.labelled_reader import find_all_columns, read_labelled
 from heedful.data.progress import StartProgress
 from heedful.errors import DataError, UsageError
-from heedful.evaluation.calibration import Reliability, draw_reliability
+from heedful.evaluation.calibration import draw_reliability
 from heedful.evaluation.classification_metrics import (
     draw_confusion,
     evaluate_classifier,
@@ -206,8 +206,7 @@ class ClassificationTask(Task[Classifier]):
         best.save_settings()
 
     def plots(self, scores: dict[str, Any], folder: Path) -> dict[str, Path]:
-        curves = {name: Reliability.from_json(parts) for name, parts in scores["reliability"].items()}
-        plots = {"reliability": draw_reliability(curves, folder / "reliability.png", unit="class")}
+        plots = {"reliability": draw_reliability(scores["reliability"], folder / "reliability.png", unit="class")}
         if "confusion" in scores:
             plots = {"confusion matrix": draw_confusion(**scores["confusion"], file=folder / "confusion.png")} | plots
         return plots

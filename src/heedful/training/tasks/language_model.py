@@ -84,11 +84,9 @@ class LanguageModelTask(TextTask[Generator]):
         def evaluate(model: Any) -> Evaluation:
             scores = evaluate_perplexity(model, objective, valid, data.valid, device, limit=training.eval_labels)
             text = data.tokenizers[0].decode([[*prompt, *generate(model, 1, None)]])[0]
-            return Evaluation(
-                -scores.bits_per_byte,
-                {"valid_loss": scores.loss, "perplexity": scores.perplexity, "bits_per_byte": scores.bits_per_byte},
-                tuple(text.splitlines()),
-            )
+            reported = {name: scores[name] for name in ("perplexity", "bits_per_byte")}
+            metrics = {"valid_loss": scores["loss"], **reported}
+            return Evaluation(-scores["bits_per_byte"], metrics, tuple(text.splitlines()))
 
         return TrainingComponents(objective, train, valid, evaluate, 1, generate)
 

@@ -112,15 +112,14 @@ class MaskedLMTask(TextTask[MaskFiller]):
         examples = masked_examples(data.valid, tokenizer, 1, training.context)
 
         def evaluate(model: Any) -> Evaluation:
-            metrics = score_masked_tokens(model, valid, device, limit=training.eval_labels)
-            scores = {"valid_loss": metrics.loss, "perplexity": metrics.perplexity, "accuracy": metrics.accuracy}
-            if metrics.next_sentence_accuracy is not None:
-                scores["next_sentence_accuracy"] = metrics.next_sentence_accuracy
+            scores = score_masked_tokens(model, valid, device, limit=training.eval_labels)
+            reported = ("perplexity", "accuracy", "next_sentence_accuracy")
+            metrics = {"valid_loss": scores["loss"], **{name: scores[name] for name in reported if name in scores}}
             rows = [sample_row(MaskFiller(model, (tokenizer,)), text, word) for text, word in examples]
             lines = tuple(
                 f"{name:<17}{part}" for row in rows for name, part in zip(self.sample_columns, row, strict=True)
             )
-            return Evaluation(-metrics.loss, scores, lines)
+            return Evaluation(-scores["loss"], metrics, lines)
 
         return TrainingComponents(MaskedLMLoss(training.label_smoothing), train, valid, evaluate)
 

@@ -149,8 +149,8 @@ class QuestionAnsweringTask(Task[QuestionAnswerer]):
             scores = answer_scores(predictions, best_threshold(predictions)[1] if has_unanswerable else None)
             reference = first_reference(references[0])
             sample = (f"question   {examples[0][0]}", f"model      {predictions[0].text}", f"reference  {reference}")
-            metrics = {"valid_loss": scored.loss, "exact_match": scores.exact_match, "f1": scores.f1}
-            return Evaluation(scores.f1, metrics, sample)
+            metrics = {"valid_loss": scored["loss"], "exact_match": scores["exact_match"], "f1": scores["f1"]}
+            return Evaluation(scores["f1"], metrics, sample)
 
         def generate(model: Any, texts: int, at_most: int | None) -> None:
             QuestionAnswerer(model, data.tokenizers, settings=settings).extract(encoded()[:texts])

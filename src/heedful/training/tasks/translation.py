@@ -14,7 +14,7 @@ from heedful.data.dataset import PreparedData, Split
 from heedful.data.doctor_report import CorpusReport
 from heedful.data.pair_dataset import PairBatches, prepare_pairs, train_pair_tokenizers
 from heedful.data.progress import StartProgress
-from heedful.evaluation.calibration import Reliability, draw_reliability
+from heedful.evaluation.calibration import draw_reliability
 from heedful.evaluation.evaluator import evaluate_translation
 from heedful.evaluation.perplexity import evaluate_perplexity
 from heedful.evaluation.text_metrics import sample_bleu
@@ -110,7 +110,7 @@ class TranslationTask(Task[Translator]):
             hypotheses = training_backend(model).translate(SearchRequest(sources, max_lengths=limits))
             outputs = data.tokenizers[-1].decode([best.tokens for best, *_ in hypotheses])
             bleu = sample_bleu(outputs, [target for _, target in examples])
-            metrics = {"valid_loss": scores.loss, "perplexity": scores.perplexity, "bleu": bleu}
+            metrics = {"valid_loss": scores["loss"], "perplexity": scores["perplexity"], "bleu": bleu}
             sample = (f"source     {examples[0][0]}", f"model      {outputs[0]}", f"reference  {examples[0][1]}")
             return Evaluation(bleu, metrics, sample)
 
@@ -150,8 +150,7 @@ Expected calibration error of word probabilities: {scores["word_calibration_erro
 """
 
     def plots(self, scores: dict[str, Any], folder: Path) -> dict[str, Path]:
-        curves = {name: Reliability.from_json(parts) for name, parts in scores["reliability"].items()}
-        return {"reliability": draw_reliability(curves, folder / "reliability.png")}
+        return {"reliability": draw_reliability(scores["reliability"], folder / "reliability.png")}
 
     def headline(self, scores: dict[str, Any]) -> str:
         return (

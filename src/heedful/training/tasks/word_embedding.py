@@ -87,7 +87,8 @@ class WordEmbeddingTask(TextTask[Embedder]):
         objective = SkipGramLoss(training.negatives)
 
         def evaluate(model: Any) -> Evaluation:
-            loss = evaluate_perplexity(model, objective, valid, data.valid, device, limit=training.eval_labels).loss
+            scores = evaluate_perplexity(model, objective, valid, data.valid, device, limit=training.eval_labels)
+            loss = scores["loss"]
             lines = tuple(f"{word:<12} {near}" for word, near in neighbourhoods(model, tokenizer)[-3:])
             return Evaluation(-loss, {"valid_loss": loss}, lines)
 

@@ -85,6 +85,6 @@ def test_a_limited_validation_loss_samples_short_and_long_texts() -> None:
     arguments = (small_translator(), LengthLoss(), valid, data.valid, CPU)
     sampled = translation.evaluate_perplexity(*arguments, limit=valid.labels_per_epoch // 4)
     complete = translation.evaluate_perplexity(*arguments)
-    assert sampled.tokens < complete.tokens / 2
-    assert sampled.loss == pytest.approx(complete.loss, rel=0.1)
-    assert sampled.bytes == pytest.approx(data.valid.bytes * sampled.tokens / complete.tokens, abs=1)
+    assert sampled["tokens"] < complete["tokens"] / 2
+    assert sampled["loss"] == pytest.approx(complete["loss"], rel=0.1)
+    assert sampled["bytes"] == pytest.approx(data.valid.bytes * sampled["tokens"] / complete["tokens"], abs=1)
