@@ -28,23 +28,12 @@ Row = Literal["output", "input"]
 """The attention row used for a token: the step that predicts it, or the next step, which has it as input."""
 
 
-class AttentionHead(NamedTuple):
-    """A cross-attention tap, a head in it (None: the mean of all), and the row used for a token."""
-
-    tap: str
-    head: int | None = None
-    row: Row = "output"
-
-    def __str__(self) -> str:
-        head = "mean of all heads" if self.head is None else f"head {self.head}"
-        return f"{self.tap}, {head}, token as {self.row}"
-
-
 class Alignment(Config):
-    """The alignment head and its measured error: the content of alignment.json."""
+    """A cross-attention head that aligns words, and its measured error: the content of alignment.json."""
 
     tap: str
     head: int | None
+    """None: the mean of all heads."""
     row: Row
     units: tuple[Unit, Unit] = ("words", "words")
     """Unit of the source, and of the target."""
@@ -58,14 +47,15 @@ class Alignment(Config):
     """The aligner whose links are the reference."""
 
     @property
-    def attention_head(self) -> AttentionHead:
-        return AttentionHead(self.tap, self.head, self.row)
+    def head_name(self) -> str:
+        head = "mean of all heads" if self.head is None else f"head {self.head}"
+        return f"{self.tap}, {head}, token as {self.row}"
 
     def __str__(self) -> str:
         if self.error_rate is None:
-            return f"{self.attention_head}: not measured"
+            return f"{self.head_name}: not measured"
         return (
-            f"{self.attention_head}: {self.error_rate:.1%} alignment error on {self.pairs:,} pairs against "
+            f"{self.head_name}: {self.error_rate:.1%} alignment error on {self.pairs:,} pairs against "
             f"{self.aligner} (mean over heads {self.mean_error_rate:.1%}, worst {self.worst_error_rate:.1%})"
         )
 

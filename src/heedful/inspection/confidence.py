@@ -67,9 +67,8 @@ def _newton(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> tuple[flo
     weights = np.array([0.0, logit(y.mean(keepdims=True))[0]])
     for _ in range(50):
         p = sigmoid(x @ weights)
-        hessian = (x * (p * (1 - p))[:, None]).T @ x + EPSILON * np.eye(
-            2
-        )  # invertible even if all probabilities are equal
+        # EPSILON: invertible even if all probabilities are equal.
+        hessian = (x * (p * (1 - p))[:, None]).T @ x + EPSILON * np.eye(2)
         change = np.linalg.solve(hessian, x.T @ (y - p))
         while loss(weights + change) > loss(weights) and np.abs(change).max() > EPSILON:
             change /= 2  # backtracking line search

@@ -10,7 +10,6 @@ import numpy.typing as npt
 from heedful.data.unicode_scripts import SCRIPTS, scripts_of
 from heedful.inspection.attention_alignment import (
     Alignment,
-    AttentionHead,
     Row,
     TranslationModel,
     Weights,
@@ -39,10 +38,7 @@ def select_head(
     selection, held_out = alignment_error_rates(model, pairs, links, progress=progress)
     best = min(selection, key=selection.__getitem__)
     single = [error for head, error in held_out.items() if head.head is not None and head.row == best.row]
-    return Alignment(
-        tap=best.tap,
-        head=best.head,
-        row=best.row,
+    return best.with_changes(
         units=units,
         error_rate=held_out[best],
         mean_error_rate=float(np.mean(single)),
@@ -58,12 +54,12 @@ def alignment_error_rates(
     links: Sequence[WordLinks],
     *,
     progress: Callable[[int], object] = lambda _: None,
-) -> tuple[dict[AttentionHead, float], dict[AttentionHead, float]]:
+) -> tuple[dict[Alignment, float], dict[Alignment, float]]:
     """Compute each head's alignment error rate, 1 − 2 |A ∩ S| / (|A| + |S|), on both halves        Och & Ney 2003
 
     A: links of the head, S: reference links. The mean over the heads of a layer is a candidate, too.
     """
-    candidates: list[AttentionHead] = []
+    candidates: list[Alignment] = []
     counts: list[list[Counts]] = [[], []]
     half = np.random.default_rng(0).permutation(len(pairs)) % 2  # random: neighbouring pairs may be similar
     for index, tables in cross_attention_weights(model, pairs):
@@ -73,7 +69,7 @@ def alignment_error_rates(
             np.concatenate([_link_counts(word_weights(weights, *pairs[index], row), reference) for row in ROWS])
         )
         names = [(tap, head) for tap, heads in tables.items() for head in (*range(len(heads)), None)]
-        candidates = candidates or [AttentionHead(tap, head, row) for row in ROWS for tap, head in names]
+        candidates = candidates or [Alignment(tap=tap, head=head, row=row) for row in ROWS for tap, head in names]
         progress(1)
     one, other = counts
     return _error_rates(candidates, one), _error_rates(candidates, other or one)
@@ -94,7 +90,7 @@ def _link_counts(weights: Weights, reference: npt.NDArray[np.bool_]) -> Counts:
     return np.stack([correct, predicted, np.full_like(correct, reference.sum())], axis=-1)
 
 
-def _error_rates(candidates: Sequence[AttentionHead], counts: Sequence[Counts]) -> dict[AttentionHead, float]:
+def _error_rates(candidates: Sequence[Alignment], counts: Sequence[Counts]) -> dict[Alignment, float]:
     correct, predicted, reference = np.sum(counts, axis=0).T
     rates = 1 - 2 * correct / np.maximum(1, predicted + reference)
     return dict(zip(candidates, rates.tolist(), strict=True))

@@ -82,9 +82,7 @@ def demo(out: Path, *, steps: int = 800, listeners: Sequence[Listener] = (), pic
         translate_and_plot(model, pair, head, out / f"alignment-{number}.png")
         for number, pair in enumerate(pick_examples(corpus, pictures), 1)
     ]
-    return DemoResult(
-        model, str(head.attention_head), alignment_error_rate(model, head, corpus.test[:200]), translations
-    )
+    return DemoResult(model, head.head_name, alignment_error_rate(model, head, corpus.test[:200]), translations)
 
 
 def alignment_error_rate(model: Translator, head: Alignment, pairs: Sequence[DatePair]) -> float:
