@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from heedful import TransformerConfig, build, record
-from heedful.layers.attention import CrossAttention, SelfAttention
 from heedful.layers.block import Block
 from heedful.layers.feed_forward import FeedForward
 from heedful.layers.masks import UNMASKED, causal, padding
+from heedful.layers.multi_head_attention import CrossAttention, SelfAttention
 from heedful.layers.norms import layer_norm, rms_norm
 from heedful.layers.residual import Residual
 

@@ -12,11 +12,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from heedful.layers.attention import SelfAttention, attention, attention_weights, fused_attention
+from heedful.layers.attention import attention, attention_weights, fused_attention
 from heedful.layers.block import Block
 from heedful.layers.embedding import Embedding
 from heedful.layers.feed_forward import FeedForward
 from heedful.layers.masks import additive, causal
+from heedful.layers.multi_head_attention import SelfAttention
 from heedful.layers.positions import SinusoidalPositions
 from heedful.layers.residual import Residual
 from heedful.layers.scores import dot, scaled_dot

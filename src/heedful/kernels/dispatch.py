@@ -1,33 +1,45 @@
 """Kernel dispatch: the only place that decides whether a hand-written Triton kernel serves a call.
 
-Each `has_*` function says whether a kernel supports a call; the function below it runs the kernel. Every kernel needs
-CUDA tensors, so on a CPU the torch equivalent always serves and Triton, which is absent there, is never imported.
+Each `has_*` function says whether a kernel supports a call; the kernels themselves are attributes of this module,
+imported when first used. Every kernel needs CUDA tensors, so on a CPU the torch equivalent always serves and Triton,
+which is absent there, is never imported.
 
-    kernel             torch equivalent                             serves
-    short_attention    layers.attention.attention                   ≤ 64 tokens, half precision, no dropout
-    decode_attention   StaticCacheIndex.append, then attention      one new token a row over a static KV cache
-    fused_decode_step  layers.block.Block.forward                   the same, for at most 8 rows
-    gelu               torch.nn.functional.gelu                     half precision, under torch.compile
-    cross_entropy      objectives.cross_entropy_and_gradient        vocabularies of at least 1,024 tokens
-    argmax_logprob     masked log-softmax, then max                 greedy decoding
+    kernel                 torch equivalent                         serves
+    short_attention        layers.attention.attention               ≤ 64 tokens, half precision, no dropout
+    decode_attention       StaticCacheIndex.append, then attention  one new token a row over a static KV cache
+    fused_decode_step      layers.block.Block.forward               the same, for at most 8 rows
+    gelu_kernel            torch.nn.functional.gelu                 half precision, under torch.compile
+    cross_entropy_inplace  objectives.cross_entropy_and_gradient    vocabularies of at least 1,024 tokens
+    argmax_logprob         masked log-softmax, then max             greedy decoding
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from heedful.shapes import Float, Int
+from heedful.shapes import Float
 
 if TYPE_CHECKING:
-    from heedful.layers.attention import SelfAttention
-    from heedful.layers.kv_cache import KVCache, LayerKVCache, StaticCacheIndex
-    from heedful.layers.masks import Mask
-    from heedful.layers.positions import Rotation
+    from heedful.kernels.argmax_logprob import argmax_logprob as argmax_logprob
+    from heedful.kernels.cross_entropy_kernel import cross_entropy_inplace as cross_entropy_inplace
+    from heedful.kernels.decode_attention import decode_attention as decode_attention
+    from heedful.kernels.fused_decode_step import fused_decode_step as fused_decode_step
+    from heedful.kernels.gelu import gelu_kernel as gelu_kernel
+    from heedful.kernels.short_attention import short_attention as short_attention
+    from heedful.layers.multi_head_attention import SelfAttention
 
+MODULES = {
+    "argmax_logprob": "argmax_logprob",
+    "cross_entropy_inplace": "cross_entropy_kernel",
+    "decode_attention": "decode_attention",
+    "fused_decode_step": "fused_decode_step",
+    "gelu_kernel": "gelu",
+    "short_attention": "short_attention",
+}
 HALF_PRECISION = (torch.bfloat16, torch.float16)
 SHORT_ATTENTION_TOKENS = 64
 SHORT_ATTENTION_HEAD_WIDTHS = (16, 32, 64, 128)
@@ -36,6 +48,13 @@ FUSED_DECODE_ROWS = 8
 """With more rows, a decode step is no longer bound by reading the weights."""
 CROSS_ENTROPY_VOCABULARY = 1024
 """Below this the kernel does not repay its compilation, which takes seconds."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in MODULES:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    kernel = globals()[name] = getattr(import_module(f"heedful.kernels.{MODULES[name]}"), name)
+    return kernel
 
 
 def has_short_attention(*parts: Float[Tensor, "batch _ _ d_k"]) -> bool:
@@ -49,30 +68,9 @@ def has_short_attention(*parts: Float[Tensor, "batch _ _ d_k"]) -> bool:
     )
 
 
-def short_attention(
-    parts: Sequence[Float[Tensor, "batch _ _ d_k"]], mask: Mask, scale: float | None
-) -> Float[Tensor, "batch queries heads d_k"]:
-    from heedful.kernels.short_attention import short_attention as kernel
-
-    return kernel(parts, mask, scale)
-
-
 def has_decode_attention(attention: SelfAttention, x: Tensor) -> bool:
     one_width = attention.d_k == attention.d_v and attention.d_k in DECODE_ATTENTION_HEAD_WIDTHS
     return x.is_cuda and attention.fused and one_width
-
-
-def decode_attention(
-    query: Float[Tensor, "batch heads 1 d_k"],
-    key: Float[Tensor, "batch groups 1 d_k"],
-    value: Float[Tensor, "batch groups 1 d_v"],
-    layer: LayerKVCache,
-    index: StaticCacheIndex,
-    scale: float,
-) -> Float[Tensor, "batch heads 1 d_v"]:
-    from heedful.kernels.decode_attention import decode_attention as kernel
-
-    return kernel(query, key, value, layer, index, scale)
 
 
 def has_fused_decode_step(x: Float[Tensor, "rows 1 width"], *, skip: bool) -> bool:
@@ -80,49 +78,13 @@ def has_fused_decode_step(x: Float[Tensor, "rows 1 width"], *, skip: bool) -> bo
     return x.is_cuda and len(x) <= FUSED_DECODE_ROWS and skip
 
 
-def fused_decode_step(
-    blocks: Iterable[Any], x: Float[Tensor, "rows 1 width"], cache: KVCache, rotation: Rotation | None
-) -> Float[Tensor, "rows 1 width"]:
-    from heedful.kernels.fused_decode_step import fused_decode_step as kernel
-
-    return kernel(blocks, x, cache, rotation)
-
-
 def has_gelu(x: Tensor) -> bool:
     return x.is_cuda and x.dtype in HALF_PRECISION and torch.compiler.is_compiling()
-
-
-def gelu(x: Tensor) -> Tensor:
-    from heedful.kernels.gelu import gelu_kernel
-
-    activated: Tensor = gelu_kernel(x)
-    return activated
 
 
 def has_cross_entropy(x: Tensor, vocabulary: int) -> bool:
     return x.is_cuda and x.dtype != torch.float64 and vocabulary >= CROSS_ENTROPY_VOCABULARY
 
 
-def cross_entropy(
-    logits: Float[Tensor, "rows columns"],
-    labels: Int[Tensor, "rows 1"],
-    smoothing: float,
-    vocabulary: int,
-    *,
-    gradient: bool,
-) -> tuple[Float[Tensor, "rows 1"], Float[Tensor, "rows columns"]]:
-    from heedful.kernels.cross_entropy_kernel import cross_entropy_inplace
-
-    return cross_entropy_inplace(logits, labels, smoothing, vocabulary, gradient=gradient)
-
-
 def has_argmax_logprob(logits: Tensor) -> bool:
     return logits.is_cuda
-
-
-def argmax_logprob(
-    logits: Float[Tensor, "rows vocabulary"],
-) -> tuple[Int[Tensor, " rows"], Float[Tensor, " rows"]]:
-    from heedful.kernels.argmax_logprob import argmax_logprob as kernel
-
-    return kernel(logits)

@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from heedful.kernels.decode_attention import decode_attention
 from heedful.kernels.decode_linear import NormWeights, decode_linear
 from heedful.layers.activations import ACTIVATIONS
-from heedful.layers.attention import CrossAttention, SelfAttention, fused_attention, join_heads, split_heads
+from heedful.layers.attention import fused_attention
 from heedful.layers.feed_forward import FeedForward
 from heedful.layers.kv_cache import KVCache, LayerKVCache
+from heedful.layers.multi_head_attention import CrossAttention, SelfAttention, join_heads, split_heads
 from heedful.layers.positions import Rotation, rotate
 from heedful.layers.residual import Residual
 from heedful.shapes import Float

@@ -43,8 +43,7 @@ def _setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
 
 
 def _autograd_backward(ctx: Any, grad: Tensor) -> Tensor:
-    grad_input: Tensor = _gelu_backward(*ctx.saved_tensors, grad)
-    return grad_input
+    return _gelu_backward(*ctx.saved_tensors, grad)
 
 
 gelu_kernel.register_autograd(_autograd_backward, setup_context=_setup_context)

@@ -34,8 +34,7 @@ def short_attention(
     one linear layer projects them. Their gradients then lie side by side too, and nothing is copied.
     """
     table = mask.allowed if mask.bias is None else mask.bias
-    heads: Tensor = _attention(list(parts), table, mask.causal, parts[0].shape[3] ** -0.5 if scale is None else scale)
-    return heads
+    return _attention(list(parts), table, mask.causal, parts[0].shape[3] ** -0.5 if scale is None else scale)
 
 
 def _query_key_value(parts: Sequence[Tensor]) -> list[Tensor]:

@@ -18,7 +18,7 @@ ActivationName = Literal["relu", "gelu", "gelu_tanh", "silu"]
 
 def gelu(x: Tensor) -> Tensor:
     """x Φ(x), Φ the normal distribution        Hendrycks & Gimpel 2016"""
-    return dispatch.gelu(x) if dispatch.has_gelu(x) else F.gelu(x)
+    return dispatch.gelu_kernel(x) if dispatch.has_gelu(x) else F.gelu(x)
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from heedful.kernels import dispatch
-from heedful.layers.attention import CrossAttention, SelfAttention
 from heedful.layers.feed_forward import FeedForward
 from heedful.layers.kv_cache import KVCache, LayerKVCache
 from heedful.layers.masks import UNMASKED, Mask
+from heedful.layers.multi_head_attention import CrossAttention, SelfAttention
 from heedful.layers.positions import Rotation, alibi, rotation
 from heedful.layers.residual import Residual
 from heedful.shapes import Float, Int
@@ -51,7 +51,7 @@ class Block(nn.Module):
         if self.cross is not None:
             assert memory is not None, "a decoder block with cross-attention reads a memory"
             x = middle[0](x, lambda x: self.cross(x, memory, memory_mask))
-        return last(x, self.feed_forward)  # type: ignore[no-any-return]
+        return last(x, self.feed_forward)
 
 
 class Stack(nn.Module):

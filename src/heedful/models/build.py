@@ -41,8 +41,7 @@ def build(architecture: str | ModelConfig, **changes: Any) -> Any:
 def resolve_config(architecture: str | ModelConfig, **changes: Any) -> ModelConfig:
     if isinstance(architecture, str):
         return preset(architecture, **changes)
-    config: ModelConfig = architecture.with_changes(**changes) if changes else architecture
-    return config
+    return architecture.with_changes(**changes) if changes else architecture
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,7 @@ class Decoder(Transformer):
         self, tokens: Int[Tensor, "batch tokens"], *, document_ids: Int[Tensor, "batch tokens"] | None = None
     ) -> Float[Tensor, "batch tokens vocabulary"]:
         """Logits for the token after each position."""
-        logits: Tensor = self.apply_head("next_token", self.states(tokens, document_ids=document_ids))
-        return logits
+        return self.apply_head("next_token", self.states(tokens, document_ids=document_ids))
 
     def states(
         self,
@@ -53,8 +52,7 @@ class Decoder(Transformer):
             positions = positions_in_documents(document_ids)
         self.check_length(tokens.shape[1] + (0 if cache is None else cache.longest), positions)
         x = self.embedding(self.table, tokens, positions)
-        states: Tensor = self.decoder(x, mask, cache=cache)
-        return states
+        return self.decoder(x, mask, cache=cache)
 
     def _check_packing(self) -> None:
         """Rotary positions run through a packed row: correct only if scores depend on position differences alone."""

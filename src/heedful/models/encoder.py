@@ -32,7 +32,6 @@ class Encoder(Transformer):
         self.check_length(tokens.shape[1])
         x = self.embedding(self.table, tokens, position_ids(tokens), segments)
         real = None if lengths is None else padding(lengths, tokens.shape[1])
-        states: Tensor = self.encoder(x, self.attention_mask(real, mask))
-        return states
+        return self.encoder(x, self.attention_mask(real, mask))
 
     forward = states

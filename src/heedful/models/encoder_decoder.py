@@ -53,8 +53,7 @@ class EncoderDecoder(Transformer):
         source_lengths: Int[Tensor, " batch"] | None = None,
     ) -> Float[Tensor, "batch target_tokens vocabulary"]:
         """Teacher forcing (T1): logits for the token after each target position, all at once."""
-        logits: Tensor = self.apply_head("next_token", self.teacher_forced_states(source, target, source_lengths))
-        return logits
+        return self.apply_head("next_token", self.teacher_forced_states(source, target, source_lengths))
 
     def teacher_forced_states(
         self,
@@ -87,8 +86,7 @@ class EncoderDecoder(Transformer):
         self.check_length(target.shape[1] + (0 if cache is None else cache.longest), positions)
         x = self.target(self._target_table, target, positions)
         encoded, mask = memory or (None, None)
-        states: Tensor = self.decoder(x, self.attention_mask(causal()), memory=encoded, memory_mask=mask, cache=cache)
-        return states
+        return self.decoder(x, self.attention_mask(causal()), memory=encoded, memory_mask=mask, cache=cache)
 
     def start(
         self,

@@ -131,8 +131,7 @@ class SequenceClass(nn.Module):
         self.classes = nn.Linear(width, classes)
 
     def forward(self, pooled: Float[Tensor, "batch width"]) -> Float[Tensor, "batch classes"]:
-        logits: Tensor = self.classes(self.dropout(pooled))
-        return logits
+        return self.classes(self.dropout(pooled))
 
 
 class NextSentence(nn.Module):
@@ -143,8 +142,7 @@ class NextSentence(nn.Module):
         self.follows = nn.Linear(width, 2)
 
     def forward(self, pooled: Float[Tensor, "batch width"]) -> Float[Tensor, "batch 2"]:
-        logits: Tensor = self.follows(pooled)
-        return logits
+        return self.follows(pooled)
 
 
 class AnswerSpan(nn.Module):
@@ -196,8 +194,7 @@ class Heads(nn.ModuleDict):
         """The states, weight and bias of the last product of a head with logits for every token of the vocabulary."""
         self.require(task)
         head: Any = self[task]
-        projection: OutputProjection = head.output_projection(states, table)
-        return projection
+        return head.output_projection(states, table)
 
     def require(self, task: str) -> None:
         if task not in self:

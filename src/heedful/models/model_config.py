@@ -9,8 +9,8 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from heedful.config import Config
 from heedful.errors import UsageError
 from heedful.layers.activations import ActivationName
-from heedful.layers.attention import even_split, shared_heads
 from heedful.layers.embedding import Combine
+from heedful.layers.multi_head_attention import even_split, shared_heads
 from heedful.layers.norms import NormName
 from heedful.layers.positions import SinusoidLayout
 from heedful.layers.residual import NormOrder

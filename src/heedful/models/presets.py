@@ -54,6 +54,9 @@ LLAMA: dict[str, Any] = {
 LAPTOP: dict[str, Any] = {"norm_order": "pre", "vocabulary": 8_000}
 """Small enough to train on a laptop; pre-norm, which tolerates a wide range of learning rates."""
 
+RECURRENT: dict[str, Any] = {"family": "recurrent_encoder_decoder", "vocabulary": 8_000, "width": 256}
+"""Encoder-decoders of Luong 2015 and, without attention, Sutskever 2014; as small as the laptop models."""
+
 PRESETS: dict[str, dict[str, Any]] = {
     "paper-base": PAPER,
     "paper-big": {**PAPER, "width": 1024, "heads": 16, "dropout": 0.3},
@@ -89,28 +92,10 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     "laptop-translator": {**LAPTOP, "family": "encoder_decoder", "layers": 3, "width": 256, "heads": 4},
     "laptop-writer": {**LAPTOP, "family": "decoder", "layers": 4, "width": 256, "heads": 4},
-    "laptop-reader": {
-        **LAPTOP,
-        "family": "encoder",
-        "layers": 4,
-        "width": 256,
-        "heads": 4,
-        "tasks": ("masked_token",),
-    },
-    "recurrent-translator": {"family": "recurrent_encoder_decoder", "vocabulary": 8_000, "width": 256},
-    "recurrent-bottleneck": {
-        "family": "recurrent_encoder_decoder",
-        "vocabulary": 8_000,
-        "width": 256,
-        "attention": "none",
-    },
-    "recurrent-writer": {
-        "family": "recurrent_decoder",
-        "vocabulary": 8_000,
-        "width": 256,
-        "cell": "lstm",
-        "layers": 2,
-    },
+    "laptop-reader": {**LAPTOP, "family": "encoder", "layers": 4, "width": 256, "heads": 4, "tasks": ("masked_token",)},
+    "recurrent-translator": RECURRENT,
+    "recurrent-bottleneck": {**RECURRENT, "attention": "none"},
+    "recurrent-writer": {**RECURRENT, "family": "recurrent_decoder", "cell": "lstm", "layers": 2},
 }
 
 

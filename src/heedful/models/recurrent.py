@@ -90,8 +90,7 @@ class Recurrence(nn.Module):
         mkldnn: Any = torch.backends.mkldnn
         enabled, mkldnn.enabled = mkldnn.enabled, False
         try:
-            result: tuple[Any, Any] = self.cell(x, start)
-            return result
+            return self.cell(x, start)
         finally:
             mkldnn.enabled = enabled
 
@@ -158,8 +157,7 @@ class RecurrentDecoder(Recurrent):
     ) -> Float[Tensor, "batch tokens width"]:
         """States at every token. The hidden state runs on into the next packed document; only END separates them."""
         states, _ = self.decoder(self.dropout(embedding_lookup(self.table, tokens)))
-        dropped: Tensor = self.dropout(states)
-        return dropped
+        return self.dropout(states)
 
     def start(self, batch: int, *, capacity: int = 0) -> RecurrentState:
         """A zero hidden state. `capacity` is for KV caches; a hidden state never grows."""
@@ -292,5 +290,4 @@ class RecurrentEncoderDecoder(Recurrent):
             context = state.context[:, None].expand_as(states)
         else:
             context = self.cross(states, state.memory, state.memory_mask)
-        combined: Tensor = self.dropout(torch.tanh(self.combine(torch.cat([context, states], dim=-1))))
-        return combined
+        return self.dropout(torch.tanh(self.combine(torch.cat([context, states], dim=-1))))

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import UsageError
-from heedful.layers.attention import CrossAttention, MultiHeadAttention, SelfAttention
 from heedful.layers.block import Block, Stack
 from heedful.layers.embedding import Embedding
 from heedful.layers.feed_forward import FeedForward
 from heedful.layers.masks import UNMASKED, Mask
+from heedful.layers.multi_head_attention import CrossAttention, MultiHeadAttention, SelfAttention
 from heedful.layers.norms import make_norm
 from heedful.layers.positions import LearnedPositions, SinusoidalPositions
 from heedful.layers.residual import Residual

@@ -32,5 +32,4 @@ class WordVectors(nn.Module):
 
     def forward(self, words: Int[Tensor, "*axes"]) -> Float[Tensor, "*axes width"]:
         """The words' vectors."""
-        vectors: Tensor = self.table(words)
-        return vectors
+        return self.table(words)

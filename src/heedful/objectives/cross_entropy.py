@@ -150,7 +150,7 @@ def cross_entropy_and_gradient(
     Both are 0 where the label is padding. The logits may be overwritten.
     """
     if dispatch.has_cross_entropy(logits, vocabulary):
-        return dispatch.cross_entropy(logits, label, smoothing, vocabulary, gradient=gradient)
+        return dispatch.cross_entropy_inplace(logits, label, smoothing, vocabulary, gradient=gradient)
     real = label != PAD
     scores = torch.log_softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
     loss = -(1 - smoothing) * scores.gather(1, label)

@@ -39,8 +39,7 @@ class SkipGramLoss:
         positive, negative = (u @ v.mT).split([batch.context.shape[1], negatives], dim=1)
         order = model.side(batch.context) @ v.mT * sides(batch)
         likelihood = ((logsigmoid(positive) + logsigmoid(order)) * near).sum()
-        loss: Tensor = -(likelihood + (logsigmoid(-negative) * negative_weight).sum())
-        return loss
+        return -(likelihood + (logsigmoid(-negative) * negative_weight).sum())
 
 
 def window_weights(batch: SkipGramBatch) -> Float[Tensor, "rows context words"]:

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from heedful.data.batching import Batches
-from heedful.device import memory_in_use
+from heedful.device import cudnn_attention, memory_in_use
 from heedful.errors import UsageError
-from heedful.layers.attention import cudnn_attention
 from heedful.models.transformer import Transformer
 from heedful.objectives.objective import CompiledObjective, Objective
 from heedful.training.checkpoint.sharded_tensors import SliceableTensor

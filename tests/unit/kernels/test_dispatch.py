@@ -9,7 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from heedful.kernels import dispatch
-from heedful.layers.attention import SelfAttention
+from heedful.layers.multi_head_attention import SelfAttention
 
 
 @pytest.fixture(params=["cpu", "cuda"])

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from heedful.layers.attention import CrossAttention, SelfAttention
 from heedful.layers.block import Block, Stack, position_ids
 from heedful.layers.feed_forward import FeedForward
 from heedful.layers.masks import UNMASKED, Mask, causal, documents, padding, window
+from heedful.layers.multi_head_attention import CrossAttention, SelfAttention
 from heedful.layers.norms import make_norm
 from heedful.layers.positions import alibi, rotation
 from heedful.layers.residual import Residual

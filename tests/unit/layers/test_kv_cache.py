@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from heedful.layers.attention import CrossAttention, SelfAttention
 from heedful.layers.block import Block, Stack
 from heedful.layers.feed_forward import FeedForward
 from heedful.layers.kv_cache import KVCache, LayerKVCache
 from heedful.layers.masks import Mask, causal, padding, window
+from heedful.layers.multi_head_attention import CrossAttention, SelfAttention
 from heedful.layers.residual import Residual
 
 CPU = torch.device("cpu")

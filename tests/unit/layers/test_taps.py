@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 import heedful
 from heedful.errors import UsageError
-from heedful.layers.attention import MultiHeadAttention, SelfAttention, attention
+from heedful.layers.attention import attention
 from heedful.layers.masks import causal
+from heedful.layers.multi_head_attention import MultiHeadAttention, SelfAttention
 from heedful.layers.residual import Residual
 from heedful.layers.taps import Tapped, has_listeners, record, replace, tap_names
 

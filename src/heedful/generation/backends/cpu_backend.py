@@ -17,10 +17,10 @@ from heedful.generation.backends.cpu_decoder import CpuDecoder, decoder_modules
 from heedful.generation.backends.row_parallel import run_row_parallel
 from heedful.generation.backends.thread_pools import ROWS_PER_THREAD, WIDE_MODEL
 from heedful.generation.backends.torch_backend import TorchBackend
-from heedful.layers.attention import CrossAttention, SelfAttention
 from heedful.layers.block import Block, Stack
 from heedful.layers.embedding import Embedding
 from heedful.layers.feed_forward import FeedForward
+from heedful.layers.multi_head_attention import CrossAttention, SelfAttention
 from heedful.layers.positions import LearnedPositions, SinusoidalPositions
 from heedful.layers.residual import Residual
 from heedful.layers.taps import has_listeners

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from heedful.generation.backends.cpu_linear import CpuLinear
-from heedful.layers.attention import SelfAttention
 from heedful.layers.kv_cache import LayerKVCache
+from heedful.layers.multi_head_attention import SelfAttention
 from heedful.layers.positions import Rotation, rotate
 from heedful.shapes import Float
 

@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from heedful.cuda_graphs import CudaGraphCapturer
+from heedful.device import cudnn_attention
 from heedful.generation.search.partial_hypotheses import masked_log_softmax
 from heedful.kernels import dispatch
-from heedful.layers.attention import cudnn_attention
 from heedful.layers.kv_cache import KVCache, StaticCacheIndex
 from heedful.layers.masks import Mask
 from heedful.models.encoder_decoder import EncoderDecoder
