@@ -52,11 +52,11 @@ class ScalingRule:
     """Epochs that must be affordable for a larger model to be chosen."""
     max_epochs: int
     """Epochs after which models stop improving."""
+    finetune_epochs: int = 0
+    """The same for a pretrained model (Devlin 2019, A.3: two to four); 0: as for a new one."""
 
-
-def vocabulary_for(factor: int, characters: int) -> int:
-    """Vocabulary size, growing slowly with the text: frequent words become tokens, rare ones are split."""
-    return int(max(512, min(32_000, 64 * round(factor * characters**0.4 / 64))))
+    def most_epochs(self, *, pretrained: bool) -> int:
+        return self.finetune_epochs if pretrained and self.finetune_epochs else self.max_epochs
 
 
 def largest_size(conditions: TrainingConditions, rule: ScalingRule) -> dict[str, int]:

@@ -69,11 +69,7 @@ class PreparedRun:
         return model
 
     def training_components(self) -> TrainingComponents:
-        return training_components(self.recipe, self.data, self.device)
-
-
-def training_components(recipe: Recipe, data: PreparedData, device: torch.device) -> TrainingComponents:
-    return get_task(recipe.task).training_components(recipe, data, device)
+        return get_task(self.recipe.task).training_components(self.recipe, self.data, self.device)
 
 
 def prepare_run(settings: dict[str, Any], request: TrainingRequest, events: Events) -> PreparedRun:
@@ -82,6 +78,8 @@ def prepare_run(settings: dict[str, Any], request: TrainingRequest, events: Even
     task, recurrent = get_task(settings["task"]), request.architecture == "recurrent"
     start_from = settings.get("start_from")
     base = load_pretrained(start_from, task, recurrent=recurrent) if start_from else None
+    if recurrent and not base and not task.has_recurrent_model:
+        raise UsageError(f"{task.name} has no recurrent model: leave out --model recurrent")
     data_settings = settings["data"]
     if base:
         cap_max_length(data_settings, base)
@@ -124,7 +122,8 @@ def choose_settings(
     trial = make_recipe({**settings, "training": {"steps": UNKNOWN_STEPS, **training}})
     config = trial.model_config_for(*vocabulary_sizes(data.tokenizers, base))
     pretrained = match_weights(base, config, task, task.reinitialized_prefixes(base, data)) if base else None
-    configure_cpu_memory(trial.training, training_components(trial, data, device).train, device)
+    batches = task.training_components(trial, data, device).train
+    configure_cpu_memory(trial.training, batches, device)
     expected = forecast(trial, data, config, device)
     seconds = conditions.seconds if "steps" not in training else expected.seconds
     if device.type == "cuda" and "compile" not in training and seconds >= MIN_COMPILED_SECONDS:
@@ -133,7 +132,9 @@ def choose_settings(
         expected = replace(expected, start=pretrained.to_json())
     if "steps" not in training:
         affordable = expected.steps_within(TRAINING_SHARE * conditions.seconds)
-        training["steps"] = max(MIN_STEPS, min(affordable, max_useful_steps(trial, task, conditions, data, device)))
+        epochs = task.scaling_rule.most_epochs(pretrained=base is not None)
+        useful = epochs * len(batches.plan(0)) // trial.training.accumulate
+        training["steps"] = max(MIN_STEPS, min(affordable, useful))
     training.setdefault("warmup", min(1000, max(1, training["steps"] // 20)))
     training.setdefault("evaluate_every", -(-training["steps"] // expected.evaluation_count(training["steps"])))
     recipe = make_recipe(settings)
@@ -156,7 +157,7 @@ def try_compiling(
 
     Not tried with varying batch shapes, each of which would be compiled, nor with recurrent models.
     """
-    fixed_shape = training_components(recipe, data, device).train.fixed_shape
+    fixed_shape = get_task(recipe.task).training_components(recipe, data, device).train.fixed_shape
     if recipe.training.shard or config.family.startswith("recurrent") or not fixed_shape:
         return plain, False
     training = recipe.training.model_copy(update={"compile": True})
@@ -194,14 +195,6 @@ def gains_from_cuda_graphs(model: dict[str, Any], training: dict[str, Any]) -> b
     """
     per_token = model["width"] ** 2 * model.get("layers", 1)
     return not str(model["family"]).startswith("recurrent") and per_token * training["batch_tokens"] < CUDA_GRAPH_LIMIT
-
-
-def max_useful_steps(
-    recipe: Recipe, task: Task, conditions: TrainingConditions, data: PreparedData, device: torch.device
-) -> int:
-    """Steps in the number of epochs after which a task's models stop improving."""
-    batches_per_epoch = len(training_components(recipe, data, device).train.plan(0))
-    return task.max_epochs(conditions) * batches_per_epoch // recipe.training.accumulate
 
 
 def check_training_files(data: dict[str, Any], task: Task, events: Events) -> CorpusReport:

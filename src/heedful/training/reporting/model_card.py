@@ -2,81 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
 
-from heedful.training.tasks.task import Task
+from heedful.device import describe_machine
+from heedful.inference.trained_model import TrainedModel
+from heedful.models.build import count_parameters
+from heedful.training.finetune import describe_pretrained
+from heedful.training.forecast.forecast import ForecastComparison
+from heedful.training.recipe import to_toml
+from heedful.training.run_progress import RunProgress
+from heedful.training.setup import PreparedRun
+from heedful.training.tasks import get_task
 
 CARD_FILE = "card.md"
 LOSS_CURVE_FILE = "loss.png"
 
 
-@dataclass(frozen=True)
-class ModelCard:
-    """The contents of card.md."""
+def write_model_card(
+    prepared: PreparedRun,
+    best: TrainedModel,
+    progress: RunProgress,
+    scores: dict[str, Any],
+    evaluated_on: str,
+    comparison: Sequence[ForecastComparison],
+    folder: Path,
+) -> Path:
+    """Write card.md and the plots into `folder`."""
+    task = get_task(prepared.recipe.task)
+    parameters = count_parameters(best.model).total
+    section = task.card_section(best, scores)
+    plots = "".join(f"\n![{caption}]({file.name})\n" for caption, file in task.plots(scores, folder).items())
+    samples = [tuple(_escape(part) for part in sample) for sample in task.samples(best, prepared.data.valid)]
+    draw_loss_curve(progress.history, folder / LOSS_CURVE_FILE, progress.best_step, task.loss_unit)
+    evaluations = sum("loss" not in row for row in progress.history)  # rows with a loss are training steps
+    text = f"""# {folder.name}: a model that {task.description}
 
-    task: Task
-    parameters: int
-    data: dict[str, str]
-    recipe: str
-    scores: dict[str, Any]
-    evaluated_on: str
-    task_section: str
-    """Markdown from `Task.card_section`."""
-    plots: Mapping[str, Path]
-    """Caption -> image file."""
-    samples: Sequence[tuple[str, ...]]
-    history: Sequence[dict[str, int | float]]
-    machine: str
-    best_step: int
-    forecast: Sequence[tuple[str, str, str]]
-    """Rows of quantity, forecast and measured value."""
-
-
-def write_model_card(card: ModelCard, folder: Path) -> Path:
-    """Write card.md and the loss curve into `folder`."""
-    draw_loss_curve(card.history, folder / LOSS_CURVE_FILE, card.best_step, card.task.loss_unit)
-    plots = "".join(f"\n![{caption}]({file.name})\n" for caption, file in card.plots.items())
-    samples = [tuple(_escape(part) for part in sample) for sample in card.samples]
-    text = f"""# {folder.name}: a model that {card.task.description}
-
-{card.parameters:,} parameters · trained {date.today().isoformat()} with heedful on {card.machine}.
+{parameters:,} parameters · trained {date.today().isoformat()} with heedful on {describe_machine(prepared.device)}.
 
 ```python
-heedful.load("{folder.name}").{card.task.name}({card.task.example_arguments})
+heedful.load("{folder.name}").{task.name}({task.example_arguments})
 ```
 
 ## Scores
 
-On {card.evaluated_on}. {card.task.score_note}
+On {evaluated_on}. {task.score_note}
 
-{table(("score", "value"), scalar_scores(card.scores))}
+{table(("score", "value"), scalar_scores(scores))}
 
-{checkpoint_selection(card)}
+This is the checkpoint of step {progress.best_step:,}, the best of {evaluations} by {task.selection_metric} \
+on a fixed sample of the validation set. The scores above were computed separately, after training.
 
 ![loss]({LOSS_CURVE_FILE})
-{card.task_section}{plots}
+{section}{plots}
 ## Forecast and measurement
 
-{table(("quantity", "forecast", "measured"), card.forecast)}
+{table(("quantity", "forecast", "measured"), [row.formatted() for row in comparison])}
 
 ## Data
 
-{table(("item", "value"), list(card.data.items()))}
+{table(("item", "value"), describe_data(prepared))}
 
 ## Samples
 
-{table(card.task.sample_columns, samples)}
+{table(task.sample_columns, samples)}
 
 ## Recipe
 
-`heedful train {card.task.name} --recipe recipe.toml --out NEW` trains this model again.
+`heedful train {task.name} --recipe recipe.toml --out NEW` trains this model again.
 
 ```toml
-{card.recipe.strip()}
+{to_toml(prepared.recipe).strip()}
 ```
 """
     file = folder / CARD_FILE
@@ -84,13 +82,18 @@ On {card.evaluated_on}. {card.task.score_note}
     return file
 
 
-def checkpoint_selection(card: ModelCard) -> str:
-    """One sentence: which checkpoint of the run this is and how it was selected."""
-    evaluations = sum("loss" not in row for row in card.history)  # rows with a loss are training steps
-    return (
-        f"This is the checkpoint of step {card.best_step:,}, the best of {evaluations} by {card.task.selection_metric} "
-        "on a fixed sample of the validation set. The scores above were computed separately, after training."
-    )
+def describe_data(prepared: PreparedRun) -> list[tuple[str, str]]:
+    """What the model was trained on, in pairs of item and value."""
+    recipe, data, start = prepared.recipe, prepared.data, prepared.forecast.start
+    split_size = get_task(recipe.task).split_size
+    facts = {
+        "training files": ", ".join(Path(file).name for file in recipe.data.train),
+        "training": split_size(data.train),
+        "validation": split_size(data.valid),
+        "vocabulary": " and ".join(f"{len(tokenizer):,} {recipe.tokenizer.kind}" for tokenizer in data.tokenizers),
+        **{f"{issue.action}: {issue.description}": issue.count_and_location for issue in data.issues},
+    }
+    return list((facts | ({"start": describe_pretrained(start)} if start else {})).items())
 
 
 def scalar_scores(scores: dict[str, Any]) -> list[tuple[str, str]]:

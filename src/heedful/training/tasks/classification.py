@@ -20,7 +20,7 @@ from heedful.data.labelled_dataset import (
 )
 from heedful.data.labelled_reader import find_all_columns, read_labelled
 from heedful.data.progress import StartProgress
-from heedful.errors import DataError, UsageError
+from heedful.errors import DataError
 from heedful.evaluation.calibration import draw_reliability
 from heedful.evaluation.classification_metrics import (
     draw_confusion,
@@ -34,7 +34,7 @@ from heedful.inference.trained_model import TrainedModel
 from heedful.models.model_config import ModelConfig
 from heedful.objectives.classification_loss import ClassificationLoss, balanced_class_weights, rare_label_weights
 from heedful.text.special_token_template import template_for
-from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size, vocabulary_for
+from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size
 from heedful.training.recipe import Recipe
 from heedful.training.tasks.task import (
     EvaluationOptions,
@@ -67,7 +67,8 @@ class ClassificationTask(Task[Classifier]):
     )
     sample_columns = ("text", "model", "label")
     loss_unit = "example"
-    scaling_rule = ScalingRule(parameters_per_layer=12, stacks=1, min_epochs=8, max_epochs=20)
+    scaling_rule = ScalingRule(parameters_per_layer=12, stacks=1, min_epochs=8, max_epochs=20, finetune_epochs=4)
+    vocabulary_factor = 12
     pretrained_families = ("encoder", "decoder")
     head_prefixes = ("heads.pooled", "heads.sequence_class")
 
@@ -87,12 +88,7 @@ class ClassificationTask(Task[Classifier]):
     def validation_fraction(self, characters: int) -> float:
         return min(0.1, 500_000 / characters)
 
-    def vocabulary_size(self, characters: int) -> int:
-        return vocabulary_for(12, characters)
-
     def model_defaults(self, conditions: TrainingConditions) -> dict[str, Any]:
-        if conditions.recurrent:
-            raise UsageError("classify has no recurrent model: leave out --model recurrent")
         size = largest_size(conditions, self.scaling_rule)
         shape = {**size, "norm_order": "pre", "positions": "rotary", "activation": "gelu", "embedding_scale": False}
         return {"family": "encoder", **shape, "pooling": "mean", "dropout": 0.3 if conditions.low_resource else 0.1}
@@ -111,10 +107,6 @@ class ClassificationTask(Task[Classifier]):
 
     def derived_model_settings(self, settings: dict[str, Any], data: PreparedData) -> dict[str, Any]:
         return {"max_length": data.metadata["max_length"]}
-
-    def max_epochs(self, conditions: TrainingConditions) -> int:
-        """Four when fine-tuning (Devlin 2019, A.3: two to four), more from scratch."""
-        return 4 if conditions.pretrained else self.scaling_rule.max_epochs
 
     def head_settings(self, data: PreparedData) -> dict[str, Any]:
         return {"tasks": ("sequence_class",), "classes": len(data.metadata["names"])}

@@ -20,7 +20,7 @@ from heedful.generation.search.sampling import SamplingConfig
 from heedful.generation.search.settings import SearchSettings
 from heedful.inference.generator import Generator
 from heedful.objectives.causal_lm_loss import CausalLMLoss
-from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size, vocabulary_for
+from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size
 from heedful.training.recipe import Recipe
 from heedful.training.tasks.task import EvaluationOptions, TextTask, TrainingComponents
 from heedful.training.trainer import Evaluation
@@ -38,10 +38,8 @@ class LanguageModelTask(TextTask[Generator]):
     score_note = "Bits per byte are comparable across tokenizers; perplexity per token is not."
     sample_columns = ("unprompted text",)
     scaling_rule = ScalingRule(parameters_per_layer=12, stacks=1, min_epochs=3, max_epochs=30)
-
-    def vocabulary_size(self, characters: int) -> int:
-        """Smaller than for translation: the output layer runs at every token of a long text."""
-        return vocabulary_for(6, characters)
+    vocabulary_factor = 6  # the output layer runs at every token of a long text
+    has_recurrent_model = True
 
     def model_defaults(self, conditions: TrainingConditions) -> dict[str, Any]:
         size, scarce = largest_size(conditions, self.scaling_rule), conditions.low_resource

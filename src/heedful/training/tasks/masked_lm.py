@@ -26,7 +26,7 @@ from heedful.objectives.masked_lm_loss import MaskedLMLoss
 from heedful.text.sentence_splitter import split_sentences
 from heedful.text.special_token_template import SpecialTokenTemplate
 from heedful.text.tokenizer import Tokenizer
-from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size, vocabulary_for
+from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size
 from heedful.training.recipe import Recipe
 from heedful.training.tasks.task import (
     EvaluationOptions,
@@ -51,6 +51,7 @@ class MaskedLMTask(TextTask[MaskFiller]):
     )
     sample_columns = ("text", "model", "masked word")
     scaling_rule = ScalingRule(parameters_per_layer=12, stacks=1, min_epochs=1, max_epochs=100)
+    vocabulary_factor = 12  # the output layer runs at few tokens, and a masked token is best a whole word
     pretrained_families = ("encoder",)
     head_prefixes = ("heads.masked_token", "heads.next_sentence", "heads.pooled")
 
@@ -61,13 +62,7 @@ class MaskedLMTask(TextTask[MaskFiller]):
         files = corpus_files(recipe, start_progress)
         return prepare_text(files, tokenizers[0], characters=characters, sentences=sentences, end=end)
 
-    def vocabulary_size(self, characters: int) -> int:
-        """Larger than for `generate`: the output layer runs on few tokens, and a masked token is best a whole word."""
-        return vocabulary_for(12, characters)
-
     def model_defaults(self, conditions: TrainingConditions) -> dict[str, Any]:
-        if conditions.recurrent:
-            raise UsageError("fill has no recurrent model: leave out --model recurrent")
         size, scarce = largest_size(conditions, self.scaling_rule), conditions.low_resource
         return {"family": "encoder", **size, "norm_order": "pre", "positions": "rotary", "activation": "gelu",
                 "embedding_scale": False, "dropout": 0.1 if conditions.gpu and scarce else 0.0}  # fmt: skip

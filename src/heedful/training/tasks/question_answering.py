@@ -17,14 +17,13 @@ from heedful.data.passage_windows import PassageWindows
 from heedful.data.progress import StartProgress
 from heedful.data.qa_dataset import SpanBatches, prepare_questions, train_question_tokenizer
 from heedful.data.qa_reader import read_questions
-from heedful.errors import UsageError
 from heedful.evaluation.perplexity import evaluate_perplexity
 from heedful.evaluation.qa_evaluation import evaluate_answers, predict_spans
 from heedful.evaluation.squad import AnswerPrediction, answer_scores, best_threshold
 from heedful.inference.question_answerer import AnsweringSettings, EncodedQuestion, QuestionAnswerer, encode_question
 from heedful.models.model_config import ModelConfig
 from heedful.objectives.answer_span_loss import AnswerSpanLoss
-from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size, vocabulary_for
+from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size
 from heedful.training.recipe import DataRecipe, Recipe
 from heedful.training.tasks.task import (
     EvaluationOptions,
@@ -53,7 +52,8 @@ class QuestionAnsweringTask(Task[QuestionAnswerer]):
     loss_unit = "span position"
     example_arguments = '"question", "passage"'
     sample_columns = ("question", "model", "reference")
-    scaling_rule = ScalingRule(parameters_per_layer=12, stacks=1, min_epochs=3, max_epochs=20)
+    scaling_rule = ScalingRule(parameters_per_layer=12, stacks=1, min_epochs=3, max_epochs=20, finetune_epochs=4)
+    vocabulary_factor = 23
     pretrained_families = ("encoder",)
     head_prefixes = ("heads.answer_span",)
 
@@ -73,12 +73,7 @@ class QuestionAnsweringTask(Task[QuestionAnswerer]):
     def validation_fraction(self, characters: int) -> float:
         return min(0.1, 1_000_000 / characters)
 
-    def vocabulary_size(self, characters: int) -> int:
-        return vocabulary_for(23, characters)
-
     def model_defaults(self, conditions: TrainingConditions) -> dict[str, Any]:
-        if conditions.recurrent:
-            raise UsageError("answer has no recurrent model: leave out --model recurrent")
         size, scarce = largest_size(conditions, self.scaling_rule), conditions.low_resource
         return {"family": "encoder", **size, "norm_order": "pre", "positions": "rotary", "activation": "gelu",
                 "embedding_scale": False, "segments": 2, "dropout": 0.2 if scarce else 0.1}  # fmt: skip
@@ -94,15 +89,10 @@ class QuestionAnsweringTask(Task[QuestionAnswerer]):
         rate = min(1e-3, 7e-4 * (256 / model["width"]) ** 0.5)
         return {**shared, "batch_tokens": 12_288 if conditions.gpu else 4096, "learning_rate": rate}
 
-    def max_epochs(self, conditions: TrainingConditions) -> int:
-        """Four when fine-tuning (Devlin 2019, A.3: two to four), more from scratch."""
-        return 4 if conditions.pretrained else self.scaling_rule.max_epochs
-
     def head_settings(self, data: PreparedData) -> dict[str, Any]:
         return {"tasks": ("answer_span",)}
 
     def finetune_settings(self, body: ModelConfig) -> dict[str, Any]:
-
         return {"dropout": max(0.1, getattr(body, "dropout", 0.0))}
 
     def derived_model_settings(self, settings: dict[str, Any], data: PreparedData) -> dict[str, Any]:

@@ -85,6 +85,9 @@ class Task(ABC, Generic[ModelT]):
     loss_unit: ClassVar[str] = "token"
     """The unit the loss is averaged over."""
     scaling_rule: ClassVar[ScalingRule]
+    vocabulary_factor: ClassVar[int]
+    """Relative size of the default vocabulary: smaller where the output layer runs at many tokens."""
+    has_recurrent_model: ClassVar[bool] = False
     supports_distributed: ClassVar[bool] = True
     """Whether several processes can train one model (data parallel)."""
     pretrained_families: ClassVar[tuple[str, ...]] = ()
@@ -119,9 +122,10 @@ class Task(ABC, Generic[ModelT]):
 
     # Defaults of the recipe
 
-    @abstractmethod
     def vocabulary_size(self, characters: int) -> int:
-        """The default vocabulary size; it grows slowly with the text."""
+        """The default vocabulary size, growing slowly with the text: frequent words become tokens, rare ones are
+        split."""
+        return int(max(512, min(32_000, 64 * round(self.vocabulary_factor * characters**0.4 / 64))))
 
     def tokenizer_defaults(self, characters: int) -> dict[str, Any]:
         """Other defaults of [tokenizer]."""
@@ -134,10 +138,6 @@ class Task(ABC, Generic[ModelT]):
     @abstractmethod
     def training_defaults(self, conditions: TrainingConditions, model: dict[str, Any]) -> dict[str, Any]:
         """Defaults of [training]; `steps` is chosen later, from the time of one step."""
-
-    def max_epochs(self, conditions: TrainingConditions) -> int:
-        """The most epochs chosen by default."""
-        return self.scaling_rule.max_epochs
 
     def head_settings(self, data: PreparedData) -> dict[str, Any]:
         """Settings of [model] dictated by the data, which override the recipe."""

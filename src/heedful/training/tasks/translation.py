@@ -23,7 +23,7 @@ from heedful.generation.backends.select import training_backend
 from heedful.inference.translator import Translator
 from heedful.objectives.seq2seq_loss import Seq2SeqLoss
 from heedful.text.subword_regularization import SplitTable
-from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size, vocabulary_for
+from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size
 from heedful.training.recipe import Recipe
 from heedful.training.reporting.diagnostics import calibrate_translator, evaluation_length_limits
 from heedful.training.tasks.task import (
@@ -47,6 +47,8 @@ class TranslationTask(Task[Translator]):
     score_note = "BLEU is cased and detokenised, with a 95% bootstrap interval; compare only equal signatures."
     sample_columns = ("source", "model", "reference")
     scaling_rule = ScalingRule(parameters_per_layer=28, stacks=2, min_epochs=12, max_epochs=60)
+    vocabulary_factor = 23
+    has_recurrent_model = True
 
     def corpus_size(self, report: CorpusReport) -> str:
         return f"{report.usable:,} pairs"
@@ -66,9 +68,6 @@ class TranslationTask(Task[Translator]):
 
     def validation_fraction(self, characters: int) -> float:
         return min(0.02, 5_000_000 / characters)
-
-    def vocabulary_size(self, characters: int) -> int:
-        return vocabulary_for(23, characters)
 
     def model_defaults(self, conditions: TrainingConditions) -> dict[str, Any]:
         size, scarce = largest_size(conditions, self.scaling_rule), conditions.low_resource

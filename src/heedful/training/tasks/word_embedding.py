@@ -11,7 +11,6 @@ import torch
 from heedful.data.dataset import PreparedData, Split
 from heedful.data.progress import StartProgress
 from heedful.data.skip_gram_batches import SkipGramBatches, count_words
-from heedful.errors import UsageError
 from heedful.evaluation.perplexity import evaluate_perplexity
 from heedful.evaluation.word_vector_benchmarks import evaluate_word_vectors
 from heedful.inference.embedder import Embedder
@@ -54,8 +53,6 @@ class WordEmbeddingTask(TextTask[Embedder]):
         return {"kind": "bare_words", "lowercase": True, "min_count": min_count, "sample": max(1, characters)}
 
     def model_defaults(self, conditions: TrainingConditions) -> dict[str, Any]:
-        if conditions.recurrent:
-            raise UsageError("embed has no recurrent model: leave out --model recurrent")
         return {"family": "word_vectors", "width": 100}
 
     def training_defaults(self, conditions: TrainingConditions, model: dict[str, Any]) -> dict[str, Any]:

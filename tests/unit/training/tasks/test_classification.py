@@ -52,4 +52,4 @@ def test_fine_tuning_uses_a_lower_learning_rate_and_fewer_epochs() -> None:
     assert TASK.training_defaults(finetune, {"width": 768})["learning_rate"] == pytest.approx(5e-5)
     assert TASK.training_defaults(finetune, {"width": 384})["learning_rate"] == pytest.approx(1e-4)
     assert TASK.training_defaults(scratch, {"width": 384})["learning_rate"] > 3e-4
-    assert TASK.max_epochs(finetune) < TASK.max_epochs(scratch)
+    assert TASK.scaling_rule.most_epochs(pretrained=True) < TASK.scaling_rule.most_epochs(pretrained=False)
