@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from heedful.cuda_graphs import CudaGraphCapturer
-from heedful.objectives.objective import CompiledObjective, LossModule, Objective, to_device
-from heedful.training.distributed.process_group import SINGLE_PROCESS, ProcessGroup
+from heedful.objectives.objective import CompiledObjective, LossModule, to_device
+from heedful.training.distributed.data_parallel import all_reduce_gradients
 from heedful.training.step import ForwardBackward
 
 MAX_GRAPHS = 512
@@ -23,6 +23,7 @@ EAGER_CAPTURES = 256
 when they occur again."""
 
 
+@dataclass
 class CudaGraphForwardBackward(ForwardBackward):
     """Forward and backward pass as one CUDA graph per batch shape: a replay is one launch instead of thousands.
 
@@ -30,21 +31,12 @@ class CudaGraphForwardBackward(ForwardBackward):
     pool, since only one runs at a time. From then on weights and gradients must keep their addresses.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        objective: Objective,
-        device: torch.device,
-        precision: torch.dtype,
-        process_group: ProcessGroup = SINGLE_PROCESS,
-    ) -> None:
-        super().__init__(model, objective, device, precision, process_group)
-        self.seen: Counter[tuple[Any, ...]] = Counter()
-        self.captured: dict[tuple[Any, ...], CapturedStep] = {}
-        self.pool: CudaGraphCapturer | None = None
-        self.eager_captures = (
-            0 if isinstance(objective, CompiledObjective) else EAGER_CAPTURES
-        )  # compile before capturing
+    seen: Counter[tuple[Any, ...]] = field(default_factory=Counter)
+    captured: dict[tuple[Any, ...], CapturedStep] = field(default_factory=dict)
+
+    @cached_property
+    def pool(self) -> CudaGraphCapturer:
+        return CudaGraphCapturer()
 
     @cached_property
     def loss_module(self) -> nn.Module:
@@ -62,8 +54,8 @@ class CudaGraphForwardBackward(ForwardBackward):
 
     def accumulate(self, batch: Any, tokens: int | Tensor, *, sync: bool = True) -> Tensor:
         loss = self._replay(batch, tokens)
-        if sync:
-            self.process_group.all_reduce_gradients(self.model)
+        if sync and self.process_group.size > 1:
+            all_reduce_gradients(self.model.parameters())
         return loss
 
     def _replay(self, batch: Any, tokens: int | Tensor) -> Tensor:
@@ -72,16 +64,14 @@ class CudaGraphForwardBackward(ForwardBackward):
         if shape not in self.captured:
             if not self._is_due(shape):
                 return super().accumulate(batch, tokens)
-            if self.pool is None:
-                self.pool = CudaGraphCapturer()
             self.captured[shape] = CapturedStep(super().accumulate, to_device(batch, self.device), self.pool)
         return self.captured[shape].replay(batch, tokens)
 
     def _is_due(self, shape: tuple[Any, ...]) -> bool:
+        # A compiled objective is compiled for a shape before it is captured.
+        eager_captures = 0 if isinstance(self.objective, CompiledObjective) else EAGER_CAPTURES
         graphs = len(self.captured)
-        return self.seen.total() > 1 and (
-            graphs < self.eager_captures or (graphs < MAX_GRAPHS and self.seen[shape] > 1)
-        )
+        return self.seen.total() > 1 and (graphs < eager_captures or (graphs < MAX_GRAPHS and self.seen[shape] > 1))
 
 
 class CapturedStep:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.objectives.objective import LossModule, Objective, to_device
-from heedful.training.distributed.data_parallel import no_sync
+from heedful.training.distributed.data_parallel import data_parallel, no_sync
 from heedful.training.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from heedful.training.optim.optimizer import Optimizer
 
@@ -41,7 +41,8 @@ class ForwardBackward:
     @cached_property
     def loss_module(self) -> nn.Module:
         """Built at the first step: by then the optimizer has frozen the parameters that do not learn."""
-        return self.process_group.data_parallel(LossModule(self.model, self.objective))
+        module = LossModule(self.model, self.objective)
+        return data_parallel(module) if self.process_group.size > 1 else module
 
     def accumulate(self, batch: Any, tokens: int | Tensor, *, sync: bool = True) -> Tensor:
         """Add the gradient of the batch's summed loss divided by `tokens`; return the summed loss.

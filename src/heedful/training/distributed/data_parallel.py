@@ -21,13 +21,15 @@ BUCKET_MEGABYTES = 25.0
 """Gradients sent at a time: DDP's default."""
 
 
-def data_parallel(module: LossModule) -> DistributedDataParallel:
-    """Wrap a loss so that its backward pass sums gradients over all ranks.
+def data_parallel(module: LossModule) -> nn.Module:
+    """Wrap a loss so that its backward pass sums gradients over all ranks, which FSDP does without a wrapper.
 
     Gradients are views into DDP's buckets, which saves a copy of them. The model's own `state_dict` keeps its names.
     DDP arranges its buckets after the first step: with three or more ranks, sums of the first step after a resume may
     differ in their last bit from those of an uninterrupted run.
     """
+    if any(map(is_sharded, module.parameters())):
+        return module
     parallel = DistributedDataParallel(module, bucket_cap_mb=BUCKET_MEGABYTES, gradient_as_bucket_view=True)
     # Without a hook, DDP would divide by the number of ranks.
     parallel.register_comm_hook(None, lambda _, bucket: _sum(bucket.buffer()))

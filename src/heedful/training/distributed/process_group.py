@@ -19,14 +19,11 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore
 
 from heedful.device import select_device
 from heedful.errors import HeedfulError, UsageError
-from heedful.objectives.objective import LossModule
-from heedful.training.checkpoint.sharded_tensors import is_sharded
-from heedful.training.distributed.data_parallel import all_reduce_gradients, data_parallel
 from heedful.training.distributed.rank import RankInfo, rank_from_environment
 from heedful.training.distributed.rank_store import LostRankError, RankStore, connect
 
@@ -58,13 +55,6 @@ class ProcessGroup:
     def rank_seed(self, seed: int) -> int:
         """A seed for dropout that differs between ranks, since their rows do."""
         return (seed + self.rank * 0x9E3779B97F4A7C15) % (1 << 64)
-
-    def data_parallel(self, module: LossModule) -> nn.Module:
-        """The loss, with gradients summed over all ranks during its backward pass."""
-        return module
-
-    def all_reduce_gradients(self, model: nn.Module) -> None:
-        """Sum gradients over all ranks, after the backward pass."""
 
     def all_reduce(self, tensor: Tensor) -> None:
         """Replace a tensor by its sum over all ranks."""
@@ -125,8 +115,8 @@ class DistributedProcessGroup(ProcessGroup):
         self.rank, self.size = info.rank, info.size
         self.device = local_device(info, requested_device)
         self.path_sent = self.closed = False
-        self.group_store, client = connect(info)  # on rank 0, the store lives as long as this reference
-        self.store = RankStore(client, self.rank, self.size)
+        self.group_store = connect(info)
+        self.store = RankStore(self.group_store.clone(), self.rank, self.size)
         self.store.join()
         timeout, cuda = timedelta(seconds=self.store.timeout), self.device.type == "cuda"
         dist.init_process_group(
@@ -141,12 +131,6 @@ class DistributedProcessGroup(ProcessGroup):
 
     def device_for(self, requested: str) -> str:
         return str(self.device)
-
-    def data_parallel(self, module: LossModule) -> nn.Module:
-        return module if any(map(is_sharded, module.parameters())) else data_parallel(module)
-
-    def all_reduce_gradients(self, model: nn.Module) -> None:
-        all_reduce_gradients(model.parameters())
 
     def all_reduce(self, tensor: Tensor) -> None:
         dist.all_reduce(tensor)
@@ -197,16 +181,6 @@ class DistributedProcessGroup(ProcessGroup):
             dist.all_reduce(torch.zeros(1), group=self.host_group)
         dist.destroy_process_group()
 
-    def explain(self, error: Exception) -> Exception:
-        """The error to end with: for a failed collective, one that names the rank that caused it."""
-        if isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error)):
-            return self.store.roll_call(error)
-        with suppress(LostRankError):
-            if not isinstance(error, LostRankError):
-                self.store.report_failure(str(error).partition("\n")[0] or type(error).__name__)
-            self.store.report_end()
-        return error
-
 
 def local_device(info: RankInfo, requested: str) -> torch.device:
     """The GPU with this rank's local number, or the CPU."""
@@ -234,7 +208,7 @@ def join_process_group(requested_device: str) -> Iterator[ProcessGroup]:
         yield process_group
         process_group.shut_down()
     except Exception as error:
-        explained = process_group.explain(error)
+        explained = process_group.store.explain(error)
         process_group.shut_down(barrier=False)
         if process_group.is_rank_zero:
             process_group.store.wait_for_readers()

@@ -99,28 +99,31 @@ class RankStore:
         keys = self._keys(f"gather/{self.rounds}")
         self.set(keys[self.rank], pickle.dumps(value))
         if not self._wait(keys, WORK_TIMEOUTS * self.timeout):
-            raise LostRankError(self._lost(self._ranks_without(keys)))
+            raise self._lost(self._ranks_without(keys))
         return [pickle.loads(data) for data in self._bounded(self.store.multi_get, keys)]
 
-    def report_failure(self, reason: str) -> None:
-        """Tell the other ranks why this one ends."""
-        self.set("failure", f"rank {self.rank} on {socket.gethostname()} failed: {reason}".encode())
+    def explain(self, error: Exception) -> Exception:
+        """Report to the other ranks that this one ends, and why; return the error to end with.
 
-    def report_end(self) -> None:
-        """Tell the other ranks that this one runs, but is about to end."""
-        self.set(f"ended/{self.rank}", b"")
-
-    def roll_call(self, error: Exception) -> LostRankError:
-        """After a failed collective: the error that names the ranks which caused it."""
+        For a failed collective, that is an error which names the rank that caused it.
+        """
+        collective_failed = isinstance(error, dist.DistError) or (
+            isinstance(error, RuntimeError) and "gloo" in str(error)
+        )
+        reason = str(error).partition("\n")[0] or type(error).__name__
         keys = self._keys("ended")
         try:
-            self.report_end()
+            if not collective_failed and not isinstance(error, LostRankError):
+                self.set("failure", f"rank {self.rank} on {socket.gethostname()} failed: {reason}".encode())
+            self.set(keys[self.rank], b"")
+            if not collective_failed:
+                return error
             if not self._wait(keys, min(self.timeout, ROLL_CALL)):
-                return LostRankError(self._lost(self._ranks_without(keys)))
+                return self._lost(self._ranks_without(keys))
             self._raise_reported_failure()
-            return LostRankError(f"communication between ranks failed: {str(error).splitlines()[0]}")
+            return LostRankError(f"communication between ranks failed: {reason}")
         except LostRankError as lost:
-            return lost
+            return lost if collective_failed else error
 
     def wait_for_readers(self) -> None:
         """On rank 0, which ends with an error: keep the store alive until the other ranks have read why."""
@@ -166,47 +169,43 @@ class RankStore:
                 continue
             except (dist.DistError, RuntimeError):
                 break
-        raise LostRankError(self._lost("rank 0"))
+        raise self._lost("rank 0")
 
     def _keys(self, name: str) -> list[str]:
         return [f"{name}/{rank}" for rank in range(self.size)]
 
     def _ranks_without(self, keys: Sequence[str]) -> str:
         """The ranks whose keys are not set, with their hosts as far as known."""
-        missing = [rank for rank, key in enumerate(keys) if not self._bounded(self.store.check, [key])]
-        return ", ".join(self._rank_name(rank) for rank in missing)
+        names = []
+        for rank, key in enumerate(keys):
+            if not self._bounded(self.store.check, [key]):
+                known = self._bounded(self.store.check, [f"host/{rank}"])
+                host = f" on {self._bounded(self.store.get, f'host/{rank}').decode()}" if known else ""
+                names.append(f"rank {rank}{host}")
+        return ", ".join(names)
 
-    def _rank_name(self, rank: int) -> str:
-        if not self._bounded(self.store.check, [f"host/{rank}"]):
-            return f"rank {rank}"
-        return f"rank {rank} on {self._bounded(self.store.get, f'host/{rank}').decode()}"
-
-    def _lost(self, ranks: str) -> str:
-        return (
+    def _lost(self, ranks: str) -> LostRankError:
+        return LostRankError(
             f"{ranks} died or has not answered for {self.timeout:g} s ({TIMEOUT_VARIABLE}): this rank ends, too; "
             "continue from the last checkpoint with: heedful train --resume"
         )
 
 
-def connect(info: RankInfo) -> tuple[Store, Store]:
-    """Two connections to the store that rank 0 hosts: one for torch's process group, one for `RankStore`.
+def connect(info: RankInfo) -> TCPStore:
+    """A connection to the store that rank 0 hosts; on rank 0, the store lives as long as this reference.
 
     Under torchrun, MASTER_PORT belongs to torchrun's agent: rank 0 tells the others its own port through the agent.
     """
-    port, server = info.port, info.rank == 0
-    hosted: Store | None = None
+    is_server, agent = info.rank == 0, None
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        agent = _tcp_store(info, port, server=False)
-        shared = PrefixStore(f"heedful/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", agent)
-        if server:
-            hosted = tcp = _tcp_store(info, 0, server=True)
-            shared.set("port", str(tcp.port))
-            port = tcp.port
-        else:
-            port = int(shared.get("port"))
-    if hosted is None:
-        hosted = _tcp_store(info, port, server=server)
-    return hosted, _tcp_store(info, port, server=False)
+        prefix = f"heedful/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+        agent = PrefixStore(prefix, _tcp_store(info, info.port, server=False))
+    if agent is None:
+        return _tcp_store(info, info.port, server=is_server)
+    store = _tcp_store(info, 0 if is_server else int(agent.get("port")), server=is_server)
+    if is_server:
+        agent.set("port", str(store.port))
+    return store
 
 
 def _tcp_store(info: RankInfo, port: int, *, server: bool) -> TCPStore:

@@ -126,7 +126,7 @@ def test_a_rank_that_does_not_finish_its_share_of_work_is_named(monkeypatch: pyt
 
 def test_a_failed_rank_ends_the_waits_of_others_with_its_reason() -> None:
     store = HashStore()
-    RankStore(store, 1, 2).report_failure("disk full")
+    RankStore(store, 1, 2).explain(HeedfulError("disk full"))
     with pytest.raises(LostRankError, match=r"rank 1 on .* failed: disk full"):
         RankStore(store, 0, 2).all_gather(None)
 
@@ -149,5 +149,5 @@ def test_a_failed_collective_names_the_ranks_that_do_not_report(monkeypatch: pyt
     monkeypatch.setenv("HEEDFUL_TIMEOUT", "0.1")
     store = HashStore()
     store.set("host/2", "node7")
-    error = RankStore(store, 0, 3).roll_call(RuntimeError("gloo: connection closed"))
+    error = RankStore(store, 0, 3).explain(RuntimeError("gloo: connection closed"))
     assert str(error).startswith("rank 1, rank 2 on node7 died or has not answered for 0.1 s")
