@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import signal
 import subprocess
 import time
@@ -248,8 +249,9 @@ def test_a_task_for_a_single_process_is_refused_by_rank_zero(ranks: Any, dates: 
     arguments = ("train", "embed", str(dates / "train.source"), "--device", "cpu")
     (first, output), (other, other_output) = ranks.finish(ranks.start(2, *arguments, folder=tmp_path), 60)
     assert (first, other) == (2, 1)
-    assert output.strip() == "heedful: embed is trained by a single process: run it without torchrun"
-    assert other_output.strip() == "heedful: rank 0 could not start the run: see its error message"
+    reason = "embed is trained by a single process: run it without torchrun"
+    assert output.strip() == f"heedful: {reason}"
+    assert other_output.strip() == f"heedful: rank 0 on {platform.node()} failed: {reason}"
     assert not list(tmp_path.iterdir())
 
 

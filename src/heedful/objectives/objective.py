@@ -35,6 +35,12 @@ class CompiledObjective:
             return self.compiled(model, batch)
 
 
+def tensors_of(batch: Any) -> dict[str, Tensor]:
+    """The tensors of a batch, by field; optional fields may be empty."""
+    values = ((field.name, getattr(batch, field.name)) for field in fields(batch))
+    return {name: value for name, value in values if isinstance(value, Tensor)}
+
+
 def to_device(batch: Any, device: torch.device) -> Any:
     """The batch with its tensors on the device; to a GPU, an asynchronous copy from pinned memory."""
 
@@ -42,8 +48,7 @@ def to_device(batch: Any, device: torch.device) -> Any:
         pin = device.type == "cuda" and not tensor.is_cuda
         return (tensor.pin_memory() if pin else tensor).to(device, non_blocking=True)
 
-    values = ((field.name, getattr(batch, field.name)) for field in fields(batch))
-    return replace(batch, **{name: move(value) for name, value in values if isinstance(value, Tensor)})
+    return replace(batch, **{name: move(tensor) for name, tensor in tensors_of(batch).items()})
 
 
 class LossModule(nn.Module):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.cuda_graphs import CudaGraphCapturer
-from heedful.objectives.objective import CompiledObjective, LossModule, to_device
+from heedful.objectives.objective import CompiledObjective, LossModule, tensors_of, to_device
 from heedful.training.distributed.data_parallel import all_reduce_gradients
 from heedful.training.step import ForwardBackward
 
@@ -59,7 +59,7 @@ class CudaGraphForwardBackward(ForwardBackward):
         return loss
 
     def _replay(self, batch: Any, tokens: int | Tensor) -> Tensor:
-        shape = tuple(None if tensor is None else tensor.shape for tensor in tensors_of(batch).values())
+        shape = tuple((name, tensor.shape) for name, tensor in tensors_of(batch).items())
         self.seen[shape] += 1
         if shape not in self.captured:
             if not self._is_due(shape):
@@ -84,12 +84,6 @@ class CapturedStep:
     def replay(self, batch: Any, tokens: int | Tensor) -> Tensor:
         inputs = tensors_of(batch)
         for name, static in tensors_of(self.batch).items():
-            if static is not None:
-                static.copy_(inputs[name].pin_memory(), non_blocking=True)
+            static.copy_(inputs[name].pin_memory(), non_blocking=True)
         self.tokens.fill_(tokens)
         return self.step()
-
-
-def tensors_of(batch: Any) -> dict[str, Any]:
-    values = {field.name: getattr(batch, field.name) for field in fields(batch)}
-    return {name: value for name, value in values.items() if value is None or isinstance(value, Tensor)}

@@ -194,13 +194,13 @@ def load_finished(folder: Path, device: torch.device, request: TrainingRequest, 
     """Load the model of a finished run, on every rank."""
     events = Events(*request.listeners)
     events.note(f"the run in {folder} is finished")
-    group.broadcast_run_path(str(folder.absolute()))
+    group.broadcast_from_rank_zero(lambda: str(folder.absolute()))
     return with_resume_check(load(folder, device=device), folder, request, events)
 
 
 def join_run(request: TrainingRequest, group: ProcessGroup) -> TrainedModel:
     """On ranks other than 0: train the run that rank 0 announces, from the same checkpoint."""
-    path = group.receive_run_path()
+    path = group.broadcast_from_rank_zero(str)  # rank 0 announces it in `build_run`, or in `load_finished`
     folder, checkpoint_path = parse_resume_path(path)
     if checkpoint_path is not None:
         interrupted = load_interrupted_run(path, {}, request.device, lambda _: None, trusted=True)
@@ -236,8 +236,8 @@ def build_run(
 ) -> Run:
     """Build the trainer of a run, in the state of `checkpoint`, which rank 0 announces to the other ranks."""
     if checkpoint is not None:
-        if group.is_rank_zero:
-            group.broadcast_run_path(str(folder.absolute() / STATE_FOLDER / checkpoint.folder_name))
+        if group.is_rank_zero:  # the others are in `join_run`
+            group.broadcast_from_rank_zero(lambda: str(folder.absolute() / STATE_FOLDER / checkpoint.folder_name))
         group.barrier()  # the other ranks read the data first, which may take longer than a collective's time-out
     components = prepared.training_components()
     trainer = build_trainer(prepared, components, events, group)

@@ -12,8 +12,8 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import fields, replace
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -24,8 +24,9 @@ from torch._C._distributed_c10d import PrefixStore
 
 from heedful.device import select_device
 from heedful.errors import HeedfulError, UsageError
+from heedful.objectives.objective import tensors_of
 from heedful.training.distributed.rank import RankInfo, rank_from_environment
-from heedful.training.distributed.rank_store import LostRankError, RankStore, connect
+from heedful.training.distributed.rank_store import RankStore, connect
 
 STOP_CHECK_EVERY = 10
 """Steps between checks whether any rank received a stop signal: each check synchronizes all ranks."""
@@ -79,13 +80,6 @@ class ProcessGroup:
         """The signal that asks to stop, whichever rank received it; 0: none."""
         return received
 
-    def broadcast_run_path(self, path: str) -> None:
-        """On rank 0: tell the other ranks which run or checkpoint to train."""
-
-    def receive_run_path(self) -> str:
-        """On other ranks: wait until rank 0 has started the run."""
-        raise NotImplementedError
-
     def shut_down(self, *, barrier: bool = True) -> None:
         """End communication; `barrier`: wait for all ranks first."""
 
@@ -96,7 +90,7 @@ SINGLE_PROCESS = ProcessGroup()
 def shard_rows(batch: Any, rank: int, size: int) -> Any:
     """Every size-th row of a batch. A rank that gets none takes the first row without labels: it must still take part
     in the collectives."""
-    tensors = {field.name: value for field in fields(batch) if isinstance(value := getattr(batch, field.name), Tensor)}
+    tensors = tensors_of(batch)
     if rank < len(batch.labels):
         return replace(batch, **{name: tensor[rank::size] for name, tensor in tensors.items()})
     first = replace(batch, **{name: tensor[:1] for name, tensor in tensors.items()})
@@ -114,7 +108,7 @@ class DistributedProcessGroup(ProcessGroup):
     def __init__(self, info: RankInfo, requested_device: str) -> None:
         self.rank, self.size = info.rank, info.size
         self.device = local_device(info, requested_device)
-        self.path_sent = self.closed = False
+        self.closed = False
         self.group_store = connect(info)
         self.store = RankStore(self.group_store.clone(), self.rank, self.size)
         self.store.join()
@@ -161,22 +155,10 @@ class DistributedProcessGroup(ProcessGroup):
         dist.all_reduce(signal, dist.ReduceOp.MAX, group=self.host_group)
         return int(signal)
 
-    def broadcast_run_path(self, path: str) -> None:
-        self.path_sent = True
-        self.store.set("run", path.encode())
-
-    def receive_run_path(self) -> str:
-        with suppress(LostRankError):
-            if path := self.store.get("run").decode():
-                return path
-        raise LostRankError("rank 0 could not start the run: see its error message")
-
     def shut_down(self, *, barrier: bool = True) -> None:
         if self.closed:
             return
         self.closed = True
-        if self.is_rank_zero and not self.path_sent:
-            self.broadcast_run_path("")
         if barrier:
             dist.all_reduce(torch.zeros(1), group=self.host_group)
         dist.destroy_process_group()

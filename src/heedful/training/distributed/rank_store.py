@@ -79,11 +79,6 @@ class RankStore:
     def set(self, key: str, value: bytes) -> None:
         self._bounded(self.store.set, key, value)
 
-    def get(self, key: str) -> bytes:
-        """Wait for a value that rank 0 sets, as long as rank 0 lives."""
-        self._wait([key])
-        return self._bounded(self.store.get, key)
-
     def broadcast(self, value: Any = None) -> Any:
         """Give rank 0's value to all ranks; the others wait as long as rank 0 lives."""
         self.rounds += 1
@@ -91,7 +86,8 @@ class RankStore:
         if self.rank == 0:
             self.set(key, pickle.dumps(value))
             return value
-        return pickle.loads(self.get(key))
+        self._wait([key])
+        return pickle.loads(self._bounded(self.store.get, key))
 
     def all_gather(self, value: Any) -> list[Any]:
         """Give every rank's value to all ranks, in order of rank."""

@@ -8,7 +8,7 @@ models far larger than the machine.
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
@@ -22,7 +22,7 @@ from torch.utils.flop_counter import flop_registry
 from heedful.models.build import build
 from heedful.models.model_config import ModelConfig
 from heedful.models.recurrent import Recurrence
-from heedful.objectives.objective import Objective
+from heedful.objectives.objective import Objective, tensors_of
 from heedful.training.optim.optimizer import Optimizer
 from heedful.training.recipe import TrainingRecipe
 from heedful.training.step import ForwardBackward, train_step
@@ -125,11 +125,9 @@ class _ConstantCount:
 
 
 def _fake_batch(batch: Any, device: torch.device) -> Any:
-    values = {field.name: getattr(batch, field.name) for field in fields(batch)}
     empty = {
-        name: torch.empty(tuple(value.shape), dtype=value.dtype, device=device)
-        for name, value in values.items()
-        if isinstance(value, Tensor)
+        name: torch.empty(tuple(tensor.shape), dtype=tensor.dtype, device=device)
+        for name, tensor in tensors_of(batch).items()
     }
     return replace(batch, **empty)
 

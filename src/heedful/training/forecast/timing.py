@@ -5,17 +5,16 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from heedful.data.batching import Batches
 from heedful.device import peak_memory, release_freed_memory, reset_peak_memory
 from heedful.models.build import build
 from heedful.models.model_config import ModelConfig
-from heedful.objectives.objective import to_device
+from heedful.objectives.objective import tensors_of, to_device
 from heedful.training.recipe import TrainingRecipe
 from heedful.training.reporting.events import Events
 from heedful.training.tasks.task import TrainingComponents
@@ -45,7 +44,7 @@ def sample_batches(batches: Batches, number: int = 100) -> list[Any]:
 
 def batch_elements(batch: Any) -> int:
     """Token ids and labels in a batch, padding included: its cost is proportional to them."""
-    return sum(value.numel() for field in fields(batch) if isinstance(value := getattr(batch, field.name), Tensor))
+    return sum(tensor.numel() for tensor in tensors_of(batch).values())
 
 
 def measure_timing(
