@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 from heedful.errors import CheckpointError, UsageError
@@ -126,13 +125,13 @@ def require_empty(folder: Path) -> None:
         raise UsageError(f"{folder} exists and is not empty; choose another folder")
 
 
-def write_manifest(folder: Path, names: Iterable[str], known: Mapping[str, Checksum] = MappingProxyType({})) -> None:
+def write_manifest(folder: Path, names: Iterable[str], known: Mapping[str, Checksum] | None = None) -> None:
     """Write manifest.json with the checksums of these files, and fsync them and it.
 
     `known`: checksums of further files that are on disk already.
     """
     checksums = {name: _checksum(folder / name) for name in names}
-    entries = {name: checksum._asdict() for name, checksum in {**known, **checksums}.items()}
+    entries = {name: checksum._asdict() for name, checksum in {**(known or {}), **checksums}.items()}
     (folder / MANIFEST).write_text(json.dumps(entries, indent=2) + "\n", encoding="utf-8")
     for name in (*checksums, MANIFEST):
         fsync(folder / name)
@@ -153,17 +152,13 @@ def verify_manifest(folder: Path, names: Iterable[str] | None = None) -> None:
             raise CheckpointError(f"{file} is missing")
         if file.stat().st_size != checksum.size:
             raise CheckpointError(f"{file} has {file.stat().st_size} bytes, its manifest says {checksum.size}")
-    for (file, checksum), actual in zip(expected.items(), _checksums(list(expected)), strict=True):
-        if actual != checksum:
+    with ThreadPoolExecutor() as pool:  # hashlib releases the GIL: shards of a large checkpoint are hashed in parallel
+        actual = pool.map(_checksum, expected)
+    for (file, checksum), actual_checksum in zip(expected.items(), actual, strict=True):
+        if actual_checksum != checksum:
             raise CheckpointError(f"{file} is damaged: its SHA-256 differs from the manifest's")
 
 
 def _checksum(file: Path) -> Checksum:
     with file.open("rb") as stream:
         return Checksum(file.stat().st_size, hashlib.file_digest(stream, "sha256").hexdigest())
-
-
-def _checksums(files: list[Path]) -> list[Checksum]:
-    """Hash files in parallel (hashlib releases the GIL): shards of a large checkpoint."""
-    with ThreadPoolExecutor() as pool:
-        return list(pool.map(_checksum, files))

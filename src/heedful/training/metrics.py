@@ -70,7 +70,9 @@ class TrainingMetrics:
         for position, tokens, metrics in self.recent[:ready]:
             loss, grad_norm = metrics.read()
             if math.isfinite(loss) and math.isfinite(grad_norm):
-                self._count(loss, tokens)
+                self.progress.window_loss += loss
+                self.progress.window_labels += tokens
+                self.progress.skipped_in_a_row = 0
             else:
                 self._count_skipped(position, f"loss {loss:.3g}, gradient {grad_norm:.3g}")
         self.recent = self.recent[ready:]
@@ -84,11 +86,6 @@ class TrainingMetrics:
         progress.window_loss, progress.window_labels = 0.0, 0
         self.restart_clock()
         return window
-
-    def _count(self, loss: float, labels: int) -> None:
-        self.progress.window_loss += loss
-        self.progress.window_labels += labels
-        self.progress.skipped_in_a_row = 0
 
     def _count_skipped(self, position: str, reason: str) -> None:
         """Count a step whose update the optimizer has already skipped on the device."""

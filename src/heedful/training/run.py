@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from heedful.data.progress import no_progress
-from heedful.device import select_device
+from heedful.device import peak_memory, reset_peak_memory, select_device
 from heedful.errors import OutOfMemoryError, UsageError
 from heedful.files import write_atomic
 from heedful.inference.trained_model import TrainedModel
@@ -30,7 +30,7 @@ from heedful.training.checkpoint.run_manifest import STATE_FOLDER, RunManifest, 
 from heedful.training.distributed.process_group import SINGLE_PROCESS, ProcessGroup, join_process_group
 from heedful.training.failures import out_of_memory, readable_failures, with_smaller_batch
 from heedful.training.final_evaluation import evaluate_and_report
-from heedful.training.forecast.forecast import Forecast, RunStopwatch, compare_forecast
+from heedful.training.forecast.forecast import Forecast, compare_forecast
 from heedful.training.recipe import RECIPE, to_toml
 from heedful.training.reporting.events import METRICS_FILE, Events, Listener, MetricsFile, TensorBoard
 from heedful.training.request import FilePath, Files, TrainingRequest, new_run_settings, requested_settings
@@ -268,13 +268,15 @@ def build_trainer(
 def train_and_report(run: Run, request: TrainingRequest) -> TrainedModel:
     """Fit the model, then evaluate the best one and write the report."""
     prepared, folder, events = run.prepared, run.checkpointer.folder, run.trainer.events
-    stopwatch = RunStopwatch(prepared.device, before=events.seconds)
+    reset_peak_memory(prepared.device)
     progress = fit(run)
     if progress.step < prepared.recipe.training.steps:
         patience = f"no improvement in {progress.evaluations_since_best} evaluations (training.patience)"
         best = f"the best model is that of step {progress.best_step:,}"
         events.note(f"stopped    after step {progress.step:,}: {patience}; {best}")
-    comparison = compare_forecast(prepared.forecast, stopwatch.measure(progress.step, progress.tokens))
+    comparison = compare_forecast(
+        prepared.forecast, progress.step, progress.tokens, events.seconds, peak_memory(prepared.device)
+    )
     with readable_failures({}, folder):  # without settings: smaller training batches would not help here
         trained = evaluate_and_report(prepared, progress, comparison, folder, events)
     return with_resume_check(trained, folder, request, events)

@@ -57,45 +57,46 @@ def write_checkpoint(
     """
     path = folder / checkpoint.folder_name
     temporary = path.with_suffix(".tmp")
-    files = process_group.size if any(map(is_sharded, checkpoint.tensors.values())) else 1
-    rank_zero = process_group.is_rank_zero
+    rank_zero, tensors = process_group.is_rank_zero, checkpoint.tensors
+    files = process_group.size if any(map(is_sharded, tensors.values())) else 1
+    shards = {name: local_shard(tensor) for name, tensor in tensors.items() if rank_zero or is_sharded(tensor)}
+    size = sum(shard.tensor.nbytes for shard in shards.values())
 
+    @_write_errors(path, size)
     def create_folder() -> None:
-        with _write_errors(path, 0):
-            shutil.rmtree(temporary, ignore_errors=True)
-            temporary.mkdir(parents=True)
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
 
+    @_write_errors(path, size)
     def write_file() -> dict[str, Checksum]:
         if process_group.rank >= files:
             return {}
-        shards = {name: local_shard(t) for name, t in checkpoint.tensors.items() if rank_zero or is_sharded(t)}
-        with _write_errors(path, sum(shard.tensor.nbytes for shard in shards.values())):
-            name = shard_file_name(process_group.rank, files)
-            return {name: write_shards(temporary / name, shards)}
+        name = shard_file_name(process_group.rank, files)
+        return {name: write_shards(temporary / name, shards)}
+
+    @_write_errors(path, size)
+    def commit() -> None:
+        """Write metadata and manifest, and give the complete folder its name.
+
+        Checkpoints of later steps, which are about to be trained again, are deleted.
+        """
+        header = {"format": FORMAT, "run": checkpoint.run_id, "step": checkpoint.step, "parts": len(checksums)}
+        content = json.dumps({**header, **checkpoint.metadata}) + "\n"
+        (temporary / METADATA_FILE).write_text(content, encoding="utf-8")
+        write_manifest(temporary, (METADATA_FILE,), checksums)
+        _remove([other for other in list_checkpoints(folder) if other >= path])
+        commit_folder(temporary, path)
 
     try:
         process_group.run_on_rank_zero(create_folder)
         checksums = {name: value for part in process_group.all_gather(write_file) for name, value in part.items()}
-        process_group.run_on_rank_zero(lambda: _commit(temporary, path, checkpoint, checksums))
+        process_group.run_on_rank_zero(commit)
     finally:
         if rank_zero:
             shutil.rmtree(temporary, ignore_errors=True)
     if rank_zero:
         prune_checkpoints(folder, checkpoint, keep=keep)
     return path
-
-
-def _commit(temporary: Path, path: Path, checkpoint: Checkpoint, checksums: dict[str, Checksum]) -> None:
-    """Write metadata and manifest, and give the complete folder its name.
-
-    Checkpoints of later steps, which are about to be trained again, are deleted.
-    """
-    header = {"format": FORMAT, "run": checkpoint.run_id, "step": checkpoint.step, "parts": len(checksums)}
-    with _write_errors(path, sum(size for size, _ in checksums.values())):
-        (temporary / METADATA_FILE).write_text(json.dumps({**header, **checkpoint.metadata}) + "\n", encoding="utf-8")
-        write_manifest(temporary, (METADATA_FILE,), checksums)
-        _remove([other for other in list_checkpoints(path.parent) if other >= path])
-        commit_folder(temporary, path)
 
 
 @contextmanager
@@ -131,21 +132,15 @@ def read_checkpoint(path: Path, run_id: str, *, trusted: bool = False) -> Checkp
 
     `trusted` skips the checksums: they have been verified already.
     """
-
-    def verify(*names: str) -> None:
-        if not trusted:
-            verify_manifest(path, names)
-
-    verify(METADATA_FILE)
     try:
+        if not trusted:
+            verify_manifest(path)
         metadata = json.loads((path / METADATA_FILE).read_text(encoding="utf-8"))
         if (version := metadata.pop("format")) != FORMAT:
             raise CheckpointError(f"{path / METADATA_FILE} has format {version}, expected {FORMAT}")
         files = metadata.pop("parts", 1)
-        names = [shard_file_name(number, files) for number in range(files)]
-        verify(*names)
-        tensors: dict[str, SliceableTensor] = {**open_shards(path / name for name in names)}
-        checkpoint = Checkpoint(metadata.pop("run"), metadata.pop("step"), tensors, metadata)
+        tensors = open_shards(path / shard_file_name(number, files) for number in range(files))
+        checkpoint = Checkpoint(metadata.pop("run"), metadata.pop("step"), {**tensors}, metadata)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
         raise CheckpointError(f"{path} is not a valid checkpoint: {error}") from None
     if checkpoint.run_id != run_id:

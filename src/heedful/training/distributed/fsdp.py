@@ -77,14 +77,11 @@ def shard_like(tensor: SliceableTensor, like: Tensor) -> Tensor:
 
 def unsharded_model(model: nn.Module, process_group: ProcessGroup) -> nn.Module:
     """The model for evaluation and saving: if it is sharded, rank 0 gets a full copy, assembled tensor by tensor."""
-    state = model.state_dict()
-    if not any(is_sharded(weight) for weight in state.values()):
+    if not any(map(is_sharded, model.parameters())):
         return model
-    weights = {}
-    for name, tensor in state.items():
-        full = full_tensor(tensor)
-        if process_group.is_rank_zero:
-            weights[name] = full.cpu()
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+    weights = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
     if not process_group.is_rank_zero:
         return model
     copy = build_on_meta(model.config)  # type: ignore[arg-type]

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 
 from heedful.data.dataset import PreparedData
-from heedful.device import (
-    available_memory,
-    matmul_flops,
-    memory_in_use,
-    peak_memory,
-    release_freed_memory,
-    reset_peak_memory,
-)
+from heedful.device import available_memory, matmul_flops, memory_in_use, release_freed_memory
 from heedful.errors import HeedfulError
 from heedful.models.build import ParameterCount, build, count_parameters
 from heedful.models.model_config import ModelConfig
@@ -217,29 +209,6 @@ def model_file_size(config: ModelConfig) -> int:
     return sum(weight.nbytes + len(name) + 80 for name, weight in weights.items())
 
 
-@dataclass(frozen=True)
-class RunUsage:
-    """The resources a run has used."""
-
-    peak_memory: int
-    seconds: float
-    steps: int
-    labels: int
-    """Target tokens."""
-
-
-class RunStopwatch:
-    """Measures the time and peak memory of a run from its construction on."""
-
-    def __init__(self, device: torch.device, before: float = 0.0) -> None:
-        self.device = device
-        reset_peak_memory(device)
-        self.start = time.monotonic() - before  # seconds spent before an interruption
-
-    def measure(self, steps: int, labels: int) -> RunUsage:
-        return RunUsage(peak_memory(self.device), time.monotonic() - self.start, steps, labels)
-
-
 class ForecastComparison(NamedTuple):
     """One quantity: its forecast and its actual value."""
 
@@ -256,24 +225,29 @@ class ForecastComparison(NamedTuple):
         return self.name, format_value(self.forecast), f"{format_value(self.actual)} ({self.ratio - 1:+.0%})"
 
 
-def compare_forecast(forecast: Forecast, usage: RunUsage) -> list[ForecastComparison]:
-    """Forecast and actual values for the number of steps that were trained."""
-    seconds = forecast.seconds_for(usage.steps)
+def compare_forecast(
+    forecast: Forecast, steps: int, labels: int, seconds: float, peak_memory: int
+) -> list[ForecastComparison]:
+    """Forecast and actual values of a run of this many steps and labels."""
+    expected_seconds = forecast.seconds_for(steps)
     pairs: dict[str, tuple[float, float]] = {
-        "peak memory": (forecast.peak_memory, usage.peak_memory),
-        "time": (seconds, usage.seconds),
-        f"{forecast.unit} per second": (forecast.labels * usage.steps / seconds, usage.labels / usage.seconds),
+        "peak memory": (forecast.peak_memory, peak_memory),
+        "time": (expected_seconds, seconds),
+        f"{forecast.unit} per second": (forecast.labels * steps / expected_seconds, labels / seconds),
     }
     return [ForecastComparison(name, expected, actual, actual / expected) for name, (expected, actual) in pairs.items()]
 
 
 def format_flops(number: int | float) -> str:
     """2.5e12 → "2.5 TFLOP"."""
-    power = min(5, max(0, int(math.log(max(1.0, number), 1000))))
-    return f"{number / 1000**power:.3g} {('', 'k', 'M', 'G', 'T', 'P')[power]}FLOP"
+    return _scaled(number, 1000, ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"))
 
 
 def format_bytes(number: int | float) -> str:
     """1_500_000 → "1.43 MiB"."""
-    power = min(4, max(0, int(math.log(max(1.0, number), 1024))))
-    return f"{number / 1024**power:.3g} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
+    return _scaled(number, 1024, ("B", "KiB", "MiB", "GiB", "TiB"))
+
+
+def _scaled(number: int | float, base: int, units: Sequence[str]) -> str:
+    power = min(len(units) - 1, max(0, int(math.log(max(1.0, number), base))))
+    return f"{number / base**power:.3g} {units[power]}"

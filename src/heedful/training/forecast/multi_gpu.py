@@ -56,11 +56,10 @@ class Interconnect:
         return self.in_a_node if gpus <= self.gpus_in_a_node else self.between_nodes
 
     def describe(self, gpus: int) -> str:
-        overlap = ", ".join(
-            f"{share:.0%} of communication overlapped if {name}" for name, share in self.overlap.items()
-        )
+        overlaps = [f"{share:.0%} of communication overlapped if {name}" for name, share in self.overlap.items()]
         bandwidth = f"{self.bandwidth(gpus) / 1e9:.0f} GB/s from each GPU to the others"
-        return f"assumed: {bandwidth}, {overlap}, as far as computation lasts; each GPU as fast as this device"
+        listed = ", ".join([bandwidth, *overlaps])
+        return f"assumed: {listed}, as far as computation lasts; each GPU as fast as this device"
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,6 @@ class StepLoad:
     """Bytes of full weights that a rank holds at a time when weights are sharded."""
     seconds: float
     """Compute time."""
-    tokens: float
     batches: int = 1
     """Batches that each device accumulates per step."""
 
@@ -153,7 +151,7 @@ class MultiGpuForecast:
 
 
 def forecast_multi_gpu(
-    one: Forecast, config: ModelConfig, gpus: int, batches: int = 1, interconnect: Interconnect | None = None
+    one: Forecast, config: ModelConfig, gpus: int, batches: int, interconnect: Interconnect
 ) -> MultiGpuForecast:
     """Extend a forecast for one device to `gpus` of them; the `batches` of a step are distributed if they divide
     evenly, else their rows."""
@@ -161,16 +159,13 @@ def forecast_multi_gpu(
         raise UsageError(f"--gpus must be positive, got {gpus}")
     if gpus > max(1, one.labels):
         raise UsageError(f"--gpus {gpus}: more than the {one.labels:,.0f} {one.unit} to predict in a step")
-    interconnect = interconnect or Interconnect()
     batches_each = batches // gpus if batches % gpus == 0 else batches
-    load = StepLoad(
-        sum(one.parameters.values()), gathered_bytes(config), one.seconds_per_step, one.labels, batches_each
-    )
+    load = StepLoad(sum(one.parameters.values()), gathered_bytes(config), one.seconds_per_step, batches_each)
 
     def forecast(strategy: str) -> ParallelForecast:
         seconds = step_seconds(load, gpus, strategy, interconnect)
         memory = memory_per_gpu(one.memory, load, gpus, strategy)
-        return ParallelForecast(memory, communication_bytes(load, gpus, strategy), seconds, load.tokens / seconds)
+        return ParallelForecast(memory, communication_bytes(load, gpus, strategy), seconds, one.labels / seconds)
 
     return MultiGpuForecast(one, gpus, interconnect, {name: forecast(name) for name in interconnect.overlap})
 

@@ -32,8 +32,7 @@ class Optimizer:
         rate = recipe.learning_rate
         self.optimizers: list[torch.optim.Optimizer]
         if recipe.optimizer == "row_adagrad":
-            tables = [{"params": [weight], "lr_factor": factors[name]} for name, weight in self.parameters.items()]
-            self.optimizers = [RowAdaGrad(tables, lr=rate)]
+            self.optimizers = [RowAdaGrad(self._groups(factors, set(factors)), lr=rate)]
             return
         muon = set(_block_matrices(model)) & set(self.parameters) if recipe.optimizer == "muon" else set()
         adamw_groups = self._groups(factors, set(self.parameters) - muon)
@@ -84,26 +83,20 @@ class Optimizer:
 
     def state_dict(self) -> dict[str, Tensor]:
         """The state by names of weights; learning rates and the like come from the recipe."""
-        state: dict[Tensor, dict[str, Tensor]] = {}
-        for optimizer in self.optimizers:
-            state |= optimizer.state
         return {
             f"{name}.{slot}": tensor
             for name, weight in self.parameters.items()
-            for slot, tensor in state.get(weight, {}).items()
+            for optimizer in self.optimizers
+            for slot, tensor in optimizer.state.get(weight, {}).items()
         }
 
     def load_state_dict(self, state: Mapping[str, SliceableTensor]) -> None:
-        owners = {
-            weight: optimizer
-            for optimizer in self.optimizers
-            for group in optimizer.param_groups
-            for weight in group["params"]
-        }
+        groups = [(optimizer, group) for optimizer in self.optimizers for group in optimizer.param_groups]
+        states = {weight: optimizer.state[weight] for optimizer, group in groups for weight in group["params"]}
         for key, tensor in state.items():
             name, _, slot = key.rpartition(".")
             weight = self.parameters[name]
-            owners[weight].state[weight][slot] = shard_like(tensor, weight)
+            states[weight][slot] = shard_like(tensor, weight)
 
 
 def _block_matrices(model: nn.Module) -> Iterator[str]:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from heedful.errors import HeedfulError
-from heedful.training.forecast.forecast import Forecast, RunUsage, compare_forecast, format_bytes, format_flops
+from heedful.training.forecast.forecast import Forecast, compare_forecast, format_bytes, format_flops
 from heedful.training.recipe import TrainingRecipe
 
 FORECAST = Forecast(
@@ -49,7 +49,7 @@ def test_steps_fit_the_time_and_fill_it(seconds: float) -> None:
 
 
 def test_forecast_and_usage_are_compared_for_the_steps_trained() -> None:
-    rows = compare_forecast(FORECAST, RunUsage(peak_memory=550 << 20, seconds=58.0, steps=50, labels=50_000))
+    rows = compare_forecast(FORECAST, steps=50, labels=50_000, seconds=58.0, peak_memory=550 << 20)
     assert {row.name: row.ratio for row in rows} == pytest.approx(
         {"peak memory": 1.1, "time": 2.0, "tokens per second": 0.5}
     )

@@ -33,7 +33,7 @@ MEMORY = {
     "activations and gradients": 24_000,
     "evaluation and allocator": 10,
 }
-LOAD = StepLoad(parameters=1000, gathered=900, seconds=8.0, tokens=100.0, batches=2)
+LOAD = StepLoad(parameters=1000, gathered=900, seconds=8.0, batches=2)
 
 
 def test_data_parallel_holds_all_state_everywhere_and_divides_activations() -> None:
@@ -98,7 +98,8 @@ def test_gradients_available_at_the_end_of_a_step_do_not_overlap() -> None:
 def test_whole_batches_are_distributed_if_they_divide_evenly() -> None:
     config = heedful.preset("laptop-writer", vocabulary=300)
     even, odd = (
-        forecast_multi_gpu(forecast(), config, 4, batches).strategies["sharded"].communication for batches in (8, 6)
+        forecast_multi_gpu(forecast(), config, 4, batches, Interconnect()).strategies["sharded"].communication
+        for batches in (8, 6)
     )
     assert odd == 3 * even, "two batches each, or a quarter of the rows of six"
 
@@ -109,7 +110,7 @@ def forecast() -> Forecast:
 
 def test_the_forecast_shows_both_strategies_and_its_assumptions() -> None:
     config = heedful.preset("laptop-writer", vocabulary=300)
-    result = forecast_multi_gpu(forecast(), config, 8)
+    result = forecast_multi_gpu(forecast(), config, 8, 1, Interconnect())
     text = str(result)
     for part in ("on 8 devices like this one", *STRATEGIES, "tokens to predict a second", "assumed: 300 GB/s"):
         assert part in text
@@ -117,9 +118,9 @@ def test_the_forecast_shows_both_strategies_and_its_assumptions() -> None:
     assert values["gpus"] == 8
     assert values["strategies"]["sharded"]["peak_memory"] == sum(values["strategies"]["sharded"]["memory"].values())
     with pytest.raises(UsageError, match="--gpus must be positive"):
-        forecast_multi_gpu(forecast(), config, 0)
+        forecast_multi_gpu(forecast(), config, 0, 1, Interconnect())
     with pytest.raises(UsageError, match="--gpus 101: more than the 100 tokens to predict in a step"):
-        forecast_multi_gpu(forecast(), config, 101)
+        forecast_multi_gpu(forecast(), config, 101, 1, Interconnect())
 
 
 def test_gathered_weights_are_the_embeddings_and_two_blocks() -> None:
@@ -143,9 +144,7 @@ def table() -> list[str]:
         for gpus in (8, 64, 1024):
             for strategy in STRATEGIES:
                 batches = max(1, -(-tokens // (gpus * BATCH_TOKENS)))
-                load = StepLoad(
-                    parameters, 0, 6 * parameters * tokens / (PEAK_FLOPS * UTILIZATION), float(tokens), batches
-                )
+                load = StepLoad(parameters, 0, 6 * parameters * tokens / (PEAK_FLOPS * UTILIZATION), batches)
                 seconds = step_seconds(load, gpus, strategy, Interconnect())
                 # weights, gradients, two moments and an average
                 state = 5 * ELEMENT_BYTES * parameters / (gpus if strategy == "sharded" else 1)
