@@ -110,7 +110,8 @@ class DistributedProcessGroup(ProcessGroup):
         self.device = local_device(info, requested_device)
         self.closed = False
         self.group_store = connect(info)
-        self.store = RankStore(self.group_store.clone(), self.rank, self.size)
+        client = self.group_store.clone()  # type: ignore[attr-defined]  # a connection of its own
+        self.store = RankStore(client, self.rank, self.size)
         self.store.join()
         timeout, cuda = timedelta(seconds=self.store.timeout), self.device.type == "cuda"
         dist.init_process_group(
