@@ -204,7 +204,6 @@ def export(cell: Cell, folder: Path, device: str) -> None:
     """Write the cell's model in every format its contenders read."""
     from heedful.interop.ctranslate2_export import export_ctranslate2
     from heedful.interop.huggingface import choose_layout, export_model
-    from heedful.text.special_tokens import NEVER_GENERATED
 
     model = cell.model()
     special: dict[str, Any] = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": END, "forced_eos_token_id": None}
@@ -212,5 +211,5 @@ def export(cell: Cell, folder: Path, device: str) -> None:
     export_model(model, folder / "huggingface", choose_layout(model), **special)
     if device == "cpu":
         save_with_tokenizer(cell, model, folder / "heedful")
-        export_ctranslate2(model, folder / "float32", vocabulary(cell), suppressed=NEVER_GENERATED)
-        export_ctranslate2(model, folder / "int8", vocabulary(cell), quantisation="int8", suppressed=NEVER_GENERATED)
+        export_ctranslate2(model, folder / "float32", vocabulary(cell))
+        export_ctranslate2(model, folder / "int8", vocabulary(cell), quantisation="int8")

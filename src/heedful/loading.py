@@ -25,6 +25,7 @@ from heedful.interop.vocabulary_remapping import (
     reorder_vocabulary,
     vocabulary_order,
 )
+from heedful.interop.word2vec_format import read_word2vec
 from heedful.model_folder import (
     CONFIG,
     HUGGINGFACE_TARGET,
@@ -37,7 +38,6 @@ from heedful.model_folder import (
 from heedful.text.special_tokens import SPECIAL_TOKENS, START
 from heedful.text.tokenizer import Tokenizer
 from heedful.vectors.nearest_neighbors import WordTable
-from heedful.vectors.vector_sources import load_word_table
 
 TYPES: dict[str, type[TrainedModel]] = {
     "translate": Translator,
@@ -72,7 +72,8 @@ def wrap_model(model: Any, tokenizers: tuple[Tokenizer, ...] = (), folder: Path 
 
 def load_word_vectors(path: str | os.PathLike[str]) -> WordTable:
     """Load the word vectors of a model folder of any task, or of a word2vec file."""
-    return load_word_table(Path(path)) if Path(path).is_file() else load(path, device="cpu").words
+    file = Path(path)
+    return WordTable(*read_word2vec(file), name=str(file)) if file.is_file() else load(file, device="cpu").words
 
 
 def _read_heedful(folder: Path) -> tuple[Any, tuple[Tokenizer, ...]]:

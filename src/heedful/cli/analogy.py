@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from heedful.cli.decoding_options import AsJson
-from heedful.cli.similar import Top, VectorSource
+from heedful.cli.similar import Top, VectorSource, print_neighbors
 
 
 def analogy(
@@ -26,6 +26,4 @@ def analogy(
     if as_json:
         typer.echo(json.dumps([near._asdict() for near in results], ensure_ascii=False))
         return
-    width = max((len(near.word) for near in results), default=0)
-    for near in results:
-        typer.echo(f"{near.word:<{width}}  {near.cosine:.4f}")
+    print_neighbors(results)

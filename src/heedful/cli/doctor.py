@@ -73,20 +73,16 @@ def check_held_out_pair(files: Sequence[Path], against: Sequence[Path]) -> None:
         raise UsageError(f"--against takes one file at a time; repeat it for the second one: {hint}")
 
 
-def print_report(report: CorpusReport, console: Any = None) -> None:
+def print_report(report: CorpusReport) -> None:
     """Print the report as tables."""
     from rich.console import Console
 
-    console = console or Console(highlight=False)
-
-    def print_line(text: str) -> None:
-        console.print(text, markup=False, soft_wrap=True)
-
+    console = Console(highlight=False)
     lines = f"lines in {report.documents or 0:,} document(s)"
     rows = {"pairs": "pairs", "labelled": "labelled texts", "questions": "questions", "text": lines}[report.kind]
     more = f" and {len(report.files) - 3:,} more" if len(report.files) > 4 else ""
     names = ", ".join(report.files[:3] if more else report.files)
-    print_line(f"{names}{more}: {report.rows:,} {rows}, {report.usable:,} usable")
+    typer.echo(f"{names}{more}: {report.rows:,} {rows}, {report.usable:,} usable")
     console.print(_column_table(report), _length_histogram(report))
     if report.labels:
         console.print(_label_table(report))
@@ -94,10 +90,10 @@ def print_report(report: CorpusReport, console: Any = None) -> None:
     if findings:
         console.print(_finding_table(report, findings))
     else:
-        print_line("No issues found.")
+        typer.echo("No issues found.")
     if copy := report.cleaned:
         dropped = ", ".join(f"{count:,} {kind}" for kind, count in copy.dropped.items()) or "nothing"
-        print_line(f"Clean copy in {copy.folder}: {copy.kept:,} kept; dropped: {dropped}")
+        typer.echo(f"Clean copy in {copy.folder}: {copy.kept:,} kept; dropped: {dropped}")
 
 
 def _column_table(report: CorpusReport) -> Any:

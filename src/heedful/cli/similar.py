@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from heedful.cli.decoding_options import AsJson
+
+if TYPE_CHECKING:
+    from heedful.vectors.nearest_neighbors import Neighbor
 
 VectorSource = Annotated[
     Path, typer.Argument(metavar="MODEL", help="Model folder, or word2vec file: text, binary, .gz.")
@@ -34,6 +38,10 @@ def similar(
     for number, (word, nears) in enumerate(results.items()):
         if len(results) > 1:
             typer.echo(("\n" if number else "") + word)
-        width = max((len(near.word) for near in nears), default=0)
-        for near in nears:
-            typer.echo(f"{'  ' if len(results) > 1 else ''}{near.word:<{width}}  {near.cosine:.4f}")
+        print_neighbors(nears, indent="  " if len(results) > 1 else "")
+
+
+def print_neighbors(neighbors: Sequence[Neighbor], indent: str = "") -> None:
+    width = max((len(near.word) for near in neighbors), default=0)
+    for near in neighbors:
+        typer.echo(f"{indent}{near.word:<{width}}  {near.cosine:.4f}")

@@ -87,7 +87,7 @@ def _to_ctranslate2(trained: TrainedModel, folder: Path, quantisation: Quantisat
     if not trained.tokenizers:
         raise UsageError(f"{trained.name} has no {TOKENIZER_FILE}; ctranslate2 needs a vocabulary")
     names = [tokenizer.tokens for tokenizer in trained.tokenizers]
-    export_ctranslate2(trained.model, folder, names, quantisation=quantisation, suppressed=NEVER_GENERATED)
+    export_ctranslate2(trained.model, folder, names, quantisation=quantisation)
     trained.save_tokenizers(folder)
 
 

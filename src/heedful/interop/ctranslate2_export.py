@@ -18,7 +18,7 @@ from heedful.errors import UsageError
 from heedful.interop.weight_transforms import sinusoid_table
 from heedful.models.build import Model
 from heedful.models.model_config import ModelConfig, TransformerConfig
-from heedful.text.special_tokens import END, START, UNKNOWN
+from heedful.text.special_tokens import END, NEVER_GENERATED, START, UNKNOWN
 
 Quantisation = Literal["float32", "int8"]
 SUPPRESSED_BIAS = -6e4
@@ -76,12 +76,8 @@ def export_ctranslate2(
     vocabularies: Sequence[Sequence[str]],
     *,
     quantisation: Quantisation = "float32",
-    suppressed: Sequence[int] = (),
 ) -> None:
-    """Write model.bin, config.json and the vocabularies (source and target, or one for both).
-
-    `suppressed`: tokens that are never generated.
-    """
+    """Write model.bin, config.json and the vocabularies (source and target, or one for both)."""
     specs = import_ctranslate2().specs
     config: Any = model.config
     if problem := unsupported_setting(config):
@@ -91,7 +87,7 @@ def export_ctranslate2(
     weights = {name: weight.detach().float().cpu().clone() for name, weight in model.state_dict().items()}
     target = pad_vocabulary(vocabularies[-1], config.target_vocabulary or config.vocabulary)
     decoder = _stack(specs, config, weights, "decoder")
-    _output(decoder.projection, config, weights, suppressed)
+    _output(decoder.projection, config, weights)
     if config.family == "encoder_decoder":
         spec = specs.TransformerSpec(_stack(specs, config, weights, "encoder"), decoder)
         spec.register_source_vocabulary(pad_vocabulary(vocabularies[0], config.vocabulary))
@@ -198,9 +194,9 @@ def _norm(spec: Any, weights: dict[str, Tensor], name: str) -> None:
         spec.beta = weights.get(f"{name}.bias", torch.zeros_like(spec.gamma))
 
 
-def _output(spec: Any, config: TransformerConfig, weights: dict[str, Tensor], never: Sequence[int]) -> None:
+def _output(spec: Any, config: TransformerConfig, weights: dict[str, Tensor]) -> None:
     tied = weights.get("target_table.weight", weights["table.weight"])
     spec.weight = tied if config.tie_output else weights["heads.next_token.weight"]
     bias = weights.get("heads.next_token.bias", torch.zeros(len(spec.weight)))
-    bias[list(never)] = SUPPRESSED_BIAS
+    bias[list(NEVER_GENERATED)] = SUPPRESSED_BIAS
     spec.bias = bias

@@ -10,7 +10,7 @@ import logging
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,9 @@ from torch import Tensor, nn
 from heedful.errors import UsageError
 from heedful.layers.masks import padding
 from heedful.models.build import Model
-from heedful.models.encoder_decoder import EncoderOutput
+from heedful.models.decoder import Decoder
+from heedful.models.encoder import Encoder
+from heedful.models.encoder_decoder import EncoderDecoder, EncoderOutput
 from heedful.models.model_config import TransformerConfig
 
 MAX_EMBEDDED_BYTES = 1 << 30
@@ -35,7 +37,7 @@ class OnnxGraph(NamedTuple):
 
 
 class TracedModule(nn.Module):
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
@@ -43,8 +45,10 @@ class TracedModule(nn.Module):
 class EncoderGraph(TracedModule):
     """Hidden states of a text, and the outputs of an encoder's heads."""
 
+    model: Encoder | EncoderDecoder
+
     def forward(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
-        if self.model.config.family == "encoder_decoder":
+        if isinstance(self.model, EncoderDecoder):
             return (self.model.encode(tokens, lengths).states,)
         states = self.model(tokens, lengths)
         outputs = [self.model.apply_head(task, states, lengths) for task in self.model.heads]
@@ -54,6 +58,8 @@ class EncoderGraph(TracedModule):
 class DecoderGraph(TracedModule):
     """Next-token logits at each position of the target so far, given the encoder's states."""
 
+    model: EncoderDecoder
+
     def forward(self, tokens: Tensor, states: Tensor, lengths: Tensor) -> Tensor:
         memory = EncoderOutput(states, padding(lengths, states.shape[1]))
         logits: Tensor = self.model.apply_head("next_token", self.model.states(tokens, memory))
@@ -62,6 +68,8 @@ class DecoderGraph(TracedModule):
 
 class LanguageModelGraph(TracedModule):
     """Next-token logits at each position of a text."""
+
+    model: Decoder
 
     def forward(self, tokens: Tensor) -> Tensor:
         logits: Tensor = self.model(tokens)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from heedful.errors import CheckpointError
-from heedful.models.build import build
+from heedful.models.build import Model, build
 from heedful.text.special_tokens import END, SPECIAL_TOKENS, START, UNKNOWN
 from heedful.text.tokenizer import Tokenizer
 
@@ -65,7 +65,7 @@ def vocabulary_order(special_ids: Sequence[int | None], size: int) -> Order:
 
 
 @torch.no_grad()
-def reorder_vocabulary(model: Any, order: Order, start: int | None) -> Any:
+def reorder_vocabulary(model: Model, order: Order, start: int | None) -> Model:
     """Return the model with its vocabulary in this order; `start`: the imported id that starts a text."""
     rows = torch.tensor([0 if token is None else token for token in order])
     absent = torch.tensor([token is None for token in order])
@@ -80,7 +80,7 @@ def reorder_vocabulary(model: Any, order: Order, start: int | None) -> Any:
         weights["heads.next_token.bias"] = torch.where(absent, ABSENT_LOGIT, bias[rows])
     has_bias = "heads.next_token.bias" in weights
     with torch.device("meta"):
-        reordered = build(model.config.with_changes(vocabulary=len(order), output_bias=has_bias))
+        reordered: Model = build(model.config.with_changes(vocabulary=len(order), output_bias=has_bias))
     reordered.load_state_dict(weights, assign=True)
     return reordered.eval()
 

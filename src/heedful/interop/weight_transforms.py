@@ -31,10 +31,8 @@ def rewrite_for_layout(model: ModelWeights, target: Mapping[str, Any], variable:
     model = ModelWeights(config, dict(model.weights))
     if config.positions in ("sinusoidal", "none") and target["positions"] == "learned":
         model = _positions_to_table(model)
-    if config.positions == "sinusoidal" and (config.position_layout, target["position_layout"]) == (
-        "interleaved",
-        "halves",
-    ):
+    layouts = config.position_layout, target["position_layout"]
+    if config.positions == "sinusoidal" and layouts == ("interleaved", "halves"):
         model = _deinterleave(model)
     if config.embedding_scale and not target["embedding_scale"]:
         model = _fold_embedding_scale(model, may_untie="tie_output" in variable)

@@ -33,13 +33,15 @@ def project_to_2d(vectors: Points) -> tuple[Points, tuple[float, float]]:
 
 def draw_word_map(words: Sequence[str], vectors: Points, file: Path, *, title: str = "") -> Path:
     """Draw a labelled dot for each word."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     if len(words) < 3:
         raise UsageError(f"a map needs at least three words, got {len(words)}")
-    figure_type, canvas_type = _matplotlib()
     points, variance = project_to_2d(vectors)
     side = min(14.0, 6.0 + 0.06 * len(words))
-    figure = figure_type(figsize=(side * 1.2, side), dpi=130, layout="constrained")
-    canvas = canvas_type(figure)
+    figure = Figure(figsize=(side * 1.2, side), dpi=130, layout="constrained")
+    canvas: Any = FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     axes.scatter(points[:, 0], points[:, 1], s=14, color="#3b6ea5", zorder=2)
     axes.margins(0.12)
@@ -85,12 +87,3 @@ def _add_labels(axes: Any, words: Sequence[str], points: Points, renderer: Any) 
             if other is not label:
                 other.remove()
         occupied.append(box)
-
-
-def _matplotlib() -> tuple[Any, Any]:
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError:
-        raise UsageError("drawing needs matplotlib: pip install matplotlib") from None
-    return Figure, FigureCanvasAgg

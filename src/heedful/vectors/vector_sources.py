@@ -1,19 +1,11 @@
-"""Word tables from word2vec files and from the token embeddings of trained models."""
+"""Word tables from the token embeddings of trained models."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from heedful.errors import UsageError
-from heedful.interop.word2vec_format import read_word2vec
 from heedful.models.build import Model
 from heedful.text.tokenizer import Tokenizer
 from heedful.vectors.nearest_neighbors import WordTable
-
-
-def load_word_table(file: Path) -> WordTable:
-    """Load a word2vec file, text or binary."""
-    return WordTable(*read_word2vec(file), name=str(file))
 
 
 def word_table_from_model(model: Model, tokenizer: Tokenizer, name: str) -> WordTable:

@@ -23,7 +23,7 @@ from heedful.generation.backends.ctranslate2_engine import CTranslate2Engine
 from heedful.generation.search.partial_hypotheses import masked_log_softmax
 from heedful.generation.search.settings import SearchSettings
 from heedful.interop.ctranslate2_export import Quantisation, export_ctranslate2, import_ctranslate2
-from heedful.text.special_tokens import END, NEVER_GENERATED, SPECIAL_TOKENS, START
+from heedful.text.special_tokens import END, SPECIAL_TOKENS, START
 
 RECORD = "checked.json"
 CHECKED_TEXTS, CHECKED_LENGTH = 8, 12
@@ -84,7 +84,7 @@ def _convert(
     model: Any, vocabularies: Sequence[Sequence[str]], path: Path, quantisation: Quantisation, digest: str
 ) -> dict[str, Any]:
     with new_folder(path) as temporary:
-        export_ctranslate2(model, temporary, vocabularies, quantisation=quantisation, suppressed=NEVER_GENERATED)
+        export_ctranslate2(model, temporary, vocabularies, quantisation=quantisation)
         engine = CTranslate2Engine(temporary, vocabularies, model.config, quantisation)
         record = {
             "weights": digest,
