@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from os import PathLike
 from pathlib import Path
-from typing import IO, Any, Literal, TypeVar
+from typing import IO, Any, Literal
 
 import numpy as np
 
 from heedful.data.corpus_files import Files, as_paths, expand_folders, size_on_disk
-from heedful.data.corpus_readers import DocumentLine, Pair, scan_documents, scan_pairs
-from heedful.data.corpus_scan import CorpusScan
+from heedful.data.corpus_readers import DocumentLine
+from heedful.data.corpus_scan import CorpusRow, CorpusScan
 from heedful.data.doctor_report import CleanCopy, CorpusKind, CorpusReport
-from heedful.data.labelled_reader import LabelledText, find_columns, has_labels, scan_labelled
+from heedful.data.labelled_reader import find_columns, has_labels
 from heedful.data.line_reader import BadLine, OnBadLine
 from heedful.data.progress import ProgressCallback, StartProgress, no_progress
 from heedful.data.qa_reader import (
@@ -29,21 +29,18 @@ from heedful.data.qa_reader import (
     format_questions,
     has_questions,
     question_cells,
-    scan_questions,
 )
 from heedful.data.table_reader import LIST_SEPARATOR, TABLES, file_format, table_columns
 from heedful.errors import DataError, UsageError
 from heedful.files import new_folder, require_empty
 
 Kind = Literal["auto"] | CorpusKind
-Row = TypeVar("Row", Pair, LabelledText, Question, DocumentLine)
 
 DROPPED = {
     "pairs": ("duplicate", "leak", "copy", "ratio", "script"),
     "labelled": ("duplicate", "leak"),
     "questions": ("duplicate", "leak"),
-    "records": ("duplicate", "leak"),
-    "lines": (),
+    "text": ("duplicate", "leak"),
 }
 """Issues that a clean copy drops besides bad lines. From prose none: a missing line would break the running text."""
 
@@ -98,10 +95,11 @@ def _write_clean_copy(scan: CorpusScan, folder: Path, start_progress: StartProgr
         raise DataError(f"{scan.misaligned}; nothing was written, because it is unknown where they diverge")
     names = _relative_names(scan.files)
     rows = _RowFilter(scan)
-    writers = {"pairs": _write_pairs, "text": _write_text, "labelled": _write_labelled, "questions": _write_questions}
+    groups = [slice(0, len(names))] if scan.kind == "pairs" else [slice(n, n + 1) for n, _ in enumerate(names)]
     try:
         with new_folder(folder) as temporary, start_progress("writing", size_on_disk(scan.files)) as progress:
-            writers[scan.kind](scan, rows, [temporary / name for name in names], progress)
+            for group in groups:
+                _write_rows(scan, rows, scan.files[group], [temporary / name for name in names[group]], progress)
     except OSError as error:
         raise UsageError(f"{folder} cannot be written: {error.strerror}") from None
     return CleanCopy(folder=str(folder), files=tuple(map(str, names)), kept=rows.kept, dropped=dict(+rows.dropped))
@@ -167,7 +165,7 @@ class _RowFilter:
         if scan.kind == "text":
             del self.dropped["blank"]  # blank lines between paragraphs are kept, and not counted as rows
 
-    def select(self, rows: Iterator[Row | BadLine], issues: Sequence[str]) -> Iterator[Row]:
+    def select(self, rows: Iterator[CorpusRow | BadLine], issues: Sequence[str]) -> Iterator[CorpusRow]:
         """Yield the rows without these issues. A row with two issues is counted under the first."""
         numbers = np.zeros(len(self.scan.statistics), np.uint8)
         for number in range(len(issues), 0, -1):
@@ -190,45 +188,39 @@ class _RowFilter:
             yield row
 
 
-def _write_pairs(scan: CorpusScan, rows: _RowFilter, outputs: Sequence[Path], progress: ProgressCallback) -> None:
+def _write_rows(
+    scan: CorpusScan, selection: _RowFilter, files: Sequence[Path], outputs: Sequence[Path], progress: ProgressCallback
+) -> None:
+    """Write the rows of these files that are kept: to two aligned files, or to one."""
+    names, cells = _columns(scan, files[0])
+    is_prose = scan.kind == "text" and file_format(files[0]) not in TABLES
+    rows = selection.select(scan.scan(files, progress), () if is_prose else DROPPED[scan.kind])
     with ExitStack() as stack:
-        writers = [_row_writer(stack, path, ("source", "target")) for path in outputs]
-        for pair in rows.select(scan_pairs(scan.files, progress=progress), DROPPED["pairs"]):
-            cells = [pair[:2]] if len(writers) == 1 else [(pair.source,), (pair.target,)]
-            for write, cell in zip(writers, cells, strict=True):
-                write(cell)
+        if scan.kind == "questions" and file_format(files[0]) not in ("tsv", "csv"):
+            questions = [row for row in rows if isinstance(row, Question)]
+            stack.enter_context(_create(outputs[0])).writelines(format_questions(questions, outputs[0]))
+            return
+        writers = [_row_writer(stack, output, names) for output in outputs]
+        for row in rows:
+            parts = [cells(row)] if len(writers) == 1 else [(cell,) for cell in cells(row)]
+            for write, part in zip(writers, parts, strict=True):
+                write(part)
 
 
-def _write_labelled(scan: CorpusScan, rows: _RowFilter, outputs: Sequence[Path], progress: ProgressCallback) -> None:
-    for file, output in zip(scan.files, outputs, strict=True):
-        columns = find_columns(file, scan.columns)
-        scanned = scan_labelled([file], columns=scan.columns, progress=progress)
-        with ExitStack() as stack:
-            write = _row_writer(stack, output, (*columns.texts, columns.label))
-            for row in rows.select(scanned, DROPPED["labelled"]):
-                write((*row.texts, LIST_SEPARATOR.join(row.labels)))
-
-
-def _write_questions(scan: CorpusScan, rows: _RowFilter, outputs: Sequence[Path], progress: ProgressCallback) -> None:
-    for file, output in zip(scan.files, outputs, strict=True):
-        kept = rows.select(scan_questions([file], progress=progress), DROPPED["questions"])
-        with ExitStack() as stack:
-            if file_format(output) in ("tsv", "csv"):
-                write = _row_writer(stack, output, QUESTION_COLUMNS)
-                for question in kept:
-                    write(question_cells(question))
-            else:
-                stack.enter_context(_create(output)).writelines(format_questions(list(kept), output))
-
-
-def _write_text(scan: CorpusScan, rows: _RowFilter, outputs: Sequence[Path], progress: ProgressCallback) -> None:
-    for file, output in zip(scan.files, outputs, strict=True):
-        is_table = file_format(file) in TABLES
-        scanned = scan_documents([file], progress=progress)
-        with ExitStack() as stack:
-            write = _row_writer(stack, output, ("text",))
-            for row in rows.select(scanned, DROPPED["records" if is_table else "lines"]):
-                write((row.text if is_table else row.text.removesuffix("\n"),))
+def _columns(scan: CorpusScan, file: Path) -> tuple[tuple[str, ...], Callable[[Any], tuple[str, ...]]]:
+    """The names of the columns of a copy, and a function from a row to its cells."""
+    match scan.kind:
+        case "pairs":
+            return ("source", "target"), lambda pair: pair[:2]
+        case "labelled":
+            columns = find_columns(file, scan.columns)
+            return (*columns.texts, columns.label), lambda row: (*row.texts, LIST_SEPARATOR.join(row.labels))
+        case "questions":
+            return QUESTION_COLUMNS, question_cells
+        case "text" if file_format(file) in TABLES:
+            return ("text",), lambda row: (row.text,)
+        case "text":
+            return ("text",), lambda line: (line.text.removesuffix("\n"),)
 
 
 def _row_writer(stack: ExitStack, path: Path, columns: tuple[str, ...]) -> Callable[[Sequence[str]], object]:

@@ -27,10 +27,11 @@ Scan = Callable[..., Iterator[Row | BadLine]]
 
 
 class Pair(NamedTuple):
-    """A sentence and its translation, stripped of white space; `line` counts from 1."""
+    """A sentence and its translation, stripped of white space; `path` is that of the source, `line` counts from 1."""
 
     source: str
     target: str
+    path: Path
     line: int
 
 
@@ -102,7 +103,7 @@ def scan_pairs(files: Files, *, progress: ProgressCallback | None = None) -> Ite
         line, (source, target) = row
         source, target = source.strip(), target.strip()
         if source and target:
-            yield Pair(source, target, line)
+            yield Pair(source, target, paths[0], line)
         else:
             yield BadLine("blank", paths[-1 if source else 0], line, "the line is blank")
 

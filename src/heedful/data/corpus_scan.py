@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.data.corpus_readers import scan_documents, scan_pairs
+from heedful.data.corpus_readers import DocumentLine, Pair, Scan, scan_documents, scan_pairs
 from heedful.data.corpus_statistics import ColumnStatistics, CorpusStatistics, Mask, chunks
 from heedful.data.doctor_report import ColumnSummary, CorpusKind, CorpusReport, Finding, HistogramBin, Location
 from heedful.data.labelled_reader import LabelledText, scan_labelled
 from heedful.data.line_reader import BadLine, OnBadLine, handle_bad_line
 from heedful.data.progress import ProgressCallback
 from heedful.data.qa_reader import Question, scan_questions
-from heedful.data.table_reader import LIST_SEPARATOR, file_format
+from heedful.data.table_reader import LIST_SEPARATOR, Cells, file_format
 
 MAX_LOCATIONS = 10
 """Locations listed for each finding."""
@@ -65,9 +65,8 @@ ISSUES = {
 COLUMNS = {"pairs": ("source", "target"), "questions": ("passage", "question")}
 """Names of the columns of text; other kinds have one, "text"."""
 
-Row = TypeVar("Row", LabelledText, Question)
-Cells = tuple[int, tuple[str, ...]]
-"""A row's line number and its text in each column."""
+CorpusRow = Pair | DocumentLine | LabelledText | Question
+"""A row of any kind of corpus."""
 
 
 @dataclass
@@ -95,7 +94,9 @@ class CorpusScan:
     _bad_lines: Counter[str] = field(init=False, default_factory=Counter)
     _locations: dict[str, list[Location]] = field(init=False, default_factory=dict)
     _file_starts: list[tuple[int, Path]] = field(init=False, default_factory=list)
-    """The first row of each file, where there may be several."""
+    """The first row of each file."""
+    _passage: str = field(init=False, default="")
+    """The passage of the last question: the characters of consecutive equal passages are counted once."""
 
     def __post_init__(self) -> None:
         has_lines = self.kind == "text" and any(file_format(path) == "lines" for path in self.files)
@@ -103,65 +104,57 @@ class CorpusScan:
 
     def read(self, progress: ProgressCallback | None = None) -> None:
         """Read the files once."""
-        readers = {"pairs": self._pairs, "text": self._text, "labelled": self._labelled, "questions": self._questions}
-        for lines, texts in chunks(readers[self.kind](progress)):
+        for lines, texts in chunks(self._measure(self.scan(self.files, progress))):
             self.usable += len(lines)
             if self.max_measured is None or len(self.statistics) < self.max_measured:
                 self.statistics.add(lines, texts)
 
-    def _pairs(self, progress: ProgressCallback | None) -> Iterator[Cells]:
-        for row in scan_pairs(self.files, progress=progress):
-            if isinstance(row, BadLine):
-                self._record(row)
-            else:
-                self.characters += len(row.source) + len(row.target)
-                yield row.line, (row.source, row.target)
+    def scan(self, files: Sequence[Path], progress: ProgressCallback | None) -> Iterator[CorpusRow | BadLine]:
+        """Yield the rows of these files, read as this kind of corpus."""
+        if self.kind == "labelled":
+            return scan_labelled(files, columns=self.columns, progress=progress)
+        scans: dict[str, Scan[CorpusRow]] = {"pairs": scan_pairs, "text": scan_documents, "questions": scan_questions}
+        return scans[self.kind](files, progress=progress)
 
-    def _labelled(self, progress: ProgressCallback | None) -> Iterator[Cells]:
-        """Texts as first column, labels as second: a duplicate text with another label is then a "source" issue."""
-        for row in self._usable(scan_labelled(self.files, columns=self.columns, progress=progress)):
-            self.characters += sum(map(len, row.texts))
-            self.labels.update(row.labels)
-            yield row.line, ("\t".join(row.texts), LIST_SEPARATOR.join(row.labels))
-
-    def _questions(self, progress: ProgressCallback | None) -> Iterator[Cells]:
-        """Passages and questions. The characters of consecutive equal passages are counted once."""
-        passage = ""
-        for row in self._usable(scan_questions(self.files, progress=progress)):
-            self.characters += len(row.question) + (len(row.passage) if row.passage != passage else 0)
-            passage = row.passage
-            self.labels["with an answer" if row.answers else "without an answer"] += 1
-            yield row.line, (passage, row.question)
-
-    def _usable(self, rows: Iterator[Row | BadLine]) -> Iterator[Row]:
-        """Yield usable rows; record bad lines and the first row of each file."""
+    def _measure(self, rows: Iterator[Any]) -> Iterator[Cells]:
+        """Yield the text of each usable row; record bad lines and the first row of each file."""
+        measures: dict[str, Callable[[Any], tuple[str, ...]]]
+        measures = {"pairs": self._pair, "text": self._line, "labelled": self._labelled, "questions": self._question}
+        measure = measures[self.kind]
         count, file = 0, None
         for row in rows:
             if isinstance(row, BadLine):
                 self._record(row)
-                continue
-            if row.path is not file:
-                file = row.path
-                self._file_starts.append((count, file))
-            count += 1
-            yield row
-
-    def _text(self, progress: ProgressCallback | None) -> Iterator[Cells]:
-        count, file = 0, None
-        for row in scan_documents(self.files, progress=progress):
-            if isinstance(row, BadLine):
-                self._record(row)
-                continue
-            self.documents += row.ends_document
-            self.characters += len(row.text)
-            if not (text := row.text.strip()):
+            elif cells := measure(row):
+                if row.path is not file:
+                    file = row.path
+                    self._file_starts.append((count, file))
+                count += 1
+                yield row.line, cells
+            else:
                 self._record(BadLine("blank", row.path, row.line, "the line is blank"))
-                continue
-            if row.path is not file:
-                file = row.path
-                self._file_starts.append((count, file))
-            count += 1
-            yield row.line, (text,)
+
+    def _pair(self, row: Pair) -> tuple[str, ...]:
+        self.characters += len(row.source) + len(row.target)
+        return row.source, row.target
+
+    def _line(self, row: DocumentLine) -> tuple[str, ...]:
+        self.documents += row.ends_document
+        self.characters += len(row.text)
+        text = row.text.strip()
+        return (text,) if text else ()
+
+    def _labelled(self, row: LabelledText) -> tuple[str, ...]:
+        """Texts as first column, labels as second: a duplicate text with another label is then a "source" issue."""
+        self.characters += sum(map(len, row.texts))
+        self.labels.update(row.labels)
+        return "\t".join(row.texts), LIST_SEPARATOR.join(row.labels)
+
+    def _question(self, row: Question) -> tuple[str, ...]:
+        self.characters += len(row.question) + (len(row.passage) if row.passage != self._passage else 0)
+        self._passage = row.passage
+        self.labels["with an answer" if row.answers else "without an answer"] += 1
+        return row.passage, row.question
 
     def _record(self, bad: BadLine) -> None:
         if bad.kind == "misaligned":
@@ -230,9 +223,7 @@ class CorpusScan:
         return Finding(kind=kind, description=description, count=int(mask.sum()), locations=locations)
 
     def _location(self, row: int) -> Location:
-        file = self.files[0]
-        if self._file_starts:
-            file = self._file_starts[bisect_right(self._file_starts, row, key=lambda start: start[0]) - 1][1]
+        _, file = self._file_starts[bisect_right(self._file_starts, row, key=lambda start: start[0]) - 1]
         return Location(file=str(file), line=self.statistics.line(row))
 
 

@@ -10,7 +10,7 @@ rows: windows in halves, quarters or eighths (Devlin 2019 shortens a tenth of al
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -53,6 +53,7 @@ SHORT_PARTS, MIN_TEXT_TOKENS = (2, 4, 8), 6
 """Numbers of parts a window is then cut into, and the fewest text tokens of a part."""
 
 
+@dataclass(eq=False)
 class MaskedBatches:
     """Every token once per epoch, in windows with a new offset and new masks each epoch.
 
@@ -64,24 +65,22 @@ class MaskedBatches:
     special_tokens = 2
     """Tokens of a window that are not text."""
 
-    def __init__(
-        self,
-        text: Sequences,
-        masking: Masking,
-        template: SpecialTokenTemplate,
-        *,
-        context: int,
-        rows: int,
-        seed: int,
-        shuffle: bool = True,
-    ) -> None:
-        self.text, self.masking, self.template = text, masking, template
-        self.rows, self.seed, self.shuffle = rows, seed, shuffle
-        self.text_tokens = min(context - self.special_tokens, len(text.ids))
+    text: Sequences
+    masking: Masking
+    _: KW_ONLY
+    context: int
+    """Tokens of a window."""
+    rows: int
+    seed: int
+    shuffle: bool = True
+
+    def __post_init__(self) -> None:
+        self.text_tokens = min(self.context - self.special_tokens, len(self.text.ids))
         """Text tokens of a window."""
         if self.text_tokens < 1:
             raise UsageError(
-                f"training.context is {context}, but {self.special_tokens} of these tokens are special; use 16 or more"
+                f"training.context is {self.context}, but {self.special_tokens} of these tokens are special; "
+                "use 16 or more"
             )
 
     @property
@@ -105,7 +104,7 @@ class MaskedBatches:
         generator = np.random.default_rng([self.seed, epoch, int(indices[0])])
         starts, size = self.shorten_windows(indices, generator)
         texts = [self.text.ids[start : start + size] for start in starts]
-        rows = add_special_tokens([(text,) for text in texts], self.template)
+        rows = add_special_tokens([(text,) for text in texts], self.masking.template)
         lengths = np.array([len(text) + self.special_tokens for text in texts])
         return mask_rows(rows, lengths, self.masking, generator)
 

@@ -30,7 +30,7 @@ class Masking:
 
     def __init__(self, tokenizer: Tokenizer, *, share: float = 0.15, whole_words: bool = False) -> None:
         self.share, self.whole_words = share, whole_words
-        self.mask = SpecialTokenTemplate.from_tokenizer(tokenizer).mask
+        self.template = SpecialTokenTemplate.from_tokenizer(tokenizer)
         pieces = tokenizer.pieces(range(len(tokenizer)))
         is_text = np.ones(len(pieces), bool)
         is_text[list(tokenizer.special_ids)] = False
@@ -69,7 +69,7 @@ class Masking:
         original = np.take_along_axis(rows, positions, axis=1)
         choice = generator.random(positions.shape)
         random = self.replacements[generator.integers(len(self.replacements), size=positions.shape)]
-        replaced = np.where(choice < MASKED, self.mask, np.where(choice < MASKED + RANDOM, random, original))
+        replaced = np.where(choice < MASKED, self.template.mask, np.where(choice < MASKED + RANDOM, random, original))
         masked = rows.copy()
         np.put_along_axis(masked, positions, np.where(chosen, replaced, original), axis=1)
         return positions, np.where(chosen, original, PAD), masked

@@ -17,7 +17,6 @@ from heedful.data.masked_lm_batches import MaskedBatch, MaskedBatches, add_speci
 from heedful.data.masking import Masking
 from heedful.data.token_store import Ids, Sequences
 from heedful.errors import DataError
-from heedful.text.special_token_template import SpecialTokenTemplate
 from heedful.text.tokenizer import Tokenizer
 
 Positions = NDArray[np.int64]
@@ -30,27 +29,17 @@ class NextSentenceBatches(MaskedBatches):
 
     special_tokens = 3
 
-    def __init__(
-        self,
-        text: Sequences,
-        masking: Masking,
-        template: SpecialTokenTemplate,
-        *,
-        context: int,
-        rows: int,
-        seed: int,
-        shuffle: bool = True,
-    ) -> None:
-        super().__init__(text, masking, template, context=context, rows=rows, seed=seed, shuffle=shuffle)
-        self.text_tokens = min(self.text_tokens, len(text.ids) // 4)
-        self.documents = positions_after(text.ids, template.end)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.text_tokens = min(self.text_tokens, len(self.text.ids) // 4)
+        self.documents = positions_after(self.text.ids, self.masking.template.end)
         """Position of each document's first token."""
-        self.boundaries = np.setdiff1d(text.starts[:-1], self.documents)
+        self.boundaries = np.setdiff1d(self.text.starts[:-1], self.documents)
         """Positions where a sentence follows another of its document."""
         if len(self.documents) < 2 or self.text_tokens < 4:
             raise DataError(
-                f"{len(self.documents)} document(s) of {len(text.ids):,} tokens: next-sentence prediction needs at "
-                "least two documents to train on and two to validate with; a blank line ends a document"
+                f"{len(self.documents)} document(s) of {len(self.text.ids):,} tokens: next-sentence prediction needs "
+                "at least two documents to train on and two to validate with; a blank line ends a document"
             )
 
     def plan(self, epoch: int) -> list[Indices]:
@@ -66,7 +55,7 @@ class NextSentenceBatches(MaskedBatches):
         ids, ends = self.text.ids, seconds + starts + size - splits
         spans = zip(starts, splits, seconds, ends, strict=True)
         texts = [(ids[start:split], ids[second:end]) for start, split, second, end in spans]
-        rows = add_special_tokens(texts, self.template)
+        rows = add_special_tokens(texts, self.masking.template)
         segments = (np.arange(rows.shape[1]) >= (splits - starts + 2)[:, None]).astype(np.int64)
         lengths = np.full(len(rows), rows.shape[1])
         return mask_rows(rows, lengths, self.masking, generator, segments, is_random.astype(np.int64))
@@ -125,5 +114,4 @@ def masked_batches(
     """Batches of about `tokens` tokens for masked language modelling, with next-sentence prediction or without."""
     kind = NextSentenceBatches if next_sentence else MaskedBatches
     masking = Masking(tokenizer, share=share, whole_words=whole_words)
-    template = SpecialTokenTemplate.from_tokenizer(tokenizer)
-    return kind(text, masking, template, context=context, rows=max(1, tokens // context), seed=seed, shuffle=shuffle)
+    return kind(text, masking, context=context, rows=max(1, tokens // context), seed=seed, shuffle=shuffle)

@@ -74,7 +74,7 @@ class PairBatches(BucketedBatches):
             return sequences
         # A pair is in one batch of an epoch, so a batch's first pair identifies it. One call for all: 90 times cheaper.
         generator = np.random.default_rng([self.seed, epoch, int(indices[0]), side])
-        ids, counts = self.splits[side].split_with_counts(np.concatenate(sequences), self.subword_dropout, generator)
+        ids, counts = self.splits[side].split(np.concatenate(sequences), self.subword_dropout, generator)
         ends = np.cumsum([len(sequence) for sequence in sequences])
         return np.split(ids, np.concatenate([[0], np.cumsum(counts)])[ends[:-1]])
 

@@ -156,47 +156,32 @@ def _picker(
 ) -> tuple[Pick, bool]:
     """A function that takes the wanted columns from a row, and whether the first row is a header."""
     if isinstance(first, dict):
-        names, pick, is_header = *_record_picker(first, wanted, any_type), False
+        names = list(first)
+        if all(name in names for name in wanted):
+            return lambda record: _values(record, wanted, any_type), False
+        if len(wanted) == 2 and isinstance(inner := first.get("translation"), dict):
+            languages = tuple(inner)  # in the order of the first record
+            if len(languages) == 2:
+                return lambda record: _values(record.get("translation"), languages), False
+            names = [f"translation.{language}" for language in languages]
     else:
-        names, pick, is_header = _cell_picker(first, wanted)
-    if pick is None:
-        missing = [repr(name) for name in wanted if name not in names]
-        raise DataError(f"{path} has no column {' and no column '.join(missing)}; columns found: {quoted_names(names)}")
-    return pick, is_header
+        names = [cell.strip() for cell in first]
+        columns = [name.lower() for name in names]
+        if all(name in columns for name in wanted):
+            return _cell_picker(len(first), [columns.index(name) for name in wanted]), True
+        if wanted == HEADERLESS and len(first) == 2 and not set(wanted) & set(columns):
+            return _cell_picker(2, [0, 1]), False
+    missing = [repr(name) for name in wanted if name not in names]
+    raise DataError(f"{path} has no column {' and no column '.join(missing)}; columns found: {quoted_names(names)}")
 
 
-def _cell_picker(first: list[str], wanted: tuple[str, ...]) -> tuple[list[str], Pick | None, bool]:
-    names = [cell.strip().lower() for cell in first]
-    width = len(names)
-    is_header = any(name in names for name in wanted)
-    if all(name in names for name in wanted):
-        positions = tuple(names.index(name) for name in wanted)
-    elif width == len(wanted) == 2 and not is_header and wanted == HEADERLESS:
-        positions = (0, 1)
-    else:
-        return [cell.strip() for cell in first], None, is_header
-
+def _cell_picker(width: int, positions: Sequence[int]) -> Pick:
     def pick(cells: Sequence[str]) -> tuple[str, ...]:
         if len(cells) != width:
             raise ValueError(f"{len(cells)} columns instead of {width}")
         return tuple(cells[position] for position in positions)
 
-    return names, pick, is_header
-
-
-def _record_picker(
-    first: dict[str, Any], wanted: tuple[str, ...], any_type: str | None
-) -> tuple[list[str], Pick | None]:
-    """Take values by name, or the two languages of a `translation` in the order of the first record."""
-    if all(name in first for name in wanted):
-        return list(first), lambda record: _values(record, wanted, any_type)
-    inner = first.get("translation")
-    if len(wanted) == 2 and isinstance(inner, dict):
-        languages = tuple(inner)
-        if len(languages) == 2:
-            return list(first), lambda record: _values(record.get("translation"), languages)
-        return [f"translation.{language}" for language in languages], None
-    return list(first), None
+    return pick
 
 
 def _values(record: Any, names: tuple[str, ...], any_type: str | None = None) -> tuple[str, ...]:

@@ -39,12 +39,10 @@ class TextBatches:
     fixed_shape = True
     unit = "tokens"
 
-    def __init__(
-        self, text: Sequences, *, context: int, rows: int, seed: int, shuffle: bool = True, tokens: int | None = None
-    ) -> None:
+    def __init__(self, text: Sequences, *, context: int, rows: int, seed: int, shuffle: bool = True) -> None:
         self.text, self.context, self.rows = text, context, rows
         self.seed, self.shuffle = seed, shuffle
-        self.total = len(text.ids) if tokens is None else min(tokens, len(text.ids))
+        self.total = len(text.ids)
 
     @property
     def labels_per_epoch(self) -> int:

@@ -39,17 +39,12 @@ class SplitTable:
             if self.pairs[token, 0] < 0:  # two merges can produce one token: the encoder uses the earlier
                 self.pairs[token] = left, right
 
-    def split(self, ids: Ids, probability: float, generator: np.random.Generator) -> Ids:
+    def split(self, ids: Ids, probability: float, generator: np.random.Generator) -> tuple[Ids, NDArray[np.int64]]:
         """Replace each token by its two parts with this probability, and recursively each part by its own.
 
-        The decoded text does not change. 0 changes nothing; 1 leaves only tokens that cannot be split.
+        Also returns how many tokens each one became. The decoded text does not change. 0 changes nothing; 1 leaves only
+        tokens that cannot be split.
         """
-        return self.split_with_counts(ids, probability, generator)[0]
-
-    def split_with_counts(
-        self, ids: Ids, probability: float, generator: np.random.Generator
-    ) -> tuple[Ids, NDArray[np.int64]]:
-        """Split, and also return how many tokens each one became, to recompute sequence boundaries."""
         if not 0 <= probability <= 1:
             raise UsageError(f"the probability must lie between 0 and 1, got {probability}")
         ids = np.asarray(ids)

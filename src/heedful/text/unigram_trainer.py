@@ -1,8 +1,8 @@
 """Train a unigram vocabulary by expectation-maximization (Kudo 2018, section 3.2).
 
-Hand-written because neither library serves. Tokens per sentence of Multi30k's validation text, English and German, with
-a vocabulary of 4,000: 14.2 and 15.4 here; 14.9 and 16.5 with SentencePiece, which holds the corpus in memory; 17.2 and
-18.2 with `tokenizers`, whose scores also differ from process to process (they depend on hash order).
+Hand-written for its vocabularies. Tokens per sentence of Multi30k's validation text, English and German, with 4,000
+pieces: 14.2 and 15.4 here; 14.9 and 16.5 with SentencePiece; 17.0 and 18.1 with `tokenizers` at its best options, whose
+pieces differ from process to process even on one thread.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ from heedful.data.batching import Batches
 from heedful.data.masked_lm_batches import SHORT_BATCHES, MaskedBatches
 from heedful.data.masking import Masking
 from heedful.data.token_store import Sequences
-from heedful.text.special_token_template import SpecialTokenTemplate
 from heedful.text.special_tokens import PAD, SEPARATOR, START
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
@@ -22,7 +21,7 @@ TEXT = Sequences.from_lists([[6 + (i * j) % 16 for j in range(50 + i)] + [SEPARA
 
 def batches(text: Sequences = TEXT, context: int = 20, rows: int = 4, **settings: bool | int) -> MaskedBatches:
     arguments = {"context": context, "rows": rows, "seed": 1, **settings}
-    return MaskedBatches(text, Masking(TOKENIZER), SpecialTokenTemplate(), **arguments)  # type: ignore[arg-type]
+    return MaskedBatches(text, Masking(TOKENIZER), **arguments)  # type: ignore[arg-type]
 
 
 def restored(tokens: torch.Tensor, positions: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
