@@ -32,20 +32,15 @@ def evaluate(
     from heedful.evaluation.word_vector_benchmarks import evaluate_word_vectors
     from heedful.loading import load, load_word_vectors
     from heedful.training.reporting.events import Events, terminal_listener
-    from heedful.training.tasks import evaluate_model
+    from heedful.training.tasks import EvaluationOptions, evaluate_model
 
     if model.is_file():
         scores = evaluate_word_vectors(load_word_vectors(model), files, on_bad_line)
     else:
-        scores = evaluate_model(
-            load(model, device=device),
-            files,
-            columns=[name.strip() for name in (columns or "").split(",") if name.strip()],
-            on_bad_line=on_bad_line,
-            beam=beam,
-            length_penalty=length_penalty,
-            start_progress=Events(terminal_listener()).stage,
-        )
+        names = tuple(name.strip() for name in (columns or "").split(",") if name.strip())
+        progress = Events(terminal_listener()).stage
+        options = EvaluationOptions(names, on_bad_line, beam, length_penalty, progress)
+        scores = evaluate_model(load(model, device=device), files, options)
     if as_json:
         typer.echo(json.dumps(scores, indent=2))
         return

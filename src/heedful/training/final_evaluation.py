@@ -12,7 +12,7 @@ from heedful.training.reporting.events import Events
 from heedful.training.reporting.model_card import write_model_card
 from heedful.training.run_progress import RunProgress
 from heedful.training.setup import PreparedRun
-from heedful.training.tasks import evaluate_model, get_task
+from heedful.training.tasks import EvaluationOptions, evaluate_model, get_task
 
 
 def evaluate_and_report(
@@ -28,7 +28,8 @@ def evaluate_and_report(
     task.calibrate(best, data, events.stage)
     if settings.test:
         evaluated_on = f"{len(settings.test)} test file(s)"
-        scores = evaluate_model(best, settings.test, on_bad_line=settings.on_bad_line, start_progress=events.stage)
+        options = EvaluationOptions(on_bad_line=settings.on_bad_line, start_progress=events.stage)
+        scores = evaluate_model(best, settings.test, options)
     else:
         evaluated_on = "the validation text"
         scores = task.evaluate_split(best, data.valid, events.stage)

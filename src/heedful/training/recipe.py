@@ -23,6 +23,8 @@ from pydantic import (
 )
 
 from heedful.config import Config, validation_message
+from heedful.data.corpus_files import CorpusFiles
+from heedful.data.progress import StartProgress, no_progress
 from heedful.errors import UsageError, nearest
 from heedful.models.model_config import ModelConfig, RecurrentConfig, TransformerConfig, WordVectorsConfig
 from heedful.models.presets import make_config
@@ -54,6 +56,11 @@ class DataRecipe(Config):
     next_sentence: bool = False
     """Also train next-sentence prediction (fill); documents then end at blank lines."""
 
+    def files(self, start_progress: StartProgress = no_progress) -> CorpusFiles:
+        """The training and validation files, and how they are read."""
+        train, valid = ([Path(file) for file in files] for files in (self.train, self.valid))
+        return CorpusFiles(train, valid, self.held_out, self.columns, self.on_bad_line, start_progress)
+
 
 class TokenizerRecipe(TokenizerConfig):
     """The tokenizer and how it is trained."""
@@ -64,6 +71,11 @@ class TokenizerRecipe(TokenizerConfig):
     """Maximum characters of text that the tokenizer is trained on."""
     subword_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
     """Subword regularisation: probability that a token is split into its parts."""
+
+    def training(self, characters: int) -> tuple[TokenizerConfig, float]:
+        """The tokenizer's configuration, and the share of so many characters that it is trained on."""
+        config = TokenizerConfig(**{name: getattr(self, name) for name in TokenizerConfig.model_fields})
+        return config, self.sample / max(1, characters)
 
 
 class TrainingRecipe(Config):

@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from heedful.data.progress import no_progress
 from heedful.device import peak_memory, reset_peak_memory, select_device
 from heedful.errors import OutOfMemoryError, UsageError
 from heedful.files import write_atomic
@@ -206,7 +205,7 @@ def join_run(request: TrainingRequest, group: ProcessGroup) -> TrainedModel:
         interrupted = load_interrupted_run(path, {}, request.device, lambda _: None, trusted=True)
         recipe = interrupted.recipe
         with readable_failures(recipe.model_dump(), folder):
-            data = get_task(recipe.task).prepare_data(recipe, interrupted.tokenizers, 0, no_progress)
+            data = get_task(recipe.task).prepare_data(recipe, recipe.data.files(), interrupted.tokenizers, characters=0)
             prepared, checkpoint = interrupted.prepared(data), interrupted.checkpoint
             fit(build_run(prepared, folder, interrupted.manifest, Events(), group, checkpoint))
     return load(folder, device=request.device)

@@ -214,16 +214,16 @@ def prepare_data(
 ) -> PreparedData:
     """Train the tokenizers unless there are some, encode the text, and report what was dropped or looks wrong."""
     task = get_task(recipe.task)
-    tokenizers = tokenizers or task.train_tokenizers(recipe, report, events.stage)
-    data = task.prepare_data(recipe, tokenizers, report.characters, events.stage)
+    files = recipe.data.files(events.stage)
+    tokenizers = tokenizers or task.train_tokenizers(recipe, files, report.characters)
+    data = task.prepare_data(recipe, files, tokenizers, report.characters)
     events.note(f"read {task.corpus_size(report)}, {report.characters:,} characters")
     issues = data_issues(report, data.dropped, data.first_lines, data.truncated)
     for issue in issues:
         events.note(str(issue))
     if issues:
-        train = [Path(file) for file in recipe.data.train]
         held_out = [Path(file) for name in task.held_out_files for file in getattr(recipe.data, name)]
-        events.note(f"to list all issues: {doctor_command(report, train, held_out, recipe.data.columns)}")
+        events.note(f"to list all issues: {doctor_command(report, files.train, held_out, recipe.data.columns)}")
     return replace(data, issues=issues)
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from heedful.data.line_reader import OnBadLine
 from heedful.data.progress import StartProgress, no_progress
 from heedful.errors import UsageError
 
 if TYPE_CHECKING:
-    from heedful.data.line_reader import OnBadLine
     from heedful.inference.trained_model import TrainedModel
     from heedful.training.tasks.task import Task
 
@@ -42,21 +43,24 @@ def get_task(name: str) -> Task:
     return task
 
 
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """How held-out files are read and decoded; a task uses the options that apply to it."""
+
+    columns: Sequence[str] = ()
+    """Column names of texts and labels; empty: the usual names."""
+    on_bad_line: OnBadLine = "fail"
+    beam: int = 4
+    length_penalty: float = 1.0
+    start_progress: StartProgress = no_progress
+
+
 def evaluate_model(
-    trained: TrainedModel,
-    files: Sequence[str | Path],
-    *,
-    columns: Sequence[str] = (),
-    on_bad_line: OnBadLine = "fail",
-    beam: int = 4,
-    length_penalty: float = 1.0,
-    start_progress: StartProgress = no_progress,
+    trained: TrainedModel, files: Sequence[str | Path], options: EvaluationOptions | None = None
 ) -> dict[str, Any]:
     """Score a trained model on held-out files with its task's metrics."""
-    from heedful.training.tasks.task import EvaluationOptions
-
     if trained.task not in TASKS:
         raise UsageError(f"{trained.folder} holds an {trained.model.config.family} without a task: there is no score")
     trained.require_tokenizer()
-    options = EvaluationOptions(tuple(columns), on_bad_line, beam, length_penalty, start_progress)
-    return get_task(trained.task).evaluate_files(trained, [Path(file) for file in files], options)
+    task, paths = get_task(trained.task), [Path(file) for file in files]
+    return task.evaluate_files(trained, paths, options or EvaluationOptions())

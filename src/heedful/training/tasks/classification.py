@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from heedful.data.corpus_files import CorpusFiles
 from heedful.data.dataset import PreparedData, Split
 from heedful.data.doctor_report import CorpusReport
 from heedful.data.labelled_dataset import (
@@ -36,14 +37,8 @@ from heedful.objectives.classification_loss import ClassificationLoss, balanced_
 from heedful.text.special_token_template import template_for
 from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size
 from heedful.training.recipe import Recipe
-from heedful.training.tasks.task import (
-    EvaluationOptions,
-    Task,
-    Tokenizers,
-    TrainingComponents,
-    corpus_files,
-    tokenizer_training,
-)
+from heedful.training.tasks import EvaluationOptions
+from heedful.training.tasks.task import Task, Tokenizers, TrainingComponents
 from heedful.training.trainer import Evaluation
 
 IMBALANCE_RATIO = 3.0
@@ -75,14 +70,10 @@ class ClassificationTask(Task[Classifier]):
     def corpus_size(self, report: CorpusReport) -> str:
         return f"{report.usable:,} texts with {len(report.labels):,} labels"
 
-    def train_tokenizers(self, recipe: Recipe, report: CorpusReport, start_progress: StartProgress) -> Tokenizers:
-        files = corpus_files(recipe, start_progress)
-        return (train_labelled_tokenizer(files, *tokenizer_training(recipe, report.characters)),)
+    def train_tokenizers(self, recipe: Recipe, files: CorpusFiles, characters: int) -> Tokenizers:
+        return (train_labelled_tokenizer(files, *recipe.tokenizer.training(characters)),)
 
-    def prepare_data(
-        self, recipe: Recipe, tokenizers: Tokenizers, characters: int, start_progress: StartProgress
-    ) -> PreparedData:
-        files = corpus_files(recipe, start_progress)
+    def prepare_data(self, recipe: Recipe, files: CorpusFiles, tokenizers: Tokenizers, characters: int) -> PreparedData:
         return prepare_labelled(files, tokenizers[0], max_length=recipe.data.max_length)
 
     def validation_fraction(self, characters: int) -> float:

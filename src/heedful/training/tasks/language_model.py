@@ -22,7 +22,8 @@ from heedful.inference.generator import Generator
 from heedful.objectives.causal_lm_loss import CausalLMLoss
 from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size
 from heedful.training.recipe import Recipe
-from heedful.training.tasks.task import EvaluationOptions, TextTask, TrainingComponents
+from heedful.training.tasks import EvaluationOptions
+from heedful.training.tasks.task import TextTask, TrainingComponents
 from heedful.training.trainer import Evaluation
 
 SAMPLE_TOKENS = 64

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from heedful.data.corpus_files import CorpusFiles
 from heedful.data.corpus_readers import read_documents, read_sentences
 from heedful.data.dataset import PreparedData, Split
 from heedful.data.next_sentence import masked_batches
@@ -28,13 +29,8 @@ from heedful.text.special_token_template import SpecialTokenTemplate
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size
 from heedful.training.recipe import Recipe
-from heedful.training.tasks.task import (
-    EvaluationOptions,
-    TextTask,
-    Tokenizers,
-    TrainingComponents,
-    corpus_files,
-)
+from heedful.training.tasks import EvaluationOptions
+from heedful.training.tasks.task import TextTask, Tokenizers, TrainingComponents
 from heedful.training.trainer import Evaluation
 
 CARD_SAMPLES = 5
@@ -55,11 +51,8 @@ class MaskedLMTask(TextTask[MaskFiller]):
     pretrained_families = ("encoder",)
     head_prefixes = ("heads.masked_token", "heads.next_sentence", "heads.pooled")
 
-    def prepare_data(
-        self, recipe: Recipe, tokenizers: Tokenizers, characters: int, start_progress: StartProgress
-    ) -> PreparedData:
+    def prepare_data(self, recipe: Recipe, files: CorpusFiles, tokenizers: Tokenizers, characters: int) -> PreparedData:
         end, sentences = SpecialTokenTemplate.from_tokenizer(tokenizers[0]).end, recipe.data.next_sentence
-        files = corpus_files(recipe, start_progress)
         return prepare_text(files, tokenizers[0], characters=characters, sentences=sentences, end=end)
 
     def model_defaults(self, conditions: TrainingConditions) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from heedful.data.batching import evenly_spaced
+from heedful.data.corpus_files import CorpusFiles
 from heedful.data.dataset import PreparedData, Split
 from heedful.data.doctor_report import CorpusReport
 from heedful.data.passage_windows import PassageWindows
@@ -25,14 +26,8 @@ from heedful.models.model_config import ModelConfig
 from heedful.objectives.answer_span_loss import AnswerSpanLoss
 from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size
 from heedful.training.recipe import DataRecipe, Recipe
-from heedful.training.tasks.task import (
-    EvaluationOptions,
-    Task,
-    Tokenizers,
-    TrainingComponents,
-    corpus_files,
-    tokenizer_training,
-)
+from heedful.training.tasks import EvaluationOptions
+from heedful.training.tasks.task import Task, Tokenizers, TrainingComponents
 from heedful.training.trainer import Evaluation
 
 DEFAULT_WINDOW: int = DataRecipe.model_fields["max_length"].default
@@ -60,14 +55,10 @@ class QuestionAnsweringTask(Task[QuestionAnswerer]):
     def corpus_size(self, report: CorpusReport) -> str:
         return f"{report.usable:,} questions"
 
-    def train_tokenizers(self, recipe: Recipe, report: CorpusReport, start_progress: StartProgress) -> Tokenizers:
-        files = corpus_files(recipe, start_progress)
-        return (train_question_tokenizer(files, *tokenizer_training(recipe, report.characters)),)
+    def train_tokenizers(self, recipe: Recipe, files: CorpusFiles, characters: int) -> Tokenizers:
+        return (train_question_tokenizer(files, *recipe.tokenizer.training(characters)),)
 
-    def prepare_data(
-        self, recipe: Recipe, tokenizers: Tokenizers, characters: int, start_progress: StartProgress
-    ) -> PreparedData:
-        files = corpus_files(recipe, start_progress)
+    def prepare_data(self, recipe: Recipe, files: CorpusFiles, tokenizers: Tokenizers, characters: int) -> PreparedData:
         return prepare_questions(files, tokenizers[0], windows=passage_windows(recipe))
 
     def validation_fraction(self, characters: int) -> float:

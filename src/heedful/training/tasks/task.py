@@ -21,15 +21,15 @@ from heedful.data.batching import Batches
 from heedful.data.corpus_files import CorpusFiles
 from heedful.data.dataset import PreparedData, Split
 from heedful.data.doctor_report import CorpusKind, CorpusReport
-from heedful.data.line_reader import OnBadLine
-from heedful.data.progress import StartProgress, no_progress
+from heedful.data.progress import StartProgress
 from heedful.data.text_dataset import prepare_text, train_text_tokenizer
 from heedful.inference.trained_model import TrainedModel
 from heedful.models.model_config import ModelConfig
 from heedful.objectives.objective import Objective
-from heedful.text.tokenizer import Tokenizer, TokenizerConfig
+from heedful.text.tokenizer import Tokenizer
 from heedful.training.defaults import ScalingRule, TrainingConditions
 from heedful.training.recipe import Recipe
+from heedful.training.tasks import EvaluationOptions
 from heedful.training.trainer import Evaluation
 
 Tokenizers = tuple[Tokenizer, ...]
@@ -50,18 +50,6 @@ class TrainingComponents:
     """Texts generated at each evaluation, in addition to the validation loss."""
     generate: Callable[[Any, int, int | None], object] = lambda model, texts, at_most: None
     """Generates that many texts of at most `at_most` tokens; the forecast times it."""
-
-
-@dataclass(frozen=True)
-class EvaluationOptions:
-    """How held-out files are read and decoded; a task uses the options that apply to it."""
-
-    columns: tuple[str, ...] = ()
-    """Column names of texts and labels; empty: the usual names."""
-    on_bad_line: OnBadLine = "fail"
-    beam: int = 4
-    length_penalty: float = 1.0
-    start_progress: StartProgress = no_progress
 
 
 class Task(ABC, Generic[ModelT]):
@@ -102,13 +90,11 @@ class Task(ABC, Generic[ModelT]):
         """The size of the training text, for the log."""
 
     @abstractmethod
-    def train_tokenizers(self, recipe: Recipe, report: CorpusReport, start_progress: StartProgress) -> Tokenizers:
-        """Train one tokenizer, or one for each side, on the training text."""
+    def train_tokenizers(self, recipe: Recipe, files: CorpusFiles, characters: int) -> Tokenizers:
+        """Train one tokenizer, or one for each side, on the training text, which has so many characters."""
 
     @abstractmethod
-    def prepare_data(
-        self, recipe: Recipe, tokenizers: Tokenizers, characters: int, start_progress: StartProgress
-    ) -> PreparedData:
+    def prepare_data(self, recipe: Recipe, files: CorpusFiles, tokenizers: Tokenizers, characters: int) -> PreparedData:
         """Encode the text into token stores, or open those already written; new ones need the number of characters."""
 
     @abstractmethod
@@ -208,29 +194,11 @@ class TextTask(Task[ModelT]):
     def corpus_size(self, report: CorpusReport) -> str:
         return f"{report.documents:,} document(s)"
 
-    def train_tokenizers(self, recipe: Recipe, report: CorpusReport, start_progress: StartProgress) -> Tokenizers:
-        files = corpus_files(recipe, start_progress)
-        settings = tokenizer_training(recipe, report.characters)
-        return (train_text_tokenizer(files, *settings, characters=report.characters),)
+    def train_tokenizers(self, recipe: Recipe, files: CorpusFiles, characters: int) -> Tokenizers:
+        return (train_text_tokenizer(files, *recipe.tokenizer.training(characters), characters=characters),)
 
-    def prepare_data(
-        self, recipe: Recipe, tokenizers: Tokenizers, characters: int, start_progress: StartProgress
-    ) -> PreparedData:
-        return prepare_text(corpus_files(recipe, start_progress), tokenizers[0], characters=characters)
+    def prepare_data(self, recipe: Recipe, files: CorpusFiles, tokenizers: Tokenizers, characters: int) -> PreparedData:
+        return prepare_text(files, tokenizers[0], characters=characters)
 
     def validation_fraction(self, characters: int) -> float:
         return min(0.1 if characters < 10_000_000 else 0.02, 5_000_000 / characters)
-
-
-def corpus_files(recipe: Recipe, start_progress: StartProgress) -> CorpusFiles:
-    """The files of [data], and how they are read."""
-    data = recipe.data
-    train, valid = ([Path(file) for file in files] for files in (data.train, data.valid))
-    return CorpusFiles(train, valid, data.held_out, data.columns, data.on_bad_line, start_progress)
-
-
-def tokenizer_training(recipe: Recipe, characters: int) -> tuple[TokenizerConfig, float]:
-    """The tokenizer's configuration, and the share of the text it is trained on."""
-    settings = recipe.tokenizer
-    config = TokenizerConfig(**{name: getattr(settings, name) for name in TokenizerConfig.model_fields})
-    return config, settings.sample / max(1, characters)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from heedful.data.batching import evenly_spaced
+from heedful.data.corpus_files import CorpusFiles
 from heedful.data.corpus_readers import read_pairs
 from heedful.data.dataset import PreparedData, Split
 from heedful.data.doctor_report import CorpusReport
@@ -26,14 +27,8 @@ from heedful.text.subword_regularization import SplitTable
 from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size
 from heedful.training.recipe import Recipe
 from heedful.training.reporting.diagnostics import calibrate_translator, evaluation_length_limits
-from heedful.training.tasks.task import (
-    EvaluationOptions,
-    Task,
-    Tokenizers,
-    TrainingComponents,
-    corpus_files,
-    tokenizer_training,
-)
+from heedful.training.tasks import EvaluationOptions
+from heedful.training.tasks.task import Task, Tokenizers, TrainingComponents
 from heedful.training.trainer import Evaluation
 
 
@@ -53,17 +48,10 @@ class TranslationTask(Task[Translator]):
     def corpus_size(self, report: CorpusReport) -> str:
         return f"{report.usable:,} pairs"
 
-    def train_tokenizers(self, recipe: Recipe, report: CorpusReport, start_progress: StartProgress) -> Tokenizers:
-        return train_pair_tokenizers(
-            corpus_files(recipe, start_progress),
-            *tokenizer_training(recipe, report.characters),
-            joint=recipe.tokenizer.joint,
-        )
+    def train_tokenizers(self, recipe: Recipe, files: CorpusFiles, characters: int) -> Tokenizers:
+        return train_pair_tokenizers(files, *recipe.tokenizer.training(characters), joint=recipe.tokenizer.joint)
 
-    def prepare_data(
-        self, recipe: Recipe, tokenizers: Tokenizers, characters: int, start_progress: StartProgress
-    ) -> PreparedData:
-        files = corpus_files(recipe, start_progress)
+    def prepare_data(self, recipe: Recipe, files: CorpusFiles, tokenizers: Tokenizers, characters: int) -> PreparedData:
         return prepare_pairs(files, tokenizers, max_length=recipe.data.max_length)
 
     def validation_fraction(self, characters: int) -> float:

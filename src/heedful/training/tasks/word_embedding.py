@@ -18,7 +18,8 @@ from heedful.objectives.skip_gram_loss import SkipGramLoss
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.defaults import ScalingRule, TrainingConditions
 from heedful.training.recipe import Recipe
-from heedful.training.tasks.task import EvaluationOptions, TextTask, TrainingComponents
+from heedful.training.tasks import EvaluationOptions
+from heedful.training.tasks.task import TextTask, TrainingComponents
 from heedful.training.trainer import Evaluation
 from heedful.vectors.vector_sources import word_table_from_model
 
