@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -48,14 +48,8 @@ def evaluate(
     width = max(map(len, plain))
     for name, value in plain.items():
         typer.echo(f"{name.replace('_', ' '):<{width}}  {f'{value:.4f}' if isinstance(value, float) else value}")
-    for name, section in (pair for value in scores.values() for pair in analogy_sections(value)):
-        accuracy = (
-            "no questions" if section["accuracy"] is None else f"{section['accuracy']:.4f} of {section['questions']:,}"
-        )
-        typer.echo(f"  {name:<28} {accuracy}")
-
-
-def analogy_sections(value: Any) -> list[tuple[str, dict[str, Any]]]:
-    """The sections of an analogy benchmark, each with its accuracy."""
-    sections = value.items() if isinstance(value, dict) else ()
-    return [(name, part) for name, part in sections if isinstance(part, dict) and {*part} == {"accuracy", "questions"}]
+    for score, sections in scores.items():
+        if score.endswith("_sections"):  # of an analogy benchmark
+            for name, part in sections.items():
+                accuracy, count = part["accuracy"], part["questions"]
+                typer.echo(f"  {name:<28} {'no questions' if accuracy is None else f'{accuracy:.4f} of {count:,}'}")

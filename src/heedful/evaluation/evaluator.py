@@ -54,17 +54,15 @@ def evaluate_translation(
         curves["corrected"] = reliability_curve([confidence(probability) for probability in probabilities], correct)
         errors = {"word_calibration_error": curves["corrected"].error, "word_calibration_error_raw": raw.error}
     reliability = {name: asdict(curve) for name, curve in curves.items()}
-    return {**scores, **decoding, **errors, "reliability": reliability, **teacher_forced_scores(trained, pairs)}
+    forced = teacher_forced_scores(trained, sources, targets)
+    return {**scores, **decoding, **errors, "reliability": reliability, **forced}
 
 
-def teacher_forced_scores(trained: TrainedModel, pairs: Sequence[tuple[str, ...]]) -> dict[str, Any]:
+def teacher_forced_scores(trained: TrainedModel, sources: list[str], targets: list[str]) -> dict[str, Any]:
     """Compute perplexity and token calibration of the targets under teacher forcing."""
-    sources, targets = (list(side) for side in zip(*pairs, strict=True))
-    sides = tuple(
-        Sequences.from_lists(tokenizer.encode(texts))
-        for tokenizer, texts in ((trained.tokenizers[0], sources), (trained.tokenizers[-1], targets))
-    )
-    split = Split(sides, len(pairs), *_count_words_and_bytes(targets))
+    texts = (trained.tokenizers[0], sources), (trained.tokenizers[-1], targets)
+    sides = tuple(Sequences.from_lists(tokenizer.encode(side)) for tokenizer, side in texts)
+    split = Split(sides, len(targets), *_count_words_and_bytes(targets))
     batches = PairBatches(*sides, max_tokens=BATCH_TOKENS, seed=0, shuffle=False)
     scores = evaluate_perplexity(trained.model, Seq2SeqLoss(), batches, split, trained.device)
     return {**scores, "token_calibration_error": token_reliability(trained.model, batches).error}

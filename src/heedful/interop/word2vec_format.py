@@ -26,8 +26,6 @@ Table = npt.NDArray[np.float32]
 MAX_WORD_BYTES = 1 << 12
 MAX_WIDTH = 1 << 16
 MAX_BYTES = 16 << 30
-BLOCK = 4096
-"""Rows allocated at a time."""
 
 
 def read_word2vec(path: Path) -> tuple[list[str], Table]:
@@ -119,15 +117,15 @@ def _binary_rows(path: Path, stream: BufferedReader, count: int, width: int) -> 
 
 def _collect(path: Path, rows: Iterator[tuple[bytes, Table]], count: int, width: int) -> tuple[list[str], Table]:
     words: list[str] = []
-    blocks: list[Table] = []
-    for word, row in rows:
-        if len(words) % BLOCK == 0:
-            blocks.append(np.empty((min(BLOCK, count - len(words)), width), np.float32))
-        blocks[-1][len(words) % BLOCK] = row
-        words.append(word.decode("utf-8", errors="replace"))
+
+    def vectors() -> Iterator[Table]:
+        for word, row in rows:
+            words.append(word.decode("utf-8", errors="replace"))
+            yield row
+
+    table: Table = np.fromiter(vectors(), np.dtype((np.float32, (width,))))
     if len(words) < count:
         raise CheckpointError(f"{path} is truncated: it claims {count:,} words and holds {len(words):,}")
-    table = np.concatenate(blocks)
     if not np.isfinite(table).all():
         bad = int(np.flatnonzero(~np.isfinite(table).all(axis=1))[0])
         raise CheckpointError(f"{path}: the vector of '{words[bad]}' contains a non-finite number")
