@@ -73,6 +73,7 @@ class Stack(nn.Module):
         self.norm = norm
         self.rotary_base = rotary_base
         self.alibi = alibi
+        self.skip = all(residual.skip for residual in blocks[0].residual)
 
     def forward(
         self,
@@ -111,12 +112,6 @@ class Stack(nn.Module):
             return angles, mask.resolve(queries, keys, x.device, positions).as_bias(x.dtype)
         ragged = None if cache is None or cache.equal_lengths else positions
         return angles, mask.resolve(queries, keys, x.device, ragged)
-
-    @property
-    def skip(self) -> bool:
-        first = self.blocks[0]
-        assert isinstance(first, Block)
-        return all(residual.skip for residual in first.residual)
 
     @property
     def attention(self) -> SelfAttention:

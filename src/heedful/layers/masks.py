@@ -53,11 +53,7 @@ class Mask:
         )
 
     def resolve(
-        self,
-        queries: int,
-        keys: int,
-        device: torch.device,
-        positions: Int[Tensor, "#batch queries"] | None = None,
+        self, queries: int, keys: int, device: torch.device, positions: Int[Tensor, "#batch queries"] | None = None
     ) -> Mask:
         """The same mask in the cheapest form a kernel takes: none, plain causal, or one table.
 
@@ -70,8 +66,7 @@ class Mask:
         causal, window = self.causal, self.window
         if causal and queries == 1 and positions is None:
             causal = False  # the only query is the last position: every key precedes it
-        plain = window is None and self.allowed is None and self.bias is None
-        if causal and plain and queries == keys and positions is None:
+        if causal and self.is_causal_only and queries == keys and positions is None:
             return self
         if not causal and window is None:
             return Mask(allowed=self.allowed, bias=_masked_bias(self.bias, self.allowed), resolved=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from heedful.errors import UsageError
 from heedful.models.decoder import Decoder
 from heedful.models.encoder import Encoder
 from heedful.models.encoder_decoder import EncoderDecoder
-from heedful.models.model_config import ModelConfig, RecurrentConfig
+from heedful.models.model_config import ModelConfig
 from heedful.models.presets import preset
 from heedful.models.recurrent import RecurrentDecoder, RecurrentEncoderDecoder
 from heedful.models.word_vectors import WordVectors
@@ -34,14 +35,11 @@ def build(architecture: str | ModelConfig, **changes: Any) -> Any:
 
     Under `torch.device("meta")` no weights are allocated: call `to_empty` and `initialise`, or load weights.
     """
-    config = resolve_config(architecture, **changes)
-    return FAMILIES[config.family](config)
-
-
-def resolve_config(architecture: str | ModelConfig, **changes: Any) -> ModelConfig:
     if isinstance(architecture, str):
-        return preset(architecture, **changes)
-    return architecture.with_changes(**changes) if changes else architecture
+        config = preset(architecture, **changes)
+    else:
+        config = architecture.with_changes(**changes) if changes else architecture
+    return FAMILIES[config.family](config)
 
 
 @dataclass(frozen=True)
@@ -69,11 +67,10 @@ def count_parameters(architecture: str | ModelConfig | nn.Module, **changes: Any
     else:
         with torch.device("meta"):
             model = build(architecture, **changes)
-    components: dict[str, int] = {}
+    components: Counter[str] = Counter()
     for name, weight in model.named_parameters():
-        component = component_of(name)
-        components[component] = components.get(component, 0) + weight.numel()
-    return ParameterCount(components)
+        components[component_of(name)] += weight.numel()
+    return ParameterCount(dict(components))
 
 
 COMPONENTS = {
@@ -101,6 +98,3 @@ def component_of(name: str) -> str:
         return f"{top} recurrence" if rest[0] == "cell" else f"{top} norms"
     kind = {"attention": "self-attention", "cross": "cross-attention", "feed_forward": "feed-forward"}
     return f"{top} {kind.get(rest[2], 'norms')}"
-
-
-__all__ = ["FAMILIES", "Model", "ParameterCount", "RecurrentConfig", "build", "count_parameters", "resolve_config"]

@@ -30,21 +30,13 @@ class EncoderDecoder(Transformer):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__(config)
-        vocabulary = config.target_vocabulary
-        self.target_table = None if vocabulary is None else nn.Embedding(vocabulary, config.token_width)
+        if config.target_vocabulary is not None:
+            self.target_table = nn.Embedding(config.target_vocabulary, config.token_width)
         self.source = make_embedding(config)
         self.target = make_embedding(config.with_changes(segments=0))
         self.encoder = make_stack(config, config.layers)
         self.decoder = make_stack(config, config.decoder_layers or config.layers, cross=True)
         initialise(self)
-
-    @property
-    def output_table(self) -> Tensor:
-        return self._target_table.weight
-
-    @property
-    def _target_table(self) -> nn.Embedding:
-        return self.table if self.target_table is None else self.target_table
 
     def forward(
         self,
@@ -84,16 +76,12 @@ class EncoderDecoder(Transformer):
             raise UsageError("no encoded source: pass model.encode(source), or a cache from model.start(source)")
         positions = position_ids(target) if cache is None else cache.positions(target.shape[1])
         self.check_length(target.shape[1] + (0 if cache is None else cache.longest), positions)
-        x = self.target(self._target_table, target, positions)
+        x = self.target(self.decoder_table, target, positions)
         encoded, mask = memory or (None, None)
         return self.decoder(x, self.attention_mask(causal()), memory=encoded, memory_mask=mask, cache=cache)
 
     def start(
-        self,
-        source: Int[Tensor, "batch tokens"],
-        lengths: Int[Tensor, " batch"] | None = None,
-        *,
-        capacity: int = 0,
+        self, source: Int[Tensor, "batch tokens"], lengths: Int[Tensor, " batch"] | None = None, *, capacity: int = 0
     ) -> KVCache:
         """Encode the source (G1): a KV cache with its cross-attention keys and values, and no target tokens."""
         memory = self.encode(source, lengths)

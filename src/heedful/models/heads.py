@@ -58,12 +58,9 @@ class NextToken(nn.Module):
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
-    def forward(
+    def output_projection(
         self, states: Float[Tensor, "*axes width"], table: Float[Tensor, "vocabulary token_width"]
-    ) -> Float[Tensor, "*axes vocabulary"]:
-        return nn.functional.linear(*self.output_projection(states, table))
-
-    def output_projection(self, states: Tensor, table: Tensor) -> OutputProjection:
+    ) -> OutputProjection:
         return OutputProjection(states, table if self.weight is None else self.weight, self.bias)
 
 
@@ -77,12 +74,9 @@ class MaskedToken(nn.Module):
         self.norm = make_norm(config.norm, config.width, epsilon=config.norm_epsilon)
         self.tokens = NextToken(config.width, config.vocabulary, tied=config.tie_output, bias=True)
 
-    def forward(
+    def output_projection(
         self, states: Float[Tensor, "*axes width"], table: Float[Tensor, "vocabulary token_width"]
-    ) -> Float[Tensor, "*axes vocabulary"]:
-        return nn.functional.linear(*self.output_projection(states, table))
-
-    def output_projection(self, states: Tensor, table: Tensor) -> OutputProjection:
+    ) -> OutputProjection:
         return self.tokens.output_projection(self.norm(self.activation(self.dense(states))), table)
 
 
@@ -183,7 +177,7 @@ class Heads(nn.ModuleDict):
         """Apply the head called `task` to the states."""
         self.require(task)
         if task in ("next_token", "masked_token"):
-            return self[task](states, table)
+            return F.linear(*self.output_projection(task, states, table))
         if task == "pooled":
             return self[task](states, lengths)
         if task in ("next_sentence", "sequence_class"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -39,9 +40,6 @@ class RecurrentState:
         self.context = None if self.context is None else self.context[rows]
         if self.memory_mask is not None and self.memory_mask.allowed is not None:
             self.memory_mask = Mask(allowed=self.memory_mask.allowed[rows])
-
-    def advance(self, tokens: int, lengths: Int[Tensor, " batch"] | None) -> None:
-        self.lengths = self.lengths + (tokens if lengths is None else lengths)
 
 
 class Recurrence(nn.Module):
@@ -118,20 +116,24 @@ def _tuple(hidden: Any) -> tuple[Tensor, ...]:
 
 
 class Recurrent(nn.Module):
-    """Base of both recurrent families: token table, decoder cell and output layer."""
+    """Base of both recurrent families: token tables, decoder cell and output layer."""
+
+    states: Callable[..., Tensor]
 
     def __init__(self, config: RecurrentConfig) -> None:
         super().__init__()
         self.config = config
         self.table = nn.Embedding(config.vocabulary, config.width)
+        self.target_table: nn.Embedding | None = None
         self.dropout = nn.Dropout(config.dropout)
         self.decoder = Recurrence(config)
         vocabulary = config.target_vocabulary or config.vocabulary
         self.next_token = NextToken(config.width, vocabulary, tied=config.tie_output)
 
     @property
-    def output_table(self) -> Tensor:
-        return self.table.weight
+    def decoder_table(self) -> nn.Embedding:
+        """Table of the tokens that the decoder reads and, when tied, predicts."""
+        return self.table if self.target_table is None else self.target_table
 
     def apply_head(self, task: str, states: Tensor) -> Tensor:
         return nn.functional.linear(*self.output_projection(task, states))
@@ -139,7 +141,20 @@ class Recurrent(nn.Module):
     def output_projection(self, task: str, states: Tensor) -> OutputProjection:
         if task != "next_token":
             raise UsageError(f"this model has no '{task}' head; it has next_token")
-        return self.next_token.output_projection(states, self.output_table)
+        return self.next_token.output_projection(states, self.decoder_table.weight)
+
+    def extend(
+        self,
+        tokens: Int[Tensor, "batch tokens"],
+        state: RecurrentState,
+        lengths: Int[Tensor, " batch"] | None = None,
+        *,
+        last: bool = False,
+    ) -> Float[Tensor, "batch positions vocabulary"]:
+        """Advance the hidden state by these tokens; return the logits after each of them, or only after the last."""
+        states = self.states(tokens, lengths, state=state)
+        state.lengths = state.lengths + (tokens.shape[1] if lengths is None else lengths)
+        return self.apply_head("next_token", states[:, -1:] if last else states)
 
 
 class RecurrentDecoder(Recurrent):
@@ -153,10 +168,18 @@ class RecurrentDecoder(Recurrent):
         return self.apply_head("next_token", self.states(tokens))
 
     def states(
-        self, tokens: Int[Tensor, "batch tokens"], *, document_ids: Int[Tensor, "batch tokens"] | None = None
+        self,
+        tokens: Int[Tensor, "batch tokens"],
+        lengths: Int[Tensor, " batch"] | None = None,
+        *,
+        document_ids: Int[Tensor, "batch tokens"] | None = None,
+        state: RecurrentState | None = None,
     ) -> Float[Tensor, "batch tokens width"]:
         """States at every token. The hidden state runs on into the next packed document; only END separates them."""
-        states, _ = self.decoder(self.dropout(embedding_lookup(self.table, tokens)))
+        hidden = None if state is None else state.hidden
+        states, hidden = self.decoder(self.dropout(embedding_lookup(self.table, tokens)), hidden, lengths)
+        if state is not None:
+            state.hidden = hidden
         return self.dropout(states)
 
     def start(self, batch: int, *, capacity: int = 0) -> RecurrentState:
@@ -165,18 +188,6 @@ class RecurrentDecoder(Recurrent):
         cells = 2 if self.config.cell == "lstm" else 1
         lengths = torch.zeros(batch, dtype=torch.long, device=zeros.device)
         return RecurrentState(lengths, (zeros,) * cells)
-
-    def extend(
-        self,
-        tokens: Int[Tensor, "batch tokens"],
-        state: RecurrentState,
-        lengths: Int[Tensor, " batch"] | None = None,
-        *,
-        last: bool = False,
-    ) -> Float[Tensor, "batch positions vocabulary"]:
-        states, state.hidden = self.decoder(self.dropout(embedding_lookup(self.table, tokens)), state.hidden, lengths)
-        state.advance(tokens.shape[1], lengths)
-        return self.apply_head("next_token", self.dropout(states[:, -1:] if last else states))
 
 
 class Context(Tapped):
@@ -212,21 +223,13 @@ class RecurrentEncoderDecoder(Recurrent):
 
     def __init__(self, config: RecurrentConfig) -> None:
         super().__init__(config)
-        vocabulary = config.target_vocabulary
-        self.target_table = None if vocabulary is None else nn.Embedding(vocabulary, config.width)
+        if config.target_vocabulary is not None:
+            self.target_table = nn.Embedding(config.target_vocabulary, config.width)
         self.encoder = Recurrence(config, bidirectional=config.bidirectional)
         self.bridge = nn.Linear(config.width, config.layers * config.width)
         self.cross = None if config.attention == "none" else Context(config.attention, config.width)
         self.combine = nn.Linear(2 * config.width, config.width)
         initialise(self)
-
-    @property
-    def output_table(self) -> Tensor:
-        return self._target_table.weight
-
-    @property
-    def _target_table(self) -> nn.Embedding:
-        return self.table if self.target_table is None else self.target_table
 
     def forward(
         self,
@@ -244,14 +247,10 @@ class RecurrentEncoderDecoder(Recurrent):
         source_lengths: Int[Tensor, " batch"] | None = None,
     ) -> Float[Tensor, "batch target_tokens width"]:
         """The decoder's states at every position of a given target (T1)."""
-        return self.states(target, self.start(source, source_lengths))
+        return self.states(target, state=self.start(source, source_lengths))
 
     def start(
-        self,
-        source: Int[Tensor, "batch tokens"],
-        lengths: Int[Tensor, " batch"] | None = None,
-        *,
-        capacity: int = 0,
+        self, source: Int[Tensor, "batch tokens"], lengths: Int[Tensor, " batch"] | None = None, *, capacity: int = 0
     ) -> RecurrentState:
         """Encode the source: s_0 = tanh(W h_n), with h_n the encoder's last state (both directions concatenated)."""
         memory, ends = self.encoder(self.dropout(embedding_lookup(self.table, source)), lengths=lengths)
@@ -263,29 +262,17 @@ class RecurrentEncoderDecoder(Recurrent):
         decoded = torch.zeros(len(source), dtype=torch.long, device=source.device)
         return RecurrentState(decoded, hidden, memory, mask, last)
 
-    def extend(
-        self,
-        tokens: Int[Tensor, "batch tokens"],
-        state: RecurrentState,
-        lengths: Int[Tensor, " batch"] | None = None,
-        *,
-        last: bool = False,
-    ) -> Float[Tensor, "batch positions vocabulary"]:
-        """Advance the hidden state by target tokens; return the logits after each of them, or only after the last."""
-        states = self.states(tokens, state, lengths)
-        return self.apply_head("next_token", states[:, -1:] if last else states)
-
     def states(
         self,
         tokens: Int[Tensor, "batch tokens"],
-        state: RecurrentState,
         lengths: Int[Tensor, " batch"] | None = None,
+        *,
+        state: RecurrentState,
     ) -> Float[Tensor, "batch tokens width"]:
         if state.memory is None or state.context is None:
             raise UsageError("this hidden state has no encoded source; create it with model.start(source)")
-        x = self.dropout(embedding_lookup(self._target_table, tokens))
+        x = self.dropout(embedding_lookup(self.decoder_table, tokens))
         states, state.hidden = self.decoder(x, state.hidden, lengths)
-        state.advance(tokens.shape[1], lengths)
         if self.cross is None:
             context = state.context[:, None].expand_as(states)
         else:

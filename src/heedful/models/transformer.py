@@ -22,26 +22,27 @@ from heedful.models.model_config import TransformerConfig
 
 
 class Transformer(nn.Module):
-    """Token table, heads and configuration; each family adds its stacks of blocks."""
+    """Token tables, heads and configuration; each family adds its stacks of blocks."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.config = config
         self.table = nn.Embedding(config.vocabulary, config.token_width)
+        self.target_table: nn.Embedding | None = None
         self.heads = Heads(config)
 
     @property
-    def output_table(self) -> Tensor:
-        """The table of a tied output layer."""
-        return self.table.weight
+    def decoder_table(self) -> nn.Embedding:
+        """Table of the tokens that a decoder reads and, when tied, predicts."""
+        return self.table if self.target_table is None else self.target_table
 
     def apply_head(self, task: str, states: Tensor, lengths: Tensor | None = None) -> Any:
         """Apply the head called `task` to the states: `model.apply_head("masked_token", states)`."""
-        return self.heads(task, states, self.output_table, lengths)
+        return self.heads(task, states, self.decoder_table.weight, lengths)
 
     def output_projection(self, task: str, states: Tensor) -> OutputProjection:
         """The same for a vocabulary-sized head before its last product, which `token_loss` computes in slices."""
-        return self.heads.output_projection(task, states, self.output_table)
+        return self.heads.output_projection(task, states, self.decoder_table.weight)
 
     def attention_mask(self, *masks: Mask | None) -> Mask:
         """The masks combined with the configuration's attention window."""

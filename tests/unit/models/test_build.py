@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from heedful import PRESETS, RecurrentConfig, TransformerConfig, UsageError, build, count_parameters, preset
 from heedful.layers.kv_cache import DecoderState
-from heedful.models.build import FAMILIES, resolve_config
+from heedful.models.build import FAMILIES
 from heedful.models.model_config import ModelConfig
 
 WORDS, LENGTH, BEGIN = 8, 4, 0
@@ -39,7 +39,7 @@ def test_a_family_builds_its_class_from_its_configuration(family: str) -> None:
 def test_build_takes_a_name_or_a_configuration_and_changes() -> None:
     assert build("bert-tiny", vocabulary=50, layers=1).config == preset("bert-tiny", vocabulary=50, layers=1)
     assert build(DESIGNS["decoder"], layers=1).config == DESIGNS["decoder"].with_changes(layers=1)
-    assert resolve_config(DESIGNS["decoder"]) is DESIGNS["decoder"]
+    assert build(DESIGNS["decoder"]).config is DESIGNS["decoder"]
 
 
 # Counting

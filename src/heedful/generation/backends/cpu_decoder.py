@@ -11,7 +11,7 @@ from threading import local
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from heedful.generation.backends.cpu_block import CpuBlock, norm_function
 from heedful.generation.backends.cpu_linear import CpuLinear, PackedWeights
@@ -34,10 +34,10 @@ class CpuDecoder:
         embedding, stack, head = decoder_modules(model)
         self.embedding = embedding
         self.embedding_norm = None if embedding.norm is None else norm_function(embedding.norm)
-        self.vectors = _target_table(model).weight.detach()
+        self.vectors = model.decoder_table.weight.detach()
         self.blocks = [CpuBlock(block) for block in stack.blocks]
         self.final_norm = None if stack.norm is None else norm_function(stack.norm)
-        self.output = CpuLinear(model.output_table if head.weight is None else head.weight, head.bias)
+        self.output = CpuLinear(model.decoder_table.weight if head.weight is None else head.weight, head.bias)
         linears = [self.output, *(linear for block in self.blocks for linear in block.linears)]
         self.packed_weights = PackedWeights(linears, keep=keep_weights)
         self.positions = PositionTables(embedding.positions, stack.rotary_base, stack.attention.d_k)
@@ -94,7 +94,7 @@ class CpuDecoder:
         try:
             return torch.embedding(self.vectors, tokens)
         except IndexError:
-            return embedding_lookup(_target_table(self.model), tokens)  # raises an error that names the token
+            return embedding_lookup(self.model.decoder_table, tokens)  # raises an error that names the token
 
     def _memory_bias(self, mask: Mask | None, dtype: torch.dtype) -> Tensor | None:
         """The mask of the sources as an additive bias, computed once until sources leave the batch."""
@@ -141,11 +141,6 @@ def decoder_modules(model: Any) -> tuple[Embedding, Stack, NextToken]:
     return model.target if isinstance(model, EncoderDecoder) else model.embedding, model.decoder, model.heads.next_token
 
 
-def _target_table(model: Any) -> nn.Embedding:
-    table: nn.Embedding | None = getattr(model, "target_table", None)
-    return model.table if table is None else table
-
-
 def _weight_addresses(model: Any) -> tuple[int, ...]:
-    parts = (model.table, *decoder_modules(model), _target_table(model))
+    parts = (model.table, *decoder_modules(model), model.decoder_table)
     return tuple(weight.data_ptr() for part in parts for weight in part.parameters())

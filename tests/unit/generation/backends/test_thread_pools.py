@@ -61,4 +61,4 @@ def test_weights_per_step_equal_the_models_parameters() -> None:
         model = heedful.build(preset, vocabulary=60, width=32, heads=2, layers=2)
         read = sum(part.weight.numel() for part in model.decoder.modules() if isinstance(part, torch.nn.Linear))
         read -= sum(block.cross.key_value.weight.numel() for block in model.decoder.blocks if block.cross is not None)
-        assert weights_per_step(model.config) == read + model.output_table.numel()
+        assert weights_per_step(model.config) == read + model.decoder_table.weight.numel()
