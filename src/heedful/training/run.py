@@ -1,9 +1,14 @@
 """A training run from request to report: what `heedful train` does.
 
-    request (TrainingRequest) → prepared run (prepare_run) → trainer (build_run) → fit → report (train_and_report)
+    request    TrainingRequest             what the user asked for
+    prepared   setup.prepare_run           the data encoded, every setting chosen
+    trainer    build_run, Trainer          model, objective, batches and optimizer
+    fit        Trainer.fit, train_step     steps: the objective's loss of the model, backward, update
+    report     evaluate_and_report         scores and model card
 
 Special cases join at one point each: other ranks in `join_run`, resuming in `resume_run`, smaller batches after running
-out of memory in `train_new_model`, failures of the machine in `readable_failures`, CUDA graphs in `Trainer`.
+out of memory in `train_new_model`, failures of the machine in `readable_failures`, CUDA graphs in `Trainer`. A task's
+objective and batches are the `TrainingComponents` of its file in `tasks`.
 """
 
 from __future__ import annotations
@@ -164,53 +169,6 @@ def train_new_run(settings: dict[str, Any], request: TrainingRequest, group: Pro
             raise
 
 
-def resume_run(request: TrainingRequest, group: ProcessGroup) -> TrainedModel:
-    """Continue a run from its checkpoint; a finished one is loaded as it is."""
-    path, events = str(request.resume), Events(*request.listeners)
-    folder, _ = parse_resume_path(path)
-    if is_cleaned_up(folder):
-        return load_finished(folder, select_device(request.device), request, group)
-    interrupted = load_interrupted_run(path, requested_settings(request), request.device, events.note)
-    if request.architecture not in ("transformer", interrupted.architecture):
-        raise UsageError(f"the run in {folder} trains a {interrupted.architecture} model: leave out --model")
-    if interrupted.is_complete:
-        return load_finished(folder, interrupted.device, request, group)
-    recipe, checkpoint = interrupted.recipe, interrupted.checkpoint
-    with lock_run_folder(folder), readable_failures(recipe.model_dump(), folder):
-        prune_checkpoints(folder / STATE_FOLDER, checkpoint, keep=recipe.training.keep_checkpoints)
-        events.note(f"resuming after step {checkpoint.step} of {recipe.training.steps}")
-        if request.time is not None:
-            events.note("--time has no effect on a resumed run: it became a number of steps when the run began")
-        write_atomic(folder / RECIPE, to_toml(recipe))
-        prepared = interrupted.prepared(prepare_data_again(recipe, interrupted.tokenizers, events))
-        MetricsFile(folder / METRICS_FILE).truncate_after(checkpoint.step)
-        listeners = (*request.listeners, *file_listeners(request, folder, checkpoint.step))
-        events = Events(*listeners, elapsed_before=checkpoint.metadata["seconds"])
-        return train_and_report(build_run(prepared, folder, interrupted.manifest, events, group, checkpoint), request)
-
-
-def load_finished(folder: Path, device: torch.device, request: TrainingRequest, group: ProcessGroup) -> TrainedModel:
-    """Load the model of a finished run, on every rank."""
-    events = Events(*request.listeners)
-    events.note(f"the run in {folder} is finished")
-    group.broadcast_from_rank_zero(lambda: str(folder.absolute()))
-    return with_resume_check(load(folder, device=device), folder, request, events)
-
-
-def join_run(request: TrainingRequest, group: ProcessGroup) -> TrainedModel:
-    """On ranks other than 0: train the run that rank 0 announces, from the same checkpoint."""
-    path = group.broadcast_from_rank_zero(str)  # rank 0 announces it in `build_run`, or in `load_finished`
-    folder, checkpoint_path = parse_resume_path(path)
-    if checkpoint_path is not None:
-        interrupted = load_interrupted_run(path, {}, request.device, lambda _: None, trusted=True)
-        recipe = interrupted.recipe
-        with readable_failures(recipe.model_dump(), folder):
-            data = get_task(recipe.task).prepare_data(recipe, recipe.data.files(), interrupted.tokenizers, characters=0)
-            prepared, checkpoint = interrupted.prepared(data), interrupted.checkpoint
-            fit(build_run(prepared, folder, interrupted.manifest, Events(), group, checkpoint))
-    return load(folder, device=request.device)
-
-
 @dataclass(frozen=True)
 class Run:
     """A run in progress: the trainer and what it needs to save and evaluate the model."""
@@ -293,6 +251,53 @@ def fit(run: Run) -> RunProgress:
         return progress
     finally:
         run.trainer.events.emit("end")
+
+
+def resume_run(request: TrainingRequest, group: ProcessGroup) -> TrainedModel:
+    """Continue a run from its checkpoint; a finished one is loaded as it is."""
+    path, events = str(request.resume), Events(*request.listeners)
+    folder, _ = parse_resume_path(path)
+    if is_cleaned_up(folder):
+        return load_finished(folder, select_device(request.device), request, group)
+    interrupted = load_interrupted_run(path, requested_settings(request), request.device, events.note)
+    if request.architecture not in ("transformer", interrupted.architecture):
+        raise UsageError(f"the run in {folder} trains a {interrupted.architecture} model: leave out --model")
+    if interrupted.is_complete:
+        return load_finished(folder, interrupted.device, request, group)
+    recipe, checkpoint = interrupted.recipe, interrupted.checkpoint
+    with lock_run_folder(folder), readable_failures(recipe.model_dump(), folder):
+        prune_checkpoints(folder / STATE_FOLDER, checkpoint, keep=recipe.training.keep_checkpoints)
+        events.note(f"resuming after step {checkpoint.step} of {recipe.training.steps}")
+        if request.time is not None:
+            events.note("--time has no effect on a resumed run: it became a number of steps when the run began")
+        write_atomic(folder / RECIPE, to_toml(recipe))
+        prepared = interrupted.prepared(prepare_data_again(recipe, interrupted.tokenizers, events))
+        MetricsFile(folder / METRICS_FILE).truncate_after(checkpoint.step)
+        listeners = (*request.listeners, *file_listeners(request, folder, checkpoint.step))
+        events = Events(*listeners, elapsed_before=checkpoint.metadata["seconds"])
+        return train_and_report(build_run(prepared, folder, interrupted.manifest, events, group, checkpoint), request)
+
+
+def load_finished(folder: Path, device: torch.device, request: TrainingRequest, group: ProcessGroup) -> TrainedModel:
+    """Load the model of a finished run, on every rank."""
+    events = Events(*request.listeners)
+    events.note(f"the run in {folder} is finished")
+    group.broadcast_from_rank_zero(lambda: str(folder.absolute()))
+    return with_resume_check(load(folder, device=device), folder, request, events)
+
+
+def join_run(request: TrainingRequest, group: ProcessGroup) -> TrainedModel:
+    """On ranks other than 0: train the run that rank 0 announces, from the same checkpoint."""
+    path = group.broadcast_from_rank_zero(str)  # rank 0 announces it in `build_run`, or in `load_finished`
+    folder, checkpoint_path = parse_resume_path(path)
+    if checkpoint_path is not None:
+        interrupted = load_interrupted_run(path, {}, request.device, lambda _: None, trusted=True)
+        recipe = interrupted.recipe
+        with readable_failures(recipe.model_dump(), folder):
+            data = get_task(recipe.task).prepare_data(recipe, recipe.data.files(), interrupted.tokenizers, characters=0)
+            prepared, checkpoint = interrupted.prepared(data), interrupted.checkpoint
+            fit(build_run(prepared, folder, interrupted.manifest, Events(), group, checkpoint))
+    return load(folder, device=request.device)
 
 
 def report_setup(prepared: PreparedRun, folder: Path, events: Events) -> None:

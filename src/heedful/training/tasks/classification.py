@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from heedful.data.corpus_files import CorpusFiles
 from heedful.data.dataset import PreparedData, Split
@@ -32,6 +31,8 @@ from heedful.evaluation.classification_metrics import (
 )
 from heedful.inference.classifier import Classifier, ClassifierSettings, classifier_logits
 from heedful.inference.trained_model import TrainedModel
+from heedful.models.decoder import Decoder
+from heedful.models.encoder import Encoder
 from heedful.models.model_config import ModelConfig
 from heedful.objectives.classification_loss import ClassificationLoss, balanced_class_weights, rare_label_weights
 from heedful.text.special_token_template import template_for
@@ -150,7 +151,7 @@ class ClassificationTask(Task[Classifier]):
         objective = ClassificationLoss(multi_label, recipe.training.label_smoothing)
         text, label = data.valid.texts[0]
 
-        def evaluate(model: nn.Module) -> Evaluation:
+        def evaluate(model: Encoder | Decoder) -> Evaluation:
             scores = score_batches(model, valid, names, device, limit=recipe.training.eval_labels)
             reported = {"valid_loss": scores["loss"], "accuracy": scores["accuracy"], "macro_f1": scores["macro_f1"]}
             selected_by = "macro_f1" if weights or multi_label else "accuracy"

@@ -19,6 +19,8 @@ from heedful.generation.backends.select import training_backend
 from heedful.generation.search.sampling import SamplingConfig
 from heedful.generation.search.settings import SearchSettings
 from heedful.inference.generator import Generator
+from heedful.models.decoder import Decoder
+from heedful.models.recurrent import RecurrentDecoder
 from heedful.objectives.causal_lm_loss import CausalLMLoss
 from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size
 from heedful.training.recipe import Recipe
@@ -75,12 +77,12 @@ class LanguageModelTask(TextTask[Generator]):
         objective = CausalLMLoss(training.label_smoothing)
         prompt = data.valid.sides[0].ids[:8].tolist()
 
-        def generate(model: Any, texts: int, at_most: int | None) -> list[int]:
+        def generate(model: Decoder | RecurrentDecoder, texts: int, at_most: int | None) -> list[int]:
             settings = SearchSettings(sampling=SamplingConfig(), max_length=at_most or SAMPLE_TOKENS)
             ((sample,),) = training_backend(model).generate(SearchRequest([prompt], settings))
             return sample.tokens
 
-        def evaluate(model: Any) -> Evaluation:
+        def evaluate(model: Decoder | RecurrentDecoder) -> Evaluation:
             scores = evaluate_perplexity(model, objective, valid, data.valid, device, limit=training.eval_labels)
             text = data.tokenizers[0].decode([[*prompt, *generate(model, 1, None)]])[0]
             reported = {name: scores[name] for name in ("perplexity", "bits_per_byte")}

@@ -23,6 +23,7 @@ from heedful.evaluation.masked_lm_metrics import (
     score_masked_tokens,
 )
 from heedful.inference.mask_filler import MASK_TEXT, MaskFiller
+from heedful.models.encoder import Encoder
 from heedful.objectives.masked_lm_loss import MaskedLMLoss
 from heedful.text.sentence_splitter import split_sentences
 from heedful.text.special_token_template import SpecialTokenTemplate
@@ -99,7 +100,7 @@ class MaskedLMTask(TextTask[MaskFiller]):
         train, valid = batches(data.train.sides[0]), batches(data.valid.sides[0], shuffle=False)
         examples = masked_examples(data.valid, tokenizer, 1, training.context)
 
-        def evaluate(model: Any) -> Evaluation:
+        def evaluate(model: Encoder) -> Evaluation:
             scores = score_masked_tokens(model, valid, device, limit=training.eval_labels)
             reported = ("perplexity", "accuracy", "next_sentence_accuracy")
             metrics = {"valid_loss": scores["loss"], **{name: scores[name] for name in reported if name in scores}}

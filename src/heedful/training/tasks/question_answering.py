@@ -22,6 +22,7 @@ from heedful.evaluation.perplexity import evaluate_perplexity
 from heedful.evaluation.qa_evaluation import evaluate_answers, predict_spans
 from heedful.evaluation.squad import AnswerPrediction, answer_scores, best_threshold
 from heedful.inference.question_answerer import AnsweringSettings, EncodedQuestion, QuestionAnswerer, encode_question
+from heedful.models.encoder import Encoder
 from heedful.models.model_config import ModelConfig
 from heedful.objectives.answer_span_loss import AnswerSpanLoss
 from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size
@@ -120,7 +121,7 @@ class QuestionAnsweringTask(Task[QuestionAnswerer]):
         def encoded() -> list[EncodedQuestion]:
             return [encode_question(example[0], example[1], data.tokenizers[0], settings) for example in examples]
 
-        def evaluate(model: Any) -> Evaluation:
+        def evaluate(model: Encoder) -> Evaluation:
             scored = evaluate_perplexity(model, objective, valid, data.valid, device, limit=recipe.training.eval_labels)
             answers = QuestionAnswerer(model, data.tokenizers, settings=settings).extract(encoded())
             predictions = [
@@ -133,7 +134,7 @@ class QuestionAnsweringTask(Task[QuestionAnswerer]):
             metrics = {"valid_loss": scored["loss"], "exact_match": scores["exact_match"], "f1": scores["f1"]}
             return Evaluation(scores["f1"], metrics, sample)
 
-        def generate(model: Any, texts: int, at_most: int | None) -> None:
+        def generate(model: Encoder, texts: int, at_most: int | None) -> None:
             QuestionAnswerer(model, data.tokenizers, settings=settings).extract(encoded()[:texts])
 
         return TrainingComponents(objective, train, valid, evaluate, len(examples), generate)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic
 
 import torch
-from torch import nn
 from typing_extensions import TypeVar
 
 from heedful.config import Config
@@ -45,7 +44,8 @@ class TrainingComponents:
     objective: Objective
     train: Batches
     valid: Batches
-    evaluate: Callable[[nn.Module], Evaluation]
+    evaluate: Callable[[Any], Evaluation]
+    """Scores a model of the task's family on the validation set."""
     generated_texts: int = 0
     """Texts generated at each evaluation, in addition to the validation loss."""
     generate: Callable[[Any, int, int | None], object] = lambda model, texts, at_most: None

@@ -22,6 +22,7 @@ from heedful.evaluation.text_metrics import sample_bleu
 from heedful.generation.backends.backend import SearchRequest
 from heedful.generation.backends.select import training_backend
 from heedful.inference.translator import Translator
+from heedful.inspection.attention_alignment import TranslationModel
 from heedful.objectives.seq2seq_loss import Seq2SeqLoss
 from heedful.text.subword_regularization import SplitTable
 from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size
@@ -91,7 +92,7 @@ class TranslationTask(Task[Translator]):
         indices = evenly_spaced(len(data.valid.texts), training.eval_texts)
         examples, limits = [data.valid.texts[index] for index in indices], evaluation_length_limits(data, indices)
 
-        def evaluate(model: Any) -> Evaluation:
+        def evaluate(model: TranslationModel) -> Evaluation:
             scores = evaluate_perplexity(model, objective, valid, data.valid, device, limit=training.eval_labels)
             sources = data.tokenizers[0].encode([source for source, _ in examples])
             hypotheses = training_backend(model).translate(SearchRequest(sources, max_lengths=limits))
@@ -101,7 +102,7 @@ class TranslationTask(Task[Translator]):
             sample = (f"source     {examples[0][0]}", f"model      {outputs[0]}", f"reference  {examples[0][1]}")
             return Evaluation(bleu, metrics, sample)
 
-        def generate(model: Any, texts: int, at_most: int | None) -> None:
+        def generate(model: TranslationModel, texts: int, at_most: int | None) -> None:
             lengths = limits[:texts] if at_most is None else [at_most] * texts
             sources = [data.valid.sides[0][index].tolist() for index in indices[:texts]]
             training_backend(model).translate(SearchRequest(sources, max_lengths=lengths))

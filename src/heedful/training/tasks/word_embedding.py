@@ -14,6 +14,7 @@ from heedful.data.skip_gram_batches import SkipGramBatches, count_words
 from heedful.evaluation.perplexity import evaluate_perplexity
 from heedful.evaluation.word_vector_benchmarks import evaluate_word_vectors
 from heedful.inference.embedder import Embedder
+from heedful.models.word_vectors import WordVectors
 from heedful.objectives.skip_gram_loss import SkipGramLoss
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.defaults import ScalingRule, TrainingConditions
@@ -84,7 +85,7 @@ class WordEmbeddingTask(TextTask[Embedder]):
         valid = SkipGramBatches(data.valid.sides[0], counts, **batching, shuffle=False)
         objective = SkipGramLoss(training.negatives)
 
-        def evaluate(model: Any) -> Evaluation:
+        def evaluate(model: WordVectors) -> Evaluation:
             scores = evaluate_perplexity(model, objective, valid, data.valid, device, limit=training.eval_labels)
             loss = scores["loss"]
             lines = tuple(f"{word:<12} {near}" for word, near in neighbourhoods(model, tokenizer)[-3:])
@@ -110,7 +111,7 @@ class WordEmbeddingTask(TextTask[Embedder]):
         return [*neighbourhoods(best.model, best.tokenizers[0])]
 
 
-def neighbourhoods(model: Any, tokenizer: Tokenizer, top: int = 6) -> list[tuple[str, str]]:
+def neighbourhoods(model: WordVectors, tokenizer: Tokenizer, top: int = 6) -> list[tuple[str, str]]:
     """The nearest neighbours of a few words, common and rare."""
     words = word_table_from_model(model, tokenizer, "the table")
     probes = [words.words[rank] for rank in PROBES if rank < len(words)] or words.words[:3]
