@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -46,8 +46,17 @@ class CorpusFiles:
 
 def is_held_out(text: str, share: float) -> bool:
     """Whether a text belongs to the held-out share: decided by its hash, so that it is never in both splits."""
-    digest = hashlib.blake2b(text.encode(), digest_size=8, person=b"held out").digest()
-    return int.from_bytes(digest, "big") < share * 2**64
+    return uniform_hash(text, b"held out") < share * 2**64
+
+
+def sample_by_hash(texts: Iterable[str], share: float) -> Iterable[str]:
+    """A share of the texts, chosen by their hash, so that a sorted file is sampled evenly."""
+    return texts if share >= 1 else (text for text in texts if uniform_hash(text) < share * 2**64)
+
+
+def uniform_hash(text: str, person: bytes = b"") -> int:
+    """A number below 2**64, uniform over texts; different `person`s give independent ones."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8, person=person).digest(), "big")
 
 
 def content_hash(files: Files) -> str:

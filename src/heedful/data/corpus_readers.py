@@ -137,6 +137,22 @@ def usable_rows(
         raise DataError(f"no usable {noun} in {_names(files)}" + (f" (left out: {reasons})" if reasons else ""))
 
 
+def in_blocks(
+    rows: Iterator[Row], characters: Callable[[Row], int], max_rows: int, max_characters: int
+) -> Iterator[list[Row]]:
+    """Group rows into blocks; one ends at the row that reaches either limit."""
+    block: list[Row] = []
+    size = 0
+    for row in rows:
+        block.append(row)
+        size += characters(row)
+        if len(block) == max_rows or size >= max_characters:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
+
+
 def _pair_rows(paths: Sequence[Path], progress: ProgressCallback | None) -> Iterator[Cells | BadLine]:
     for path in paths:
         if path.is_dir():

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.data.corpus_readers import DocumentLine, Pair, Scan, scan_documents, scan_pairs
-from heedful.data.corpus_statistics import ColumnStatistics, CorpusStatistics, Mask, chunks
+from heedful.data.corpus_readers import DocumentLine, Pair, Scan, in_blocks, scan_documents, scan_pairs
+from heedful.data.corpus_statistics import CHUNK_CHARACTERS, CHUNK_ROWS, ColumnStatistics, CorpusStatistics, Mask
 from heedful.data.doctor_report import ColumnSummary, CorpusKind, CorpusReport, Finding, HistogramBin, Location
 from heedful.data.labelled_reader import LabelledText, scan_labelled
 from heedful.data.line_reader import BadLine, OnBadLine, handle_bad_line
@@ -104,10 +104,11 @@ class CorpusScan:
 
     def read(self, progress: ProgressCallback | None = None) -> None:
         """Read the files once."""
-        for lines, texts in chunks(self._measure(self.scan(self.files, progress))):
-            self.usable += len(lines)
+        rows = self._measure(self.scan(self.files, progress))
+        for chunk in in_blocks(rows, lambda row: len(row[1][0]) + len(row[1][-1]), CHUNK_ROWS, CHUNK_CHARACTERS):
+            self.usable += len(chunk)
             if self.max_measured is None or len(self.statistics) < self.max_measured:
-                self.statistics.add(lines, texts)
+                self.statistics.add(chunk)
 
     def scan(self, files: Sequence[Path], progress: ProgressCallback | None) -> Iterator[CorpusRow | BadLine]:
         """Yield the rows of these files, read as this kind of corpus."""

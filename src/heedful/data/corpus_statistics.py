@@ -8,17 +8,18 @@ unusual? is this a duplicate?) is a comparison of arrays at the end.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from heedful.data.table_reader import Cells
 from heedful.data.unicode_scripts import SCRIPTS, scripts_of
 
 CHUNK_ROWS, CHUNK_CHARACTERS = 1024, 1 << 18
-"""A chunk ends at whichever comes first."""
+"""Rows are measured in chunks; one ends at whichever comes first."""
 
 MAX_LENGTH = 1 << 16
 """Longer rows are counted together in the last bin of the histogram."""
@@ -29,28 +30,7 @@ BIN_WIDTH, SMOOTHING, BINS = 0.02, 10, 801
 MIN_OUTLIER, MAX_NORMAL = np.log(2.5), np.log(5.0)
 """A pair is an outlier beyond six deviations from the median ratio: never within 2.5-fold, always beyond 5-fold."""
 
-Texts = Sequence[list[str]]
 Mask = NDArray[np.bool_]
-
-
-def chunks(rows: Iterable[tuple[int, tuple[str, ...]]]) -> Iterator[tuple[list[int], Texts]]:
-    """Group rows into chunks of bounded size: their line numbers, and their texts by column."""
-    chunk: list[tuple[int, tuple[str, ...]]] = []
-    size = 0
-    for row in rows:
-        chunk.append(row)
-        cells = row[1]
-        size += len(cells[0]) + len(cells[-1])
-        if len(chunk) == CHUNK_ROWS or size > CHUNK_CHARACTERS:
-            yield _columns(chunk)
-            chunk, size = [], 0
-    if chunk:
-        yield _columns(chunk)
-
-
-def _columns(rows: list[tuple[int, tuple[str, ...]]]) -> tuple[list[int], Texts]:
-    lines, cells = zip(*rows, strict=True)
-    return list(lines), [list(column) for column in zip(*cells, strict=True)]
 
 
 @dataclass
@@ -104,8 +84,10 @@ class CorpusStatistics:
     def __len__(self) -> int:
         return len(self._lines)
 
-    def add(self, lines: list[int], texts: Texts) -> None:
-        """Measure a chunk. Python's own string hash suffices within one run: 64 bits, and fast."""
+    def add(self, rows: Sequence[Cells]) -> None:
+        """Measure a chunk of rows. Python's own string hash suffices within one run: 64 bits, and fast."""
+        lines, cells = zip(*rows, strict=True)
+        texts = [list(column) for column in zip(*cells, strict=True)]
         count = len(lines)
         lengths = [np.fromiter(map(len, column), np.int64, count) for column in texts]
         for column, text, length in zip(self.columns, texts, lengths, strict=True):

@@ -8,13 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from heedful.data.corpus_files import CorpusFiles, content_hash, size_on_disk
-from heedful.data.corpus_readers import ReadOptions
+from heedful.data.corpus_files import CorpusFiles, content_hash, sample_by_hash, size_on_disk
+from heedful.data.corpus_readers import ReadOptions, in_blocks
 from heedful.data.progress import ProgressCallback
 from heedful.data.quick_check import DataIssue
 from heedful.data.token_store import Sequences, SequencesWriter, create_store, is_intact, store_path
@@ -112,11 +112,11 @@ class DatasetWriter:
         """Yield the examples of all files, each with its split, in blocks to encode; validation files come last."""
         files, train, valid = self.files, self.splits["train"], self.splits["valid"]
         options = ReadOptions(on_bad_line=files.on_bad_line, progress=self.progress)
-        for block in encoding_blocks(read(files.train, dropped=self.dropped, **options), characters):
+        for block in in_blocks(read(files.train, dropped=self.dropped, **options), characters, BLOCK, BLOCK_CHARACTERS):
             yield [(example, valid if is_held_out(example) else train) for example in block]
         self._reads_training_files = False
         if files.valid:
-            for block in encoding_blocks(read(files.valid, **options), characters):
+            for block in in_blocks(read(files.valid, **options), characters, BLOCK, BLOCK_CHARACTERS):
                 yield [(example, valid) for example in block]
 
     def count_issue(self, issues: Counter[str], description: str, line: int) -> None:
@@ -177,20 +177,6 @@ def prepare_dataset(
     return PreparedData(tokenizers, split("train"), split("valid"), **described)
 
 
-def encoding_blocks(examples: Iterator[Example], characters: Callable[[Example], int]) -> Iterator[list[Example]]:
-    """Group examples into blocks to encode, of bounded number and length."""
-    block: list[Example] = []
-    size = 0
-    for example in examples:
-        block.append(example)
-        size += characters(example)
-        if len(block) == BLOCK or size >= BLOCK_CHARACTERS:
-            yield block
-            block, size = [], 0
-    if block:
-        yield block
-
-
 def train_tokenizer(
     files: CorpusFiles,
     config: TokenizerConfig,
@@ -202,14 +188,3 @@ def train_tokenizer(
     with files.start_progress("learning a vocabulary", size_on_disk(files.train)) as progress:
         examples = read(files.train, on_bad_line=files.on_bad_line, progress=progress)
         return Tokenizer.train(sample_by_hash(texts(examples), sample_share), config)
-
-
-def sample_by_hash(texts: Iterable[str], share: float) -> Iterator[str]:
-    """Yield a share of the texts, chosen by their hash, so that a sorted file is sampled evenly."""
-    if share >= 1:
-        yield from texts
-        return
-    limit = int(share * 2**64)
-    for text in texts:
-        if int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") < limit:
-            yield text

@@ -146,7 +146,7 @@ def prepare_labelled(files: CorpusFiles, tokenizer: Tokenizer, *, max_length: in
                 if split is writer.splits["train"]:
                     train_counts.update(row.labels)
                 split.count(" ".join(row.texts), *_sample(row))
-                split.write(*texts, label_indices(indices, row))
+                split.write(*texts, encode_labels(indices, row))
         writer.metadata = {
             "names": names,
             "counts": [train_counts[name] for name in names],
@@ -197,7 +197,7 @@ def _encode_texts(
         yield [ids[:length] for ids, length in zip(texts, kept, strict=True)], kept != lengths
 
 
-def label_indices(indices: Mapping[str, int], row: LabelledText) -> list[int]:
+def encode_labels(indices: Mapping[str, int], row: LabelledText) -> list[int]:
     """The indices of a row's labels; raise DataError if the model does not know one."""
     for name in row.labels:
         if name not in indices:
@@ -215,5 +215,5 @@ def encode_labelled(
     sides = tuple(Sequences.from_lists(list(column)) for column in zip(*encoded, strict=True))
     texts = tuple(map(_sample, rows))
     words, size = sum(len(text.split()) for text, _ in texts), sum(len(text.encode()) for text, _ in texts)
-    labels = Sequences.from_lists([label_indices(indices, row) for row in rows])
+    labels = Sequences.from_lists([encode_labels(indices, row) for row in rows])
     return Split(sides, len(rows), words, size, texts, labels), sum(truncated)

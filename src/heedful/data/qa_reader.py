@@ -18,9 +18,9 @@ from typing import Any, NamedTuple, Unpack
 
 from heedful.data.corpus_files import Files, expand_folders
 from heedful.data.corpus_readers import ReadOptions, usable_rows
-from heedful.data.line_reader import BadLine, read_text_file, scan_lines
+from heedful.data.line_reader import BadLine, read_text_file
 from heedful.data.progress import ProgressCallback
-from heedful.data.table_reader import TABLES, check_string, file_format, scan_records, scan_table, table_columns
+from heedful.data.table_reader import TABLES, check_string, file_format, scan_named, table_columns
 from heedful.errors import DataError
 
 PASSAGE = ("passage", "context")
@@ -187,31 +187,19 @@ def _articles(path: Path, progress: ProgressCallback | None) -> list[Any]:
 
 def _table(path: Path, answered: bool, progress: ProgressCallback | None) -> Iterator[RawQuestion | BadLine]:
     """Yield the questions of a .jsonl, .tsv or .csv."""
-    rows: Iterator[tuple[int, dict[str, Any]] | BadLine]
-    if file_format(path) == "jsonl":
-        rows = scan_records(path, scan_lines(path, progress=progress))
-    else:
-        rows = _cells(path, answered, progress)
-    for row in rows:
+    if file_format(path) not in TABLES:
+        raise DataError(f"{path}: questions come as .json (SQuAD), .jsonl, .tsv or .csv")
+    header = table_columns(path) if file_format(path) != "jsonl" else []
+    passage = next((name for name in PASSAGE if name in header), PASSAGE[0])
+    optional = ("answer", "answer_start", "id") if answered else ("id",)
+    columns = (passage, "question", *(name for name in optional if name in header or name == "answer"))
+    for row in scan_named(path, columns, progress=progress):
         if isinstance(row, BadLine):
             yield row
         else:
             line, record = row
-            passage = next((record[name] for name in PASSAGE if name in record), None)
-            yield RawQuestion(line, f"line {line}", passage, record)
-
-
-def _cells(
-    path: Path, answered: bool, progress: ProgressCallback | None
-) -> Iterator[tuple[int, dict[str, Any]] | BadLine]:
-    if file_format(path) == "lines":
-        raise DataError(f"{path}: questions come as .json (SQuAD), .jsonl, .tsv or .csv")
-    header = table_columns(path)
-    passage = next((name for name in PASSAGE if name in header), PASSAGE[0])
-    optional = ("answer", "answer_start", "id") if answered else ("id",)
-    columns = (passage, "question", *(name for name in optional if name in header or name == "answer"))
-    for row in scan_table(path, columns, progress=progress):
-        yield row if isinstance(row, BadLine) else (row[0], dict(zip(columns, row[1], strict=True)))
+            passages = (record[name] for name in PASSAGE if name in record)
+            yield RawQuestion(line, f"line {line}", next(passages, None), record)
 
 
 def _is_json(path: Path) -> bool:

@@ -65,6 +65,17 @@ def scan_table(
             yield BadLine("malformed", path, line, str(error))
 
 
+def scan_named(
+    path: Path, columns: tuple[str, ...], *, progress: ProgressCallback | None = None
+) -> Iterator[tuple[int, dict[str, Any]] | BadLine]:
+    """Yield each row by column name: the records of a .jsonl as they are, these columns of another table."""
+    if file_format(path) == "jsonl":
+        yield from _records(path, scan_lines(path, progress=progress))
+        return
+    for row in scan_table(path, columns, progress=progress):
+        yield row if isinstance(row, BadLine) else (row[0], dict(zip(columns, row[1], strict=True)))
+
+
 def table_columns(path: Path) -> list[str]:
     """Column names from a header or the first record; without either, the cells of the first row."""
     first = next((row for row in _parse(path, scan_lines(path)) if not isinstance(row, BadLine)), (0, []))
@@ -77,7 +88,7 @@ def quoted_names(names: Sequence[str]) -> str:
 
 
 def _parse(path: Path, lines: Lines) -> Iterator[tuple[int, list[str]] | tuple[int, dict[str, Any]] | BadLine]:
-    return {"tsv": _tsv, "csv": _csv, "jsonl": scan_records}[file_format(path)](path, lines)
+    return {"tsv": _tsv, "csv": _csv, "jsonl": _records}[file_format(path)](path, lines)
 
 
 def _tsv(path: Path, lines: Lines) -> Iterator[tuple[int, list[str]] | BadLine]:
@@ -130,7 +141,7 @@ def _csv_row(path: Path, start: int, row: str, in_quotes: bool) -> tuple[int, li
     return start, cells
 
 
-def scan_records(path: Path, lines: Lines) -> Iterator[tuple[int, dict[str, Any]] | BadLine]:
+def _records(path: Path, lines: Lines) -> Iterator[tuple[int, dict[str, Any]] | BadLine]:
     """Parse the JSON objects of a .jsonl, each with its line number."""
     for number, line in enumerate(lines, 1):
         if isinstance(line, BadLine):

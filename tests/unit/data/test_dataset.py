@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from heedful.data.corpus_files import CorpusFiles, is_held_out
-from heedful.data.dataset import PreparedData, sample_by_hash
+from heedful.data.corpus_files import CorpusFiles, is_held_out, sample_by_hash
+from heedful.data.dataset import PreparedData
 from heedful.data.pair_dataset import prepare_pairs
 from heedful.data.text_dataset import prepare_text
 from heedful.errors import DataError
