@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -84,23 +84,16 @@ class CorpusScan:
     max_measured: int | None = None
     columns: Sequence[str] = ()
     """Names of the columns of labelled texts, if not the usual ones."""
-    statistics: CorpusStatistics = field(init=False)
-    usable: int = field(init=False, default=0)
-    documents: int = field(init=False, default=0)
-    characters: int = field(init=False, default=0)
-    labels: Counter[str] = field(init=False, default_factory=Counter)
-    misaligned: str = field(init=False, default="")
-    """How the line counts of two files differ, if they do."""
-    _bad_lines: Counter[str] = field(init=False, default_factory=Counter)
-    _locations: dict[str, list[Location]] = field(init=False, default_factory=dict)
-    _file_starts: list[tuple[int, Path]] = field(init=False, default_factory=list)
-    """The first row of each file."""
-    _passage: str = field(init=False, default="")
-    """The passage of the last question: the characters of consecutive equal passages are counted once."""
 
     def __post_init__(self) -> None:
         has_lines = self.kind == "text" and any(file_format(path) == "lines" for path in self.files)
         self.statistics = CorpusStatistics(1 if self.kind == "text" else 2, shortest=LONG_LINE if has_lines else 1)
+        self.usable = self.documents = self.characters = 0
+        self.labels, self._bad_lines = Counter[str](), Counter[str]()
+        self._locations: dict[str, list[Location]] = {}
+        self._file_starts: list[tuple[int, Path]] = []  # the first row of each file
+        self.misaligned = ""  # how the line counts of two files differ, if they do
+        self._passage = ""  # of the last question: the characters of consecutive equal passages are counted once
 
     def read(self, progress: ProgressCallback | None = None) -> None:
         """Read the files once."""
