@@ -89,6 +89,15 @@ def test_long_texts_are_truncated_and_counted(tmp_path: Path) -> None:
     assert untruncated.truncated == {}
 
 
+def test_only_training_texts_are_counted_as_truncated(tmp_path: Path) -> None:
+    file, valid = written(tmp_path, [(text, label) for text, label in ROWS if "very" not in text]), tmp_path / "v.tsv"
+    valid.write_text("text\tlabel\n" + f"{'very ' * 40}good film\tclass 1\n")
+    tokenizer = prepared(file).tokenizers[0]
+    data = prepare_labelled(CorpusFiles([file], [valid]), tokenizer, max_length=32)
+    assert int(data.valid.sides[0].lengths[0]) == 30
+    assert data.truncated == data.first_lines == {}
+
+
 def test_single_class_and_unknown_labels_raise_data_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="only one class, 'class 1'"):
         prepared(written(tmp_path, [(text, 1) for text, _ in ROWS]))
