@@ -92,8 +92,9 @@ class NextSentenceBatches(MaskedBatches):
         return np.searchsorted(self.documents, positions, side="right")
 
 
-def positions_after(ids: Ids, token: int, chunk: int = 1 << 24) -> Positions:
+def positions_after(ids: Ids, token: int) -> Positions:
     """0, and every position after this token; a chunk of the ids is in memory at a time."""
+    chunk = 1 << 24
     after = [np.flatnonzero(ids[start : start + chunk] == token) + start + 1 for start in range(0, len(ids), chunk)]
     starts = np.concatenate([np.zeros(1, np.int64), *after])
     return starts[starts < len(ids)]

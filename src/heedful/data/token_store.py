@@ -86,9 +86,9 @@ class SequencesWriter:
         (self.folder / f"{self.name}.json").write_text(json.dumps(described), encoding="utf-8")
 
 
-def store_path(key: dict[str, Any], root: Path | None = None) -> Path:
+def store_path(key: dict[str, Any]) -> Path:
     """The folder of the store for this key, in HEEDFUL_CACHE or the user's cache."""
-    base = root or Path(os.environ.get("HEEDFUL_CACHE") or Path.home() / ".cache" / "heedful")
+    base = Path(os.environ.get("HEEDFUL_CACHE") or Path.home() / ".cache" / "heedful")
     digest = hashlib.sha256(json.dumps({**key, "format": FORMAT}, sort_keys=True).encode()).hexdigest()
     return base / "stores" / digest[:24]
 
@@ -126,6 +126,4 @@ def is_intact(folder: Path) -> bool:
 def _memory_map(file: Path, dtype: str) -> Ids:
     if file.stat().st_size == 0:
         raise DataError(f"{file} holds no tokens: everything was filtered out")
-    return np.asarray(
-        np.memmap(file, dtype=dtype, mode="r")
-    )  # slices of a memmap are memmaps, which take twice as long
+    return np.asarray(np.memmap(file, dtype=dtype, mode="r"))  # slices of a memmap itself take twice as long
