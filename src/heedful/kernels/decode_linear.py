@@ -9,8 +9,6 @@ GPU-only; gain not measured separately (benchmarks/kernels.py measures it).
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import triton
 import triton.language as tl
 from torch import Tensor, nn
@@ -20,33 +18,15 @@ from heedful.shapes import Float
 ACTIVATION_CODES = {"": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "silu": 4}
 
 
-class NormWeights(NamedTuple):
-    """A LayerNorm's or RMSNorm's parameters, as the kernel takes them."""
-
-    gain: Tensor
-    bias: Tensor | None
-    epsilon: float
-    centred: bool
-
-    @classmethod
-    def from_module(cls, norm: nn.Module | None) -> NormWeights | None:
-        if isinstance(norm, nn.LayerNorm):
-            return cls(norm.weight, norm.bias, norm.eps, centred=True)
-        if isinstance(norm, nn.RMSNorm):
-            assert norm.eps is not None
-            return cls(norm.weight, None, norm.eps, centred=False)
-        return None
-
-
 def decode_linear(
     x: Float[Tensor, "rows d"],
     linear: nn.Linear,
     *,
-    norm: NormWeights | None = None,
+    norm: nn.Module | None = None,
     activation: str = "",
     gated: bool = False,
     residual: Float[Tensor, "rows n"] | None = None,
-    residual_norm: NormWeights | None = None,
+    residual_norm: nn.Module | None = None,
 ) -> Float[Tensor, "rows n"]:
     """act(norm(x) Wᵀ + b) + residual_norm(residual); gated, act(first half of the outputs) ⊙ second half."""
     rows, width = x.shape
@@ -65,12 +45,13 @@ def decode_linear(
     return out
 
 
-def _norm_arguments(norm: NormWeights | None, x: Tensor) -> tuple[Tensor, Tensor, float, int]:
+def _norm_arguments(norm: nn.Module | None, x: Tensor) -> tuple[Tensor, Tensor, float | None, int]:
     """Gain, bias, epsilon and kind: 0 none, 1 LayerNorm with bias, 2 LayerNorm without, 3 RMSNorm."""
-    if norm is None:
-        return x, x, 0.0, 0
-    kind = 3 if not norm.centred else 2 if norm.bias is None else 1
-    return norm.gain, norm.bias if norm.bias is not None else x, norm.epsilon, kind
+    if isinstance(norm, nn.LayerNorm):
+        return (norm.weight, norm.bias, norm.eps, 1) if norm.bias is not None else (norm.weight, x, norm.eps, 2)
+    if isinstance(norm, nn.RMSNorm):
+        return norm.weight, x, norm.eps, 3
+    return x, x, 0.0, 0
 
 
 # No type annotations in kernels: Triton's compiler would read them as code.

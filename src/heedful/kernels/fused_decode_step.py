@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.kernels.decode_attention import decode_attention
-from heedful.kernels.decode_linear import NormWeights, decode_linear
+from heedful.kernels.decode_linear import decode_linear
 from heedful.layers.activations import ACTIVATIONS
 from heedful.layers.attention import fused_attention
 from heedful.layers.feed_forward import FeedForward
@@ -39,7 +39,7 @@ def fused_decode_step(
     return stream.x[:, None] if stream.norm is None else stream.norm(stream.x)[:, None]
 
 
-Sublayer = Callable[[Tensor, NormWeights | None], tuple[Tensor, nn.Linear]]
+Sublayer = Callable[[Tensor, nn.Module | None], tuple[Tensor, nn.Linear]]
 """From the residual stream and the norm before the sub-layer: its hidden values, and the linear layer after them."""
 
 
@@ -52,16 +52,15 @@ class ResidualStream:
 
     def add(self, residual: Residual, sublayer: Sublayer) -> None:
         pre_norm = residual.order == "pre"
-        hidden, last = sublayer(self.x, NormWeights.from_module(residual.norm if pre_norm else self.norm))
-        pending = None if pre_norm else NormWeights.from_module(self.norm)
-        self.x = decode_linear(hidden, last, residual=self.x, residual_norm=pending)
+        hidden, last = sublayer(self.x, residual.norm if pre_norm else self.norm)
+        self.x = decode_linear(hidden, last, residual=self.x, residual_norm=self.norm)
         self.norm = None if pre_norm else residual.norm
 
 
 def _self_attention(
     attention: SelfAttention, layer: LayerKVCache, cache: KVCache, rotation: Rotation | None
 ) -> Sublayer:
-    def sublayer(x: Tensor, norm: NormWeights | None) -> tuple[Tensor, nn.Linear]:
+    def sublayer(x: Tensor, norm: nn.Module | None) -> tuple[Tensor, nn.Linear]:
         projected = decode_linear(x, attention.query_key_value, norm=norm)[:, None]
         q, k, v = torch.split(projected, attention.sizes, dim=-1)
         query, key = split_heads(q, attention.heads), split_heads(k, attention.groups)
@@ -76,7 +75,7 @@ def _self_attention(
 
 
 def _cross_attention(cross: CrossAttention, layer: LayerKVCache, cache: KVCache) -> Sublayer:
-    def sublayer(x: Tensor, norm: NormWeights | None) -> tuple[Tensor, nn.Linear]:
+    def sublayer(x: Tensor, norm: nn.Module | None) -> tuple[Tensor, nn.Linear]:
         assert layer.memory is not None
         key, value = layer.memory
         query = decode_linear(x, cross.query, norm=norm).view(len(key), -1, cross.heads * cross.d_k)
@@ -89,7 +88,7 @@ def _cross_attention(cross: CrossAttention, layer: LayerKVCache, cache: KVCache)
 def _feed_forward(layer: FeedForward) -> Sublayer:
     name = next(name for name, function in ACTIVATIONS.items() if function is layer.activation)
 
-    def sublayer(x: Tensor, norm: NormWeights | None) -> tuple[Tensor, nn.Linear]:
+    def sublayer(x: Tensor, norm: nn.Module | None) -> tuple[Tensor, nn.Linear]:
         return decode_linear(x, layer.inward, norm=norm, activation=name, gated=layer.gated), layer.outward
 
     return sublayer

@@ -65,7 +65,7 @@ class Recurrence(nn.Module):
     ) -> tuple[Float[Tensor, "batch tokens width"], tuple[Tensor, ...]]:
         """States at every token, and the hidden state after the last *real* one; padding changes nothing (T3)."""
         if x.shape[1] == 0:
-            return x, hidden or self._zero_state(x)
+            return x, hidden or self.zero_state(len(x), x)
         start = hidden if hidden is None or len(hidden) > 1 else hidden[0]
         if lengths is None:
             states, end = self._run(x, start)
@@ -77,7 +77,7 @@ class Recurrence(nn.Module):
         output, end = self._run(packed, start)
         states, _ = pad_packed_sequence(output, batch_first=True, total_length=x.shape[1])
         read = (lengths > 0)[:, None]
-        before = hidden or self._zero_state(x)
+        before = hidden or self.zero_state(len(x), x)
         return states * read[..., None], tuple(
             torch.where(read, new, old) for new, old in zip(_tuple(end), before, strict=True)
         )
@@ -92,10 +92,10 @@ class Recurrence(nn.Module):
         finally:
             mkldnn.enabled = enabled
 
-    def _zero_state(self, x: Tensor) -> tuple[Tensor, ...]:
-        """The hidden state before the first token."""
+    def zero_state(self, batch: int, like: Tensor) -> tuple[Tensor, ...]:
+        """The hidden state before the first token, of the dtype and on the device of `like`."""
         rows = self.cell.num_layers * (2 if self.cell.bidirectional else 1)
-        zeros = x.new_zeros(rows, len(x), self.cell.hidden_size)
+        zeros = like.new_zeros(rows, batch, self.cell.hidden_size)
         return (zeros,) * (2 if isinstance(self.cell, nn.LSTM) else 1)
 
     def reset_parameters(self) -> None:
@@ -184,10 +184,8 @@ class RecurrentDecoder(Recurrent):
 
     def start(self, batch: int, *, capacity: int = 0) -> RecurrentState:
         """A zero hidden state. `capacity` is for KV caches; a hidden state never grows."""
-        zeros = self.table.weight.new_zeros(self.config.layers, batch, self.config.width)
-        cells = 2 if self.config.cell == "lstm" else 1
-        lengths = torch.zeros(batch, dtype=torch.long, device=zeros.device)
-        return RecurrentState(lengths, (zeros,) * cells)
+        lengths = torch.zeros(batch, dtype=torch.long, device=self.table.weight.device)
+        return RecurrentState(lengths, self.decoder.zero_state(batch, self.table.weight))
 
 
 class Context(Tapped):

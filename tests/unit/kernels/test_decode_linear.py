@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from heedful.kernels.decode_linear import NormWeights, decode_linear
+from heedful.kernels.decode_linear import decode_linear
 from heedful.layers.activations import ACTIVATIONS
 
 
@@ -25,11 +25,11 @@ def test_fused_linear_equals_norm_linear_activation_and_residual(
         fused = decode_linear(
             x.to(device, dtype),
             linear.to(device, dtype),
-            norm=NormWeights.from_module(modules[0]),
+            norm=modules[0],
             activation=activation,
             gated=gated,
             residual=residual.to(device, dtype),
-            residual_norm=NormWeights.from_module(modules[1]),
+            residual_norm=modules[1],
         )
         exact = [module if module is None else module.to("cpu", torch.float64) for module in modules]
         x, residual = x.to(dtype).double(), residual.to(dtype).double()

@@ -162,7 +162,7 @@ class RecurrenceStub(nn.Module):
         saved = SAVED_STATES[x.device.type if x.device.type == "cuda" else "cpu", kind][cell.bidirectional]
         self.tracker.flops += 6 * x.shape[0] * x.shape[1] * sum(weight.numel() for weight in weights if weight.ndim > 1)
         states: Tensor = SavedStates.apply(x, saved * cell.num_layers, *weights)  # type: ignore[no-untyped-call]
-        return states, hidden or self.recurrence._zero_state(x)
+        return states, hidden or self.recurrence.zero_state(len(x), x)
 
 
 class SavedStates(torch.autograd.Function):
