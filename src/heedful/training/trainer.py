@@ -219,14 +219,14 @@ class Trainer:
 
     def restore(self, tensors: Mapping[str, SliceableTensor], progress: dict[str, Any]) -> None:
         """Restore what `state` returned, possibly with another number of ranks."""
-        parts: dict[str, dict[str, SliceableTensor]] = {"model": {}, "optimizer": {}, "average": {}}
-        for full, tensor in tensors.items():
-            part, _, name = full.partition(".")
-            parts[part][name] = tensor
+
+        def part(prefix: str) -> dict[str, SliceableTensor]:
+            return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
         current = self.model.state_dict()
-        self.model.load_state_dict({name: shard_like(weight, current[name]) for name, weight in parts["model"].items()})
-        self.optimizer.load_state_dict(parts["optimizer"])
+        self.model.load_state_dict({name: shard_like(weight, current[name]) for name, weight in part("model.").items()})
+        self.optimizer.load_state_dict(part("optimizer."))
         if self.average is not None:
-            self.average.load_state_dict(parts["average"])
+            self.average.load_state_dict(part("average."))
         for name, value in progress.items():  # in place: the metrics hold the same object
             setattr(self.progress, name, value)

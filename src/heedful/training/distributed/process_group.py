@@ -26,7 +26,7 @@ from heedful.device import select_device
 from heedful.errors import HeedfulError, UsageError
 from heedful.objectives.objective import tensors_of
 from heedful.training.distributed.rank import RankInfo, rank_from_environment
-from heedful.training.distributed.rank_store import RankStore, connect
+from heedful.training.distributed.rank_store import LostRankError, RankStore, connect
 
 STOP_CHECK_EVERY = 10
 """Steps between checks whether any rank received a stop signal: each check synchronizes all ranks."""
@@ -108,7 +108,6 @@ class DistributedProcessGroup(ProcessGroup):
     def __init__(self, info: RankInfo, requested_device: str) -> None:
         self.rank, self.size = info.rank, info.size
         self.device = local_device(info, requested_device)
-        self.closed = False
         self.group_store = connect(info)
         client = self.group_store.clone()  # type: ignore[attr-defined]  # a connection of its own
         self.store = RankStore(client, self.rank, self.size)
@@ -135,19 +134,17 @@ class DistributedProcessGroup(ProcessGroup):
         return result
 
     def all_gather(self, compute: Callable[[], T]) -> list[T]:
-        results: list[T] = []
-        failure: HeedfulError | None = None
         try:
-            results.append(compute())
+            gathered = self.store.all_gather((compute(), None))
+        except LostRankError:
+            raise
         except HeedfulError as error:
-            failure = error
-        gathered = self.store.all_gather((results, str(failure)))
-        if failure is not None:
-            raise failure
-        for values, message in gathered:
-            if not values:
-                raise HeedfulError(message)
-        return [values[0] for values, _ in gathered]
+            self.store.all_gather((None, str(error)))
+            raise
+        for _, failure in gathered:
+            if failure is not None:
+                raise HeedfulError(failure)
+        return [result for result, _ in gathered]
 
     def shared_stop_signal(self, received: int, step: int) -> int:
         if step % STOP_CHECK_EVERY:
@@ -157,9 +154,8 @@ class DistributedProcessGroup(ProcessGroup):
         return int(signal)
 
     def shut_down(self, *, barrier: bool = True) -> None:
-        if self.closed:
+        if not dist.is_initialized():
             return
-        self.closed = True
         if barrier:
             dist.all_reduce(torch.zeros(1), group=self.host_group)
         dist.destroy_process_group()

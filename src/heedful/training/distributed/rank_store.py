@@ -68,13 +68,11 @@ class RankStore:
     def join(self, seconds: float = JOIN_TIMEOUT) -> None:
         """Wait until all ranks have joined."""
         self.set(f"host/{self.rank}", socket.gethostname().encode())
-        keys = self._keys("host")
-        if self.rank == 0 and not self._wait(keys, min(seconds, WARN_AFTER)):
-            waiting = f"waiting for {self._ranks_without(keys)} of {self.size} ranks"
-            print(f"{waiting}: start all of them with srun or torchrun", file=sys.stderr)
-        if not self._wait(keys, seconds):
-            missing = f"{self._ranks_without(keys)} of {self.size} ranks did not join within {seconds:.0f} s"
-            raise HeedfulError(f"{missing}: start all of them with srun or torchrun")
+        keys, remedy = self._keys("host"), "start all of them with srun or torchrun"
+        if self.rank == 0 and (missing := self._wait(keys, min(seconds, WARN_AFTER))):
+            print(f"waiting for {missing} of {self.size} ranks: {remedy}", file=sys.stderr)
+        if missing := self._wait(keys, seconds):
+            raise HeedfulError(f"{missing} of {self.size} ranks did not join within {seconds:.0f} s: {remedy}")
 
     def set(self, key: str, value: bytes) -> None:
         self._bounded(self.store.set, key, value)
@@ -94,8 +92,8 @@ class RankStore:
         self.rounds += 1
         keys = self._keys(f"gather/{self.rounds}")
         self.set(keys[self.rank], pickle.dumps(value))
-        if not self._wait(keys, WORK_TIMEOUTS * self.timeout):
-            raise self._lost(self._ranks_without(keys))
+        if missing := self._wait(keys, WORK_TIMEOUTS * self.timeout):
+            raise self._lost(missing)
         return [pickle.loads(data) for data in self._bounded(self.store.multi_get, keys)]
 
     def explain(self, error: Exception) -> Exception:
@@ -114,8 +112,8 @@ class RankStore:
             self.set(keys[self.rank], b"")
             if not collective_failed:
                 return error
-            if not self._wait(keys, min(self.timeout, ROLL_CALL)):
-                return self._lost(self._ranks_without(keys))
+            if missing := self._wait(keys, min(self.timeout, ROLL_CALL)):
+                return self._lost(missing)
             self._raise_reported_failure()
             return LostRankError(f"communication between ranks failed: {reason}")
         except LostRankError as lost:
@@ -128,16 +126,19 @@ class RankStore:
             while time.monotonic() < end and not self._bounded(self.store.check, self._keys("ended")):
                 time.sleep(0.02)
 
-    def _wait(self, keys: Sequence[str], seconds: float = math.inf) -> bool:
-        """Wait until all keys are set; False after `seconds`. Polls, so that Ctrl-C is handled meanwhile."""
+    def _wait(self, keys: Sequence[str], seconds: float = math.inf) -> str:
+        """Wait until the keys of all ranks are set; after `seconds`, return the ranks whose keys are missing.
+
+        Polls, so that Ctrl-C is handled meanwhile.
+        """
         start = time.monotonic()
         while not self._bounded(self.store.check, list(keys)):
             self._raise_reported_failure()
             waited = time.monotonic() - start
             if waited > seconds:
-                return False
+                return self._ranks_without(keys)
             time.sleep(min(0.5, 0.002 + waited / 10))
-        return True
+        return ""
 
     def _raise_reported_failure(self) -> None:
         if self._bounded(self.store.check, ["failure"]):

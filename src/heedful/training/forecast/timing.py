@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 
 from heedful.data.batching import Batches
 from heedful.device import peak_memory, release_freed_memory, reset_peak_memory
@@ -96,14 +97,14 @@ def time_batch(batches: Batches) -> float:
 
 
 @torch.inference_mode()
-def evaluate_briefly(model: Any, components: TrainingComponents, device: torch.device) -> None:
+def evaluate_briefly(model: nn.Module, components: TrainingComponents, device: torch.device) -> None:
     """Evaluate enough to reach the peak memory and to warm up before timing."""
     float(components.objective.loss(model, to_device(sample_batches(components.valid, 4)[-1], device)))
     components.generate(model, components.generated_texts, 2)
 
 
 @torch.inference_mode()
-def time_evaluation(model: Any, components: TrainingComponents, device: torch.device, eval_labels: int) -> float:
+def time_evaluation(model: nn.Module, components: TrainingComponents, device: torch.device, eval_labels: int) -> float:
     """Seconds of an evaluation, estimated from a part of it; if that is short, measured in full."""
 
     def predict(batches: Sequence[Any]) -> None:

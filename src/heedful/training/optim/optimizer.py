@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -34,13 +34,11 @@ class Optimizer:
         if recipe.optimizer == "row_adagrad":
             self.optimizers = [RowAdaGrad(self._groups(factors, set(factors)), lr=rate)]
             return
-        muon = set(_block_matrices(model)) & set(self.parameters) if recipe.optimizer == "muon" else set()
-        adamw_groups = self._groups(factors, set(self.parameters) - muon)
-        self.optimizers = [torch.optim.AdamW(adamw_groups, lr=rate, betas=recipe.betas, eps=1e-9, fused=True)]
-        if muon:
-            groups, decay = self._groups(factors, muon), recipe.weight_decay
-            # match_rms_adamw: one learning rate suits both optimizers
-            self.optimizers.append(Muon(groups, lr=rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw"))
+        muon = set(factors) & block_matrices(model) if recipe.optimizer == "muon" else set()
+        groups = self._groups(factors, set(factors) - muon)
+        self.optimizers = [torch.optim.AdamW(groups, lr=rate, betas=recipe.betas, eps=1e-9, fused=True)]
+        if muon:  # match_rms_adamw: one learning rate suits both optimizers
+            self.optimizers.append(Muon(self._groups(factors, muon), lr=rate, adjust_lr_fn="match_rms_adamw"))
 
     def _groups(self, factors: Mapping[str, float], names: set[str]) -> list[dict[str, Any]]:
         """Parameters that share a learning rate and weight decay: matrices first, then from the top layer down."""
@@ -99,9 +97,7 @@ class Optimizer:
             states[weight][slot] = shard_like(tensor, weight)
 
 
-def _block_matrices(model: nn.Module) -> Iterator[str]:
-    for path, module in model.named_modules():
-        if isinstance(module, Stack):
-            for name, weight in module.named_parameters(prefix=path):
-                if weight.ndim == 2:
-                    yield name
+def block_matrices(model: nn.Module) -> set[str]:
+    """The names of the matrices in blocks, which Muon updates."""
+    stacks = [(path, module) for path, module in model.named_modules() if isinstance(module, Stack)]
+    return {name for path, stack in stacks for name, weight in stack.named_parameters(path) if weight.ndim == 2}
