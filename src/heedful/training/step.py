@@ -15,6 +15,7 @@ from heedful.objectives.objective import LossModule, Objective, to_device
 from heedful.training.distributed.data_parallel import data_parallel, no_sync
 from heedful.training.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from heedful.training.optim.optimizer import Optimizer
+from heedful.training.optim.schedules import learning_rate_factor
 
 
 @dataclass(frozen=True)
@@ -68,13 +69,7 @@ def seed_dropout(seed: int, device: torch.device) -> None:
 
 
 def train_step(
-    forward_backward: ForwardBackward,
-    batches: Sequence[Any],
-    optimizer: Optimizer,
-    *,
-    lr_factor: float,
-    max_grad_norm: float,
-    seed: tuple[int, int],
+    forward_backward: ForwardBackward, batches: Sequence[Any], optimizer: Optimizer, *, step: int, seed: int
 ) -> StepResult:
     """Accumulate the gradients of `batches`, divided by the labels of *all* of them, clip and update (T1, T2).
 
@@ -82,10 +77,10 @@ def train_step(
     same values. If the loss or gradient norm is not finite, the optimizer skips the update; this is decided on the
     device, so that the host need not wait.
     """
-    model, process_group = forward_backward.model, forward_backward.process_group
+    model, process_group, recipe = forward_backward.model, forward_backward.process_group, optimizer.recipe
     if not model.training:
         model.train()
-    seed_dropout(process_group.rank_seed((seed[0] << 32) + seed[1]), forward_backward.device)
+    seed_dropout(process_group.rank_seed((seed << 32) + step), forward_backward.device)
     tokens = sum(forward_backward.objective.token_count(batch) for batch in batches)
     total = torch.zeros((), device=forward_backward.device)
     *accumulated, last = process_group.local_batches(batches)
@@ -95,7 +90,8 @@ def train_step(
     process_group.all_reduce(total)
     grad_norm = optimizer.gradient_norm()
     finite = torch.isfinite(total) & torch.isfinite(grad_norm)
-    grad_scale = (grad_norm.float() / max_grad_norm).clamp(min=1.0) if max_grad_norm else None
+    grad_scale = (grad_norm.float() / recipe.clip).clamp(min=1.0) if recipe.clip else None
+    lr_factor = learning_rate_factor(recipe.schedule, step, steps=recipe.steps, warmup=recipe.warmup)
     optimizer.step(lr_factor, found_inf=1 - finite.float(), grad_scale=grad_scale)
     optimizer.zero_grad()
     return StepResult(total, tokens, grad_norm)

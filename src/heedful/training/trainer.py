@@ -22,7 +22,6 @@ from heedful.training.distributed.fsdp import shard_like, shard_model, unsharded
 from heedful.training.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from heedful.training.metrics import TrainingMetrics
 from heedful.training.optim.optimizer import Optimizer
-from heedful.training.optim.schedules import learning_rate_factor
 from heedful.training.optim.weight_averaging import CheckpointAverage, ExponentialMovingAverage
 from heedful.training.recipe import TrainingRecipe
 from heedful.training.reporting.events import Events
@@ -120,18 +119,10 @@ class Trainer:
 
     def step(self, stream: Iterator[Any]) -> StepResult:
         """One optimizer step on the next batches of the stream."""
-        recipe, progress = self.recipe, self.progress
+        progress = self.progress
+        batches = [next(stream) for _ in range(self.recipe.accumulate)]
         with cudnn_attention(self.batches.fixed_shape):
-            result = train_step(
-                self.forward_backward,
-                [next(stream) for _ in range(recipe.accumulate)],
-                self.optimizer,
-                lr_factor=learning_rate_factor(
-                    recipe.schedule, progress.step, steps=recipe.steps, warmup=recipe.warmup
-                ),
-                max_grad_norm=recipe.clip,
-                seed=(self.seed, progress.step),
-            )
+            result = train_step(self.forward_backward, batches, self.optimizer, step=progress.step, seed=self.seed)
         progress.step += 1
         progress.tokens += result.tokens
         if isinstance(self.average, ExponentialMovingAverage):

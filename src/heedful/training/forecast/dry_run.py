@@ -65,14 +65,8 @@ def dry_run_step(
         replace_recurrence(model, tracker)
         held, held_small = tracker.now, tracker.small
         tracker.peak = tracker.flops = 0
-        train_step(
-            ForwardBackward(model, _ConstantCount(objective), device, getattr(torch, recipe.precision)),
-            [_fake_batch(batch, device)],
-            optimizer,
-            lr_factor=1.0,
-            max_grad_norm=recipe.clip,
-            seed=(0, 0),
-        )
+        forward_backward = ForwardBackward(model, _ConstantCount(objective), device, getattr(torch, recipe.precision))
+        train_step(forward_backward, [_fake_batch(batch, device)], optimizer, step=0, seed=0)
         return StepCost(weights, state, gradients, tracker.peak - held, tracker.peak_small - held_small, tracker.flops)
 
 

@@ -8,6 +8,7 @@ Token and position embeddings are layer 0, blocks are layers 1 to L, heads and t
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from torch import nn
 
@@ -23,25 +24,23 @@ def learning_rate_factors(model: nn.Module, recipe: TrainingRecipe) -> dict[str,
     weights = dict(model.named_parameters())
     if not recipe.freeze and recipe.layer_decay == 1.0:
         return dict.fromkeys(weights, 1.0)
-    layers = {name: layer_index(name) for name in weights}
-    top = 1 + max(layer for layer in layers.values() if layer is not None)
+    layers = layer_indices(weights)
+    top = max(layers.values())
     check_layerwise_settings(model, recipe, top - 1)
     factors: dict[str, float] = {}
     for name, weight in weights.items():
-        layer = layers[name]
-        frozen = recipe.freeze > 0 and layer is not None and layer <= recipe.freeze
+        frozen = 0 < recipe.freeze >= layers[name]
         weight.requires_grad_(not frozen)
         if not frozen:
-            factors[name] = recipe.layer_decay ** (0 if layer is None else top - layer)
+            factors[name] = recipe.layer_decay ** (top - layers[name])
     return factors
 
 
-def layer_index(name: str) -> int | None:
-    """The layer a weight belongs to; None: the top."""
-    if name.startswith(BOTTOM):
-        return 0
-    match = BLOCK.match(name)
-    return int(match.group(1)) + 1 if match else None
+def layer_indices(names: Iterable[str]) -> dict[str, int]:
+    """The layer that each weight belongs to."""
+    blocks = {name: int(match[1]) + 1 for name in names if (match := BLOCK.match(name))}
+    top = 1 + max(blocks.values(), default=0)
+    return {name: 0 if name.startswith(BOTTOM) else blocks.get(name, top) for name in names}
 
 
 def check_layerwise_settings(model: nn.Module, recipe: TrainingRecipe, layers: int) -> None:

@@ -37,10 +37,8 @@ def test_flops_equal_those_of_a_real_step(
     recipe = TrainingRecipe.model_validate({"steps": 1, "optimizer": optimizer})
     model = build(config)
     with FlopCounterMode(display=False) as counter:
-        train_step(
-            ForwardBackward(model, objective, CPU, torch.float32), [batch], Optimizer(model, recipe),
-            lr_factor=1.0, max_grad_norm=1.0, seed=(0, 0),
-        )  # fmt: skip
+        forward_backward = ForwardBackward(model, objective, CPU, torch.float32)
+        train_step(forward_backward, [batch], Optimizer(model, recipe), step=0, seed=0)
     assert dry_run_step(config, recipe, objective, batch, CPU).flops == counter.get_total_flops() > 0
 
 
