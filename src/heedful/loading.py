@@ -77,8 +77,13 @@ def load_word_vectors(path: str | os.PathLike[str]) -> WordTable:
 
 
 def _read_heedful(folder: Path) -> tuple[Any, tuple[Tokenizer, ...]]:
+    return load_model(folder), read_tokenizers(folder)
+
+
+def read_tokenizers(folder: Path) -> tuple[Tokenizer, ...]:
+    """The tokenizers in a model or run folder: none, one, or those of source and target."""
     files = [folder / name for name in (TOKENIZER_FILE, TARGET_TOKENIZER_FILE)]
-    return load_model(folder), tuple(Tokenizer.load(file) for file in files if file.is_file())
+    return tuple(Tokenizer.load(file) for file in files if file.is_file())
 
 
 def _read_huggingface(folder: Path) -> tuple[Any, tuple[Tokenizer, ...]]:

@@ -236,6 +236,8 @@ def check_keys(settings: dict[str, Any]) -> None:
     for name, value in settings.items():
         if name not in Recipe.model_fields:
             raise UsageError(f"unknown setting '{name}'; {nearest(name, Recipe.model_fields)}")
+        if name in SECTIONS:
+            _section(settings, name)
         for key in value if isinstance(value, dict) else ():
             if key not in known_keys((name,)):
                 other = [f"{section}.{key}" for section in SECTIONS if key in known_keys((section,))]
@@ -245,23 +247,28 @@ def check_keys(settings: dict[str, Any]) -> None:
 
 def apply_overrides(settings: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """Copy the settings with overrides such as "model.width=256"; values are TOML, or else bare strings."""
-    result = {key: dict(value) if isinstance(value, dict) else value for key, value in settings.items()}
+    result = dict(settings)
     for override in overrides:
         path, equals, text = override.partition("=")
         if not equals:
             raise UsageError(f"--set takes section.key=value, got '{override}'")
         section, dot, key = path.strip().partition(".")
-        if section not in Recipe.model_fields:
-            raise UsageError(f"unknown setting '{path}'; {nearest(section, Recipe.model_fields)}")
+        known = SECTIONS if dot else Recipe.model_fields
+        if section not in known:
+            raise UsageError(f"unknown setting '{path}'; {nearest(section, known)}")
         try:
             value = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
             value = text
-        if dot:
-            result.setdefault(section, {})[key] = value
-        else:
-            result[section] = value
+        result[section] = {**_section(result, section), key: value} if dot else value
     return result
+
+
+def _section(settings: dict[str, Any], name: str) -> dict[str, Any]:
+    section = settings.get(name, {})
+    if not isinstance(section, dict):
+        raise UsageError(f"{name} is a section of settings, not {section!r}; write {name}.key=value")
+    return section
 
 
 def merge_settings(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,8 @@ from heedful.data.dataset import PreparedData
 from heedful.device import select_device
 from heedful.errors import CheckpointError, UsageError
 from heedful.files import verify_manifest
-from heedful.model_folder import CONFIG, TARGET_TOKENIZER_FILE, TEMPORARY, TOKENIZER_FILE, WEIGHTS
+from heedful.loading import read_tokenizers
+from heedful.model_folder import CONFIG, TEMPORARY, TOKENIZER_FILE, WEIGHTS
 from heedful.models.presets import make_config
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.checkpoint.format import Checkpoint, list_checkpoints, newest_checkpoint, read_checkpoint
@@ -32,11 +32,9 @@ from heedful.training.checkpoint.run_manifest import (
 )
 from heedful.training.forecast.forecast import Forecast
 from heedful.training.recipe import RECIPE, Recipe, make_recipe, merge_settings, read_recipe, settings_of
-from heedful.training.reporting.events import METRICS_FILE
+from heedful.training.reporting.events import METRICS_FILE, Events
 from heedful.training.run_progress import RunProgress, is_finished
 from heedful.training.setup import PreparedRun
-
-Notify = Callable[[str], object]
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ def parse_resume_path(path: str | Path) -> tuple[Path, Path | None]:
 
 
 def load_interrupted_run(
-    path: str | Path, requested: dict[str, Any], device: str, notify: Notify, *, trusted: bool = False
+    path: str | Path, requested: dict[str, Any], device: str, events: Events, *, trusted: bool = False
 ) -> InterruptedRun:
     """Load a run from its newest undamaged checkpoint, or from the one that `path` names.
 
@@ -95,21 +93,21 @@ def load_interrupted_run(
     recipe = make_recipe(merge_settings(stored, requested))
     check_recipe_unchanged(manifest, recipe, folder)
     check_data_unchanged(manifest, recipe)
-    tokenizers = tuple(Tokenizer.load(file) for file in tokenizer_files(folder))
+    tokenizers = read_tokenizers(folder)
     if tokenizer_checksums(tokenizers) != manifest.tokenizers:
         raise CheckpointError(f"{folder / TOKENIZER_FILE} is not the tokenizer the run began with")
     if chosen:
         checkpoint = read_checkpoint(chosen, manifest.run_id, trusted=trusted)
     else:
-        newest = newest_checkpoint(folder / STATE_FOLDER, manifest.run_id, notify)
-        checkpoint = before_damaged_model(folder, newest, notify)
+        newest = newest_checkpoint(folder / STATE_FOLDER, manifest.run_id, events.note)
+        checkpoint = before_damaged_model(folder, newest, events)
     torch_device = resume_device(manifest, device)
     if changed := machine_differences(manifest, torch_device):
-        notify(f"the machine differs ({changed}): the last digits may differ from an uninterrupted run")
+        events.note(f"the machine differs ({changed}): the last digits may differ from an uninterrupted run")
     return InterruptedRun(folder, manifest, recipe, checkpoint, tokenizers, torch_device)
 
 
-def before_damaged_model(folder: Path, newest: Checkpoint, notify: Notify) -> Checkpoint:
+def before_damaged_model(folder: Path, newest: Checkpoint, events: Events) -> Checkpoint:
     """The newest checkpoint; if the best model is damaged, the newest from before it was saved, to train it again.
 
     A save that was interrupted is not damage: its evaluation comes after the newest checkpoint and is repeated.
@@ -124,14 +122,10 @@ def before_damaged_model(folder: Path, newest: Checkpoint, notify: Notify) -> Ch
             with suppress(CheckpointError):
                 older = read_checkpoint(path, newest.run_id)
                 if older.metadata["progress"]["best_step"] < best_step:
-                    notify(f"{error}; resuming from a checkpoint before it was saved")
+                    events.note(f"{error}; resuming from a checkpoint before it was saved")
                     return older
-        notify(f"{error}, and every checkpoint is newer: the next better model replaces it")
+        events.note(f"{error}, and every checkpoint is newer: the next better model replaces it")
     return newest
-
-
-def tokenizer_files(folder: Path) -> list[Path]:
-    return [file for name in (TOKENIZER_FILE, TARGET_TOKENIZER_FILE) if (file := folder / name).is_file()]
 
 
 def resume_device(manifest: RunManifest, requested: str) -> torch.device:

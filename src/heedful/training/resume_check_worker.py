@@ -13,12 +13,12 @@ from pathlib import Path
 import torch
 
 from heedful.device import select_device
+from heedful.loading import read_tokenizers
 from heedful.model_folder import save
-from heedful.text.tokenizer import Tokenizer
 from heedful.training.forecast.forecast import forecast
 from heedful.training.recipe import RECIPE, make_recipe, merge_settings, read_recipe
 from heedful.training.reporting.events import Events
-from heedful.training.resume import can_resume, load_interrupted_run, tokenizer_files
+from heedful.training.resume import can_resume, load_interrupted_run
 from heedful.training.run import Run, build_run
 from heedful.training.run_folder import create_run_folder
 from heedful.training.setup import PreparedRun, prepare_data_again
@@ -46,7 +46,7 @@ def train_segment(source: Path, copy: Path, device: torch.device, kill_after: in
 
 def start_segment(source: Path, copy: Path, device: torch.device) -> Run:
     recipe = make_recipe(merge_settings(read_recipe(source / RECIPE), {"training": SEGMENT}))
-    tokenizers = tuple(Tokenizer.load(file) for file in tokenizer_files(source))
+    tokenizers = read_tokenizers(source)
     data = prepare_data_again(recipe, tokenizers, Events())
     config = recipe.model_config_for(*(len(tokenizer) for tokenizer in tokenizers))
     prepared = PreparedRun(recipe, data, config, None, device, forecast(recipe, data, config, device))
@@ -58,7 +58,7 @@ def start_segment(source: Path, copy: Path, device: torch.device) -> Run:
 
 
 def resume_segment(copy: Path, device: torch.device) -> Run:
-    interrupted = load_interrupted_run(copy, {}, str(device), print)
+    interrupted = load_interrupted_run(copy, {}, str(device), Events())
     prepared = interrupted.prepared(prepare_data_again(interrupted.recipe, interrupted.tokenizers, Events()))
     return build_run(prepared, copy, interrupted.manifest, Events(), checkpoint=interrupted.checkpoint)
 

@@ -259,7 +259,7 @@ def resume_run(request: TrainingRequest, group: ProcessGroup) -> TrainedModel:
     folder, _ = parse_resume_path(path)
     if is_cleaned_up(folder):
         return load_finished(folder, select_device(request.device), request, group)
-    interrupted = load_interrupted_run(path, requested_settings(request), request.device, events.note)
+    interrupted = load_interrupted_run(path, requested_settings(request), request.device, events)
     if request.architecture not in ("transformer", interrupted.architecture):
         raise UsageError(f"the run in {folder} trains a {interrupted.architecture} model: leave out --model")
     if interrupted.is_complete:
@@ -291,7 +291,7 @@ def join_run(request: TrainingRequest, group: ProcessGroup) -> TrainedModel:
     path = group.broadcast_from_rank_zero(str)  # rank 0 announces it in `build_run`, or in `load_finished`
     folder, checkpoint_path = parse_resume_path(path)
     if checkpoint_path is not None:
-        interrupted = load_interrupted_run(path, {}, request.device, lambda _: None, trusted=True)
+        interrupted = load_interrupted_run(path, {}, request.device, Events(), trusted=True)
         recipe = interrupted.recipe
         with readable_failures(recipe.model_dump(), folder):
             data = get_task(recipe.task).prepare_data(recipe, recipe.data.files(), interrupted.tokenizers, characters=0)

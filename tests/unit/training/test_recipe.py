@@ -44,6 +44,8 @@ def test_overrides_are_toml_values_or_bare_strings() -> None:
         ("dta.train=x", "data"),
         ("training.dropout=0.1", "did you mean 'model.dropout'"),
         ("training.steps", "section.key=value"),
+        ("task.x=1", "unknown setting 'task.x'"),
+        ("data=3", "data is a section of settings, not 3; write data.key=value"),
     ],
 )
 def test_a_misspelt_key_suggests_the_nearest_one(override: str, message: str) -> None:
