@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 from heedful.device import select_device
-from heedful.errors import CheckpointError
+from heedful.errors import CheckpointError, UsageError
 from heedful.inference.classifier import Classifier
 from heedful.inference.embedder import Embedder
 from heedful.inference.generator import Generator
 from heedful.inference.mask_filler import MaskFiller
 from heedful.inference.question_answerer import QuestionAnswerer
-from heedful.inference.trained_model import TrainedModel, task_of
+from heedful.inference.trained_model import ModelType, TrainedModel, task_of
 from heedful.inference.translator import Translator
 from heedful.interop.huggingface import import_model
 from heedful.interop.huggingface_tokenizer import import_tokenizer
@@ -61,7 +61,21 @@ def load(folder: str | os.PathLike[str], *, device: str | torch.device = "auto")
     read = _read_heedful if is_heedful_format(path) else _read_huggingface
     model, tokenizers = read(path)
     model_type: Any = TYPES[task_of(model.config)]
-    trained: AnyModel = model_type(model.to(target), tokenizers, path, **model_type.read_settings(path, model.config))
+    trained: AnyModel = model_type(model.to(target), tokenizers, path, **model_type.read_settings(path))
+    return trained
+
+
+def load_as(
+    model_type: type[ModelType], folder: str | os.PathLike[str], *, device: str | torch.device = "auto"
+) -> ModelType:
+    """Load a model folder that must hold a model of this type."""
+    trained: Any = load(folder, device=device)
+    if not isinstance(trained, model_type):
+        command = "embed" if trained.task == "encode" else trained.task
+        raise UsageError(
+            f"{folder} is {trained.kind}, not {model_type.kind}; use heedful.{type(trained).__name__}.load, "
+            f"or `heedful {command}` on the command line"
+        )
     return trained
 
 

@@ -46,6 +46,7 @@ def answer(
     """Extract the answer to QUESTION from PASSAGE: its text, character positions, score (log-odds against no answer)
     and probability, separated by tabs. One line out for each question in."""
     from heedful import QuestionAnswerer
+    from heedful.loading import load_as
 
     if input_ is not None and (question, passage, passage_file) != (None, None, None):
         raise UsageError(f"questions come from the command line or from --input {input_}: give one or the other")
@@ -53,7 +54,7 @@ def answer(
         raise UsageError("there is no question: give --question and --passage, or --input FILE")
     if passage is not None and passage_file is not None:
         raise UsageError(f"the passage comes from --passage or from --passage-file {passage_file}: give one of them")
-    answerer = QuestionAnswerer.load(model, device=device)
+    answerer = load_as(QuestionAnswerer, model, device=device)
 
     def on_error(question: Question, reason: object) -> None:
         if on_bad_line == "fail":

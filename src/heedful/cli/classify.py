@@ -26,9 +26,10 @@ def classify(
     """Print the class of TEXT, or of each line of standard input or a file, and its probability: one line out for each
     line in. Pairs of texts are separated by a tab."""
     from heedful import Classifier
+    from heedful.loading import load_as
 
     lines = LineStream(text, input_, output, on_bad_line)
-    classifier = Classifier.load(model, device=device)
+    classifier = load_as(Classifier, model, device=device)
     with lines:
         for result in classifier.iter_classify(lines):
             lines.write(result.to_json() if as_json else plain(result, top), result.warnings)

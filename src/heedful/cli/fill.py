@@ -30,9 +30,10 @@ def fill(
     """Predict the words at each [MASK] of TEXT, or of lines of standard input or a file: one line out for each line
     in, with tab-separated words and probabilities, and ||| between masks."""
     from heedful import MaskFiller
+    from heedful.loading import load_as
 
     lines = LineStream(text, input_, output, on_bad_line)
-    filler = MaskFiller.load(model, device=device)
+    filler = load_as(MaskFiller, model, device=device)
     with lines:
         for result in filler.iter_fill(fillable(lines, filler), top=top):
             lines.write(result.to_json() if as_json else plain(result))

@@ -48,11 +48,12 @@ def generate(
     """Continue PROMPT, printed while it is generated; or continue each line of standard input or a file up to the end
     of the line (with --json, beyond it)."""
     from heedful import Generator
+    from heedful.loading import load_as
 
     if prompt is None and input_ is None and sys.stdin is not None and sys.stdin.isatty():
         prompt = ""
     lines = LineStream(None if prompt is None else [prompt], input_, output, on_bad_line)
-    generator = Generator.load(model, device=device)
+    generator = load_as(Generator, model, device=device)
     streamed = prompt is not None and n_best == 1 and (beam or 1) == 1 and not as_json and output is None
     decoding: GenerateOptions = {
         "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p,

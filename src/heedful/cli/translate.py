@@ -51,9 +51,10 @@ def translate(
 ) -> None:
     """Translate TEXT, or lines of standard input or a file: one line out for each line in."""
     from heedful import Translator
+    from heedful.loading import load_as
 
     lines = LineStream(text, input_, output, on_bad_line)
-    translator = Translator.load(model, device=device)
+    translator = load_as(Translator, model, device=device)
     if alignments and translator.alignment is None:
         print_note(f"{model} has no alignment.json: aligned by the second-to-last layer's mean attention")
     with lines:

@@ -6,12 +6,14 @@ It does not depend on workers, world size or time: a resumed run, or one on more
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 Indices = npt.NDArray[np.int64]
+Result = TypeVar("Result")
 MAX_ROWS = 4096
 """Examples in a batch, at most."""
 
@@ -71,6 +73,21 @@ def length_buckets(lengths: npt.ArrayLike, max_tokens: int, *, longest_first: bo
         buckets.append(order[start : start + rows])
         start += rows
     return buckets
+
+
+def map_length_buckets(
+    function: Callable[[list[int]], Iterable[Result]],
+    lengths: npt.ArrayLike,
+    max_tokens: int,
+    *,
+    longest_first: bool = False,
+) -> list[Result]:
+    """Call a function with the indices of each length bucket; returns its results in the order of the examples."""
+    results: dict[int, Result] = {}
+    for bucket in length_buckets(lengths, max_tokens, longest_first=longest_first):
+        indices = bucket.tolist()
+        results |= zip(indices, function(indices), strict=True)
+    return [results[index] for index in range(len(results))]
 
 
 class BucketedBatches:

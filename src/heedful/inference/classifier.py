@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, ClassVar, overload
 
 import torch
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
@@ -19,7 +19,6 @@ from heedful.errors import UsageError
 from heedful.generation.streaming import FIRST_BATCH
 from heedful.inference.trained_model import TrainedModel, text_batches
 from heedful.model_folder import TASK_FILE
-from heedful.models.model_config import ModelConfig
 from heedful.objectives.classification_loss import class_logits
 from heedful.objectives.objective import to_device
 from heedful.shapes import Float
@@ -100,6 +99,7 @@ class Classifier(TrainedModel):
     """A text classifier."""
 
     kind = "a classifier"
+    settings_files: ClassVar = {"settings": (TASK_FILE, ClassifierSettings)}
 
     def __init__(
         self,
@@ -110,16 +110,7 @@ class Classifier(TrainedModel):
         settings: ClassifierSettings | None = None,
     ) -> None:
         super().__init__(model, tokenizers, folder)
-        self.settings = settings or ClassifierSettings.default(model.config)
-
-    @classmethod
-    def read_settings(cls, folder: Path, config: ModelConfig) -> dict[str, Any]:
-        return {
-            "settings": ClassifierSettings.read_json(folder / TASK_FILE) or ClassifierSettings.default(config, folder)
-        }
-
-    def stored_settings(self) -> dict[str, Config | None]:
-        return {TASK_FILE: self.settings}
+        self.settings = settings or ClassifierSettings.default(model.config, folder)
 
     @overload
     def classify(self, text: str | tuple[str, ...]) -> ClassifiedText: ...  # type: ignore[overload-overlap]

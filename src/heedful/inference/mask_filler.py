@@ -10,13 +10,12 @@ from typing import Any, NamedTuple, overload
 
 import torch
 
-from heedful.data.batching import length_buckets
+from heedful.data.batching import map_length_buckets
 from heedful.data.collate import pad_sequences
 from heedful.errors import UsageError
 from heedful.generation.streaming import FIRST_BATCH
 from heedful.inference.trained_model import TrainedModel, text_batches, text_list
 from heedful.objectives.masked_lm_loss import states_at
-from heedful.text.special_token_template import SpecialTokenTemplate
 
 MASK_TEXT = "[MASK]"
 """How a mask is written in input text, whatever the vocabulary calls it."""
@@ -86,10 +85,6 @@ class MaskFiller(TrainedModel):
         return self.template.wrap(tokens)
 
     @cached_property
-    def template(self) -> SpecialTokenTemplate:
-        return SpecialTokenTemplate.from_tokenizer(self.tokenizer)
-
-    @cached_property
     def mask_pattern(self) -> re.Pattern[str]:
         return re.compile("|".join(map(re.escape, {MASK_TEXT, self.tokenizer.tokens[self.template.mask]})))
 
@@ -113,9 +108,11 @@ class MaskFiller(TrainedModel):
             if problem := self.problem(texts[index]):
                 raise UsageError(problem)
         rows = [self.encode(texts[index]) for index in indices]
-        for bucket in length_buckets([len(row) for row in rows], BATCH_TOKENS):
-            for row, predictions in zip(bucket, self._predict([rows[row] for row in bucket], top), strict=True):
-                results[indices[row]] = self._filled(texts[indices[row]], predictions)
+        predictions = map_length_buckets(
+            lambda bucket: self._predict([rows[row] for row in bucket], top), [len(row) for row in rows], BATCH_TOKENS
+        )
+        for index, each in zip(indices, predictions, strict=True):
+            results[index] = self._filled(texts[index], each)
         return results
 
     @torch.inference_mode()

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, ClassVar, overload
 
 import torch
 from pydantic import PositiveInt
 
-from heedful.config import Config
 from heedful.data.batching import length_buckets
 from heedful.data.collate import pad_sequences
 from heedful.data.passage_windows import SPECIAL_TOKENS_AROUND, Passage, PassageWindow, PassageWindows
@@ -25,9 +23,7 @@ from heedful.generation.streaming import stream_batches
 from heedful.inference.span_scores import Scores, Span, SpanTable
 from heedful.inference.trained_model import TrainedModel, text_list
 from heedful.model_folder import TASK_FILE
-from heedful.models.model_config import ModelConfig
 from heedful.objectives.answer_span_loss import span_logits
-from heedful.text.special_token_template import SpecialTokenTemplate
 from heedful.text.tokenizer import Tokenizer
 
 DEFAULT_WINDOW, DEFAULT_STRIDE, DEFAULT_ANSWER_TOKENS = 384, 128, 30
@@ -112,6 +108,7 @@ class QuestionAnswerer(TrainedModel):
     """A model that extracts answers from passages."""
 
     kind = "a question answerer"
+    settings_files: ClassVar = {"settings": (TASK_FILE, AnsweringSettings)}
 
     def __init__(
         self,
@@ -123,17 +120,6 @@ class QuestionAnswerer(TrainedModel):
     ) -> None:
         super().__init__(model, tokenizers, folder)
         self.settings = settings or AnsweringSettings.default(model.config)
-
-    @classmethod
-    def read_settings(cls, folder: Path, config: ModelConfig) -> dict[str, Any]:
-        return {"settings": AnsweringSettings.read_json(folder / TASK_FILE)}
-
-    def stored_settings(self) -> dict[str, Config | None]:
-        return {TASK_FILE: self.settings}
-
-    @cached_property
-    def template(self) -> SpecialTokenTemplate:
-        return SpecialTokenTemplate.from_tokenizer(self.tokenizer)
 
     # fmt: off
     @overload

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from heedful.data.batching import length_buckets
+from heedful.data.batching import map_length_buckets
 from heedful.data.collate import pad_sequences
 from heedful.errors import UsageError
 from heedful.models.heads import mean_pool
@@ -37,12 +37,13 @@ class TextEmbedding:
 def embed_texts(model: Any, tokenizer: Tokenizer, texts: Sequence[str]) -> list[TextEmbedding]:
     """Embed each text, in order; texts of similar length share a batch, which changes no vector."""
     encoded = [_encode(model, ids, tokenizer) for ids in tokenizer.encode(texts)]
-    results: dict[int, TextEmbedding] = {}
-    for bucket in length_buckets([len(ids) for ids, _ in encoded], BATCH_TOKENS):
-        vectors = _mean_states(model, [encoded[index][0] for index in bucket])
-        for index, vector in zip(bucket, vectors, strict=True):
-            results[index] = TextEmbedding(texts[index], vector, encoded[index][1])
-    return [results[index] for index in range(len(texts))]
+    vectors = map_length_buckets(
+        lambda indices: _mean_states(model, [encoded[index][0] for index in indices]),
+        [len(ids) for ids, _ in encoded],
+        BATCH_TOKENS,
+    )
+    rows = zip(texts, vectors, encoded, strict=True)
+    return [TextEmbedding(text, vector, warnings) for text, vector, (_, warnings) in rows]
 
 
 def _encode(model: Any, ids: list[int], tokenizer: Tokenizer) -> tuple[list[int], tuple[str, ...]]:

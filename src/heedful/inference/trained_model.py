@@ -19,6 +19,7 @@ from heedful.generation.streaming import FIRST_BATCH, LARGEST_BATCH, stream_batc
 from heedful.inference.text_embedding import TextEmbedding, Vectors, embed_texts
 from heedful.model_folder import TARGET_TOKENIZER_FILE, TOKENIZER_FILE, save
 from heedful.models.model_config import ModelConfig
+from heedful.text.special_token_template import SpecialTokenTemplate
 from heedful.text.tokenizer import Tokenizer
 from heedful.vectors.nearest_neighbors import WordTable
 from heedful.vectors.vector_sources import word_table_from_model
@@ -36,6 +37,8 @@ class TrainedModel:
     """
 
     kind: ClassVar[str] = "a trained model"
+    settings_files: ClassVar[dict[str, tuple[str, type[Config]]]] = {}
+    """Settings stored beside the weights: for each keyword and attribute of that name, its file and its type."""
 
     def __init__(self, model: Any, tokenizers: tuple[Tokenizer, ...] = (), folder: Path | None = None) -> None:
         self.model, self.tokenizers, self.folder = model, tokenizers, folder
@@ -43,25 +46,14 @@ class TrainedModel:
     @classmethod
     def load(cls: type[ModelType], folder: str | os.PathLike[str], *, device: str | torch.device = "auto") -> ModelType:
         """Load a model folder that holds a model of this type; another type of model is an error."""
-        from heedful.loading import load
+        from heedful.loading import load_as
 
-        trained = load(folder, device=device)
-        if not isinstance(trained, cls):
-            command = "embed" if trained.task == "encode" else trained.task
-            raise UsageError(
-                f"{folder} is {trained.kind}, not {cls.kind}; use heedful.{type(trained).__name__}.load, "
-                f"or `heedful {command}` on the command line"
-            )
-        return trained
+        return load_as(cls, folder, device=device)
 
     @classmethod
-    def read_settings(cls, folder: Path, config: ModelConfig) -> dict[str, Any]:
+    def read_settings(cls, folder: Path) -> dict[str, Config | None]:
         """Read the settings stored beside the weights, as keyword arguments of this class."""
-        return {}
-
-    def stored_settings(self) -> dict[str, Config | None]:
-        """The settings to store beside the weights, by file name."""
-        return {}
+        return {name: kind.read_json(folder / file) for name, (file, kind) in cls.settings_files.items()}
 
     @property
     def device(self) -> torch.device:
@@ -83,6 +75,11 @@ class TrainedModel:
         """The tokenizer of the input text."""
         self.require_tokenizer()
         return self.tokenizers[0]
+
+    @cached_property
+    def template(self) -> SpecialTokenTemplate:
+        """The special tokens that the model expects around its input."""
+        return SpecialTokenTemplate.from_tokenizer(self.tokenizer)
 
     def require_tokenizer(self) -> None:
         if not self.tokenizers:
@@ -137,9 +134,10 @@ class TrainedModel:
         """Write the settings that are stored beside the weights, to the model's own folder or another."""
         target = folder or self.folder
         assert target is not None, "a model made in memory has no folder to write to"
-        for name, settings in self.stored_settings().items():
+        for name, (file, _) in self.settings_files.items():
+            settings: Config | None = getattr(self, name)
             if settings is not None:
-                write_atomic(target / name, settings.model_dump_json(indent=2) + "\n")
+                write_atomic(target / file, settings.model_dump_json(indent=2) + "\n")
 
     def export(
         self, to: str, folder: str | os.PathLike[str], *, quantisation: Literal["float32", "int8"] = "float32"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Unpack, overload
+from typing import Any, ClassVar, NamedTuple, Unpack, overload
 
-from heedful.config import Config
 from heedful.data.progress import ProgressCallback
 from heedful.errors import UsageError
 from heedful.generation.backends.backend import SearchRequest, ignore_progress
@@ -19,17 +18,12 @@ from heedful.generation.search.hypotheses import Hypothesis
 from heedful.generation.search.settings import SearchSettings
 from heedful.generation.streaming import until_stop_string
 from heedful.generation.terminology.glossary import Glossary
-from heedful.generation.terminology.required_terms import (
-    Candidate,
-    Requirement,
-    find_requirements,
-    translate_with_requirements,
-)
+from heedful.generation.terminology.required_terms import Candidate, translate_with_requirements
+from heedful.generation.terminology.requirements import Requirement, find_requirements
 from heedful.inference.decoding_arguments import EngineName, IterTranslateOptions, TranslateOptions
 from heedful.inference.trained_model import TrainedModel, text_batches, text_list
 from heedful.inspection.attention_alignment import ALIGNMENT_FILE, Alignment, align, default_alignment
 from heedful.inspection.confidence import CONFIDENCE_FILE, Confidence
-from heedful.models.model_config import ModelConfig
 from heedful.text.sentence_splitter import TextSegment, join_segments
 from heedful.text.special_tokens import UNKNOWN
 from heedful.text.tokenizer import Tokenizer
@@ -43,6 +37,11 @@ class Translator(TrainedModel):
     """
 
     kind = "a translator"
+    settings_files: ClassVar = {
+        "alignment": (ALIGNMENT_FILE, Alignment),
+        "confidence": (CONFIDENCE_FILE, Confidence),
+        "splitting": (INPUT_SPLITTING_FILE, InputSplitting),
+    }
 
     def __init__(
         self,
@@ -57,21 +56,6 @@ class Translator(TrainedModel):
         super().__init__(model, tokenizers, folder)
         self.alignment, self.confidence, self.splitting = alignment, confidence, splitting
         self.backends = Backends(model, tokenizers, folder)
-
-    @classmethod
-    def read_settings(cls, folder: Path, config: ModelConfig) -> dict[str, Any]:
-        return {
-            "alignment": Alignment.read_json(folder / ALIGNMENT_FILE),
-            "confidence": Confidence.read_json(folder / CONFIDENCE_FILE),
-            "splitting": InputSplitting.read_json(folder / INPUT_SPLITTING_FILE),
-        }
-
-    def stored_settings(self) -> dict[str, Config | None]:
-        return {
-            ALIGNMENT_FILE: self.alignment,
-            CONFIDENCE_FILE: self.confidence,
-            INPUT_SPLITTING_FILE: self.splitting,
-        }
 
     # fmt: off
     @overload

@@ -24,6 +24,10 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ({"int8": True, "engine": "torch"}, "int8 needs CTranslate2"),
     ({"beam": 0}, "beam"),
     ({"length_penalty": -1.0}, "length_penalty"),
+    ({"temperature": -1.0}, "temperature"),
+    ({"temperature": 1.0, "top_p": 0.0}, "top_p"),
+    ({"temperature": 1.0, "top_k": -1}, "top_k"),
+    ({"temperature": 1.0, "min_p": 1.5}, "min_p"),
     ({"temprature": 1.0}, "did you mean 'temperature'"),
 ]
 

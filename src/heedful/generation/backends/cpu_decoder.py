@@ -50,17 +50,12 @@ class CpuDecoder:
         return self.weight_addresses == _weight_addresses(self.model) and not self.packed_weights.is_outdated()
 
     def extend(
-        self,
-        tokens: Int[Tensor, "rows new"],
-        state: KVCache,
-        lengths: Int[Tensor, " rows"] | None = None,
-        *,
-        last: bool = False,
+        self, tokens: Int[Tensor, "rows new"], state: KVCache, *, last: bool = False
     ) -> Float[Tensor, "rows asked vocabulary"]:
         """Logits after each of the next tokens (or the last), which are appended to the KV cache."""
         rows, new = tokens.shape
-        if new != 1 or rows == 0 or lengths is not None or not self._supports(state):
-            logits: Tensor = self.model.extend(tokens, state, lengths, last=last)
+        if new != 1 or rows == 0 or not self._supports(state):
+            logits: Tensor = self.model.extend(tokens, state, last=last)
             return logits
         return self.decode_one_token(tokens.view(rows), state).view(rows, 1, -1)
 

@@ -94,11 +94,11 @@ class CudaGraphDecoder:
         return GraphDecodingState(encoder.encode(source, lengths, capacity), padded_length(capacity))
 
     def extend(
-        self, tokens: Int[Tensor, "rows new"], state: GraphDecodingState, lengths: None = None, *, last: bool = False
+        self, tokens: Int[Tensor, "rows new"], state: GraphDecodingState, *, last: bool = False
     ) -> Float[Tensor, "rows asked vocabulary"]:
         """Logits after each of the next tokens, or the last."""
         if self._is_prefill(tokens, state):
-            logits: Tensor = self.model.extend(tokens, state.cache, lengths, last=last)
+            logits: Tensor = self.model.extend(tokens, state.cache, last=last)
             return logits
         replayed: Tensor = state.decode_one_token(self, tokens, "logits")
         return replayed

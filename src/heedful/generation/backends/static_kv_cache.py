@@ -45,11 +45,11 @@ class StaticEncoder:
         if graphs is not None:
             self.start = graphs.capture(self.start)
 
-    def encode(self, source: Int[Tensor, "rows n"], lengths: Int[Tensor, " rows"] | None, capacity: int) -> KVCache:
+    def encode(self, source: Int[Tensor, "rows n"], lengths: Int[Tensor, " rows"], capacity: int) -> KVCache:
         """A KV cache with the encoded sources. The next call overwrites its tensors: copy them first."""
         rows, length = source.shape
         self.tokens[:rows, :length] = source
-        self.lengths[:rows] = length if lengths is None else lengths
+        self.lengths[:rows] = lengths
         encoded: Any = self.start()
         cache = KVCache(rows, len(encoded.layers), device=source.device, capacity=capacity)
         cache.memory_mask = Mask(allowed=encoded.memory_mask.allowed[:rows])

@@ -12,14 +12,13 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from heedful.data.batching import length_buckets
+from heedful.data.batching import map_length_buckets
 from heedful.data.collate import pad_sequences
 from heedful.generation.backends.backend import Results, SearchRequest
 from heedful.generation.search.beam_search import search
 from heedful.generation.search.decode_loop import decode_steps
 from heedful.generation.search.hypotheses import Hypothesis
 from heedful.generation.search.partial_hypotheses import PartialHypotheses
-from heedful.generation.search.sampling import SamplingConfig
 from heedful.generation.search.settings import SearchSettings
 from heedful.models.protocols import DecoderModel
 from heedful.shapes import Int
@@ -52,10 +51,8 @@ class TorchBackend:
         """Encode sources of similar length together, search, restore the order (G1)."""
         model, settings = self.decoding_model(), request.settings
         device = model.table.weight.device
-        results: dict[int, list[Hypothesis]] = {}
-        budget = self._token_budget(settings, CUDA_BATCH_TOKENS if device.type == "cuda" else BATCH_TOKENS)
-        for bucket in length_buckets([len(source) + 1 for source in request.texts], budget, longest_first=True):
-            indices = bucket.tolist()
+
+        def translate_batch(indices: list[int]) -> Results:
             batch = request.select(indices)
             source, lengths = pad_sequences(batch.texts, end=END, device=device)
             limits = default_max_lengths(lengths)
@@ -67,10 +64,13 @@ class TorchBackend:
                 limits = limits.clamp(max=model.config.max_length)
             with torch.inference_mode():
                 state = model.start(source, lengths, capacity=int(limits.max()))
-            hypotheses = search(model, state, limits, settings, prefixes=batch.prefixes)
-            results |= zip(indices, hypotheses, strict=True)
+            results = search(model, state, limits, settings, prefixes=batch.prefixes)
             request.progress(len(indices))
-        return [results[i] for i in range(len(request.texts))]
+            return results
+
+        budget = self._token_budget(settings, CUDA_BATCH_TOKENS if device.type == "cuda" else BATCH_TOKENS)
+        lengths = [len(source) + 1 for source in request.texts]
+        return map_length_buckets(translate_batch, lengths, budget, longest_first=True)
 
     def generate(self, request: SearchRequest) -> Results:
         """Prefill prompts of equal length together, so that no row has gaps, and search."""
@@ -103,8 +103,8 @@ class TorchBackend:
         with torch.inference_mode():
             state = model.start(1, capacity=_capacity(tokens.shape[1] + max_length, window))
         limits = torch.tensor([max_length], device=tokens.device)
-        sampling = settings.sampling or SamplingConfig(temperature=0.0)
-        choose = sampling.token_chooser(1, 1, max_length, tokens.device)
+        sampling = settings.sampling
+        choose = None if sampling is None else sampling.token_chooser(1, 1, max_length, tokens.device)
         hypotheses = PartialHypotheses(model, state, prompt=tokens, rules=settings.rules, window=window)
         for step in decode_steps(hypotheses, limits, choose):
             token = int(step.tokens[0])

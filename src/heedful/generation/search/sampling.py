@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from heedful.errors import UsageError
 from heedful.shapes import Float, Int
 
 SEED_STRIDE = 1_000_003
@@ -20,7 +19,7 @@ TokenChooser = Callable[[Tensor, Tensor, int], Tensor]
 
 @dataclass(frozen=True)
 class SamplingConfig:
-    """Sampling settings; temperature 0 = greedy."""
+    """Sampling settings, checked by `DecodingConfig`."""
 
     temperature: float = 0.8
     top_k: int = 0
@@ -30,13 +29,6 @@ class SamplingConfig:
     min_p: float = 0.0
     """Sample from tokens with at least this fraction of the highest probability        Nguyen 2024"""
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.temperature < 0 or self.top_k < 0 or not 0 < self.top_p <= 1 or not 0 <= self.min_p <= 1:
-            raise UsageError(
-                "temperature must be ≥ 0, top_k ≥ 0, 0 < top_p ≤ 1 and 0 ≤ min_p ≤ 1; "
-                f"got {self.temperature}, {self.top_k}, {self.top_p} and {self.min_p}"
-            )
 
     def probabilities(self, scores: Float[Tensor, "rows vocabulary"]) -> Float[Tensor, "rows vocabulary"]:
         """The distribution to sample from: zero for every token that top-k, top-p or min-p excludes."""
@@ -53,14 +45,12 @@ class SamplingConfig:
             probabilities = probabilities * (probabilities >= self.min_p * probabilities.amax(-1, keepdim=True))
         return probabilities
 
-    def token_chooser(self, texts: int, samples: int, steps: int, device: torch.device) -> TokenChooser | None:
-        """Sample `samples` hypotheses per text; None at temperature 0.
+    def token_chooser(self, texts: int, samples: int, steps: int, device: torch.device) -> TokenChooser:
+        """Sample `samples` hypotheses per text.
 
         Each random stream depends on the seed and the sample's number alone, so that a text's samples do not change
         with the other texts of its batch.
         """
-        if self.temperature == 0:
-            return None
         streams = [torch.Generator().manual_seed(SEED_STRIDE * self.seed + number) for number in range(samples)]
         uniform = torch.stack([torch.rand(steps, generator=stream) for stream in streams]).repeat(texts, 1).to(device)
         return lambda scores, rows, generated: draw_tokens(self.probabilities(scores), uniform[rows, generated])

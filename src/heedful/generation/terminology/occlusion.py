@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
 
-from heedful.data.batching import length_buckets
+from heedful.data.batching import map_length_buckets
 from heedful.data.collate import pad_sequences
 from heedful.generation.input_splitting import max_input_tokens
 from heedful.models.protocols import DecoderModel
@@ -100,17 +100,17 @@ def score_targets(
 ) -> list[NDArray[np.float64]]:
     """Teacher forcing: log p of each target token, given the source and the target tokens before it."""
     device = model.table.weight.device
-    results: dict[int, NDArray[np.float64]] = {}
-    lengths_of_sides = [[len(target) + 1 for _, target in pairs], [len(source) + 1 for source, _ in pairs]]
-    for bucket in length_buckets(lengths_of_sides, 2 * batch_tokens, longest_first=True):
-        rows = bucket.tolist()
+
+    def score(rows: list[int]) -> list[NDArray[np.float64]]:
         source, lengths = pad_sequences([pairs[i][0] for i in rows], end=END, device=device)
         target, _ = pad_sequences([pairs[i][1] for i in rows], start=START, device=device)
         logits = model.extend(target, model.start(source, lengths))[:, :-1].float()
         losses = cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten(), reduction="none")
         scores = -losses.view(len(rows), -1).double().cpu().numpy()
-        results |= {i: scores[row, : len(pairs[i][1])] for row, i in enumerate(rows)}
-    return [results[i] for i in range(len(pairs))]
+        return [row[: len(pairs[i][1])] for i, row in zip(rows, scores, strict=True)]
+
+    lengths_of_sides = [[len(target) + 1 for _, target in pairs], [len(source) + 1 for source, _ in pairs]]
+    return map_length_buckets(score, lengths_of_sides, 2 * batch_tokens, longest_first=True)
 
 
 def _overlap(token: TokenSpan, span: tuple[int, int]) -> bool:

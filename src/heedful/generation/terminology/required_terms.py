@@ -19,12 +19,10 @@ from heedful.generation.search.hypotheses import Hypothesis
 from heedful.generation.search.settings import SearchSettings
 from heedful.generation.terminology.insertion import insert_requirements, locate_terms, target_words
 from heedful.generation.terminology.occlusion import normalise_scores, occlusion_scores
-from heedful.generation.terminology.requirements import ModelInput, Requirement, find_requirements
+from heedful.generation.terminology.requirements import ModelInput, Requirement
 from heedful.text.markup_tags import tag_structure
 from heedful.text.protected_spans import find_protected_spans
 from heedful.text.tokenizer import Tokenizer
-
-__all__ = ["Candidate", "Requirement", "find_requirements", "translate_with_requirements"]
 
 MAX_COPIED = 60
 """Characters of a placeholder or tag that a model may be expected to copy."""

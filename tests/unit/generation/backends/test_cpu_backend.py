@@ -139,8 +139,8 @@ def test_errors_are_the_models() -> None:
 def test_rows_of_different_lengths_go_through_the_modules() -> None:
     model = build("decoder")
     decoder, cache, expected = CpuDecoder(model), model.start(2), model.start(2)
-    for each, state in ((decoder, cache), (model, expected)):
-        each.extend(torch.tensor([[7, 8], [9, 0]]), state, torch.tensor([2, 1]))
+    for state in (cache, expected):
+        model.extend(torch.tensor([[7, 8], [9, 0]]), state, torch.tensor([2, 1]))
     tokens = torch.tensor([[10], [11]])
     assert torch.allclose(decoder.extend(tokens, cache), model.extend(tokens, expected), atol=1e-5)
 

@@ -18,7 +18,8 @@ from heedful.generation.input_splitting import InputSplitting
 from heedful.generation.search.settings import SearchSettings
 from heedful.generation.terminology.glossary import Glossary
 from heedful.generation.terminology.insertion import locate_terms
-from heedful.generation.terminology.required_terms import find_requirements, translate_with_requirements
+from heedful.generation.terminology.required_terms import translate_with_requirements
+from heedful.generation.terminology.requirements import find_requirements
 from heedful.text.markup_tags import tag_structure
 from heedful.text.protected_spans import find_protected_spans
 from heedful.text.sentence_splitter import join_segments
