@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypedDict
+from typing import TypedDict
 
-EngineName = Literal["auto", "torch", "ctranslate2"]
+from heedful.generation.search.settings import Engine
 
 
 class DecodingOptions(TypedDict, total=False):
@@ -24,7 +24,7 @@ class DecodingOptions(TypedDict, total=False):
     stop: Sequence[str]
     forbidden: Sequence[str]
     exact: bool
-    engine: EngineName
+    engine: Engine
     int8: bool
 
 

@@ -15,9 +15,9 @@ from heedful.generation.backends.torch_backend import max_context
 from heedful.generation.decoding_config import prompt_decoding_config
 from heedful.generation.results import Continuation, hypothesis_words
 from heedful.generation.search.hypotheses import Hypothesis
-from heedful.generation.search.settings import SearchSettings
+from heedful.generation.search.settings import Engine, SearchSettings
 from heedful.generation.streaming import FIRST_BATCH, detokenize_stream, until_stop_string
-from heedful.inference.decoding_arguments import EngineName, GenerateOptions
+from heedful.inference.decoding_arguments import GenerateOptions
 from heedful.inference.trained_model import TrainedModel, text_batches, text_list
 from heedful.text.special_tokens import UNKNOWN
 from heedful.text.tokenizer import Tokenizer
@@ -46,7 +46,7 @@ class Generator(TrainedModel):
         top_p: float = 1.0, min_p: float = 0.0, repetition_penalty: float = 1.0, seed: int = 0, min_length: int = 0,
         max_length: int | None = None, stop: Sequence[str] = (), forbidden: Sequence[str] = (),
         beam: int | None = None, length_penalty: float = 1.0, n_best: int = 1, exact: bool = False,
-        engine: EngineName = "auto", int8: bool = False, progress: ProgressCallback = ignore_progress,
+        engine: Engine = "auto", int8: bool = False, progress: ProgressCallback = ignore_progress,
     ) -> str | list[str]:
         """Continue a prompt, or a list of prompts; returns each prompt with its continuation.
 

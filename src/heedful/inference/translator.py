@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Unpack, overload
 
@@ -14,20 +14,19 @@ from heedful.generation.backends.select import Backends
 from heedful.generation.decoding_config import DEFAULT_BEAM, DecodingConfig
 from heedful.generation.input_splitting import INPUT_SPLITTING_FILE, InputSplitting, default_input_splitting
 from heedful.generation.results import ScoredWord, Translation, hypothesis_words
-from heedful.generation.search.hypotheses import Hypothesis
-from heedful.generation.search.settings import SearchSettings
+from heedful.generation.search.settings import Engine, SearchSettings
 from heedful.generation.streaming import until_stop_string
 from heedful.generation.terminology.glossary import Glossary
 from heedful.generation.terminology.required_terms import Candidate, translate_with_requirements
 from heedful.generation.terminology.requirements import Requirement, find_requirements
-from heedful.inference.decoding_arguments import EngineName, IterTranslateOptions, TranslateOptions
+from heedful.inference.decoding_arguments import IterTranslateOptions, TranslateOptions
 from heedful.inference.trained_model import TrainedModel, text_batches, text_list
 from heedful.inspection.attention_alignment import ALIGNMENT_FILE, Alignment, align, default_alignment
 from heedful.inspection.confidence import CONFIDENCE_FILE, Confidence
 from heedful.text.sentence_splitter import TextSegment, join_segments
 from heedful.text.special_tokens import UNKNOWN
 from heedful.text.tokenizer import Tokenizer
-from heedful.text.word_tokens import split_words, tokenize_words, words_from_tokens
+from heedful.text.word_tokens import TokenizedWords, split_words, tokenize_words, words_from_tokens
 
 
 class Translator(TrainedModel):
@@ -72,7 +71,7 @@ class Translator(TrainedModel):
         repetition_penalty: float = 1.0, seed: int = 0, min_length: int = 0, max_length: int | None = None,
         stop: Sequence[str] = (), prefix: str = "", forbidden: Sequence[str] = (),
         glossary: str | dict[str, str] | None = None, keep: bool = True, exact: bool = False,
-        engine: EngineName = "auto", int8: bool = False, progress: ProgressCallback = ignore_progress,
+        engine: Engine = "auto", int8: bool = False, progress: ProgressCallback = ignore_progress,
     ) -> str | list[str]:
         """Translate a text, or a list of texts; the options are those of `DecodingConfig`.
 
@@ -120,81 +119,57 @@ class Translator(TrainedModel):
     def _translate(self, texts: Sequence[str], request: _Request, progress: ProgressCallback) -> list[_SegmentedText]:
         """Split texts into segments, translate all segments together, and group them by text again."""
         splitting = self.splitting or default_input_splitting(self.model.config)
-        segmented = [splitting.split(text, self.tokenizer) if text.strip() else [] for text in texts]
-        inputs = [
-            (segment.text, index == 0)
-            for segments in segmented
-            for index, segment in enumerate(segment for segment in segments if segment.text)
-        ]
-        encoded = self.tokenizer.encode([text for text, _ in inputs])
-        candidates = self._search(
-            [text for text, _ in inputs], encoded, [is_first for _, is_first in inputs], request, progress
-        )
-        translated = iter(zip(encoded, candidates, strict=True))
-        return [
-            _SegmentedText(text, segments, [next(translated) for segment in segments if segment.text])
-            for text, segments in zip(texts, segmented, strict=True)
-        ]
+        layouts = [splitting.split(text, self.tokenizer) if text.strip() else [] for text in texts]
+        contents = [[segment.text for segment in layout if segment.text] for layout in layouts]
+        tokens = iter(self.tokenizer.encode([content for each in contents for content in each]))
+        batch = [_SegmentedText(text, layout) for text, layout in zip(texts, layouts, strict=True)]
+        for text, each in zip(batch, contents, strict=True):
+            for index, content in enumerate(each):
+                required = find_requirements(content, request.glossary, keep=request.config.keep)
+                text.segments.append(_Segment(content, next(tokens), index == 0, required))
+        self._search([segment for text in batch for segment in text.segments], request, progress)
+        return batch
 
-    def _search(
-        self,
-        texts: Sequence[str],
-        encoded: Sequence[list[int]],
-        is_first: Sequence[bool],
-        request: _Request,
-        progress: ProgressCallback,
-    ) -> list[list[Candidate]]:
-        """Search translations of segments; a prefix applies to the first segment of a text.
+    def _search(self, segments: Sequence[_Segment], request: _Request, progress: ProgressCallback) -> None:
+        """Search candidate translations of segments; a prefix applies to the first segment of a text.
 
         Segments with glossary terms, placeholders or tags are searched apart, so that these appear in the translation.
         """
-        required = [find_requirements(text, request.glossary, keep=request.config.keep) for text in texts]
-        free = [index for index, requirements in enumerate(required) if not requirements]
-        prefixes = [request.prefix if is_first[index] else [] for index in free] if request.prefix else None
-        search = SearchRequest([encoded[index] for index in free], request.settings, prefixes, progress=progress)
-        hypotheses = self.backends.select(search).translate(search)
-        results = {index: self._candidates(each, request) for index, each in zip(free, hypotheses, strict=True)}
-        for prefix, with_prefix in ((request.config.prefix, True), ("", False)):
-            bound = [index for index, each in enumerate(required) if each and is_first[index] is with_prefix]
-            if bound:
-                candidates = self._search_required(
-                    [texts[index] for index in bound], [required[index] for index in bound], prefix, request
-                )
-                results |= dict(zip(bound, candidates, strict=True))
+        free = [segment for segment in segments if not segment.required]
+        prefixes = [request.prefix if segment.is_first else [] for segment in free] if request.prefix else None
+        search = SearchRequest([segment.tokens for segment in free], request.settings, prefixes, progress=progress)
+        for segment, hypotheses in zip(free, self.backends.select(search).translate(search), strict=True):
+            texts = self.tokenizers[-1].decode([hypothesis.tokens for hypothesis in hypotheses])
+            segment.candidates = [Candidate(*candidate) for candidate in zip(texts, hypotheses, strict=True)]
+        for prefix, is_first in ((request.config.prefix, True), ("", False)):
+            if bound := [segment for segment in segments if segment.required and segment.is_first is is_first]:
+                self._search_required(bound, prefix, request)
                 progress(len(bound))
-        return [results[index] for index in range(len(texts))]
+        for segment in segments:
+            segment.candidates = [each._replace(text=request.until_stop(each.text)) for each in segment.candidates]
 
-    def _search_required(
-        self, texts: list[str], required: Sequence[Sequence[Requirement]], prefix: str, request: _Request
-    ) -> list[list[Candidate]]:
+    def _search_required(self, segments: Sequence[_Segment], prefix: str, request: _Request) -> None:
         settings = replace(request.settings, early_stopping=False)
         backend = self.backends.select_torch(SearchRequest(settings=settings))
-        texts_candidates = translate_with_requirements(
-            backend, self.tokenizers, texts, required, settings, prefix=prefix
-        )
-        return [
-            [each._replace(text=request.until_stop(each.text)) for each in candidates]
-            for candidates in texts_candidates
-        ]
-
-    def _candidates(self, hypotheses: Sequence[Hypothesis], request: _Request) -> list[Candidate]:
-        texts = self.tokenizers[-1].decode([hypothesis.tokens for hypothesis in hypotheses])
-        return [Candidate(request.until_stop(text), each) for text, each in zip(texts, hypotheses, strict=True)]
+        texts, required = [segment.text for segment in segments], [segment.required for segment in segments]
+        results = translate_with_requirements(backend, self.tokenizers, texts, required, settings, prefix=prefix)
+        for segment, candidates in zip(segments, results, strict=True):
+            segment.candidates = candidates
 
     def _results(self, batch: Sequence[_SegmentedText], request: _Request) -> list[Translation]:
         results = [self._result(text, request) for text in batch]
         if not request.config.alignments:
             return results
-        links = iter(self._align([pair for text in batch for pair in text.best_pairs]))
-        joined = [_join_links([next(links) for _ in text.candidates]) for text in batch]
+        links = iter(self._align([segment for text in batch for segment in text.segments]))
+        joined = [_join_links([next(links) for _ in text.segments]) for text in batch]
         return [replace(result, alignment=each) for result, each in zip(results, joined, strict=True)]
 
     def _result(self, text: _SegmentedText, request: _Request) -> Translation:
         warnings = tuple(self._warnings(text, request))
-        if len(text.candidates) == 1:
-            best, *alternatives = (self._scored(text.source, each, request) for each in text.candidates[0])
+        if len(text.segments) == 1:
+            best, *alternatives = (self._scored(text.source, each, request) for each in text.segments[0].candidates)
             return replace(best, text=text.translation, alternatives=tuple(alternatives), warnings=warnings)
-        parts = [self._scored(text.source, best, request) for best, *_ in text.candidates]
+        parts = [self._scored(text.source, segment.best, request) for segment in text.segments]
         return Translation(
             text.source,
             text.translation,
@@ -217,32 +192,32 @@ class Translator(TrainedModel):
     def _warnings(self, text: _SegmentedText, request: _Request) -> Iterator[str]:
         limit = (self.splitting or default_input_splitting(self.model.config)).max_tokens
         if text.tokens > limit:
-            parts = len(text.candidates)
+            parts = len(text.segments)
             yield f"{text.tokens:,} tokens exceed the model's input limit: translated in {parts:,} parts"
         if text.unknown:
             yield f"{text.unknown:,} of {text.tokens:,} tokens are unknown to the model"
-        for best, *_ in text.candidates:
-            output = self.tokenizers[-1].decode([best.hypothesis.tokens])[0]
-            if not best.hypothesis.ended and not any(stop in output for stop in request.config.stop):
-                yield f"the translation was cut off after {len(best.hypothesis.tokens):,} tokens (see --max-length)"
+        for best in (segment.best.hypothesis for segment in text.segments):
+            output = self.tokenizers[-1].decode([best.tokens])[0]
+            if not best.ended and not any(stop in output for stop in request.config.stop):
+                yield f"the translation was cut off after {len(best.tokens):,} tokens (see --max-length)"
 
-    def _align(self, pairs: Sequence[tuple[str, Candidate]]) -> list[_WordLinks]:
+    def _align(self, segments: Sequence[_Segment]) -> list[_WordLinks]:
         """Word alignments by the attention head chosen in training, or by the default for a model without one."""
         alignment = self.alignment or default_alignment(self.model)
         (source_unit, target_unit), target = alignment.units, self.tokenizers[-1]
+
+        def target_words(best: Candidate) -> TokenizedWords:
+            if best.text == target.decode([best.hypothesis.tokens])[0]:
+                return words_from_tokens(best.hypothesis.tokens, target, target_unit)
+            return tokenize_words(best.text, target, target_unit)  # terms were inserted after the search
+
         words = [
-            (
-                tokenize_words(text, self.tokenizer, source_unit),
-                words_from_tokens(candidate.hypothesis.tokens, target, target_unit)
-                if candidate.text == target.decode([candidate.hypothesis.tokens])[0]
-                else tokenize_words(candidate.text, target, target_unit),  # terms were inserted after the search
-            )
-            for text, candidate in pairs
+            (tokenize_words(segment.text, self.tokenizer, source_unit), target_words(segment.best))
+            for segment in segments
         ]
-        aligned = align(self.model, alignment, words)
         return [
-            _WordLinks(len(source.words), len(target.words), each.links)
-            for (source, target), each in zip(words, aligned, strict=True)
+            _WordLinks(len(sources.words), len(targets.words), each.links)
+            for (sources, targets), each in zip(words, align(self.model, alignment, words), strict=True)
         ]
 
 
@@ -259,36 +234,41 @@ class _Request:
         return "".join(until_stop_string([text], self.config.stop))
 
 
-@dataclass(frozen=True)
-class _SegmentedText:
-    """A text, its segments, and for each non-blank segment its token ids and candidate translations."""
+@dataclass
+class _Segment:
+    """A part of a text that the model reads at once, and its candidate translations, best first."""
 
-    source: str
-    segments: list[TextSegment]
-    translated: list[tuple[list[int], list[Candidate]]]
+    text: str
+    tokens: list[int]
+    is_first: bool
+    required: Sequence[Requirement]
+    candidates: Sequence[Candidate] = ()
 
     @property
-    def candidates(self) -> list[list[Candidate]]:
-        return [candidates for _, candidates in self.translated]
+    def best(self) -> Candidate:
+        return self.candidates[0]
+
+
+@dataclass(frozen=True)
+class _SegmentedText:
+    """A text with its segments; those that are not blank are translated."""
+
+    source: str
+    layout: Sequence[TextSegment]
+    segments: list[_Segment] = field(default_factory=list)
 
     @property
     def tokens(self) -> int:
-        return sum(len(ids) for ids, _ in self.translated)
+        return sum(len(segment.tokens) for segment in self.segments)
 
     @property
     def unknown(self) -> int:
-        return sum(ids.count(UNKNOWN) for ids, _ in self.translated)
-
-    @property
-    def best_pairs(self) -> list[tuple[str, Candidate]]:
-        """Each non-blank segment's text with its best candidate."""
-        texts = [segment.text for segment in self.segments if segment.text]
-        return [(text, best) for text, (best, *_) in zip(texts, self.candidates, strict=True)]
+        return sum(segment.tokens.count(UNKNOWN) for segment in self.segments)
 
     @property
     def translation(self) -> str:
-        best = iter(self.best_pairs)
-        return join_segments(self.segments, [next(best)[1].text if segment.text else "" for segment in self.segments])
+        best = (segment.best.text for segment in self.segments)
+        return join_segments(self.layout, [next(best) if segment.text else "" for segment in self.layout])
 
 
 class _WordLinks(NamedTuple):

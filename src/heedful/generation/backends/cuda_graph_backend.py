@@ -17,6 +17,7 @@ from torch import Tensor
 from heedful.cuda_graphs import CudaGraphCapturer
 from heedful.generation.backends.backend import SearchRequest
 from heedful.generation.backends.static_kv_cache import (
+    MIN_SOURCE_LENGTH,
     PaddedOutput,
     StaticCacheSize,
     StaticEncoder,
@@ -24,7 +25,6 @@ from heedful.generation.backends.static_kv_cache import (
     argmax_log_probability,
     next_power_of_two,
     padded_length,
-    padded_source_length,
 )
 from heedful.generation.backends.torch_backend import TorchBackend
 from heedful.layers.kv_cache import KVCache, kept_sources
@@ -89,7 +89,7 @@ class CudaGraphDecoder:
         if not isinstance(self.model, EncoderDecoder):
             return GraphDecodingState(self.model.start(*arguments, capacity=capacity), padded_length(capacity))
         source, lengths = arguments
-        size = next_power_of_two(len(source)), padded_source_length(source.shape[1])
+        size = next_power_of_two(len(source)), next_power_of_two(source.shape[1], MIN_SOURCE_LENGTH)
         encoder = cached(self.encoders, size, lambda: StaticEncoder(self.model, *size, self.graphs))
         return GraphDecodingState(encoder.encode(source, lengths, capacity), padded_length(capacity))
 

@@ -212,7 +212,3 @@ def padded_length(number: int) -> int:
     """Round up to an eighth of a power of two: few sizes, little unused."""
     step = max(MIN_LENGTH, next_power_of_two(number) // 8)
     return -(-max(1, number) // step) * step
-
-
-def padded_source_length(number: int) -> int:
-    return next_power_of_two(number, MIN_SOURCE_LENGTH)
