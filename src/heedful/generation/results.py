@@ -40,10 +40,7 @@ class Translation:
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values; absent parts are left out."""
-        values = {"source": self.source, **_scores(self)}
-        if self.alignment is not None:
-            values["alignment"] = [list(pair) for pair in self.alignment]
-        return {**values, **_extras(self.alternatives, self.warnings)}
+        return {"source": self.source, **_output_to_json(self, self.alignment)}
 
 
 @dataclass(frozen=True)
@@ -62,7 +59,7 @@ class Continuation:
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values; absent parts are left out."""
-        return {"prompt": self.prompt, **_scores(self), **_extras(self.alternatives, self.warnings)}
+        return {"prompt": self.prompt, **_output_to_json(self)}
 
 
 def hypothesis_words(hypothesis: Hypothesis, tokenizer: Tokenizer, unit: Unit = "words") -> tuple[ScoredWord, ...]:
@@ -73,22 +70,20 @@ def hypothesis_words(hypothesis: Hypothesis, tokenizer: Tokenizer, unit: Unit = 
     return tuple(ScoredWord(*word) for word in word_probabilities(words, hypothesis.token_log_probabilities))
 
 
-def _scores(result: Translation | Continuation) -> dict[str, Any]:
-    return {
+def _output_to_json(
+    result: Translation | Continuation, alignment: Sequence[tuple[int, int]] | None = None
+) -> dict[str, Any]:
+    """What the model returned for an input, as JSON values."""
+    values: dict[str, Any] = {
         "text": result.text,
         "log_probability": round(result.log_probability, 4),
         "score": round(result.score, 4),
         "words": [{"text": word.text, "probability": round(word.probability, 4)} for word in result.words],
     }
-
-
-def _extras(alternatives: Sequence[Translation | Continuation], warnings: Sequence[str]) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    if alternatives:
-        values["alternatives"] = [
-            {key: value for key, value in each.to_json().items() if key not in ("source", "prompt")}
-            for each in alternatives
-        ]
-    if warnings:
-        values["warnings"] = list(warnings)
+    if alignment is not None:
+        values["alignment"] = [list(pair) for pair in alignment]
+    if result.alternatives:
+        values["alternatives"] = [_output_to_json(each) for each in result.alternatives]
+    if result.warnings:
+        values["warnings"] = list(result.warnings)
     return values

@@ -74,7 +74,8 @@ class CpuBackend(TorchBackend):
     def decoding_model(self) -> CpuDecoder:
         """The CPU decoder of the model, rebuilt when its weights have changed."""
         if self._decoder is None or not self.keep_weights or not self._decoder.is_current():
-            self._decoder = CpuDecoder(self.model, keep_weights=self.keep_weights)
+            model: Any = self.model  # `unsupported` has checked its type
+            self._decoder = CpuDecoder(model, keep_weights=self.keep_weights)
         return self._decoder
 
     def translate(self, request: SearchRequest) -> Results:

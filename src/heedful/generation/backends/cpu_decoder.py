@@ -21,6 +21,7 @@ from heedful.layers.kv_cache import KVCache
 from heedful.layers.masks import Mask
 from heedful.layers.positions import LearnedPositions, Rotation, SinusoidalPositions, rotation
 from heedful.layers.taps import Tapped
+from heedful.models.decoder import Decoder
 from heedful.models.encoder_decoder import EncoderDecoder
 from heedful.models.heads import NextToken
 from heedful.shapes import Float, Int
@@ -29,7 +30,7 @@ from heedful.shapes import Float, Int
 class CpuDecoder:
     """A transformer whose decode step calls no modules: a drop-in `DecoderModel` for the search."""
 
-    def __init__(self, model: Any, *, keep_weights: bool = False) -> None:
+    def __init__(self, model: Decoder | EncoderDecoder, *, keep_weights: bool = False) -> None:
         self.model, self.config, self.table, self.start = model, model.config, model.table, model.start
         embedding, stack, head = decoder_modules(model)
         self.embedding = embedding
@@ -131,11 +132,12 @@ class PositionTables:
         self.length = length
 
 
-def decoder_modules(model: Any) -> tuple[Embedding, Stack, NextToken]:
+def decoder_modules(model: Decoder | EncoderDecoder) -> tuple[Embedding, Stack, NextToken]:
     """The modules that a decode step passes through."""
-    return model.target if isinstance(model, EncoderDecoder) else model.embedding, model.decoder, model.heads.next_token
+    head: Any = model.heads.next_token
+    return model.target if isinstance(model, EncoderDecoder) else model.embedding, model.decoder, head
 
 
-def _weight_addresses(model: Any) -> tuple[int, ...]:
+def _weight_addresses(model: Decoder | EncoderDecoder) -> tuple[int, ...]:
     parts = (model.table, *decoder_modules(model), model.decoder_table)
     return tuple(weight.data_ptr() for part in parts for weight in part.parameters())

@@ -29,6 +29,7 @@ from heedful.generation.backends.static_kv_cache import (
 from heedful.generation.backends.torch_backend import TorchBackend
 from heedful.layers.kv_cache import KVCache, kept_sources
 from heedful.layers.taps import has_listeners
+from heedful.models.decoder import Decoder
 from heedful.models.encoder_decoder import EncoderDecoder
 from heedful.models.protocols import DecoderModel
 from heedful.models.transformer import Transformer
@@ -76,7 +77,7 @@ class CudaGraphDecoder:
     The model must not be changed or used otherwise afterwards.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Decoder | EncoderDecoder) -> None:
         self.model, self.config, self.table = model, model.config, model.table
         self.graphs = CudaGraphCapturer() if self.table.weight.is_cuda else None
         self.output = PaddedOutput(model)
@@ -86,11 +87,12 @@ class CudaGraphDecoder:
     @torch.inference_mode()
     def start(self, *arguments: Any, capacity: int = 0) -> GraphDecodingState:
         """Encode the sources, if any. The prefill runs without graphs; the steps after it are replayed."""
-        if not isinstance(self.model, EncoderDecoder):
-            return GraphDecodingState(self.model.start(*arguments, capacity=capacity), padded_length(capacity))
+        model = self.model
+        if not isinstance(model, EncoderDecoder):
+            return GraphDecodingState(model.start(*arguments, capacity=capacity), padded_length(capacity))
         source, lengths = arguments
         size = next_power_of_two(len(source)), next_power_of_two(source.shape[1], MIN_SOURCE_LENGTH)
-        encoder = cached(self.encoders, size, lambda: StaticEncoder(self.model, *size, self.graphs))
+        encoder = cached(self.encoders, size, lambda: StaticEncoder(model, *size, self.graphs))
         return GraphDecodingState(encoder.encode(source, lengths, capacity), padded_length(capacity))
 
     def extend(

@@ -19,6 +19,7 @@ from heedful.generation.search.partial_hypotheses import masked_log_softmax
 from heedful.kernels import dispatch
 from heedful.layers.kv_cache import KVCache, StaticCacheIndex
 from heedful.layers.masks import Mask
+from heedful.models.decoder import Decoder
 from heedful.models.encoder_decoder import EncoderDecoder
 from heedful.models.heads import OutputProjection
 from heedful.shapes import Float, Int
@@ -65,7 +66,11 @@ class StaticKVCache:
     """
 
     def __init__(
-        self, model: Any, output: PaddedOutput, size: StaticCacheSize, graphs: CudaGraphCapturer | None
+        self,
+        model: Decoder | EncoderDecoder,
+        output: PaddedOutput,
+        size: StaticCacheSize,
+        graphs: CudaGraphCapturer | None,
     ) -> None:
         self.model, self.output, self.size, self.graphs = model, output, size, graphs
         weight, attention, layers = model.table.weight, model.decoder.attention, len(model.decoder.blocks)
@@ -182,7 +187,7 @@ class StaticKVCache:
 class PaddedOutput:
     """The output projection with its vocabulary padded to a round size, which GPU kernels prefer."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Decoder | EncoderDecoder) -> None:
         with torch.inference_mode():
             states = model.table.weight.new_zeros(1, 1, model.config.width)
             projection = model.output_projection("next_token", states)
