@@ -29,10 +29,17 @@ def plan(
     as_json: options.AsJson = False,
 ) -> None:
     """Forecast a training run: parameters by part, operations, peak memory, time and disk. Nothing is trained."""
-    request = options.training_request(**locals())
     from heedful.training.forecast.multi_gpu import plan_multi_gpu
+    from heedful.training.reporting.events import terminal_listener
+    from heedful.training.request import TrainingRequest
     from heedful.training.run import prepare_request
 
+    request = TrainingRequest(
+        task=task, files=files or (), valid=valid or (), recipe=recipe,
+        settings=options.with_next_sentence(settings, next_sentence), architecture=architecture,
+        start_from=start_from, time=time, steps=steps, device=device, on_bad_line=on_bad_line,
+        listeners=() if as_json else (terminal_listener(),),
+    )  # fmt: skip
     prepared = prepare_request(request)
     forecast = prepared.forecast if gpus is None else plan_multi_gpu(prepared, gpus)
     typer.echo(forecast.to_json() if as_json else str(forecast))

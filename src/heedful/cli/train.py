@@ -59,7 +59,13 @@ def train(
     ] = False,
 ) -> None:
     """Train a model on your text. Settings you do not give are chosen automatically, shown, and saved as a recipe."""
-    request = options.training_request(**locals())
-    from heedful.training.run import run_training
+    from heedful.training import run
+    from heedful.training.reporting.events import terminal_listener
 
-    run_training(request)
+    run.train(
+        task, *(files or ()), valid=valid or (), test=test or (), out=out, recipe=recipe,
+        settings=options.with_next_sentence(settings, next_sentence), architecture=architecture,
+        start_from=start_from, time=time, steps=steps, seed=seed, device=device, on_bad_line=on_bad_line,
+        tensorboard=tensorboard, resume=resume, auto_batch=auto_batch, check_resume=check_resume,
+        listeners=[terminal_listener()],
+    )  # fmt: skip

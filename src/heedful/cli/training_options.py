@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from heedful.training.tasks import TASKS
-
-if TYPE_CHECKING:
-    from heedful.training.request import TrainingRequest
 
 Task = Annotated[str | None, typer.Argument(help=" · ".join(f"{name} ({task.files})" for name, task in TASKS.items()))]
 Files = Annotated[list[Path] | None, typer.Argument(help="Training text: .txt, .tsv, .csv, .jsonl, plain or .gz/.xz.")]
@@ -37,16 +34,6 @@ NextSentence = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def training_request(
-    *, settings: list[str] | None, next_sentence: bool, as_json: bool = False, gpus: int | None = None, **arguments: Any
-) -> TrainingRequest:
-    """The request that a command's arguments make; those not given keep their defaults. Events go to the terminal,
-    except with --json; `gpus` is not part of a request."""
-    from heedful.training.reporting.events import terminal_listener
-    from heedful.training.request import TrainingRequest
-
-    return TrainingRequest(
-        **{name: value for name, value in arguments.items() if value is not None},
-        settings=(*(settings or ()), *(("data.next_sentence=true",) if next_sentence else ())),
-        listeners=() if as_json else (terminal_listener(),),
-    )
+def with_next_sentence(settings: list[str] | None, next_sentence: bool) -> list[str]:
+    """The settings of --set and of --next-sentence."""
+    return [*(settings or ()), *(["data.next_sentence=true"] if next_sentence else [])]

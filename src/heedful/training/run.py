@@ -76,7 +76,13 @@ def train(
     "recurrent"; `resume="run"` continues the run in that folder and needs no other arguments. Under torchrun or SLURM
     each process calls this with the same arguments.
     """
-    return run_training(TrainingRequest(**locals()))  # each argument is a field of the request
+    request = TrainingRequest(
+        task=task, files=files, valid=valid, test=test, out=out, recipe=recipe, settings=settings,
+        architecture=architecture, start_from=start_from, time=time, steps=steps, seed=seed, device=device,
+        on_bad_line=on_bad_line, tensorboard=tensorboard, resume=resume, auto_batch=auto_batch,
+        check_resume=check_resume, listeners=listeners,
+    )  # fmt: skip
+    return run_training(request)
 
 
 def plan(
@@ -94,7 +100,11 @@ def plan(
     listeners: Sequence[Listener] = (),
 ) -> Forecast:
     """Forecast `train` with the same arguments: parameters, operations, memory, time and disk. Nothing is trained."""
-    return prepare_request(TrainingRequest(**locals())).forecast
+    request = TrainingRequest(
+        task=task, files=files, valid=valid, recipe=recipe, settings=settings, architecture=architecture,
+        start_from=start_from, time=time, steps=steps, device=device, on_bad_line=on_bad_line, listeners=listeners,
+    )  # fmt: skip
+    return prepare_request(request).forecast
 
 
 def prepare_request(request: TrainingRequest) -> PreparedRun:
