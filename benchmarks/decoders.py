@@ -1,7 +1,7 @@
 """The contenders of `decoding.py`: heedful with each engine, Hugging Face, CTranslate2 itself, and no KV cache.
 
 All have the same weights: one random model, exported to the others' formats. No text ends by itself (the output never
-favours END), so all generate the same number of tokens. A contender decodes one batch and returns its token count.
+favors END), so all generate the same number of tokens. A contender decodes one batch and returns its token count.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def hugging_face(cache: str) -> Callable[[Cell, Path, str], Decode]:
     return make
 
 
-def ctranslate2_itself(quantisation: str) -> Callable[[Cell, Path, str], Decode]:
+def ctranslate2_itself(quantization: str) -> Callable[[Cell, Path, str], Decode]:
     """As in its documentation: default threads, one call."""
 
     def make(cell: Cell, folder: Path, device: str) -> Decode:
@@ -134,12 +134,12 @@ def ctranslate2_itself(quantisation: str) -> Callable[[Cell, Path, str], Decode]
 
         (tokens,) = vocabulary(cell)
         texts = [[tokens[token] for token in text] for text in cell.texts()]
-        placement: dict[str, Any] = {"device": device, "compute_type": "bfloat16" if device == "cuda" else quantisation}
+        placement: dict[str, Any] = {"device": device, "compute_type": "bfloat16" if device == "cuda" else quantization}
         if cell.family == "pairs":
-            translator = ctranslate2.Translator(str(folder / quantisation), **placement)
+            translator = ctranslate2.Translator(str(folder / quantization), **placement)
             options: dict[str, Any] = {"beam_size": cell.beam, "max_decoding_length": cell.output_tokens}
             return lambda: sum(len(one.hypotheses[0]) for one in translator.translate_batch(texts, **options))
-        generator = ctranslate2.Generator(str(folder / quantisation), **placement)
+        generator = ctranslate2.Generator(str(folder / quantization), **placement)
         options = {"beam_size": cell.beam, "max_length": cell.output_tokens, "include_prompt_in_result": False}
         return lambda: sum(len(one.sequences[0]) for one in generator.generate_batch(texts, **options))
 
@@ -212,4 +212,4 @@ def export(cell: Cell, folder: Path, device: str) -> None:
     if device == "cpu":
         save_with_tokenizer(cell, model, folder / "heedful")
         export_ctranslate2(model, folder / "float32", vocabulary(cell))
-        export_ctranslate2(model, folder / "int8", vocabulary(cell), quantisation="int8")
+        export_ctranslate2(model, folder / "int8", vocabulary(cell), quantization="int8")

@@ -66,7 +66,7 @@ def serve(pipe: Any, contender: str, device: str, threads: int) -> None:
         for _ in range(request):
             tokens = decode()
             assert tokens == cell.tokens, f"{contender} generated {tokens} tokens instead of {cell.tokens}"
-        pipe.send((time.perf_counter() - start) / request)  # counting tokens has synchronised the GPU
+        pipe.send((time.perf_counter() - start) / request)  # counting tokens has synchronized the GPU
 
 
 def start(contender: str, device: str, threads: int) -> Any:
@@ -146,7 +146,7 @@ def plot(rows: list[dict[str, Any]], file: Path) -> None:
     for row, panel in zip(rows, panels[:, 0], strict=True):
         names = list(row["contenders"])[::-1]
         speeds = [row["contenders"][name]["speed"] for name in names]
-        panel.barh(names, speeds, color=["tab:orange" if name.startswith("heedful") else "tab:grey" for name in names])
+        panel.barh(names, speeds, color=["tab:orange" if name.startswith("heedful") else "tab:gray" for name in names])
         panel.set_title(f"{row['section']} ({row['unit']})", fontsize=10, loc="left")
         for index, speed in enumerate(speeds):
             panel.text(speed, index, f" {rounded(speed)}", va="center", fontsize=8)

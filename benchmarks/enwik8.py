@@ -53,7 +53,7 @@ def articles(file: Path) -> Iterator[str]:
 
 def words(file: Path) -> Iterator[str]:
     """Each article as one line of words."""
-    return (line for text in articles(file) if (line := normalise_words(text)))
+    return (line for text in articles(file) if (line := normalize_words(text)))
 
 
 def article_markup(file: Path) -> Iterator[str]:
@@ -97,7 +97,7 @@ def strip_markup(markup: str) -> str:
     return "\n".join(line for line in paragraphs if line)
 
 
-def normalise_words(text: str) -> str:
+def normalize_words(text: str) -> str:
     """Lower-case words of a to z only, digits as words."""
     return NOT_A_TO_Z.sub(" ", text.lower().translate(SPELLED_DIGITS)).strip()
 

@@ -4,7 +4,7 @@
 
 FOLDER was written by `prepare`: all toolkits train on the same token ids, with a model of the same shape (post-norm,
 sinusoidal positions, tied embeddings), with AdamW, label smoothing 0.1, dropout 0.1, clipping at 1, in float32.
-Start-up and tokenising are not timed; nothing is saved. The last line printed is JSON.
+Start-up and tokenizing are not timed; nothing is saved. The last line printed is JSON.
 
   heedful       the Trainer of `heedful train`: batches bucketed by length up to a token budget, an exponential average
                 of the weights (which the others do not keep), plain lines and metrics.jsonl; validation loss

@@ -294,8 +294,8 @@ def draw(rows: list[dict[str, Any]], file: Path) -> None:
         shares = [1 / one["ratio"] for one in entries]
         spread = [[max(0, s - 1 / f["ratio_quartiles"][1]) for s, f in zip(shares, entries, strict=True)]]
         spread += [[max(0, 1 / f["ratio_quartiles"][0] - s) for s, f in zip(shares, entries, strict=True)]]
-        colours = ["tab:orange" if name.startswith("heedful") else "tab:grey" for name in names]
-        panel.barh(names, shares, xerr=spread, color=colours)
+        colors = ["tab:orange" if name.startswith("heedful") else "tab:gray" for name in names]
+        panel.barh(names, shares, xerr=spread, color=colors)
         panel.set_title(f"{row['section']} ({row['unit']})", fontsize=10, loc="left")
         for index, one in enumerate(entries):
             panel.text(0.01, index, rounded(one["speed"]), va="center", color="white", fontsize=8)

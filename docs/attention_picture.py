@@ -26,8 +26,8 @@ import heedful
 SENTENCE = "My sister lost her keys, so she borrowed mine."
 BLOCK, HEAD = 3, 1
 PAPER, INK, MUTED, FAINT = "#fdfcf9", "#22303c", "#7d796f", "#d3cfc4"
-COLOURS = {"lost": "#3b7ea1", "her": "#7a5195", "she": "#d1495b", "mine": "#2f8f6b"}
-"""Query words drawn in colour."""
+COLORS = {"lost": "#3b7ea1", "her": "#7a5195", "she": "#d1495b", "mine": "#2f8f6b"}
+"""Query words drawn in color."""
 
 
 def head_weights(sentence: str) -> tuple[list[str], Tensor]:
@@ -50,16 +50,16 @@ def draw_lines(axes: Axes, tokens: list[str], weights: Tensor) -> None:
     curve = ease * ease * (3 - 2 * ease)  # horizontal at both ends
     for i, query in enumerate(tokens):
         for j, weight in enumerate(weights[i].tolist()):
-            coloured = query in COLOURS
+            colored = query in COLORS
             style = {
-                "color": COLOURS.get(query, FAINT),
+                "color": COLORS.get(query, FAINT),
                 "alpha": 0.2 + 0.75 * weight,
-                "zorder": 2 + weight if coloured else 1,
+                "zorder": 2 + weight if colored else 1,
             }
-            axes.plot(1 - ease, i + (j - i) * curve, linewidth=(9 if coloured else 6) * weight, **style)
+            axes.plot(1 - ease, i + (j - i) * curve, linewidth=(9 if colored else 6) * weight, **style)
     for j, token in enumerate(tokens):
         axes.text(-0.03, j, token, ha="right", va="center", fontsize=12, color=INK)
-        axes.text(1.03, j, token, ha="left", va="center", fontsize=12, color=COLOURS.get(token, INK))
+        axes.text(1.03, j, token, ha="left", va="center", fontsize=12, color=COLORS.get(token, INK))
     axes.text(-0.03, -1.1, "key", ha="right", va="center", fontsize=10, color=MUTED, style="italic")
     axes.text(1.03, -1.1, "query", ha="left", va="center", fontsize=10, color=MUTED, style="italic")
     axes.set(xlim=(-0.35, 1.4), ylim=(rows - 0.5, -0.5))
@@ -72,8 +72,8 @@ def draw_table(axes: Axes, tokens: list[str], weights: Tensor) -> None:
     axes.imshow(weights.numpy(), cmap=shades, vmin=0, vmax=1, aspect="auto")
     for i, j in (weights >= 0.05).nonzero().tolist():
         weight = float(weights[i, j])
-        colour = "white" if weight > 0.5 else INK
-        axes.text(j, i, f"{weight:.2f}".lstrip("0"), ha="center", va="center", fontsize=9, color=colour)
+        color = "white" if weight > 0.5 else INK
+        axes.text(j, i, f"{weight:.2f}".lstrip("0"), ha="center", va="center", fontsize=9, color=color)
     axes.set_xticks(range(len(tokens)), tokens, rotation=45, ha="left", rotation_mode="anchor", fontsize=11, color=INK)
     axes.xaxis.tick_top()
     axes.set_yticks([])

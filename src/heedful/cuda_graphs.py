@@ -20,7 +20,7 @@ class CudaGraphCapturer:
     def capture(self, step: Callable[[], Result], *, warmup: bool = True) -> Callable[[], Result]:
         """A function that replays the step; its result is overwritten by the next replay of any graph of the pool.
 
-        `warmup`: run the step once before the capture, so that libraries initialise themselves.
+        `warmup`: run the step once before the capture, so that libraries initialize themselves.
         """
         graph = torch.cuda.CUDAGraph()
         self.stream.wait_stream(torch.cuda.current_stream())

@@ -53,7 +53,7 @@ class StoppedError(HeedfulError):
 
 
 def nearest(word: str, options: Iterable[str]) -> str:
-    """A hint for a misspelt name: the closest of `options`, or all of them if none is close."""
+    """A hint for a misspelled name: the closest of `options`, or all of them if none is close."""
     known = sorted(options)
     close = get_close_matches(word, known, n=1)
     return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"

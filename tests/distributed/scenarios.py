@@ -19,7 +19,7 @@ from torch import Tensor
 import heedful
 from heedful.data.batching import Batches
 from heedful.data.dataset import Split
-from heedful.data.labelled_dataset import ClassBatches
+from heedful.data.labeled_dataset import ClassBatches
 from heedful.data.next_sentence import masked_batches
 from heedful.data.pair_dataset import PairBatches
 from heedful.data.qa_dataset import SpanBatches

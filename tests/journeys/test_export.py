@@ -15,7 +15,7 @@ from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
 pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: nothing to export to")
 
-INT8_IS_FOR_CTRANSLATE2 = "quantisation int8 is only for ctranslate2, not onnx; leave it out"
+INT8_IS_FOR_CTRANSLATE2 = "quantization int8 is only for ctranslate2, not onnx; leave it out"
 Command = Callable[..., tuple[int, str, str]]
 
 

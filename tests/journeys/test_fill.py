@@ -22,7 +22,7 @@ SMALL = (
     "training.warmup=10",
     "training.learning_rate=1e-2",
 )
-COLOURS = {"grass": "green", "sky": "blue", "snow": "white", "coal": "black", "blood": "red"}
+COLORS = {"grass": "green", "sky": "blue", "snow": "white", "coal": "black", "blood": "red"}
 
 
 KILL_AT_STEP_8 = """
@@ -46,11 +46,11 @@ def settings(*changes: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Documents of two sentences each, whose colours and next sentences can be predicted."""
+    """Documents of two sentences each, whose colors and next sentences can be predicted."""
     file = tmp_path_factory.mktemp("book") / "book.txt"
-    things = list(COLOURS.items()) * 60
+    things = list(COLORS.items()) * 60
     random.Random(0).shuffle(things)
-    file.write_text("".join(f"The {thing} was {colour}. So {colour} is {thing}.\n\n" for thing, colour in things))
+    file.write_text("".join(f"The {thing} was {color}. So {color} is {thing}.\n\n" for thing, color in things))
     return file
 
 

@@ -35,7 +35,7 @@ def test_ctranslate2_translates_like_heedful(
 def test_int8_translations_mostly_agree(
     translator: TrainedModel, held_out: list[str], translations: list[list[int]], tmp_path: Path
 ) -> None:
-    heedful.export(translator, "ctranslate2", tmp_path / "there", quantisation="int8")
+    heedful.export(translator, "ctranslate2", tmp_path / "there", quantization="int8")
     heedful.export(translator, "ctranslate2", tmp_path / "whole")
     sizes = [(tmp_path / name / "model.bin").stat().st_size for name in ("there", "whole")]
     assert sizes[0] < 0.5 * sizes[1]
@@ -60,7 +60,7 @@ def test_int8_language_model_probabilities_stay_close(
     writer: TrainedModel, prompts: list[list[int]], continuations: list[list[int]], tmp_path: Path
 ) -> None:
     """Digits of a date are nearly equiprobable, so probabilities are compared rather than tokens."""
-    heedful.export(writer, "ctranslate2", tmp_path / "there", quantisation="int8")
+    heedful.export(writer, "ctranslate2", tmp_path / "there", quantization="int8")
     names, texts = writer.tokenizers[0].tokens, [a + b for a, b in zip(prompts, continuations, strict=True)]
     scored = ctranslate2.Generator(str(tmp_path / "there")).score_batch([[names[token] for token in t] for t in texts])
     gaps = []

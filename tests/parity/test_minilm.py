@@ -62,14 +62,14 @@ def test_sentence_vectors_equal_transformers(folder: Path, texts: tuple[Tensor, 
     torch.testing.assert_close(our_vectors, normalize(means, dim=-1), rtol=0, atol=1e-5)
 
 
-def test_paraphrases_are_nearest_neighbours(our_vectors: Tensor) -> None:
+def test_paraphrases_are_nearest_neighbors(our_vectors: Tensor) -> None:
     similarity = (our_vectors @ our_vectors.T).fill_diagonal_(-1)
     partners = torch.arange(len(SENTENCES)) ^ 1  # 0 and 1, 2 and 3, …
     assert similarity.argmax(-1).tolist() == partners.tolist()
 
 
 def test_embed_equals_the_published_pipeline_with_special_tokens(folder: Path, our_vectors: Tensor) -> None:
-    vectors = heedful.load(folder).embed(SENTENCES, normalise=True)
+    vectors = heedful.load(folder).embed(SENTENCES, normalize=True)
     torch.testing.assert_close(torch.from_numpy(vectors), our_vectors, rtol=0, atol=1e-5)
 
 

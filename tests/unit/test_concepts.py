@@ -213,6 +213,6 @@ def test_keys_are_read_from_comments_and_docstrings_only(source: str, keys: set[
     assert cited_keys(prose(source)) == keys
 
 
-def test_citations_are_recognised_by_name_and_year() -> None:
+def test_citations_are_recognized_by_name_and_year() -> None:
     text = "As in Zhang & Sennrich 2019, eq. 4, and in 2017 Vaswani 2017 (GRU: Cho 2014); RFC 2119 is no paper."
     assert CITATION.findall(text) == ["Zhang & Sennrich 2019", "Vaswani 2017", "Cho 2014"]

@@ -19,7 +19,7 @@ def analogy(
     top: Top = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Find the word that is to ITALY as PARIS is to FRANCE: the nearest neighbours of paris − france + italy."""
+    """Find the word that is to ITALY as PARIS is to FRANCE: the nearest neighbors of paris − france + italy."""
     from heedful.loading import load_word_vectors
 
     results = load_word_vectors(model).analogy(one, its, other, top)

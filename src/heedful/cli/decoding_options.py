@@ -15,7 +15,7 @@ SkipBad = Annotated[Literal["fail", "skip"], typer.Option(help="Unreadable lines
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 LengthPenalty = Annotated[
-    float, typer.Option(help="Length penalty α of beam search: 0 favours short texts, 1 is neutral.")
+    float, typer.Option(help="Length penalty α of beam search: 0 favors short texts, 1 is neutral.")
 ]
 NBest = Annotated[int, typer.Option(help="Results per text, separated by tabs.")]
 TopK = Annotated[int, typer.Option(help="Sample from the k most probable tokens; 0 = all.")]

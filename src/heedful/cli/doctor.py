@@ -41,8 +41,8 @@ def doctor(
         str | None, typer.Option(help="Columns of texts and labels, e.g. review,stars; default: the usual names.")
     ] = None,
     kind: Annotated[
-        Literal["auto", "pairs", "text", "labelled", "questions"],
-        typer.Option("--as", help="Read as pairs, text, labelled texts or questions; default: by the file names."),
+        Literal["auto", "pairs", "text", "labeled", "questions"],
+        typer.Option("--as", help="Read as pairs, text, labeled texts or questions; default: by the file names."),
     ] = "auto",
 ) -> None:
     """Check FILES for blank, malformed, misaligned, duplicate and leaked lines, and measure them."""
@@ -79,7 +79,7 @@ def print_report(report: CorpusReport) -> None:
 
     console = Console(highlight=False)
     lines = f"lines in {report.documents or 0:,} document(s)"
-    rows = {"pairs": "pairs", "labelled": "labelled texts", "questions": "questions", "text": lines}[report.kind]
+    rows = {"pairs": "pairs", "labeled": "labeled texts", "questions": "questions", "text": lines}[report.kind]
     more = f" and {len(report.files) - 3:,} more" if len(report.files) > 4 else ""
     names = ", ".join(report.files[:3] if more else report.files)
     typer.echo(f"{names}{more}: {report.rows:,} {rows}, {report.usable:,} usable")

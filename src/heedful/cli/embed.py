@@ -30,7 +30,7 @@ def embed(
     compare: Annotated[
         bool, typer.Option("--compare", help="Print the cosine similarity of the first text with each of the others.")
     ] = False,
-    normalise: Annotated[bool, typer.Option("--normalise", help="Scale vectors to length 1.")] = False,
+    normalize: Annotated[bool, typer.Option("--normalize", help="Scale vectors to length 1.")] = False,
     on_bad_line: options.SkipBad = "fail",
     device: options.Device = "auto",
 ) -> None:
@@ -41,7 +41,7 @@ def embed(
     lines = LineStream(text, input_, None if to_array else output, on_bad_line)
     trained = heedful.load(model, device=device)
     with lines:
-        embeddings = trained.iter_embed(lines, normalise=normalise)
+        embeddings = trained.iter_embed(lines, normalize=normalize)
         if compare or to_array:
             results = list(embeddings)
             for number, embedding in enumerate(results, 1):

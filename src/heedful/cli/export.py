@@ -19,5 +19,5 @@ def export(
     """Export MODEL and its tokenizer for transformers, CTranslate2 or onnxruntime, or its word vectors."""
     import heedful
 
-    heedful.export(model, to, folder, quantisation="int8" if int8 else "float32")
+    heedful.export(model, to, folder, quantization="int8" if int8 else "float32")
     typer.echo(f"{folder}: {', '.join(sorted(file.name for file in folder.iterdir()))}")

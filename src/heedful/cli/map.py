@@ -14,7 +14,7 @@ def map_(
     model: VectorSource,
     words: Annotated[list[str], typer.Argument(metavar="WORD…", help="Three words or more.")],
     output: Annotated[Path, typer.Option(help="Image file: .png, .svg or .pdf.")] = Path("map.png"),
-    near: Annotated[int, typer.Option(min=0, help="Also plot this many nearest neighbours of each word.")] = 0,
+    near: Annotated[int, typer.Option(min=0, help="Also plot this many nearest neighbors of each word.")] = 0,
 ) -> None:
     """Plot the vectors of WORDs, projected to their first two principal components (PCA)."""
     from heedful.loading import load_word_vectors
@@ -23,7 +23,7 @@ def map_(
     table = load_word_vectors(model)
     shown = dict.fromkeys(table.words[table.index(word)] for word in words)
     for word in list(shown) if near else ():
-        shown |= dict.fromkeys(neighbour.word for neighbour in table.similar(word, near))
+        shown |= dict.fromkeys(neighbor.word for neighbor in table.similar(word, near))
     vectors = table.unit_vectors[[table.index(word) for word in shown]]
     draw_word_map(list(shown), vectors, output, title=f"{len(shown)} words of {model.name}")
     typer.echo(str(output))

@@ -1,4 +1,4 @@
-"""heedful similar: nearest neighbours of words."""
+"""heedful similar: nearest neighbors of words."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def similar(
     top: Top = 10,
     as_json: AsJson = False,
 ) -> None:
-    """Print the nearest neighbours of each WORD with their cosine similarities."""
+    """Print the nearest neighbors of each WORD with their cosine similarities."""
     from heedful.loading import load_word_vectors
 
     table = load_word_vectors(model)

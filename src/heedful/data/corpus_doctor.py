@@ -20,7 +20,7 @@ from heedful.data.corpus_files import Files, as_paths, expand_folders, size_on_d
 from heedful.data.corpus_readers import DocumentLine
 from heedful.data.corpus_scan import CorpusRow, CorpusScan
 from heedful.data.doctor_report import CleanCopy, CorpusKind, CorpusReport
-from heedful.data.labelled_reader import find_columns, has_labels
+from heedful.data.labeled_reader import find_columns, has_labels
 from heedful.data.line_reader import BadLine, OnBadLine
 from heedful.data.progress import ProgressCallback, StartProgress, no_progress
 from heedful.data.qa_reader import (
@@ -38,7 +38,7 @@ Kind = Literal["auto"] | CorpusKind
 
 DROPPED = {
     "pairs": ("duplicate", "leak", "copy", "ratio", "script"),
-    "labelled": ("duplicate", "leak"),
+    "labeled": ("duplicate", "leak"),
     "questions": ("duplicate", "leak"),
     "text": ("duplicate", "leak"),
 }
@@ -59,11 +59,11 @@ def examine(
     """Read a corpus once and report its sizes and issues. `against` names held-out files, which must not occur in it.
 
     Unless `kind` is given, SQuAD files and tables of questions are questions, a table with texts and labels is
-    labelled, two text files or another table are pairs, and anything else is running text. With `max_measured`, only
-    that many rows are measured, and memory is bounded. `columns` names the columns of labelled texts.
+    labeled, two text files or another table are pairs, and anything else is running text. With `max_measured`, only
+    that many rows are measured, and memory is bounded. `columns` names the columns of labeled texts.
 
     `clean_copy` is a new folder for a copy with the same file names. Pairs lose bad lines, duplicates, leaks, copies
-    and outliers; records, labelled texts and questions lose bad lines, duplicates and leaks; prose only lines that
+    and outliers; records, labeled texts and questions lose bad lines, duplicates and leaks; prose only lines that
     cannot be read. Tables keep their format, and those of their columns that are read.
     """
     if clean_copy is not None:
@@ -106,13 +106,13 @@ def _write_clean_copy(scan: CorpusScan, folder: Path, start_progress: StartProgr
 
 
 def detect_corpus_kind(paths: Sequence[Path]) -> CorpusKind:
-    """Tell labelled texts, questions, pairs and running text apart by the files' names, columns and number."""
+    """Tell labeled texts, questions, pairs and running text apart by the files' names, columns and number."""
     if any(path.is_dir() for path in paths):
         return "text"
     if paths and all(map(has_questions, paths)):
         return "questions"
     if paths and all(file_format(path) in TABLES and has_labels(path) for path in paths):
-        return "labelled"
+        return "labeled"
     if len(paths) == 1 and file_format(paths[0]) in TABLES:
         return "text" if "text" in table_columns(paths[0]) else "pairs"
     return "pairs" if [file_format(path) for path in paths] == ["lines", "lines"] else "text"
@@ -212,7 +212,7 @@ def _columns(scan: CorpusScan, file: Path) -> tuple[tuple[str, ...], Callable[[A
     match scan.kind:
         case "pairs":
             return ("source", "target"), lambda pair: pair[:2]
-        case "labelled":
+        case "labeled":
             columns = find_columns(file, scan.columns)
             return (*columns.texts, columns.label), lambda row: (*row.texts, LIST_SEPARATOR.join(row.labels))
         case "questions":

@@ -26,7 +26,7 @@ class CorpusFiles:
     held_out: float = 0.0
     """Share of the training files that is held out, if there are no validation files."""
     columns: Sequence[str] = ()
-    """Names of the columns of labelled texts, if not the usual ones."""
+    """Names of the columns of labeled texts, if not the usual ones."""
     on_bad_line: OnBadLine = "fail"
     start_progress: StartProgress = no_progress
 

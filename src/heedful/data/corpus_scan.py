@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from heedful.data.corpus_readers import DocumentLine, Pair, Scan, in_blocks, scan_documents, scan_pairs
 from heedful.data.corpus_statistics import CHUNK_CHARACTERS, CHUNK_ROWS, ColumnStatistics, CorpusStatistics, Mask
 from heedful.data.doctor_report import ColumnSummary, CorpusKind, CorpusReport, Finding, HistogramBin, Location
-from heedful.data.labelled_reader import LabelledText, scan_labelled
+from heedful.data.labeled_reader import LabeledText, scan_labeled
 from heedful.data.line_reader import BadLine, OnBadLine, handle_bad_line
 from heedful.data.progress import ProgressCallback
 from heedful.data.qa_reader import Question, scan_questions
@@ -50,7 +50,7 @@ ISSUES = {
         "leak": "long lines or records that are also held out",
         "script": "lines in an unexpected script",
     },
-    "labelled": {
+    "labeled": {
         "duplicate": "duplicate texts with the same label",
         "source": "duplicate texts with a different label",
         "leak": "texts that are also held out",
@@ -65,13 +65,13 @@ ISSUES = {
 COLUMNS = {"pairs": ("source", "target"), "questions": ("passage", "question")}
 """Names of the columns of text; other kinds have one, "text"."""
 
-CorpusRow = Pair | DocumentLine | LabelledText | Question
+CorpusRow = Pair | DocumentLine | LabeledText | Question
 """A row of any kind of corpus."""
 
 
 @dataclass
 class CorpusScan:
-    """Reads files as pairs, running text, labelled texts or questions and gathers what the doctor reports.
+    """Reads files as pairs, running text, labeled texts or questions and gathers what the doctor reports.
 
     `held_out` are hashes of texts that must not occur in the files. At most `max_measured` rows are measured, so that
     memory is bounded; the others are read and counted.
@@ -83,7 +83,7 @@ class CorpusScan:
     held_out: NDArray[np.int64] | None = None
     max_measured: int | None = None
     columns: Sequence[str] = ()
-    """Names of the columns of labelled texts, if not the usual ones."""
+    """Names of the columns of labeled texts, if not the usual ones."""
 
     def __post_init__(self) -> None:
         has_lines = self.kind == "text" and any(file_format(path) == "lines" for path in self.files)
@@ -105,15 +105,15 @@ class CorpusScan:
 
     def scan(self, files: Sequence[Path], progress: ProgressCallback | None) -> Iterator[CorpusRow | BadLine]:
         """Yield the rows of these files, read as this kind of corpus."""
-        if self.kind == "labelled":
-            return scan_labelled(files, columns=self.columns, progress=progress)
+        if self.kind == "labeled":
+            return scan_labeled(files, columns=self.columns, progress=progress)
         scans: dict[str, Scan[CorpusRow]] = {"pairs": scan_pairs, "text": scan_documents, "questions": scan_questions}
         return scans[self.kind](files, progress=progress)
 
     def _measure(self, rows: Iterator[Any]) -> Iterator[Cells]:
         """Yield the text of each usable row; record bad lines and the first row of each file."""
         measures: dict[str, Callable[[Any], tuple[str, ...]]]
-        measures = {"pairs": self._pair, "text": self._line, "labelled": self._labelled, "questions": self._question}
+        measures = {"pairs": self._pair, "text": self._line, "labeled": self._labeled, "questions": self._question}
         measure = measures[self.kind]
         count, file = 0, None
         for row in rows:
@@ -138,7 +138,7 @@ class CorpusScan:
         text = row.text.strip()
         return (text,) if text else ()
 
-    def _labelled(self, row: LabelledText) -> tuple[str, ...]:
+    def _labeled(self, row: LabeledText) -> tuple[str, ...]:
         """Texts as first column, labels as second: a duplicate text with another label is then a "source" issue."""
         self.characters += sum(map(len, row.texts))
         self.labels.update(row.labels)
@@ -171,7 +171,7 @@ class CorpusScan:
         masks = {"duplicate": statistics.duplicates()}
         if self.held_out is not None:
             masks["leak"] = np.isin(statistics.keys, self.held_out)
-        if self.kind in ("pairs", "labelled"):
+        if self.kind in ("pairs", "labeled"):
             masks["source"] = statistics.duplicate_sources() & ~masks["duplicate"]
         if self.kind == "pairs":
             masks |= {"copy": statistics.copies(), "ratio": statistics.length_ratio_outliers()}
@@ -180,7 +180,7 @@ class CorpusScan:
 
     @property
     def _text_columns(self) -> list[ColumnStatistics]:
-        return self.statistics.columns[: 1 if self.kind == "labelled" else None]
+        return self.statistics.columns[: 1 if self.kind == "labeled" else None]
 
     def report(self) -> CorpusReport:
         """Everything gathered, as the doctor's report."""

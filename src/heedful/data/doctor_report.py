@@ -8,7 +8,7 @@ from pydantic import Field
 
 from heedful.config import Config
 
-CorpusKind = Literal["pairs", "text", "labelled", "questions"]
+CorpusKind = Literal["pairs", "text", "labeled", "questions"]
 """Source and target, running text, texts with labels, or questions about passages."""
 
 
@@ -65,7 +65,7 @@ class CorpusReport(Config):
     kind: CorpusKind
     files: tuple[str, ...]
     rows: int
-    """Pairs, lines and records of text, labelled texts, or questions, usable or not."""
+    """Pairs, lines and records of text, labeled texts, or questions, usable or not."""
     usable: int
     measured: int
     """Usable rows, from the first on, that were checked for duplicates, leaks, copies and scripts."""

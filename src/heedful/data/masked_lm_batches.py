@@ -1,4 +1,4 @@
-"""Batches for masked language modelling: windows of running text with masked tokens (T4).
+"""Batches for masked language modeling: windows of running text with masked tokens (T4).
 
 A window is START, `context` − 2 tokens of text, SEPARATOR; windows are consecutive, so there is no padding. They
 may span documents, with a SEPARATOR between them (RoBERTa's FULL-SENTENCES, Liu 2019).

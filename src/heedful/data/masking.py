@@ -1,4 +1,4 @@
-"""Token masking for masked language modelling (T4).
+"""Token masking for masked language modeling (T4).
 
     15% of the tokens are chosen, the same number in every row.        Devlin 2019, 3.1
     Of these, 80% become the mask, 10% a random token, 10% stay unchanged.

@@ -112,7 +112,7 @@ def masked_batches(
     share: float = 0.15,
     whole_words: bool = False,
 ) -> MaskedBatches:
-    """Batches of about `tokens` tokens for masked language modelling, with next-sentence prediction or without."""
+    """Batches of about `tokens` tokens for masked language modeling, with next-sentence prediction or without."""
     kind = NextSentenceBatches if next_sentence else MaskedBatches
     masking = Masking(tokenizer, share=share, whole_words=whole_words)
     return kind(text, masking, context=context, rows=max(1, tokens // context), seed=seed, shuffle=shuffle)

@@ -45,7 +45,7 @@ class SkipGramBatch:
 class SkipGramBatches:
     """Chunks of text, in a new order each epoch.
 
-    Frequent words say little about their neighbours: of a word with a share f of the text, √(t/f) + t/f are kept and
+    Frequent words say little about their neighbors: of a word with a share f of the text, √(t/f) + t/f are kept and
     the others skipped (t is `subsample`; word2vec's form of Mikolov 2013, eq. 5). Unknown words are skipped, too.
     """
 

@@ -93,7 +93,7 @@ def prepare_text(
 
     A sequence is a document; or, with `sentences`, a sentence, and documents end at blank lines. `characters` is the
     length of the training files. Without validation files their last part is held out; not lines at random, whose
-    neighbours would give them away.
+    neighbors would give them away.
     """
 
     def write(writer: DatasetWriter) -> None:

@@ -15,7 +15,7 @@ import torch
 
 from heedful.data.batching import Indices, evenly_spaced_batches
 from heedful.data.dataset import Split
-from heedful.data.labelled_dataset import ClassBatches, encode_example
+from heedful.data.labeled_dataset import ClassBatches, encode_example
 from heedful.data.progress import StartProgress, no_progress
 from heedful.evaluation.calibration import reliability_curve
 from heedful.inference.classifier import MULTI_LABEL_THRESHOLD, Classifier, classifier_logits, logits_to_probabilities
@@ -34,7 +34,7 @@ MAX_CLASSES_SHOWN = 30
 def evaluate_classifier(
     trained: Classifier, split: Split, start_progress: StartProgress = no_progress, *, calibration_size: int = 0
 ) -> dict[str, Any]:
-    """Compute every metric of a classifier on labelled texts.
+    """Compute every metric of a classifier on labeled texts.
 
     The temperature was fitted on the first `calibration_size` texts, so they are left out of the calibration error.
     """
@@ -57,7 +57,7 @@ def evaluate_classifier(
 
 
 def label_indices(split: Split) -> Labels:
-    assert split.labels is not None, "labelled texts have labels"
+    assert split.labels is not None, "labeled texts have labels"
     return [split.labels[row].astype(np.int64) for row in range(len(split.labels))]
 
 

@@ -1,4 +1,4 @@
-"""Word vector benchmarks: analogies and human similarity judgements (E2)."""
+"""Word vector benchmarks: analogies and human similarity judgments (E2)."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def analogies_correct(words: WordTable, indices: npt.NDArray[np.int64]) -> npt.N
 
 
 def evaluate_similarity(words: WordTable, benchmark: WordBenchmark, name: str) -> dict[str, Any]:
-    """Compute Spearman's ρ between cosines and human judgements."""
+    """Compute Spearman's ρ between cosines and human judgments."""
     known = [(words.cosine(a, b), rating) for a, b, rating in benchmark.pairs if a in words and b in words]
     if len(known) < 2:
         raise DataError(

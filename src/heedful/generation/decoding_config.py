@@ -23,7 +23,7 @@ class DecodingConfig(Config):
     beam: PositiveInt | None = None
     """Beam size; 1 = greedy search. None: 4 to translate, 1 to generate or to sample."""
     length_penalty: float = Field(default=1.0, ge=0.0)
-    """α in log P / length^α: 0 favours short texts, 1 is neutral."""
+    """α in log P / length^α: 0 favors short texts, 1 is neutral."""
     n_best: PositiveInt = 1
     """Results per text: the best hypotheses of the beam, or samples."""
     temperature: float = Field(default=0.0, ge=0.0)

@@ -13,7 +13,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from heedful.config import Config
 from heedful.data.batching import length_buckets
-from heedful.data.labelled_dataset import EncodedText, collate_texts, encode_example
+from heedful.data.labeled_dataset import EncodedText, collate_texts, encode_example
 from heedful.data.table_reader import LIST_SEPARATOR
 from heedful.errors import UsageError
 from heedful.generation.streaming import FIRST_BATCH

@@ -100,23 +100,23 @@ class TrainedModel:
         )
         return f"{type(self).__name__}({', '.join(parts)})"
 
-    def embed(self, text: str | Sequence[str], *, normalise: bool = False) -> Vectors:
+    def embed(self, text: str | Sequence[str], *, normalize: bool = False) -> Vectors:
         """Embed a text as a vector, or a list of texts as rows: the mean of the hidden states of its tokens.
 
-        `normalise`: scale vectors to length 1, so that the product of two is their cosine.
+        `normalize`: scale vectors to length 1, so that the product of two is their cosine.
         """
         texts, single = text_list(text)
-        vectors = [embedding.vector for embedding in self.iter_embed(texts, normalise=normalise)]
+        vectors = [embedding.vector for embedding in self.iter_embed(texts, normalize=normalize)]
         table = np.stack(vectors) if vectors else np.empty((0, self.model.config.width), np.float32)
         return table[0] if single else table
 
-    def iter_embed(self, texts: Iterable[str | None], *, normalise: bool = False) -> Iterator[TextEmbedding]:
+    def iter_embed(self, texts: Iterable[str | None], *, normalize: bool = False) -> Iterator[TextEmbedding]:
         """Embed a stream of texts lazily and in order, with warnings. None in the stream flushes what came before."""
         tokenizer = self.tokenizer
         for batch in text_batches(texts):
             for embedding in embed_texts(self.model, tokenizer, batch):
                 norm = float(np.linalg.norm(embedding.vector))
-                yield replace(embedding, vector=embedding.vector / norm) if normalise and norm else embedding
+                yield replace(embedding, vector=embedding.vector / norm) if normalize and norm else embedding
 
     @cached_property
     def words(self) -> WordTable:
@@ -140,12 +140,12 @@ class TrainedModel:
                 write_atomic(target / file, settings.model_dump_json(indent=2) + "\n")
 
     def export(
-        self, to: str, folder: str | os.PathLike[str], *, quantisation: Literal["float32", "int8"] = "float32"
+        self, to: str, folder: str | os.PathLike[str], *, quantization: Literal["float32", "int8"] = "float32"
     ) -> Path:
         """Export for another library: "huggingface", "ctranslate2", "onnx" or "word2vec"."""
         from heedful.interop.conversion import export
 
-        return export(self, to, folder, quantisation=quantisation)
+        return export(self, to, folder, quantization=quantization)
 
     def save_tokenizers(self, folder: Path) -> None:
         for tokenizer, name in zip(self.tokenizers, (TOKENIZER_FILE, TARGET_TOKENIZER_FILE), strict=False):

@@ -61,7 +61,7 @@ def alignment_error_rates(
     """
     candidates: list[Alignment] = []
     counts: list[list[Counts]] = [[], []]
-    half = np.random.default_rng(0).permutation(len(pairs)) % 2  # random: neighbouring pairs may be similar
+    half = np.random.default_rng(0).permutation(len(pairs)) % 2  # random: neighboring pairs may be similar
     for index, tables in cross_attention_weights(model, pairs):
         weights = np.concatenate([np.concatenate([heads, heads.mean(0, keepdims=True)]) for heads in tables.values()])
         reference = _link_table(links[index], *pairs[index])

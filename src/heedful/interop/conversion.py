@@ -13,7 +13,7 @@ from heedful.errors import HeedfulError, UsageError, nearest
 from heedful.files import new_folder, require_empty
 from heedful.inference.classifier import Classifier
 from heedful.inference.trained_model import TrainedModel
-from heedful.interop.ctranslate2_export import Quantisation, export_ctranslate2
+from heedful.interop.ctranslate2_export import Quantization, export_ctranslate2
 from heedful.interop.huggingface import choose_layout, export_model
 from heedful.interop.huggingface_tokenizer import export_tokenizer
 from heedful.interop.onnx_export import export_onnx
@@ -31,21 +31,21 @@ def export(
     to: str,
     folder: str | os.PathLike[str],
     *,
-    quantisation: Quantisation = "float32",
+    quantization: Quantization = "float32",
 ) -> Path:
     """Export a model, or the model in a folder, for another library: huggingface, ctranslate2, onnx or word2vec.
 
     Tokenizers are exported too. A setting that the format cannot express is an error, and nothing is written.
-    `quantisation` "int8" is for ctranslate2.
+    `quantization` "int8" is for ctranslate2.
     """
     if to not in FORMATS:
         raise UsageError(f"unknown format '{to}'; {nearest(to, FORMATS)}")
-    if quantisation != "float32" and to != "ctranslate2":
-        raise UsageError(f"quantisation {quantisation} is only for ctranslate2, not {to}; leave it out")
+    if quantization != "float32" and to != "ctranslate2":
+        raise UsageError(f"quantization {quantization} is only for ctranslate2, not {to}; leave it out")
     trained = model if isinstance(model, TrainedModel) else load(model, device="cpu")
     with _output_folder(Path(folder)) as output:
         if to == "ctranslate2":
-            _to_ctranslate2(trained, output, quantisation)
+            _to_ctranslate2(trained, output, quantization)
         elif to == "word2vec":  # any model's token embeddings of whole words
             write_word2vec(output / VECTORS, trained.words.words, trained.words.table)
         elif to == "onnx":
@@ -83,11 +83,11 @@ def _to_huggingface(trained: TrainedModel, folder: Path) -> None:
         export_tokenizer(tokenizer, path, config)
 
 
-def _to_ctranslate2(trained: TrainedModel, folder: Path, quantisation: Quantisation) -> None:
+def _to_ctranslate2(trained: TrainedModel, folder: Path, quantization: Quantization) -> None:
     if not trained.tokenizers:
         raise UsageError(f"{trained.name} has no {TOKENIZER_FILE}; ctranslate2 needs a vocabulary")
     names = [tokenizer.tokens for tokenizer in trained.tokenizers]
-    export_ctranslate2(trained.model, folder, names, quantisation=quantisation)
+    export_ctranslate2(trained.model, folder, names, quantization=quantization)
     trained.save_tokenizers(folder)
 
 

@@ -20,7 +20,7 @@ from heedful.models.build import Model
 from heedful.models.model_config import ModelConfig, TransformerConfig
 from heedful.text.special_tokens import END, NEVER_GENERATED, START, UNKNOWN
 
-Quantisation = Literal["float32", "int8"]
+Quantization = Literal["float32", "int8"]
 SUPPRESSED_BIAS = -6e4
 """Bias of tokens that must never be generated: 0 after a softmax, and finite in half precision."""
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH"}
@@ -75,7 +75,7 @@ def export_ctranslate2(
     folder: Path,
     vocabularies: Sequence[Sequence[str]],
     *,
-    quantisation: Quantisation = "float32",
+    quantization: Quantization = "float32",
 ) -> None:
     """Write model.bin, config.json and the vocabularies (source and target, or one for both)."""
     specs = import_ctranslate2().specs
@@ -102,7 +102,7 @@ def export_ctranslate2(
     )
     spec.config.layer_norm_epsilon = config.norm_epsilon
     spec.validate()
-    spec.optimize(quantization=quantisation)
+    spec.optimize(quantization=quantization)
     folder.mkdir(parents=True, exist_ok=True)
     spec.save(str(folder))
 

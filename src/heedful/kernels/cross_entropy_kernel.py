@@ -21,7 +21,7 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 MAX_BLOCK = 8192
 """Logits of a row in one block: large, so that few rows are in flight and the second read hits the cache."""
 LOGITS_PER_LANE = 8
-"""Neighbouring logits of one lane: one vector load."""
+"""Neighboring logits of one lane: one vector load."""
 
 
 def cross_entropy_inplace(

@@ -72,7 +72,7 @@ class Embedding(Tapped):
 
 
 def embedding_lookup(table: nn.Embedding, ids: Tensor, what: str = "token") -> Tensor:
-    """One table row per id. On a CPU the error names a bad id; on a GPU that would need a synchronisation."""
+    """One table row per id. On a CPU the error names a bad id; on a GPU that would need a synchronization."""
     try:
         vectors: Tensor = table(ids)
     except IndexError:

@@ -117,7 +117,7 @@ class KVCache:
         self.rows_per_source = 1
         """Consecutive rows (beams) that share one source."""
         self.longest = 0
-        """Length of the longest row, known without a device synchronisation."""
+        """Length of the longest row, known without a device synchronization."""
         self.static_index: StaticCacheIndex | None = None
         """Set for a static cache, whose lengths only the device knows."""
         self.equal_lengths = True

@@ -131,7 +131,7 @@ def padding(lengths: Int[Tensor, " batch"], keys: int) -> Mask:
 
 
 def window(size: int) -> Mask:
-    """Only neighbours nearer than `size` positions. (A table: masked keys are still computed.)"""
+    """Only neighbors nearer than `size` positions. (A table: masked keys are still computed.)"""
     return Mask(window=size)
 
 

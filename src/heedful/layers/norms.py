@@ -1,4 +1,4 @@
-"""Normalisation over the features of each token (B2)."""
+"""Normalization over the features of each token (B2)."""
 
 from __future__ import annotations
 

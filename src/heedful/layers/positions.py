@@ -60,7 +60,7 @@ class LearnedPositions(nn.Module):
     def forward(self, positions: Int[Tensor, "#batch tokens"]) -> Float[Tensor, "#batch tokens width"]:
         try:
             vectors: Tensor = self.table(positions)
-        except IndexError:  # raised on a CPU; on a GPU the check would need a synchronisation
+        except IndexError:  # raised on a CPU; on a GPU the check would need a synchronization
             size = self.table.num_embeddings
             wrong = positions[(positions < 0) | (positions >= size)]
             raise UsageError(

@@ -31,9 +31,9 @@ FAMILIES: dict[str, type[nn.Module]] = {
 
 
 def build(architecture: str | ModelConfig, **changes: Any) -> Any:
-    """A freshly initialised model from a preset's name or a configuration, with any setting changed.
+    """A freshly initialized model from a preset's name or a configuration, with any setting changed.
 
-    Under `torch.device("meta")` no weights are allocated: call `to_empty` and `initialise`, or load weights.
+    Under `torch.device("meta")` no weights are allocated: call `to_empty` and `initialize`, or load weights.
     """
     if isinstance(architecture, str):
         config = preset(architecture, **changes)

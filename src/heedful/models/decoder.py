@@ -10,7 +10,7 @@ from heedful.layers.block import position_ids
 from heedful.layers.kv_cache import KVCache
 from heedful.layers.masks import causal, documents
 from heedful.models.model_config import TransformerConfig
-from heedful.models.transformer import Transformer, initialise, make_embedding, make_stack
+from heedful.models.transformer import Transformer, initialize, make_embedding, make_stack
 from heedful.shapes import Float, Int
 
 
@@ -24,7 +24,7 @@ class Decoder(Transformer):
         super().__init__(config)
         self.embedding = make_embedding(config)
         self.decoder = make_stack(config, config.layers)
-        initialise(self)
+        initialize(self)
 
     def forward(
         self, tokens: Int[Tensor, "batch tokens"], *, document_ids: Int[Tensor, "batch tokens"] | None = None

@@ -7,7 +7,7 @@ from torch import Tensor
 from heedful.layers.block import position_ids
 from heedful.layers.masks import Mask, padding
 from heedful.models.model_config import TransformerConfig
-from heedful.models.transformer import Transformer, initialise, make_embedding, make_stack
+from heedful.models.transformer import Transformer, initialize, make_embedding, make_stack
 from heedful.shapes import Float, Int
 
 
@@ -18,7 +18,7 @@ class Encoder(Transformer):
         super().__init__(config)
         self.embedding = make_embedding(config)
         self.encoder = make_stack(config, config.layers)
-        initialise(self)
+        initialize(self)
 
     def states(
         self,

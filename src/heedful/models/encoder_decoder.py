@@ -11,7 +11,7 @@ from heedful.layers.block import position_ids
 from heedful.layers.kv_cache import KVCache
 from heedful.layers.masks import Mask, causal, padding
 from heedful.models.model_config import TransformerConfig
-from heedful.models.transformer import Transformer, initialise, make_embedding, make_stack
+from heedful.models.transformer import Transformer, initialize, make_embedding, make_stack
 from heedful.shapes import Float, Int
 
 
@@ -36,7 +36,7 @@ class EncoderDecoder(Transformer):
         self.target = make_embedding(config.with_changes(segments=0))
         self.encoder = make_stack(config, config.layers)
         self.decoder = make_stack(config, config.decoder_layers or config.layers, cross=True)
-        initialise(self)
+        initialize(self)
 
     def forward(
         self,

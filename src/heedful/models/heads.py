@@ -52,7 +52,7 @@ class NextToken(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """A separate table is initialised like an input table: variance 1/d (see `initialise`)."""
+        """A separate table is initialized like an input table: variance 1/d (see `initialize`)."""
         if self.weight is not None:
             nn.init.normal_(self.weight, std=self.weight.shape[-1] ** -0.5)
         if self.bias is not None:

@@ -56,7 +56,7 @@ class TransformerConfig(Config):
     score: ScoreName = "scaled_dot"
     softmax: bool = True
     window: PositiveInt | None = None
-    """Attend to neighbours nearer than this only."""
+    """Attend to neighbors nearer than this only."""
     skip: bool = True
 
     positions: PositionName = "sinusoidal"

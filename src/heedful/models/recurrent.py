@@ -18,7 +18,7 @@ from heedful.layers.scores import ScoreName, make_score
 from heedful.layers.taps import Tapped
 from heedful.models.heads import NextToken, OutputProjection
 from heedful.models.model_config import RecurrentConfig
-from heedful.models.transformer import initialise
+from heedful.models.transformer import initialize
 from heedful.shapes import Float, Int
 
 
@@ -162,7 +162,7 @@ class RecurrentDecoder(Recurrent):
 
     def __init__(self, config: RecurrentConfig) -> None:
         super().__init__(config)
-        initialise(self)
+        initialize(self)
 
     def forward(self, tokens: Int[Tensor, "batch tokens"]) -> Float[Tensor, "batch tokens vocabulary"]:
         return self.apply_head("next_token", self.states(tokens))
@@ -227,7 +227,7 @@ class RecurrentEncoderDecoder(Recurrent):
         self.bridge = nn.Linear(config.width, config.layers * config.width)
         self.cross = None if config.attention == "none" else Context(config.attention, config.width)
         self.combine = nn.Linear(2 * config.width, config.width)
-        initialise(self)
+        initialize(self)
 
     def forward(
         self,

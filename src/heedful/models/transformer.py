@@ -1,4 +1,4 @@
-"""What the three transformer families share: modules made from a configuration, and their initialisation."""
+"""What the three transformer families share: modules made from a configuration, and their initialization."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Transformer(nn.Module):
         """Raise `UsageError` if a text is longer than the learned position table (P2).
 
         Rows of packed documents, or of different lengths, may be shorter than `end`. Only then are the `positions`
-        themselves read, which needs a GPU synchronisation.
+        themselves read, which needs a GPU synchronization.
         """
         if self.config.positions != "learned" or end <= self.config.max_length:
             return
@@ -123,13 +123,13 @@ def _norm(config: TransformerConfig) -> nn.Module:
 
 
 @torch.no_grad()
-def initialise(model: nn.Module) -> None:
-    """Initialise every weight so that activations and gradients keep their scale through the layers (B6).
+def initialize(model: nn.Module) -> None:
+    """Initialize every weight so that activations and gradients keep their scale through the layers (B6).
 
     Matrices: Glorot 2010, which keeps the variance of activations and gradients near 1. W_q, W_k, W_v are drawn as the
     one matrix they are stored as, which makes them smaller by √2 and attention flatter at first. In a pre-norm stack
     each of the 2L sub-layers adds to the residual stream, so their output matrices start smaller by √(2L)
-    (Radford 2019). Embedding tables: variance 1/d, so that √d · E and the logits of a normalised state both have
+    (Radford 2019). Embedding tables: variance 1/d, so that √d · E and the logits of a normalized state both have
     variance 1. Biases 0, gains 1.
     """
     for module in model.modules():
@@ -140,7 +140,7 @@ def initialise(model: nn.Module) -> None:
         elif isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
         elif isinstance(module, nn.RNNBase):
-            pass  # initialised by the module around it
+            pass  # initialized by the module around it
         elif callable(reset := getattr(module, "reset_parameters", None)):
             reset()
     for stack in model.modules():

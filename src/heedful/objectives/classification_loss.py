@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional as F
 
-from heedful.data.labelled_dataset import ClassBatch, EncodedBatch
+from heedful.data.labeled_dataset import ClassBatch, EncodedBatch
 from heedful.models.decoder import Decoder
 from heedful.models.encoder import Encoder
 from heedful.shapes import Float

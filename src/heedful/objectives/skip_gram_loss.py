@@ -22,7 +22,7 @@ class SkipGramLoss:
     that could replace each other come closer.
 
     The words of a row share their negatives (Ji 2016), each with less weight: the expected sum is the same, and all
-    scores become matrix products. The window is not sampled: each neighbour has its expected weight (`window_weights`).
+    scores become matrix products. The window is not sampled: each neighbor has its expected weight (`window_weights`).
     """
 
     negatives: int = 5
@@ -43,9 +43,9 @@ class SkipGramLoss:
 
 
 def window_weights(batch: SkipGramBatch) -> Float[Tensor, "rows context words"]:
-    """(n + 1 − d) / n for a neighbour d ≤ n words away in the same document, else 0; n is the window.
+    """(n + 1 − d) / n for a neighbor d ≤ n words away in the same document, else 0; n is the window.
 
-    word2vec samples each word's window from 1 … n; this is the probability that a neighbour is inside it, so the
+    word2vec samples each word's window from 1 … n; this is the probability that a neighbor is inside it, so the
     expected loss is the same without the sampling noise.
     """
     words, distance = batch.words.shape[1], offsets(batch).abs()

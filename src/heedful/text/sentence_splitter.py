@@ -140,7 +140,7 @@ def _split_point(text: str, start: int, end: int, protected: Spans) -> int | Non
 
 
 def _merge(start: int, ends: Sequence[int], fits: Callable[[int, int], bool]) -> Iterator[int]:
-    """Yield the ends of segments that hold as many neighbouring parts as fit."""
+    """Yield the ends of segments that hold as many neighboring parts as fit."""
     for end, next_end in pairwise(ends):
         if not fits(start, next_end):
             yield end

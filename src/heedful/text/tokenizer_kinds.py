@@ -66,7 +66,7 @@ class TokenizerConfig(Config):
     min_count: PositiveInt = 1
     """Rarer words become <unk> (words and bare_words)."""
     lowercase: bool = False
-    normalise: Literal["none", "nfc", "nfkc"] = "none"
+    normalize: Literal["none", "nfc", "nfkc"] = "none"
     """Unicode normalization; what it and `lowercase` change is not restored by decoding."""
 
     @model_validator(mode="after")
@@ -97,7 +97,7 @@ def infer_config(described: dict[str, Any], size: int) -> TokenizerConfig:
     steps = {step["type"] for step in (described["normalizer"] or {}).get("normalizers", ())}
     form = next((name for name in ("NFC", "NFKC") if name in steps), "none").lower()
     return TokenizerConfig(
-        kind=kinds[described["model"]["type"]], vocabulary=size, lowercase="Lowercase" in steps, normalise=form
+        kind=kinds[described["model"]["type"]], vocabulary=size, lowercase="Lowercase" in steps, normalize=form
     )
 
 
@@ -185,7 +185,7 @@ def _characters(model: models.Model, config: TokenizerConfig) -> Tokenizer:
 
 def _normalizer(config: TokenizerConfig, *last: normalizers.Normalizer) -> normalizers.Normalizer | None:
     forms: dict[str, Callable[[], normalizers.Normalizer]] = {"nfc": normalizers.NFC, "nfkc": normalizers.NFKC}
-    steps = [forms[config.normalise]()] if config.normalise in forms else []
+    steps = [forms[config.normalize]()] if config.normalize in forms else []
     steps += [normalizers.Lowercase()] if config.lowercase else []  # after NFKC, which can produce capitals: ℡ is TEL
     steps += last
     return normalizers.Sequence(steps) if steps else None

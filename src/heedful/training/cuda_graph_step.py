@@ -27,7 +27,7 @@ when they occur again."""
 class CudaGraphForwardBackward(ForwardBackward):
     """Forward and backward pass as one CUDA graph per batch shape: a replay is one launch instead of thousands.
 
-    The first batch runs uncaptured, so that libraries initialise and gradients are allocated. Graphs share one memory
+    The first batch runs uncaptured, so that libraries initialize and gradients are allocated. Graphs share one memory
     pool, since only one runs at a time. From then on weights and gradients must keep their addresses.
     """
 

@@ -36,7 +36,7 @@ class TrainingConditions:
 
     @property
     def low_resource(self) -> bool:
-        """Whether there is so little text that a model would memorise it."""
+        """Whether there is so little text that a model would memorize it."""
         return self.tokens < 3_000_000
 
 
@@ -75,8 +75,8 @@ def parameters(size: dict[str, int], rule: ScalingRule) -> int:
 
 
 def budget_tokens(size: dict[str, int], conditions: TrainingConditions, rule: ScalingRule) -> float:
-    """Tokens that fit into the time limit: 6 operations per parameter and token, at the utilisation of this size."""
-    # On a GPU small models are limited by kernel launches; on a CPU utilisation hardly depends on the size.
-    utilisation = 0.35 if not conditions.gpu else min(0.3, 0.02 * (size["width"] / 256) ** 2)
+    """Tokens that fit into the time limit: 6 operations per parameter and token, at the utilization of this size."""
+    # On a GPU small models are limited by kernel launches; on a CPU utilization hardly depends on the size.
+    utilization = 0.35 if not conditions.gpu else min(0.3, 0.02 * (size["width"] / 256) ** 2)
     per_token = 6 * (parameters(size, rule) / rule.stacks + 4000 * size["width"])
-    return conditions.seconds * conditions.flops * utilisation / per_token
+    return conditions.seconds * conditions.flops * utilization / per_token

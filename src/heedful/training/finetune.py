@@ -26,7 +26,7 @@ class WeightMatch:
     model: TrainedModel
     loaded: dict[str, Tensor]
     new: dict[str, int]
-    """Randomly initialised parts, with their number of parameters."""
+    """Randomly initialized parts, with their number of parameters."""
     unused: dict[str, int]
     """Parts of the other model that have no counterpart, with their number of parameters."""
 

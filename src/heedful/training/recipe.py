@@ -45,10 +45,10 @@ class DataRecipe(Config):
     held_out: float = Field(default=0.02, gt=0.0, lt=0.5)
     """Fraction of the training text used for validation if there are no `valid` files."""
     max_length: PositiveInt = 256
-    """Maximum tokens: longer pairs are dropped, longer labelled texts truncated (both are counted), and passages of
+    """Maximum tokens: longer pairs are dropped, longer labeled texts truncated (both are counted), and passages of
     questions are split into windows."""
     columns: tuple[str, ...] = ()
-    """Column names of a labelled table, if they are unusual: one or two text columns, then the label column."""
+    """Column names of a labeled table, if they are unusual: one or two text columns, then the label column."""
     stride: NonNegativeInt = 128
     """Tokens from the start of one window of a long passage to the next (answer); 0 = no windows."""
     on_bad_line: Literal["fail", "skip"] = "fail"
@@ -70,7 +70,7 @@ class TokenizerRecipe(TokenizerConfig):
     sample: PositiveInt = 50_000_000
     """Maximum characters of text that the tokenizer is trained on."""
     subword_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
-    """Subword regularisation: probability that a token is split into its parts."""
+    """Subword regularization: probability that a token is split into its parts."""
 
     def training(self, characters: int) -> tuple[TokenizerConfig, float]:
         """The tokenizer's configuration, and the share of so many characters that it is trained on."""

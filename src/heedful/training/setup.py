@@ -57,7 +57,7 @@ class PreparedRun:
     data: PreparedData
     config: ModelConfig
     pretrained: WeightMatch | None
-    """Weights to start from; None: random initialisation, or a checkpoint."""
+    """Weights to start from; None: random initialization, or a checkpoint."""
     device: torch.device
     forecast: Forecast
 

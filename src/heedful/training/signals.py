@@ -54,7 +54,7 @@ def _raise_exit(number: int, frame: FrameType | None) -> None:
 
 
 def ignore_stop_signals(worker: int) -> None:
-    """Initialise a DataLoader worker: it ignores stop signals unless the trainer sends them.
+    """Initialize a DataLoader worker: it ignores stop signals unless the trainer sends them.
 
     Terminals send Ctrl-C, and systemd and SLURM send SIGTERM, to every process of the group; but the trainer still
     needs the batches of the current step.

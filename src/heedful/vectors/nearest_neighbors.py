@@ -1,4 +1,4 @@
-"""Nearest neighbours and analogies among word vectors, by cosine (E2)."""
+"""Nearest neighbors and analogies among word vectors, by cosine (E2)."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ def project_to_2d(vectors: Points) -> tuple[Points, tuple[float, float]]:
 
     The sign of each component is fixed (its largest entry is positive), so that the same words give the same plot.
     """
-    centred = vectors - vectors.mean(axis=0)
-    left, singular, right = np.linalg.svd(centred, full_matrices=False)
+    centered = vectors - vectors.mean(axis=0)
+    left, singular, right = np.linalg.svd(centered, full_matrices=False)
     signs = np.sign(right[np.arange(2), np.abs(right[:2]).argmax(axis=1)])
     variance = singular**2 / max(float((singular**2).sum()), 1e-12)
     points: Points = (left[:, :2] * singular[:2] * signs).astype(np.float32)
@@ -32,7 +32,7 @@ def project_to_2d(vectors: Points) -> tuple[Points, tuple[float, float]]:
 
 
 def draw_word_map(words: Sequence[str], vectors: Points, file: Path, *, title: str = "") -> Path:
-    """Draw a labelled dot for each word."""
+    """Draw a labeled dot for each word."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

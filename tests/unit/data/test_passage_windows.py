@@ -65,7 +65,7 @@ def test_stride_0_raises_for_a_longer_passage() -> None:
         windows.split(5, 25)
 
 
-def test_incomplete_answer_is_labelled_as_absent() -> None:
+def test_incomplete_answer_is_labeled_as_absent() -> None:
     window = PassageWindow(10, 20)
     assert window.answer_positions((10, 19), passage_start=7) == (7, 16)
     assert window.answer_positions((9, 12), passage_start=7) == (0, 0)

@@ -1,4 +1,4 @@
-"""Question datasets: every window is labelled with the tokens of the answer."""
+"""Question datasets: every window is labeled with the tokens of the answer."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def tokenizer(file: Path) -> Tokenizer:
     return train_question_tokenizer(CorpusFiles([file], held_out=0.2), TokenizerConfig(vocabulary=400), 1.0)
 
 
-def test_every_window_is_labelled_with_the_answer_or_as_without(file: Path, tokenizer: Tokenizer) -> None:
+def test_every_window_is_labeled_with_the_answer_or_as_without(file: Path, tokenizer: Tokenizer) -> None:
     files = CorpusFiles([file], held_out=0.2)
     data = prepare_questions(files, tokenizer, windows=PassageWindows(max_tokens=60, stride=20))
-    frame, labelled = SpecialTokenTemplate.from_tokenizer(tokenizer), 0
+    frame, labeled = SpecialTokenTemplate.from_tokenizer(tokenizer), 0
     for split in (data.train, data.valid):
         windows, positions = split.sides
         assert len(windows) == len(positions) > split.examples, "these passages take several windows"
@@ -55,9 +55,9 @@ def test_every_window_is_labelled_with_the_answer_or_as_without(file: Path, toke
             (text,) = tokenizer.decode([ids[passage_start:-1]])
             assert bool(start) == ("Mr. F5," in text), text
             if start:
-                labelled += 1
+                labeled += 1
                 assert tokenizer.decode([ids[start : end + 1]])[0].strip() == "Mr. F5"
-    assert labelled >= 6, "each answer is complete in at least one window"
+    assert labeled >= 6, "each answer is complete in at least one window"
 
 
 def test_no_passage_is_in_both_splits(file: Path, tokenizer: Tokenizer) -> None:

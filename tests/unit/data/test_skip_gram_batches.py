@@ -24,7 +24,7 @@ def batches(
 
 
 def pairs(made: SkipGramBatches, epoch: int = 0) -> dict[tuple[int, int], float]:
-    """Every (word, neighbour) of an epoch, and for how much it counts in all."""
+    """Every (word, neighbor) of an epoch, and for how much it counts in all."""
     weights: dict[tuple[int, int], float] = {}
     for indices in made.plan(epoch):
         batch = made.batch(epoch, indices)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from heedful.data.dataset import Split
-from heedful.data.labelled_dataset import ClassBatches
+from heedful.data.labeled_dataset import ClassBatches
 from heedful.data.token_store import Sequences
 from heedful.evaluation import classification_metrics as metrics
 from heedful.evaluation.classification_metrics import (

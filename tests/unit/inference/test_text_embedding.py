@@ -76,8 +76,8 @@ def test_a_text_beyond_the_maximum_length_is_truncated_with_a_warning(tokenizer:
     np.testing.assert_allclose(long.vector, short.vector, rtol=1e-5, atol=1e-6)
 
 
-def test_normalised_vectors_have_length_1_and_zero_stays_zero(table: TrainedModel) -> None:
-    lengths = np.linalg.norm(table.embed(["the dog", "zebra"], normalise=True), axis=1)
+def test_normalized_vectors_have_length_1_and_zero_stays_zero(table: TrainedModel) -> None:
+    lengths = np.linalg.norm(table.embed(["the dog", "zebra"], normalize=True), axis=1)
     assert lengths.tolist() == pytest.approx([1, 0])
 
 

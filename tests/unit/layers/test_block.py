@@ -51,7 +51,7 @@ def test_an_encoder_block_is_attention_then_feed_forward_each_in_its_residual() 
     torch.testing.assert_close(block(x), second.norm(a + block.feed_forward(a)))
 
 
-def test_a_pre_norm_block_adds_to_a_stream_it_never_normalises() -> None:
+def test_a_pre_norm_block_adds_to_a_stream_it_never_normalizes() -> None:
     """a = x + attention(LN(x)), z = a + feed_forward(LN(a))."""
     block, x = make_block("pre"), draw(0, 2, 5, 8)
     first, second = block.residual
@@ -201,7 +201,7 @@ def test_packed_documents_equal_separate_rows(seed: int, scheme: dict[str, Any],
 
 @pytest.mark.parametrize("layers", [1, 2, 3])
 def test_a_windowed_stack_has_a_receptive_field_of_one_window_per_block(layers: int) -> None:
-    """With windows of 2 and L blocks, a token depends on its L nearest neighbours on either side and no others."""
+    """With windows of 2 and L blocks, a token depends on its L nearest neighbors on either side and no others."""
     stack, x = make_stack(layers=layers), draw(0, 1, 9, 8)
     other = x.clone()
     other[:, 4] += 1

@@ -82,6 +82,6 @@ def test_sizes_must_be_positive(sizes: tuple[int, int], message: str) -> None:
 
 
 @pytest.mark.usefixtures("types_unchecked")
-def test_a_misspelt_activation_gets_the_nearest_name() -> None:
+def test_a_misspelled_activation_gets_the_nearest_name() -> None:
     with pytest.raises(UsageError, match="unknown activation 'relo'; did you mean 'relu'"):
         FeedForward(4, 8, activation="relo")

@@ -60,7 +60,7 @@ def test_epsilon_is_inside_the_square_root(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["layer", "rms"])
-def test_tokens_are_normalised_independently(name: str) -> None:
+def test_tokens_are_normalized_independently(name: str) -> None:
     norm, x = make_norm(name, 6), torch.randn(2, 3, 6)
     changed = x.clone()
     changed[0, 1] += 5
@@ -71,14 +71,14 @@ def test_tokens_are_normalised_independently(name: str) -> None:
 
 def test_a_layer_norm_has_mean_0_and_variance_1_and_an_rms_norm_mean_square_1() -> None:
     x = 3 * torch.randn(2, 3, 64, dtype=torch.float64) + 7
-    centred, scaled = make_norm("layer", 64).double()(x), make_norm("rms", 64).double()(x)
-    torch.testing.assert_close(centred.mean(-1), torch.zeros(2, 3, dtype=torch.float64))
-    torch.testing.assert_close(centred.var(-1, correction=0), torch.ones(2, 3, dtype=torch.float64), atol=1e-4, rtol=0)
+    centered, scaled = make_norm("layer", 64).double()(x), make_norm("rms", 64).double()(x)
+    torch.testing.assert_close(centered.mean(-1), torch.zeros(2, 3, dtype=torch.float64))
+    torch.testing.assert_close(centered.var(-1, correction=0), torch.ones(2, 3, dtype=torch.float64), atol=1e-4, rtol=0)
     torch.testing.assert_close(scaled.square().mean(-1), torch.ones(2, 3, dtype=torch.float64), atol=1e-4, rtol=0)
-    assert scaled.mean() > 0.5, "not centred"
+    assert scaled.mean() > 0.5, "not centered"
 
 
-def test_a_constant_token_normalises_to_the_bias() -> None:
+def test_a_constant_token_normalizes_to_the_bias() -> None:
     norm = make_norm("layer", 4)
     nn.init.normal_(norm.bias)
     torch.testing.assert_close(norm(torch.full((1, 4), 9.0)), norm.bias[None])
@@ -90,7 +90,7 @@ def test_the_bias_can_be_left_out() -> None:
 
 
 @pytest.mark.usefixtures("types_unchecked")
-def test_a_misspelt_norm_gets_the_nearest_name() -> None:
+def test_a_misspelled_norm_gets_the_nearest_name() -> None:
     with pytest.raises(UsageError, match="unknown norm 'layr'; did you mean 'layer'"):
         make_norm("layr", 4)
 

@@ -123,6 +123,6 @@ def test_zero_sizes_are_refused_by_name(kind: type[Bilinear | Additive], name: s
 
 
 @pytest.mark.usefixtures("types_unchecked")
-def test_a_misspelt_score_gets_the_nearest_name() -> None:
+def test_a_misspelled_score_gets_the_nearest_name() -> None:
     with pytest.raises(UsageError, match="unknown score 'aditive'; did you mean 'additive'"):
         make_score("aditive", 4, 4)

@@ -25,10 +25,10 @@ def refusal(config: Any, **settings: Any) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize(("misspelt", "meant"), [("widht", "width"), ("postions", "positions"), ("layer", "layers")])
-def test_an_unknown_setting_suggests_the_nearest(misspelt: str, meant: str) -> None:
-    message = refusal(transformer, **{misspelt: 3})
-    assert message == f"unknown setting '{misspelt}'; did you mean '{meant}'?"
+@pytest.mark.parametrize(("misspelled", "meant"), [("widht", "width"), ("postions", "positions"), ("layer", "layers")])
+def test_an_unknown_setting_suggests_the_nearest(misspelled: str, meant: str) -> None:
+    message = refusal(transformer, **{misspelled: 3})
+    assert message == f"unknown setting '{misspelled}'; did you mean '{meant}'?"
 
 
 def test_an_unknown_setting_without_a_near_match_lists_all() -> None:
@@ -88,8 +88,8 @@ def test_a_missing_setting_is_named() -> None:
 
 
 def test_several_errors_are_reported_together() -> None:
-    message = refusal(transformer, width=0, colour="red")
-    assert "width: input should be greater than 0, got 0; unknown setting 'colour'" in message
+    message = refusal(transformer, width=0, color="red")
+    assert "width: input should be greater than 0, got 0; unknown setting 'color'" in message
 
 
 def test_a_width_that_heads_do_not_divide_gets_the_nearest_that_do() -> None:
@@ -190,6 +190,6 @@ def test_resolved_settings_contain_no_implicit_defaults() -> None:
 
 def test_a_refusal_is_one_line_and_exits_with_2() -> None:
     with pytest.raises(UsageError) as caught:
-        transformer(width=100, heads=8, colour=3)
+        transformer(width=100, heads=8, color=3)
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 2

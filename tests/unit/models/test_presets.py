@@ -86,6 +86,6 @@ def test_an_unknown_preset_gets_the_nearest_known_one() -> None:
         preset("zzz")
 
 
-def test_a_misspelt_change_gets_the_nearest_setting() -> None:
+def test_a_misspelled_change_gets_the_nearest_setting() -> None:
     with pytest.raises(UsageError, match=r"unknown setting 'layer'; did you mean 'layers'\?"):
         build("gpt2", layer=3)

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 import heedful
-from heedful.data.labelled_dataset import ClassBatch, collate_texts, encode_example
+from heedful.data.labeled_dataset import ClassBatch, collate_texts, encode_example
 from heedful.objectives.classification_loss import (
     ClassificationLoss,
     balanced_class_weights,

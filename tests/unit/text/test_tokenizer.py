@@ -148,7 +148,7 @@ def test_special_tokens_in_text_are_plain_text(tokenizers: dict[str, Tokenizer],
 
 
 def test_special_tokens_produced_by_normalization_are_plain_text() -> None:
-    tokenizer = make("unigram", lowercase=True, normalise="nfkc")
+    tokenizer = make("unigram", lowercase=True, normalize="nfkc")
     assert SPECIAL_IDS.isdisjoint(chain(*tokenizer.encode(["<S>", "＜s＞"])))
 
 
@@ -210,14 +210,14 @@ def test_endless_words_are_trained_in_parts(kind: str, endless: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_lowercasing_and_normalization_are_saved(kind: str, tmp_path: Path) -> None:
-    made = make(kind, lowercase=True, normalise="nfkc")
+    made = make(kind, lowercase=True, normalize="nfkc")
     tokenizer = Tokenizer.load(made.save(tmp_path / "tokenizer.json"))
     assert round_trip(tokenizer, "THE Dog") == "the dog"
     assert tokenizer.encode(["Ｔｈｅ ﬁre"]) == tokenizer.encode(["the fire"])
 
 
 def test_nfc_only_composes() -> None:
-    tokenizer = make("byte_bpe", normalise="nfc")
+    tokenizer = make("byte_bpe", normalize="nfc")
     text = unicodedata.normalize("NFD", "Läuft é ﬁ Å")
     assert round_trip(tokenizer, text) == unicodedata.normalize("NFC", text)
 
@@ -233,8 +233,8 @@ def test_pieces_join_to_the_text(tokenizer: Tokenizer) -> None:
 def test_pieces_include_the_leading_space(tokenizers: dict[str, Tokenizer]) -> None:
     text = "She's (for Paris) well-known, 3.14 #1!"
     words = [" She's", " (", "for", " Paris", ")", " well-known", ",", " 3.14", " #", "1", "!"]
-    learnt = Tokenizer.train([text], TokenizerConfig(kind="words", vocabulary=100))
-    assert readable(learnt, text) == words
+    learned = Tokenizer.train([text], TokenizerConfig(kind="words", vocabulary=100))
+    assert readable(learned, text) == words
     assert readable(tokenizers["byte_bpe"], "we talked") == ["w", "e", " talked"]
 
 
@@ -280,7 +280,7 @@ def test_spans_equal_the_pieces(tokenizers: dict[str, Tokenizer], kind: str) -> 
 
 
 def test_spans_index_the_text_before_normalization() -> None:
-    tokenizer = make("words", lowercase=True, normalise="nfkc")
+    tokenizer = make("words", lowercase=True, normalize="nfkc")
     text = "Ｔｈｅ ﬁre DOG."
     assert [text[span.start : span.end] for span in tokenizer.spans(text)] == ["Ｔｈｅ", " ﬁre", " DOG", "."]
 
@@ -398,10 +398,10 @@ def test_empty_input_gives_empty_output(tokenizer: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize("kind", ["byte_bpe", "unigram", "wordpiece", "words", "characters"])
-@pytest.mark.parametrize(("lowercase", "normalise"), [(False, "none"), (True, "nfkc"), (False, "nfc")])
-def test_config_is_inferred_from_the_tokenizer(kind: str, lowercase: bool, normalise: str) -> None:
+@pytest.mark.parametrize(("lowercase", "normalize"), [(False, "none"), (True, "nfkc"), (False, "nfc")])
+def test_config_is_inferred_from_the_tokenizer(kind: str, lowercase: bool, normalize: str) -> None:
     made = TokenizerConfig.model_validate(
-        {"kind": kind, "vocabulary": 300, "lowercase": lowercase, "normalise": normalise}
+        {"kind": kind, "vocabulary": 300, "lowercase": lowercase, "normalize": normalize}
     )
     tokenizer = Tokenizer.train(["the cat sat on the mat"] * 3, made)
     assert tokenizer.config == made.with_changes(vocabulary=len(tokenizer))

@@ -1,4 +1,4 @@
-"""Recipes: validation, TOML round trip, overrides and suggestions for misspelt keys."""
+"""Recipes: validation, TOML round trip, overrides and suggestions for misspelled keys."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_overrides_are_toml_values_or_bare_strings() -> None:
         ("data=3", "data is a section of settings, not 3; write data.key=value"),
     ],
 )
-def test_a_misspelt_key_suggests_the_nearest_one(override: str, message: str) -> None:
+def test_a_misspelled_key_suggests_the_nearest_one(override: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         check_keys(apply_overrides(SETTINGS, [override]))
 

@@ -174,7 +174,7 @@ def test_too_many_skipped_steps_in_a_row_fail_even_across_a_resume(monkeypatch: 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_a_step_on_a_gpu_does_not_synchronise(optimizer: str) -> None:
+def test_a_step_on_a_gpu_does_not_synchronize(optimizer: str) -> None:
     run = trainer(optimizer=optimizer, device="cuda")
     stream = run.batch_stream()
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Nearest neighbours, analogies and unknown words."""
+"""Nearest neighbors, analogies and unknown words."""
 
 from __future__ import annotations
 

@@ -22,19 +22,19 @@ from heedful.generation.backends.ctranslate2_cache import converted_engine
 from heedful.generation.backends.ctranslate2_engine import CTranslate2Engine
 from heedful.generation.backends.torch_backend import DEFAULT_MAX_LENGTH
 from heedful.generation.search.settings import SearchSettings
-from heedful.interop.ctranslate2_export import Quantisation, import_ctranslate2, max_positions, unsupported_setting
+from heedful.interop.ctranslate2_export import Quantization, import_ctranslate2, max_positions, unsupported_setting
 from heedful.layers.taps import has_listeners
 from heedful.text.tokenizer import Tokenizer
 
 
 class CTranslate2Backend:
-    """A model's CTranslate2 engines, one per quantisation, converted again when the weights change."""
+    """A model's CTranslate2 engines, one per quantization, converted again when the weights change."""
 
     name = "ctranslate2"
 
     def __init__(self, model: Any, tokenizers: Sequence[Tokenizer], folder: Path | None) -> None:
         self.model, self.tokenizers, self.folder = model, tokenizers, folder
-        self._engines: dict[Quantisation, tuple[int, CTranslate2Engine]] = {}
+        self._engines: dict[Quantization, tuple[int, CTranslate2Engine]] = {}
 
     def unsupported(self, request: SearchRequest) -> str | None:
         """Why the request cannot be served. If nothing else is in the way, this converts the model."""
@@ -94,13 +94,13 @@ class CTranslate2Backend:
 
     def engine(self, settings: SearchSettings) -> CTranslate2Engine:
         """The engine for these settings, converted at first use and when the weights have changed."""
-        quantisation: Quantisation = "int8" if settings.int8 else "float32"
+        quantization: Quantization = "int8" if settings.int8 else "float32"
         version = weight_version(self._weights)
-        converted_version, engine = self._engines.get(quantisation, (None, None))
+        converted_version, engine = self._engines.get(quantization, (None, None))
         if engine is None or converted_version != version:
             vocabularies = [tokenizer.tokens for tokenizer in self.tokenizers]
-            engine = converted_engine(self.model, vocabularies, self.folder, quantisation)
-            self._engines[quantisation] = (version, engine)
+            engine = converted_engine(self.model, vocabularies, self.folder, quantization)
+            self._engines[quantization] = (version, engine)
         return engine
 
     @cached_property

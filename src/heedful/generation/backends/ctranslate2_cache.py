@@ -22,7 +22,7 @@ from heedful.generation.backends.backend import SearchRequest
 from heedful.generation.backends.ctranslate2_engine import CTranslate2Engine
 from heedful.generation.search.partial_hypotheses import masked_log_softmax
 from heedful.generation.search.settings import SearchSettings
-from heedful.interop.ctranslate2_export import Quantisation, export_ctranslate2, import_ctranslate2
+from heedful.interop.ctranslate2_export import Quantization, export_ctranslate2, import_ctranslate2
 from heedful.text.special_tokens import END, SPECIAL_TOKENS, START
 
 RECORD = "checked.json"
@@ -33,23 +33,23 @@ TOLERANCE = {"float32": 1e-3, "int8": 0.25}
 
 
 def converted_engine(
-    model: Any, vocabularies: Sequence[Sequence[str]], folder: Path | None, quantisation: Quantisation = "float32"
+    model: Any, vocabularies: Sequence[Sequence[str]], folder: Path | None, quantization: Quantization = "float32"
 ) -> CTranslate2Engine:
     """The model in CTranslate2, converted and checked unless that was done before; HeedfulError if it fails.
 
     `vocabularies`: the tokens of the source's and the target's tokenizer, or of the one.
     """
     digest = weights_digest(model)
-    for path in _paths(folder, digest, quantisation):
+    for path in _paths(folder, digest, quantization):
         record = _read_record(path, digest)
         if record is None:
             try:
-                record = _convert(model, vocabularies, path, quantisation, digest)
+                record = _convert(model, vocabularies, path, quantization, digest)
             except OSError:
                 continue  # not writable
         if record["problem"]:
             raise HeedfulError(f"{path}: {record['problem']}; torch is used instead")
-        return CTranslate2Engine(path, vocabularies, model.config, quantisation)
+        return CTranslate2Engine(path, vocabularies, model.config, quantization)
     raise HeedfulError(
         "neither the model's folder nor the cache is writable for the converted model; torch is used instead"
     )
@@ -64,10 +64,10 @@ def weights_digest(model: Any) -> str:
     return digest.hexdigest()
 
 
-def _paths(folder: Path | None, digest: str, quantisation: str) -> list[Path]:
+def _paths(folder: Path | None, digest: str, quantization: str) -> list[Path]:
     cache = Path(os.environ.get("HEEDFUL_CACHE") or Path.home() / ".cache" / "heedful")
-    cached = cache / "engines" / f"{digest[:24]}-{quantisation}"
-    return [cached] if folder is None else [folder / "engines" / f"ctranslate2-{quantisation}", cached]
+    cached = cache / "engines" / f"{digest[:24]}-{quantization}"
+    return [cached] if folder is None else [folder / "engines" / f"ctranslate2-{quantization}", cached]
 
 
 def _read_record(path: Path, digest: str) -> dict[str, Any] | None:
@@ -81,23 +81,23 @@ def _read_record(path: Path, digest: str) -> dict[str, Any] | None:
 
 
 def _convert(
-    model: Any, vocabularies: Sequence[Sequence[str]], path: Path, quantisation: Quantisation, digest: str
+    model: Any, vocabularies: Sequence[Sequence[str]], path: Path, quantization: Quantization, digest: str
 ) -> dict[str, Any]:
     with new_folder(path) as temporary:
-        export_ctranslate2(model, temporary, vocabularies, quantisation=quantisation)
-        engine = CTranslate2Engine(temporary, vocabularies, model.config, quantisation)
+        export_ctranslate2(model, temporary, vocabularies, quantization=quantization)
+        engine = CTranslate2Engine(temporary, vocabularies, model.config, quantization)
         record = {
             "weights": digest,
             "ctranslate2": import_ctranslate2().__version__,
             "sample": CHECKED_TEXTS,
-            "problem": conversion_problem(model, engine, quantisation),
+            "problem": conversion_problem(model, engine, quantization),
         }
         (temporary / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     return record
 
 
 @torch.inference_mode()
-def conversion_problem(model: Any, engine: CTranslate2Engine, quantisation: Quantisation) -> str | None:
+def conversion_problem(model: Any, engine: CTranslate2Engine, quantization: Quantization) -> str | None:
     """How the engine's greedy texts differ from torch's; None if they agree.
 
     With float32 each token must be torch's own choice; with int8 only the probabilities must be close.
@@ -116,9 +116,9 @@ def conversion_problem(model: Any, engine: CTranslate2Engine, quantisation: Quan
         steps = scores.gather(1, torch.tensor(generated)[:, None])[:, 0]
         other_texts += int((scores.max(1).values - steps > TOLERANCE["float32"]).any())
         differences.append(abs(float(steps.mean()) - hypothesis.log_probability / len(generated)))
-    if quantisation == "float32" and other_texts:
+    if quantization == "float32" and other_texts:
         return f"ctranslate2's text differs from torch's for {other_texts} of {CHECKED_TEXTS} samples"
-    if max(differences) > TOLERANCE[quantisation]:
+    if max(differences) > TOLERANCE[quantization]:
         return f"ctranslate2's log-probabilities differ from torch's by up to {max(differences):.2g} per token"
     return None
 

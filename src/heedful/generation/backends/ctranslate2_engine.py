@@ -20,7 +20,7 @@ from heedful.generation.backends.thread_pools import threads_per_text
 from heedful.generation.backends.torch_backend import BATCH_TOKENS, DEFAULT_MAX_LENGTH, default_max_lengths
 from heedful.generation.search.hypotheses import Hypothesis
 from heedful.generation.search.settings import SearchSettings
-from heedful.interop.ctranslate2_export import Quantisation, import_ctranslate2, max_positions, pad_vocabulary
+from heedful.interop.ctranslate2_export import Quantization, import_ctranslate2, max_positions, pad_vocabulary
 from heedful.models.model_config import TransformerConfig
 from heedful.text.special_tokens import END
 
@@ -52,11 +52,11 @@ class CTranslate2Engine:
         folder: Path,
         vocabularies: Sequence[Sequence[str]],
         config: TransformerConfig,
-        quantisation: Quantisation = "float32",
+        quantization: Quantization = "float32",
         *,
         batch_tokens: int = BATCH_TOKENS,
     ) -> None:
-        self.folder, self.config, self.quantisation, self.batch_tokens = folder, config, quantisation, batch_tokens
+        self.folder, self.config, self.quantization, self.batch_tokens = folder, config, quantization, batch_tokens
         self.source = pad_vocabulary(vocabularies[0], config.vocabulary)
         self.target = pad_vocabulary(vocabularies[-1], config.target_vocabulary or config.vocabulary)
         self.ids = {name: token for token, name in enumerate(self.target)}
@@ -88,7 +88,7 @@ class CTranslate2Engine:
             for indices, pending in submitted:
                 for i, one in zip(indices, pending, strict=True):
                     result = one.result()
-                    if any(len(text) > limits[i] for text in result.hypotheses):  # ran to a longer neighbour's limit
+                    if any(len(text) > limits[i] for text in result.hypotheses):  # ran to a longer neighbor's limit
                         result = submit(worker, [i])[0].result()
                     results[i] = self._parse(result.hypotheses, result.scores)
                 request.progress(len(indices))
@@ -146,7 +146,7 @@ class CTranslate2Engine:
         """
         threads = torch.get_num_threads()
         workers = max(1, min(batches, threads))
-        threads_each = threads_per_text(self.config, threads // workers, self.quantisation)
+        threads_each = threads_per_text(self.config, threads // workers, self.quantization)
         key = (kind, workers, threads_each)
         if key not in self._workers:
             make = getattr(import_ctranslate2(), kind)

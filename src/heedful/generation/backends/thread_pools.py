@@ -7,11 +7,11 @@ import threading
 from collections.abc import Callable
 from functools import cache
 
-from heedful.interop.ctranslate2_export import Quantisation
+from heedful.interop.ctranslate2_export import Quantization
 from heedful.models.model_config import TransformerConfig
 
-MULTITHREADED_WEIGHTS: dict[Quantisation, int] = {"float32": 3_000_000, "int8": 64_000_000}
-"""Weights read per step from which several threads work on one text; below, synchronising costs more than it saves."""
+MULTITHREADED_WEIGHTS: dict[Quantization, int] = {"float32": 3_000_000, "int8": 64_000_000}
+"""Weights read per step from which several threads work on one text; below, synchronizing costs more than it saves."""
 WIDE_MODEL = 384
 """Width from which several threads pay even if they must be woken up for every piece of work."""
 ROWS_PER_THREAD = 8
@@ -22,9 +22,9 @@ OMP_PAUSE_HARD = 2
 """omp_pause_resource_all: end the threads; they are created again when needed."""
 
 
-def threads_per_text(config: TransformerConfig, threads: int, quantisation: Quantisation) -> int:
+def threads_per_text(config: TransformerConfig, threads: int, quantization: Quantization) -> int:
     """How many of CTranslate2's threads work on one text together. Ends torch's idle threads if it is several."""
-    if threads == 1 or weights_per_step(config) < MULTITHREADED_WEIGHTS[quantisation]:
+    if threads == 1 or weights_per_step(config) < MULTITHREADED_WEIGHTS[quantization]:
         return 1
     released = release_torch_threads()
     if config.width >= WIDE_MODEL:

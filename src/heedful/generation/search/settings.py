@@ -13,7 +13,7 @@ Engine = Literal["auto", "torch", "ctranslate2"]
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """Settings that every backend takes. A backend that cannot honour one says so in `Backend.unsupported`."""
+    """Settings that every backend takes. A backend that cannot honor one says so in `Backend.unsupported`."""
 
     beam: int = 1
     """Beam size; 1 = greedy search."""

@@ -1,6 +1,6 @@
 """Stop strings and forbidden strings, matched byte by byte whatever the token boundaries.
 
-A stop string may begin in the middle of one token and end in the middle of another, and "cat" is also spelt "c"+"at".
+A stop string may begin in the middle of one token and end in the middle of another, and "cat" is also spelled "c"+"at".
 An Aho-Corasick automaton (1975) matches bytes; the transition of every vocabulary token is computed beforehand, so that
 a row's state is one number and a decode step is one table look-up.
 """

@@ -1,6 +1,6 @@
 """Assembly of a translation from generated text and parts that must appear exactly.
 
-Every placeholder, tag and address put in must be recognised in the result as often as it was put in, and nothing else
+Every placeholder, tag and address put in must be recognized in the result as often as it was put in, and nothing else
 like it, whatever text surrounds it: a stray "$" before "{name}" would make another placeholder of it. So the result is
 scanned again, and the generated text gives way: first by a space, then by dropping characters.
 """
@@ -26,7 +26,7 @@ class TextPart(NamedTuple):
 
 
 def assemble(parts: Sequence[TextPart]) -> str:
-    """Join the parts to a text in which exactly the protected spans of the exact parts are recognised."""
+    """Join the parts to a text in which exactly the protected spans of the exact parts are recognized."""
     parts = [part if part.exact else TextPart(PATTERN.sub("", part.text), False) for part in parts]
     expected = Counter(span.text for part in parts if part.exact for span in find_protected_spans(part.text))
     plain = [part if part.exact else TextPart(MARKUP_CHARACTERS.sub("", part.text), False) for part in parts]

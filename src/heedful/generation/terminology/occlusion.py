@@ -29,7 +29,7 @@ AlignmentShares = NDArray[np.float64]
 NOISE = 0.2
 """Nats that a score has by chance."""
 MAX_OCCLUSIONS = 64
-"""Occluded copies of a source at most; in one with more words, neighbours are removed together."""
+"""Occluded copies of a source at most; in one with more words, neighbors are removed together."""
 
 
 class TextWords(NamedTuple):
@@ -81,7 +81,7 @@ def _occluded_groups(source: TextWords) -> list[range]:
     return [range(start, min(start + size, words)) for start in range(0, words, size)]
 
 
-def normalise_scores(scores: OcclusionScores) -> AlignmentShares:
+def normalize_scores(scores: OcclusionScores) -> AlignmentShares:
     """Shares from scores: each source word explains few target words, each target word comes from few source words.
 
     Removing "man" makes both words of "ein Mann" less likely; but "ein" also depends a little on "a", on which nothing

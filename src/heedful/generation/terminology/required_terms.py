@@ -18,7 +18,7 @@ from heedful.generation.backends.torch_backend import TorchBackend
 from heedful.generation.search.hypotheses import Hypothesis
 from heedful.generation.search.settings import SearchSettings
 from heedful.generation.terminology.insertion import insert_requirements, locate_terms, target_words
-from heedful.generation.terminology.occlusion import normalise_scores, occlusion_scores
+from heedful.generation.terminology.occlusion import normalize_scores, occlusion_scores
 from heedful.generation.terminology.requirements import ModelInput, Requirement
 from heedful.text.markup_tags import tag_structure
 from heedful.text.protected_spans import find_protected_spans
@@ -65,7 +65,7 @@ def translate_with_requirements(
     scores = iter(occlusion_scores(backend.decoding_model(), tokenizers, pairs))
     results = [
         [
-            Candidate(insert_requirements(source, text, normalise_scores(next(scores)), prefix), hypothesis)
+            Candidate(insert_requirements(source, text, normalize_scores(next(scores)), prefix), hypothesis)
             for text, hypothesis in candidates
         ]
         for source, candidates in zip(inputs, free, strict=True)

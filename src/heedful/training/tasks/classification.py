@@ -1,4 +1,4 @@
-"""The `classify` task: labelled texts, an encoder or a pretrained decoder, accuracy and macro F1."""
+"""The `classify` task: labeled texts, an encoder or a pretrained decoder, accuracy and macro F1."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import torch
 from heedful.data.corpus_files import CorpusFiles
 from heedful.data.dataset import PreparedData, Split
 from heedful.data.doctor_report import CorpusReport
-from heedful.data.labelled_dataset import (
+from heedful.data.labeled_dataset import (
     ClassBatches,
     encode_example,
-    encode_labelled,
-    prepare_labelled,
-    train_labelled_tokenizer,
+    encode_labeled,
+    prepare_labeled,
+    train_labeled_tokenizer,
 )
-from heedful.data.labelled_reader import find_all_columns, read_labelled
+from heedful.data.labeled_reader import find_all_columns, read_labeled
 from heedful.data.progress import StartProgress
 from heedful.errors import DataError
 from heedful.evaluation.calibration import draw_reliability
@@ -54,7 +54,7 @@ class ClassificationTask(Task[Classifier]):
     """Single- or multi-label classification of a text or a pair of texts."""
 
     name = "classify"
-    corpus_kind = "labelled"
+    corpus_kind = "labeled"
     description = "classifies"
     selection_metric = "accuracy (macro F1 with class weights or multiple labels)"
     score_note = (
@@ -72,10 +72,10 @@ class ClassificationTask(Task[Classifier]):
         return f"{report.usable:,} texts with {len(report.labels):,} labels"
 
     def train_tokenizers(self, recipe: Recipe, files: CorpusFiles, characters: int) -> Tokenizers:
-        return (train_labelled_tokenizer(files, *recipe.tokenizer.training(characters)),)
+        return (train_labeled_tokenizer(files, *recipe.tokenizer.training(characters)),)
 
     def prepare_data(self, recipe: Recipe, files: CorpusFiles, tokenizers: Tokenizers, characters: int) -> PreparedData:
-        return prepare_labelled(files, tokenizers[0], max_length=recipe.data.max_length)
+        return prepare_labeled(files, tokenizers[0], max_length=recipe.data.max_length)
 
     def validation_fraction(self, characters: int) -> float:
         return min(0.1, 500_000 / characters)
@@ -168,8 +168,8 @@ class ClassificationTask(Task[Classifier]):
                 raise DataError(
                     f"{path} has {columns}; this model expects {classes.texts_per_example} text(s) with {labels} each"
                 )
-        rows = list(read_labelled(files, columns=options.columns, on_bad_line=options.on_bad_line))
-        split, cut = encode_labelled(rows, trained.tokenizers[0], classes.names, classes.max_length)
+        rows = list(read_labeled(files, columns=options.columns, on_bad_line=options.on_bad_line))
+        split, cut = encode_labeled(rows, trained.tokenizers[0], classes.names, classes.max_length)
         scores = evaluate_classifier(trained, split, options.start_progress)
         return scores | ({"texts_cut_off": cut} if cut else {})
 

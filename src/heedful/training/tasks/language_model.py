@@ -33,7 +33,7 @@ SAMPLE_TOKENS = 64
 
 
 class LanguageModelTask(TextTask[Generator]):
-    """Causal language modelling."""
+    """Causal language modeling."""
 
     name = "generate"
     description = "generates text"

@@ -38,7 +38,7 @@ CARD_SAMPLES = 5
 
 
 class MaskedLMTask(TextTask[MaskFiller]):
-    """Masked language modelling, optionally with next-sentence prediction."""
+    """Masked language modeling, optionally with next-sentence prediction."""
 
     name = "fill"
     description = "fills in masked words"

@@ -1,4 +1,4 @@
-"""The `Task` interface: everything that differs between translation, language modelling, classification, …
+"""The `Task` interface: everything that differs between translation, language modeling, classification, …
 
 Reading, forecasting, training, resuming and reporting are written once, elsewhere, and call these methods.
 A new task is one module of this folder with a subclass of `Task` and an entry in `TASKS`.
@@ -81,7 +81,7 @@ class Task(ABC, Generic[ModelT]):
     pretrained_families: ClassVar[tuple[str, ...]] = ()
     """Model families that this task can be fine-tuned from (`--from`)."""
     head_prefixes: ClassVar[tuple[str, ...]] = ()
-    """Prefixes of the weights that may be missing from the pretrained model: they are initialised randomly."""
+    """Prefixes of the weights that may be missing from the pretrained model: they are initialized randomly."""
 
     # Data
 
@@ -138,7 +138,7 @@ class Task(ABC, Generic[ModelT]):
         return {}
 
     def reinitialized_prefixes(self, start: TrainedModel, data: PreparedData) -> tuple[str, ...]:
-        """Prefixes of weights of `start` to initialise again although their shapes fit."""
+        """Prefixes of weights of `start` to initialize again although their shapes fit."""
         return ()
 
     def task_settings(self, recipe: Recipe, data: PreparedData) -> Config | None:

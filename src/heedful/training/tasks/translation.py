@@ -40,7 +40,7 @@ class TranslationTask(Task[Translator]):
     corpus_kind = "pairs"
     description = "translates"
     selection_metric = "BLEU with greedy search"
-    score_note = "BLEU is cased and detokenised, with a 95% bootstrap interval; compare only equal signatures."
+    score_note = "BLEU is cased and detokenized, with a 95% bootstrap interval; compare only equal signatures."
     sample_columns = ("source", "model", "reference")
     scaling_rule = ScalingRule(parameters_per_layer=28, stacks=2, min_epochs=12, max_epochs=60)
     vocabulary_factor = 23

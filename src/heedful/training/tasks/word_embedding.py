@@ -25,7 +25,7 @@ from heedful.training.trainer import Evaluation
 from heedful.vectors.vector_sources import word_table_from_model
 
 PROBES = (30, 100, 300, 1000, 3000)
-"""Frequency ranks of the words whose nearest neighbours are shown."""
+"""Frequency ranks of the words whose nearest neighbors are shown."""
 MAX_WORDS = 200_000
 
 
@@ -88,7 +88,7 @@ class WordEmbeddingTask(TextTask[Embedder]):
         def evaluate(model: WordVectors) -> Evaluation:
             scores = evaluate_perplexity(model, objective, valid, data.valid, device, limit=training.eval_labels)
             loss = scores["loss"]
-            lines = tuple(f"{word:<12} {near}" for word, near in neighbourhoods(model, tokenizer)[-3:])
+            lines = tuple(f"{word:<12} {near}" for word, near in neighborhoods(model, tokenizer)[-3:])
             return Evaluation(-loss, {"valid_loss": loss}, lines)
 
         return TrainingComponents(objective, train, valid, evaluate)
@@ -108,11 +108,11 @@ class WordEmbeddingTask(TextTask[Embedder]):
         return ", ".join(lines) or f"{scores['words']:,} words, {scores['width']} dimensions"
 
     def samples(self, best: Embedder, split: Split) -> list[tuple[str, ...]]:
-        return [*neighbourhoods(best.model, best.tokenizers[0])]
+        return [*neighborhoods(best.model, best.tokenizers[0])]
 
 
-def neighbourhoods(model: WordVectors, tokenizer: Tokenizer, top: int = 6) -> list[tuple[str, str]]:
-    """The nearest neighbours of a few words, common and rare."""
+def neighborhoods(model: WordVectors, tokenizer: Tokenizer, top: int = 6) -> list[tuple[str, str]]:
+    """The nearest neighbors of a few words, common and rare."""
     words = word_table_from_model(model, tokenizer, "the table")
     probes = [words.words[rank] for rank in PROBES if rank < len(words)] or words.words[:3]
     return [(word, ", ".join(near.word for near in words.similar(word, top))) for word in probes]

@@ -129,9 +129,9 @@ def test_no_text_is_shorter_than_the_minimum_length(name: str, name_of_search: s
 
 def test_repetition_penalty_changes_only_tokens_that_occurred() -> None:
     scores = torch.log(torch.tensor([[0.1, 0.2, 0.7], [0.1, 0.2, 0.7]]))
-    penalised = apply_repetition_penalty(scores, torch.tensor([[2, 2], [0, 1]]), 2.0)
+    penalized = apply_repetition_penalty(scores, torch.tensor([[2, 2], [0, 1]]), 2.0)
     expected = torch.log(torch.tensor([[0.1, 0.2, 0.49], [0.01, 0.04, 0.7]]))
-    torch.testing.assert_close(penalised, expected)
+    torch.testing.assert_close(penalized, expected)
 
 
 def test_repetition_penalty_reduces_repetition(make_model: Make) -> None:
@@ -141,9 +141,9 @@ def test_repetition_penalty_reduces_repetition(make_model: Make) -> None:
         rules = LogitsRules(min_length=30, repetition_penalty=penalty)
         return backend.generate(SearchRequest([[7, 8]], SearchSettings(rules=rules, max_length=30)))[0][0].tokens
 
-    plain, penalised = generate(1.0), generate(5.0)
-    assert len(set(penalised)) > len(set(plain))
-    assert not {7, 8} & set(penalised[:5])  # the prompt counts as well
+    plain, penalized = generate(1.0), generate(5.0)
+    assert len(set(penalized)) > len(set(plain))
+    assert not {7, 8} & set(penalized[:5])  # the prompt counts as well
 
 
 def test_rules_do_not_change_reported_log_probabilities(make_model: Make) -> None:

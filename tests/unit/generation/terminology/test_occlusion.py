@@ -10,7 +10,7 @@ import heedful
 from heedful.generation.terminology.occlusion import (
     MAX_OCCLUSIONS,
     TextWords,
-    normalise_scores,
+    normalize_scores,
     occlusion_scores,
     score_targets,
 )
@@ -65,7 +65,7 @@ def test_score_is_the_drop_when_a_word_is_removed(name: str) -> None:
     assert scores[1, 1] == pytest.approx(max(0.0, drop), abs=1e-5)
 
 
-def test_neighbours_are_removed_together_in_a_very_long_source() -> None:
+def test_neighbors_are_removed_together_in_a_very_long_source() -> None:
     model, tokenizer = _translator("recurrent-translator")
     source, target = "dog " * (2 * MAX_OCCLUSIONS - 1), "der Hund"
     (scores,) = occlusion_scores(
@@ -76,8 +76,8 @@ def test_neighbours_are_removed_together_in_a_very_long_source() -> None:
     assert not np.array_equal(scores[1], scores[2])
 
 
-def test_normalisation_assigns_each_target_word_to_its_own_source_word() -> None:
+def test_normalization_assigns_each_target_word_to_its_own_source_word() -> None:
     scores = np.array([[0.5, 0.1], [3.0, 8.0]])  # "a man" and "ein Mann": both words depend most on "man"
-    assert normalise_scores(scores).argmax(0).tolist() == [0, 1]
-    assert (normalise_scores(scores).sum(0) <= 1).all()
-    assert np.array_equal(normalise_scores(np.zeros((2, 0))), np.zeros((2, 0)))
+    assert normalize_scores(scores).argmax(0).tolist() == [0, 1]
+    assert (normalize_scores(scores).sum(0) <= 1).all()
+    assert np.array_equal(normalize_scores(np.zeros((2, 0))), np.zeros((2, 0)))

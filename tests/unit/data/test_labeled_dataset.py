@@ -1,4 +1,4 @@
-"""Labelled datasets and their batches."""
+"""Labeled datasets and their batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from heedful.data.corpus_files import CorpusFiles
 from heedful.data.dataset import PreparedData
-from heedful.data.labelled_dataset import ClassBatches, prepare_labelled, train_labelled_tokenizer
+from heedful.data.labeled_dataset import ClassBatches, prepare_labeled, train_labeled_tokenizer
 from heedful.errors import DataError
 from heedful.text.special_token_template import DecoderTemplate, SpecialTokenTemplate, truncated_lengths
 from heedful.text.special_tokens import END, SEPARATOR, START
@@ -33,7 +33,7 @@ def written(folder: Path, rows: list[tuple[str, int]] = ROWS, name: str = "a.tsv
 def prepared(file: Path, max_length: int = 64) -> PreparedData:
     config = TokenizerConfig(kind="byte_bpe", vocabulary=400)
     files = CorpusFiles([file], held_out=0.1)
-    return prepare_labelled(files, train_labelled_tokenizer(files, config, 1.0), max_length=max_length)
+    return prepare_labeled(files, train_labeled_tokenizer(files, config, 1.0), max_length=max_length)
 
 
 def batches(data: PreparedData, **changes: object) -> ClassBatches:
@@ -93,7 +93,7 @@ def test_only_training_texts_are_counted_as_truncated(tmp_path: Path) -> None:
     file, valid = written(tmp_path, [(text, label) for text, label in ROWS if "very" not in text]), tmp_path / "v.tsv"
     valid.write_text("text\tlabel\n" + f"{'very ' * 40}good film\tclass 1\n")
     tokenizer = prepared(file).tokenizers[0]
-    data = prepare_labelled(CorpusFiles([file], [valid]), tokenizer, max_length=32)
+    data = prepare_labeled(CorpusFiles([file], [valid]), tokenizer, max_length=32)
     assert int(data.valid.sides[0].lengths[0]) == 30
     assert data.truncated == data.first_lines == {}
 
@@ -104,7 +104,7 @@ def test_single_class_and_unknown_labels_raise_data_error(tmp_path: Path) -> Non
     file, other = written(tmp_path), written(tmp_path, [("odd", 9)], name="dev.tsv")
     tokenizer = prepared(file).tokenizers[0]
     with pytest.raises(DataError, match=r"dev\.tsv:2: unknown label 'class 9'; the classes trained on are class 0"):
-        prepare_labelled(CorpusFiles([file], [other]), tokenizer, max_length=64)
+        prepare_labeled(CorpusFiles([file], [other]), tokenizer, max_length=64)
 
 
 def test_numeric_labels_are_sorted_by_value(tmp_path: Path) -> None:

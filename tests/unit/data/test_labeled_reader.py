@@ -1,4 +1,4 @@
-"""Readers of labelled tables: which columns are used, and the messages for bad rows."""
+"""Readers of labeled tables: which columns are used, and the messages for bad rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from heedful.data.corpus_doctor import detect_corpus_kind, examine
-from heedful.data.labelled_reader import LabelledText, find_columns, read_labelled
+from heedful.data.labeled_reader import LabeledText, find_columns, read_labeled
 from heedful.errors import DataError
 
 
@@ -38,7 +38,7 @@ def test_usual_column_names_are_recognized(
 
 def test_other_column_names_can_be_given_and_are_listed_otherwise(tmp_path: Path) -> None:
     file = table(tmp_path, "a.csv", "verdict,what was said\ngood,hello\n")
-    assert [row.texts for row in read_labelled([file], columns=("what was said", "verdict"))] == [("hello",)]
+    assert [row.texts for row in read_labeled([file], columns=("what was said", "verdict"))] == [("hello",)]
     with pytest.raises(DataError, match=r"no column of texts .* and labels .* found: 'verdict', 'what was said'"):
         find_columns(file)
 
@@ -51,25 +51,25 @@ def test_every_format_gives_the_same_rows(tmp_path: Path) -> None:
         table(tmp_path, "a.jsonl", "".join(json.dumps({"text": t, "label": int(n)}) + "\n" for t, n in rows)),
     ]
     for file in files:
-        read = [(row.texts, row.labels) for row in read_labelled([file])]
+        read = [(row.texts, row.labels) for row in read_labeled([file])]
         assert read == [((text,), (label,)) for text, label in rows]
 
 
 def test_labels_column_holds_multiple_labels(tmp_path: Path) -> None:
     file = table(tmp_path, "a.tsv", "text\tlabels\na\tred|blue\nb\tred, green\nc\t\nd\tred|red\n")
-    assert [row.labels for row in read_labelled([file])] == [("red", "blue"), ("red", "green"), (), ("red",)]
+    assert [row.labels for row in read_labeled([file])] == [("red", "blue"), ("red", "green"), (), ("red",)]
     lists = table(tmp_path, "a.jsonl", '{"text": "a", "labels": ["red", "blue"]}\n{"text": "b", "labels": []}\n')
-    assert [row.labels for row in read_labelled([lists])] == [("red", "blue"), ()]
+    assert [row.labels for row in read_labeled([lists])] == [("red", "blue"), ()]
 
 
 def test_empty_label_raises_with_its_line_or_is_skipped_and_counted(tmp_path: Path) -> None:
     file = table(tmp_path, "a.csv", "text,label\ngood,1\nwhat,\n,0\nbad,0\n")
     with pytest.raises(DataError, match=r"a\.csv:3: the label is empty"):
-        list(read_labelled([file]))
-    kept = list(read_labelled([file], on_bad_line="skip"))
-    assert kept == [LabelledText(("good",), ("1",), file, 2), LabelledText(("bad",), ("0",), file, 5)]
+        list(read_labeled([file]))
+    kept = list(read_labeled([file], on_bad_line="skip"))
+    assert kept == [LabeledText(("good",), ("1",), file, 2), LabeledText(("bad",), ("0",), file, 5)]
     report = examine([file])
-    assert report.kind == "labelled"
+    assert report.kind == "labeled"
     assert (report.count("malformed"), report.count("blank")) == (1, 1)
 
 
@@ -89,8 +89,8 @@ def test_doctor_counts_labels_and_finds_texts_with_two_labels(tmp_path: Path) ->
     assert (tmp_path / "clean" / "a.csv").read_text() == "text,label\ngood,1\nbad,0\ngood,0\n"
 
 
-def test_table_is_labelled_only_if_it_has_texts_and_labels(tmp_path: Path) -> None:
-    assert detect_corpus_kind([table(tmp_path, "a.csv", "text,label\na,b\n")]) == "labelled"
+def test_table_is_labeled_only_if_it_has_texts_and_labels(tmp_path: Path) -> None:
+    assert detect_corpus_kind([table(tmp_path, "a.csv", "text,label\na,b\n")]) == "labeled"
     assert detect_corpus_kind([table(tmp_path, "b.csv", "text,date\na,b\n")]) == "text"
     assert detect_corpus_kind([table(tmp_path, "c.csv", "source,target\na,b\n")]) == "pairs"
 
@@ -98,7 +98,7 @@ def test_table_is_labelled_only_if_it_has_texts_and_labels(tmp_path: Path) -> No
 def test_files_with_different_columns_raise_data_error(tmp_path: Path) -> None:
     one = table(tmp_path, "a.csv", "text,label\na,b\n")
     two = table(tmp_path, "b.csv", "text_a,text_b,label\na,b,c\n")
-    with pytest.raises(DataError, match=r"b\.csv has text_a and text_b, labelled by label, but .*a\.csv has text"):
-        list(read_labelled([one, two]))
-    with pytest.raises(DataError, match=r"labelled texts come as \.tsv, \.csv or \.jsonl"):
-        list(read_labelled([tmp_path / "a.txt"]))
+    with pytest.raises(DataError, match=r"b\.csv has text_a and text_b, labeled by label, but .*a\.csv has text"):
+        list(read_labeled([one, two]))
+    with pytest.raises(DataError, match=r"labeled texts come as \.tsv, \.csv or \.jsonl"):
+        list(read_labeled([tmp_path / "a.txt"]))

@@ -1,4 +1,4 @@
-"""Initialisation: the distribution of every weight."""
+"""Initialization: the distribution of every weight."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from heedful import PRESETS, RecurrentConfig, TransformerConfig, build
-from heedful.models.transformer import initialise
+from heedful.models.transformer import initialize
 
 EVERY_PART: dict[str, dict[str, Any]] = {
     "encoder": {
@@ -59,23 +59,23 @@ def glorot(weight: torch.Tensor) -> float:
 
 
 @every_part
-def test_initialise_draws_every_weight(settings: dict[str, Any]) -> None:
+def test_initialize_draws_every_weight(settings: dict[str, Any]) -> None:
     model = build(small(settings))
     with torch.no_grad():
         for weight in model.parameters():
             weight.fill_(torch.nan)
-    initialise(model)
+    initialize(model)
     assert [name for name, weight in model.named_parameters() if weight.isnan().any()] == []
     assert forward(model).isfinite().all()
 
 
 @every_part
-def test_a_model_built_on_meta_can_be_initialised_and_used(settings: dict[str, Any]) -> None:
+def test_a_model_built_on_meta_can_be_initialized_and_used(settings: dict[str, Any]) -> None:
     with torch.device("meta"):
         model = build(small(settings))
     assert all(weight.is_meta for weight in model.parameters())
     model.to_empty(device="cpu")
-    initialise(model)
+    initialize(model)
     assert not [name for name, tensor in model.state_dict().items() if tensor.is_meta]
     assert not [name for name, tensor in model.named_buffers() if tensor.is_meta]
     assert forward(model.eval()).isfinite().all()

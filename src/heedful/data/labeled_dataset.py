@@ -1,4 +1,4 @@
-"""Labelled texts for classification: tokenizer, dataset and batches (T5)."""
+"""Labeled texts for classification: tokenizer, dataset and batches (T5)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from heedful.data.batching import BucketedBatches, Indices
 from heedful.data.collate import pad_sequences
 from heedful.data.corpus_files import CorpusFiles
 from heedful.data.dataset import LABELS, DatasetWriter, PreparedData, Split, prepare_dataset, train_tokenizer
-from heedful.data.labelled_reader import LabelledText, find_all_columns, read_labelled
+from heedful.data.labeled_reader import LabeledText, find_all_columns, read_labeled
 from heedful.data.table_reader import LIST_SEPARATOR
 from heedful.data.token_store import Sequences
 from heedful.errors import DataError
@@ -66,7 +66,7 @@ def collate_texts(rows: Sequence[EncodedText]) -> EncodedBatch:
 
 
 class ClassBatches(BucketedBatches):
-    """Labelled texts of similar length in batches of at most `max_tokens`; `weights` are those of the classes."""
+    """Labeled texts of similar length in batches of at most `max_tokens`; `weights` are those of the classes."""
 
     unit = "examples"
 
@@ -82,7 +82,7 @@ class ClassBatches(BucketedBatches):
         shuffle: bool = True,
         weights: Sequence[float] | None = None,
     ) -> None:
-        assert split.labels is not None, "labelled texts have labels"
+        assert split.labels is not None, "labeled texts have labels"
         self.texts, self.label_ids, self.template = split.sides, split.labels, template
         self.classes, self.multi_label = classes, multi_label
         self.weights = np.ones(classes) if weights is None else np.asarray(weights)
@@ -112,24 +112,24 @@ class ClassBatches(BucketedBatches):
         return ClassBatch(texts.tokens, texts.lengths, texts.segments, *labels_and_weights)
 
 
-def train_labelled_tokenizer(files: CorpusFiles, config: TokenizerConfig, sample_share: float) -> Tokenizer:
+def train_labeled_tokenizer(files: CorpusFiles, config: TokenizerConfig, sample_share: float) -> Tokenizer:
     """Train one tokenizer for all texts, without the held-out ones."""
 
-    def texts(rows: Iterator[LabelledText]) -> Iterator[str]:
+    def texts(rows: Iterator[LabeledText]) -> Iterator[str]:
         for row in rows:
             if not files.holds_out("\t".join(row.texts)):
                 yield from row.texts
 
-    return train_tokenizer(files, config, sample_share, partial(read_labelled, columns=files.columns), texts)
+    return train_tokenizer(files, config, sample_share, partial(read_labeled, columns=files.columns), texts)
 
 
-def prepare_labelled(files: CorpusFiles, tokenizer: Tokenizer, *, max_length: int) -> PreparedData:
+def prepare_labeled(files: CorpusFiles, tokenizer: Tokenizer, *, max_length: int) -> PreparedData:
     """Encode texts and their labels, or open them if they are stored. Longer texts are truncated to `max_length`.
 
     Without validation files, texts are held out by hash.
     """
     table = find_all_columns(files.train, files.columns)[0]
-    read = partial(read_labelled, columns=files.columns)
+    read = partial(read_labeled, columns=files.columns)
     too_long = f"texts longer than {max_length} tokens"
 
     def write(writer: DatasetWriter) -> None:
@@ -156,11 +156,11 @@ def prepare_labelled(files: CorpusFiles, tokenizer: Tokenizer, *, max_length: in
         }
 
     sides = {f"text{number}": len(tokenizer) for number, _ in enumerate(table.texts, 1)} | {LABELS: MAX_CLASSES}
-    settings = {"kind": "labelled", "max_length": max_length, "columns": list(files.columns)}
+    settings = {"kind": "labeled", "max_length": max_length, "columns": list(files.columns)}
     return prepare_dataset(files, (tokenizer,), sides, write, **settings)
 
 
-def label_counts(rows: Iterator[LabelledText]) -> dict[str, int]:
+def label_counts(rows: Iterator[LabeledText]) -> dict[str, int]:
     """Count each label, in sorted order, numbers by value; raise DataError if there are fewer than two."""
     counts: Counter[str] = Counter()
     for row in rows:
@@ -181,12 +181,12 @@ def _sort_key(name: str) -> tuple[int, float, str]:
         return (1, 0.0, name)
 
 
-def _sample(row: LabelledText) -> tuple[str, str]:
+def _sample(row: LabeledText) -> tuple[str, str]:
     return "\t".join(row.texts), LIST_SEPARATOR.join(row.labels)
 
 
 def _encode_texts(
-    rows: Sequence[LabelledText], tokenizer: Tokenizer, max_length: int
+    rows: Sequence[LabeledText], tokenizer: Tokenizer, max_length: int
 ) -> Iterator[tuple[list[list[int]], bool]]:
     """Yield the token ids of each row's texts, and whether they were truncated."""
     columns = [tokenizer.encode(list(texts)) for texts in zip(*(row.texts for row in rows), strict=True)]
@@ -197,7 +197,7 @@ def _encode_texts(
         yield [ids[:length] for ids, length in zip(texts, kept, strict=True)], kept != lengths
 
 
-def encode_labels(indices: Mapping[str, int], row: LabelledText) -> list[int]:
+def encode_labels(indices: Mapping[str, int], row: LabeledText) -> list[int]:
     """The indices of a row's labels; raise DataError if the model does not know one."""
     for name in row.labels:
         if name not in indices:
@@ -206,10 +206,10 @@ def encode_labels(indices: Mapping[str, int], row: LabelledText) -> list[int]:
     return [indices[name] for name in row.labels]
 
 
-def encode_labelled(
-    rows: Sequence[LabelledText], tokenizer: Tokenizer, names: Sequence[str], max_length: int
+def encode_labeled(
+    rows: Sequence[LabeledText], tokenizer: Tokenizer, names: Sequence[str], max_length: int
 ) -> tuple[Split, int]:
-    """Encode labelled texts in memory, for evaluation; also return how many were truncated."""
+    """Encode labeled texts in memory, for evaluation; also return how many were truncated."""
     indices = {name: index for index, name in enumerate(names)}
     encoded, truncated = zip(*_encode_texts(rows, tokenizer, max_length), strict=True)
     sides = tuple(Sequences.from_lists(list(column)) for column in zip(*encoded, strict=True))

@@ -1,4 +1,4 @@
-"""Labelled texts as a stream: tables with one or two columns of text and a column of labels.
+"""Labeled texts as a stream: tables with one or two columns of text and a column of labels.
 
     text, label               one label each
     text_a, text_b, label     two texts that are judged together
@@ -29,7 +29,7 @@ LABELS = ("labels", "classes", "categories", "tags")
 SEPARATORS = re.compile(r"[|,]")
 
 
-class LabelledText(NamedTuple):
+class LabeledText(NamedTuple):
     """One text, or two, with labels; `line` counts from 1."""
 
     texts: tuple[str, ...]
@@ -38,7 +38,7 @@ class LabelledText(NamedTuple):
     line: int
 
 
-class LabelledColumns(NamedTuple):
+class LabeledColumns(NamedTuple):
     """Names of a table's columns of texts and labels."""
 
     texts: tuple[str, ...]
@@ -47,17 +47,17 @@ class LabelledColumns(NamedTuple):
     """Whether a text may have any number of labels."""
 
     def __str__(self) -> str:
-        return f"{' and '.join(self.texts)}, labelled by {self.label}"
+        return f"{' and '.join(self.texts)}, labeled by {self.label}"
 
 
-def find_columns(path: Path, names: Sequence[str] = ()) -> LabelledColumns:
+def find_columns(path: Path, names: Sequence[str] = ()) -> LabeledColumns:
     """Find a table's columns of texts and labels: those named, if it has them all, or the usual ones."""
     if path.is_dir() or file_format(path) not in TABLES:
-        raise DataError(f"labelled texts come as .tsv, .csv or .jsonl with a header; got {path}")
+        raise DataError(f"labeled texts come as .tsv, .csv or .jsonl with a header; got {path}")
     header = table_columns(path)
     if names and all(name.lower() in header for name in names):
         *texts, label = (name.lower() for name in names)
-        return LabelledColumns(tuple(texts), label, label in LABELS)
+        return LabeledColumns(tuple(texts), label, label in LABELS)
     texts = next(([*pair] for pair in PAIRS if set(pair) <= set(header)), [name for name in TEXT if name in header][:1])
     labels = [name for name in (*LABEL, *LABELS) if name in header]
     if not texts or not labels:
@@ -67,11 +67,11 @@ def find_columns(path: Path, names: Sequence[str] = ()) -> LabelledColumns:
             f"{path} has no column of {' and '.join(missing)}; columns found: {quoted_names(header)}; "
             "name them as data.columns (or --columns)"
         )
-    return LabelledColumns(tuple(texts), labels[0], labels[0] in LABELS)
+    return LabeledColumns(tuple(texts), labels[0], labels[0] in LABELS)
 
 
 def has_labels(path: Path) -> bool:
-    """Whether a table seems to hold labelled texts."""
+    """Whether a table seems to hold labeled texts."""
     try:
         find_columns(path)
     except DataError:
@@ -79,7 +79,7 @@ def has_labels(path: Path) -> bool:
     return True
 
 
-def find_all_columns(files: Files, names: Sequence[str] = ()) -> list[LabelledColumns]:
+def find_all_columns(files: Files, names: Sequence[str] = ()) -> list[LabeledColumns]:
     """Find the columns of each file; raise DataError unless all have as many texts, and one label or several."""
     paths = as_paths(files)
     tables = [find_columns(path, names) for path in paths]
@@ -89,30 +89,28 @@ def find_all_columns(files: Files, names: Sequence[str] = ()) -> list[LabelledCo
     return tables
 
 
-def scan_labelled(
+def scan_labeled(
     files: Files, *, columns: Sequence[str] = (), progress: ProgressCallback | None = None
-) -> Iterator[LabelledText | BadLine]:
-    """Yield every labelled text in order, the unusable ones as `BadLine`."""
+) -> Iterator[LabeledText | BadLine]:
+    """Yield every labeled text in order, the unusable ones as `BadLine`."""
     for path, table in zip(as_paths(files), find_all_columns(files, columns), strict=True):
         names = (*table.texts, table.label)
         for row in scan_table(path, names, progress=progress, any_type=table.label):
-            yield row if isinstance(row, BadLine) else _labelled_text(row[1], path, row[0], table.multi_label)
+            yield row if isinstance(row, BadLine) else _labeled_text(row[1], path, row[0], table.multi_label)
 
 
-def _labelled_text(cells: Sequence[str], path: Path, line: int, multi_label: bool) -> LabelledText | BadLine:
+def _labeled_text(cells: Sequence[str], path: Path, line: int, multi_label: bool) -> LabeledText | BadLine:
     *texts, label = (" ".join(cell.split()) for cell in cells)
     if not all(texts):
         return BadLine("blank", path, line, "the text is blank")
     if multi_label:
         parts = (part.strip() for part in SEPARATORS.split(label))
-        return LabelledText(tuple(texts), tuple(dict.fromkeys(part for part in parts if part)), path, line)
+        return LabeledText(tuple(texts), tuple(dict.fromkeys(part for part in parts if part)), path, line)
     if not label:
         return BadLine("malformed", path, line, "the label is empty: give the text one, or take the row out")
-    return LabelledText(tuple(texts), (label,), path, line)
+    return LabeledText(tuple(texts), (label,), path, line)
 
 
-def read_labelled(
-    files: Files, *, columns: Sequence[str] = (), **options: Unpack[ReadOptions]
-) -> Iterator[LabelledText]:
-    """Yield the usable labelled texts."""
-    return usable_rows("text", partial(scan_labelled, columns=columns), files, **options)
+def read_labeled(files: Files, *, columns: Sequence[str] = (), **options: Unpack[ReadOptions]) -> Iterator[LabeledText]:
+    """Yield the usable labeled texts."""
+    return usable_rows("text", partial(scan_labeled, columns=columns), files, **options)
