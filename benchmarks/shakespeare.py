@@ -45,6 +45,7 @@ def heedful(text: str, size: dict[str, int], seed: int, device: str, report: Rep
 
     from heedful.data.dataset import Split
     from heedful.data.text_dataset import TextBatches
+    from heedful.data.text_size import TextSize
     from heedful.data.token_store import Sequences
     from heedful.device import select_device
     from heedful.evaluation.perplexity import evaluate_perplexity
@@ -98,7 +99,7 @@ def heedful(text: str, size: dict[str, int], seed: int, device: str, report: Rep
     recipe = TrainingRecipe(**settings)
     configure_cpu_memory(recipe, train, torch_device)
     trainer = Trainer(model, objective, train, recipe, seed=seed, device=torch_device, events=Events())
-    split = Split((parts[1],), 1, 1, len(text) - cut)
+    split = Split((parts[1],), 1, TextSize.measure([text[cut:]]))
 
     def evaluate(model: Any) -> Evaluation:
         start = time.perf_counter()

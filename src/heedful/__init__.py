@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from heedful.models.presets import PRESETS, preset
     from heedful.models.recurrent import RecurrentDecoder, RecurrentEncoderDecoder
     from heedful.training.run import plan, train
+    from heedful.training.scoring import evaluate
 
 # Names are imported on first use: `import heedful` alone does not import torch.
 _MODULES = {
@@ -64,6 +65,7 @@ _MODULES = {
     "inference.trained_model": ("TrainedModel",),
     "inference.translator": ("Translator",),
     "training.run": ("plan", "train"),
+    "training.scoring": ("evaluate",),
 }  # fmt: skip
 _MODULE = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -73,7 +75,8 @@ __all__ = [
     "Generator", "HeedfulError", "Mask", "MaskFiller", "NonFiniteError", "OutOfMemoryError", "QuestionAnswerer",
     "RecurrentConfig", "RecurrentDecoder", "RecurrentEncoderDecoder", "StoppedError", "TrainedModel",
     "TransformerConfig", "Translator", "UsageError", "attention", "attention_weights", "build", "count_parameters",
-    "export", "fused_attention", "load", "plan", "preset", "record", "replace", "save", "tap_names", "train",
+    "evaluate", "export", "fused_attention", "load", "plan", "preset", "record", "replace", "save", "tap_names",
+    "train",
 ]  # fmt: skip
 
 

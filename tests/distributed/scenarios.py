@@ -24,6 +24,7 @@ from heedful.data.next_sentence import masked_batches
 from heedful.data.pair_dataset import PairBatches
 from heedful.data.qa_dataset import SpanBatches
 from heedful.data.text_dataset import TextBatches
+from heedful.data.text_size import TextSize
 from heedful.data.token_store import Sequences
 from heedful.model_folder import build_on_meta
 from heedful.objectives.answer_span_loss import AnswerSpanLoss
@@ -172,7 +173,10 @@ def encoder_objective(task: str, texts: Sequences, tokens: int) -> tuple[Objecti
         )
     if task == "classify":
         split = Split(
-            (texts,), len(texts), 0, 0, labels=Sequences.from_lists([[index % 3] for index in range(len(texts))])
+            (texts,),
+            len(texts),
+            TextSize(0, 0, 0),
+            labels=Sequences.from_lists([[index % 3] for index in range(len(texts))]),
         )
         weights = [0.5, 1.0, 2.0]
         return ClassificationLoss(), ClassBatches(

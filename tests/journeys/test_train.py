@@ -91,9 +91,9 @@ def test_two_files_become_an_evaluated_model_and_the_recipe_reproduces_it(
     scores = json.loads(scored.stdout)
     assert scores["texts"] == 60
     assert scores["bleu_low"] <= scores["bleu"] <= scores["bleu_high"] + 1e-9
-    for name in ("word_calibration_error", "word_calibration_error_raw", "token_calibration_error"):
+    for name in ("character_calibration_error", "token_calibration_error"):
         assert 0 <= scores[name] <= 1
-    assert f"| word_calibration_error | {scores['word_calibration_error']:.4g} |" in card
+    assert f"| character_calibration_error | {scores['character_calibration_error']:.4g} |" in card
 
 
 @pytest.fixture(scope="module")

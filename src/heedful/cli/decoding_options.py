@@ -17,6 +17,10 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 LengthPenalty = Annotated[
     float, typer.Option(help="Length penalty α of beam search: 0 favors short texts, 1 is neutral.")
 ]
+BleuTokenizer = Annotated[
+    str,
+    typer.Option(help="Translation: sacreBLEU's tokenizer; auto: by the script (13a, ja-mecab, ko-mecab, zh, char)."),
+]
 NBest = Annotated[int, typer.Option(help="Results per text, separated by tabs.")]
 TopK = Annotated[int, typer.Option(help="Sample from the k most probable tokens; 0 = all.")]
 TopP = Annotated[float, typer.Option(help="Nucleus sampling: sample from the smallest set with this probability.")]

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from heedful.cli.decoding_options import AsJson, Device, LengthPenalty, SkipBad
+from heedful.cli.decoding_options import AsJson, BleuTokenizer, Device, LengthPenalty, SkipBad
 
 
 def evaluate(
@@ -16,6 +16,7 @@ def evaluate(
     files: Annotated[list[Path], typer.Argument(help="Held-out text as for training, or word-vector benchmarks.")],
     beam: Annotated[int, typer.Option(min=1, help="Translation: beam size; 1 = greedy search.")] = 4,
     length_penalty: LengthPenalty = 1.0,
+    bleu_tokenizer: BleuTokenizer = "auto",
     columns: Annotated[
         str | None, typer.Option(help="Text and label columns, as review,stars.  [default: by their names]")
     ] = None,
@@ -29,18 +30,14 @@ def evaluate(
     perplexity, bits per byte. Masked language models: accuracy. Classifiers: accuracy with confidence interval, F1,
     calibration error. Question answering: exact match, F1. Word vectors: analogies, similarity benchmarks.
     """
-    from heedful.evaluation.word_vector_benchmarks import evaluate_word_vectors
-    from heedful.loading import load, load_word_vectors
-    from heedful.training.reporting.events import Events, terminal_listener
-    from heedful.training.tasks import EvaluationOptions, evaluate_model
+    from heedful.training.reporting.events import terminal_listener
+    from heedful.training.scoring import evaluate as evaluate_files
 
-    if model.is_file():
-        scores = evaluate_word_vectors(load_word_vectors(model), files, on_bad_line)
-    else:
-        names = tuple(name.strip() for name in (columns or "").split(",") if name.strip())
-        progress = Events(terminal_listener()).stage
-        options = EvaluationOptions(names, on_bad_line, beam, length_penalty, progress)
-        scores = evaluate_model(load(model, device=device), files, options)
+    scores = evaluate_files(
+        model, *files, beam=beam, length_penalty=length_penalty, bleu_tokenizer=bleu_tokenizer,
+        columns=tuple(name.strip() for name in (columns or "").split(",") if name.strip()), on_bad_line=on_bad_line,
+        device=device, listeners=[terminal_listener()],
+    )  # fmt: skip
     if as_json:
         typer.echo(json.dumps(scores, indent=2))
         return

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from heedful.cli import training_options as options
+from heedful.cli.decoding_options import BleuTokenizer
 
 
 def train(
@@ -32,6 +33,7 @@ def train(
         int | None,
         typer.Option(min=0, show_default="1", help="Random seed; the same recipe and seed give the same model."),
     ] = None,
+    bleu_tokenizer: BleuTokenizer | None = None,
     device: options.Device = "auto",
     on_bad_line: options.OnBadLine = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard curves.")] = False,
@@ -65,7 +67,8 @@ def train(
     run.train(
         task, *(files or ()), valid=valid or (), test=test or (), out=out, recipe=recipe,
         settings=options.with_next_sentence(settings, next_sentence), architecture=architecture,
-        start_from=start_from, time=time, steps=steps, seed=seed, device=device, on_bad_line=on_bad_line,
+        start_from=start_from, time=time, steps=steps, seed=seed,
+        bleu_tokenizer=bleu_tokenizer, device=device, on_bad_line=on_bad_line,
         tensorboard=tensorboard, resume=resume, auto_batch=auto_batch, check_resume=check_resume,
         listeners=[terminal_listener()],
     )  # fmt: skip

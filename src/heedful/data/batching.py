@@ -54,6 +54,12 @@ def evenly_spaced(count: int, limit: int) -> list[int]:
     return [(2 * i + 1) * count // (2 * chosen) for i in range(chosen)]
 
 
+def evenly_split(count: int, chosen: int) -> tuple[list[int], list[int]]:
+    """Indices of `chosen` of `count` items, evenly spaced, and those of the other items."""
+    indices = evenly_spaced(count, chosen)
+    return indices, sorted({*range(count)}.difference(indices))
+
+
 def length_buckets(lengths: npt.ArrayLike, max_tokens: int, *, longest_first: bool = False) -> list[Indices]:
     """Group examples of similar length into batches of at most `max_tokens` tokens with padding, or of one example.
 

@@ -15,8 +15,10 @@ from typing import Any, TypeVar
 
 from heedful.data.corpus_files import CorpusFiles, content_hash, sample_by_hash, size_on_disk
 from heedful.data.corpus_readers import ReadOptions, in_blocks
+from heedful.data.even_sample import EvenSample
 from heedful.data.progress import ProgressCallback
 from heedful.data.quick_check import DataIssue
+from heedful.data.text_size import TextCounter, TextSize
 from heedful.data.token_store import Sequences, SequencesWriter, create_store, is_intact, store_path
 from heedful.errors import DataError
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
@@ -40,12 +42,11 @@ class Split:
     sides: tuple[Sequences, ...]
     """Source and target, or running text."""
     examples: int
-    words: int
-    bytes: int
-    """Words and UTF-8 bytes of what is predicted: the target, or the running text."""
+    size: TextSize
+    """Of what is predicted: the target, or the running text."""
     texts: tuple[tuple[str, ...], ...] = ()
-    """The first examples as text, for evaluation: source and target; text and labels; or question, passage and
-    answers."""
+    """Examples from all over the split as text, for evaluation: source and target; text and labels; or question,
+    passage and answers."""
     labels: Sequences | None = None
     """Label indices of each text, if it has labels."""
 
@@ -74,8 +75,8 @@ class SplitWriter:
 
     def __init__(self, folder: Path, name: str, sides: Mapping[str, int]) -> None:
         self.sides = [SequencesWriter(folder, f"{name}.{side}", vocabulary) for side, vocabulary in sides.items()]
-        self.size = Counter[str]()
-        self.texts: list[tuple[str, ...]] = []
+        self.examples, self.counter = 0, TextCounter()
+        self.texts = EvenSample[tuple[str, ...]](MAX_SAMPLE_TEXTS)
 
     def write(self, *sequences: list[int]) -> None:
         """Append one sequence to each side."""
@@ -84,12 +85,14 @@ class SplitWriter:
             side.end()
 
     def count(self, text: str, *sample: str, examples: int = 1) -> None:
-        """Add a text's words and bytes to the split's size; keep `sample` if it is among the first examples."""
-        self.size["words"] += len(text.split())
-        self.size["bytes"] += len(text.encode())
-        self.size["examples"] += examples
-        if sample and len(self.texts) < MAX_SAMPLE_TEXTS:
-            self.texts.append(sample)
+        """Add a text to the split's size, and `sample` to the stream that the split's texts are drawn from."""
+        self.counter.add(text)
+        self.examples += examples
+        if sample:
+            self.texts.add(sample)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"examples": self.examples, "size": self.counter.size, "texts": self.texts.items}
 
 
 class DatasetWriter:
@@ -128,11 +131,11 @@ class DatasetWriter:
     def write_metadata(self) -> None:
         """Write sizes, counts and metadata; raise DataError if a split is empty."""
         for name, split in self.splits.items():
-            if not split.size["bytes"]:
+            if not split.counter.size.bytes:
                 reasons = ", ".join(f"{count} {reason}" for reason, count in (+self.dropped).items())
                 purpose = "train on" if name == "train" else "validate with"
                 raise DataError(f"nothing is left to {purpose}: {reasons or 'the files are too small'}")
-        sizes = {name: {**split.size, "texts": split.texts} for name, split in self.splits.items()}
+        sizes = {name: split.to_json() for name, split in self.splits.items()}
         counts = {"dropped": +self.dropped, "first_lines": self.first_lines, "truncated": self.truncated}
         described = json.dumps({**sizes, **counts, "metadata": self.metadata})
         (self.folder / METADATA).write_text(described, encoding="utf-8")
@@ -169,10 +172,11 @@ def prepare_dataset(
     described = json.loads((folder / METADATA).read_text(encoding="utf-8"))
 
     def split(name: str) -> Split:
-        size = described.pop(name)
+        content = described.pop(name)
         opened = {side: Sequences.open(folder, f"{name}.{side}") for side in sides}
-        labels, texts = opened.pop(LABELS, None), tuple(tuple(example) for example in size["texts"])
-        return Split(tuple(opened.values()), max(1, size["examples"]), size["words"], size["bytes"], texts, labels)
+        labels, texts = opened.pop(LABELS, None), tuple(tuple(example) for example in content["texts"])
+        size = TextSize(*content["size"])
+        return Split(tuple(opened.values()), max(1, content["examples"]), size, texts, labels)
 
     return PreparedData(tokenizers, split("train"), split("valid"), **described)
 

@@ -18,6 +18,7 @@ from heedful.data.corpus_files import CorpusFiles
 from heedful.data.dataset import LABELS, DatasetWriter, PreparedData, Split, prepare_dataset, train_tokenizer
 from heedful.data.labeled_reader import LabeledText, find_all_columns, read_labeled
 from heedful.data.table_reader import LIST_SEPARATOR
+from heedful.data.text_size import TextSize
 from heedful.data.token_store import Sequences
 from heedful.errors import DataError
 from heedful.shapes import Float, Int
@@ -214,6 +215,6 @@ def encode_labeled(
     encoded, truncated = zip(*_encode_texts(rows, tokenizer, max_length), strict=True)
     sides = tuple(Sequences.from_lists(list(column)) for column in zip(*encoded, strict=True))
     texts = tuple(map(_sample, rows))
-    words, size = sum(len(text.split()) for text, _ in texts), sum(len(text.encode()) for text, _ in texts)
+    size = TextSize.measure(text for text, _ in texts)
     labels = Sequences.from_lists([encode_labels(indices, row) for row in rows])
-    return Split(sides, len(rows), words, size, texts, labels), sum(truncated)
+    return Split(sides, len(rows), size, texts, labels), sum(truncated)

@@ -22,7 +22,7 @@ from heedful.errors import CheckpointError, DataError, HeedfulError
 from heedful.files import commit_folder, remove_abandoned, temporary_folder, verify_manifest, write_manifest
 
 Ids = npt.NDArray[np.integer[Any]]
-FORMAT = 5
+FORMAT = 6
 
 
 class Sequences:

@@ -5,6 +5,7 @@ Own ranges, because Python's `unicodedata` has no script property, and a table l
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
@@ -41,6 +42,16 @@ RANGES = {
 }
 
 SCRIPTS = ("none", *RANGES)
+UNSPACED_SCRIPTS = ("Han or kana", "Thai", "Lao", "Khmer", "Myanmar", "Tibetan")
+"""Scripts that put no spaces between words."""
+UNSPACED_LETTER = re.compile(
+    "[" + "".join(f"{chr(low)}-{chr(high)}" for script in UNSPACED_SCRIPTS for low, high in RANGES[script]) + "]"
+)
+
+
+def unspaced_letters(text: str) -> int:
+    """The number of letters of scripts that put no spaces between words."""
+    return 0 if text.isascii() else len(UNSPACED_LETTER.findall(text))
 
 
 def scripts_of(texts: list[str], lengths: NDArray[Any]) -> NDArray[np.uint8]:

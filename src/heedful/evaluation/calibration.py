@@ -14,6 +14,7 @@ import torch
 
 from heedful.data.pair_dataset import PairBatches
 from heedful.inspection.attention_alignment import TranslationModel
+from heedful.inspection.confidence import EPSILON, Confidence, fit_confidence
 from heedful.objectives.objective import to_device
 from heedful.text.special_tokens import PAD
 from heedful.text.word_tokens import Unit, split_words
@@ -46,6 +47,44 @@ def reliability_curve(probabilities: npt.ArrayLike, correct: npt.ArrayLike) -> R
     filled = count > 0
     confidence, accuracy = (np.bincount(bins, values, minlength=BINS)[filled] / count[filled] for values in (p, hits))
     return Reliability(confidence.tolist(), accuracy.tolist(), count[filled].tolist())
+
+
+def correction_helps(
+    raw_losses: npt.ArrayLike, corrected_losses: npt.ArrayLike, raw_error: float, corrected_error: float
+) -> bool:
+    """Whether a correction of probabilities improves held-out texts: the calibration error is lower, and the log loss
+    of the texts is lower by more than two standard errors of the difference."""
+    gains = np.subtract(raw_losses, corrected_losses)
+    if len(gains) < 2 or corrected_error >= raw_error:
+        return False
+    return bool(gains.mean() > 2 * gains.std(ddof=1) / np.sqrt(len(gains)))
+
+
+def fit_useful_confidence(
+    words: Sequence[Sequence[tuple[str, float]]], references: Sequence[str], unit: Unit
+) -> Confidence:
+    """Fit a correction of word probabilities; the identity where it does not help.
+
+    Whether it helps is decided by cross-fitting: the words of each half of the texts are corrected by a fit on the
+    other half.
+    """
+    probabilities, correct = (np.array(values) for values in word_correctness(words, references, unit))
+    text = np.repeat(np.arange(len(words)), [len(row) for row in words])
+    held_out = np.empty(len(probabilities))
+    for half in (0, 1):
+        inside = text % 2 == half
+        fitted = fit_confidence(probabilities[~inside].tolist(), correct[~inside].tolist(), unit=unit)
+        held_out[inside] = [fitted(probability) for probability in probabilities[inside].tolist()]
+
+    def losses(p: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        nats = -np.log(np.clip(np.where(correct, p, 1 - p), EPSILON, 1))
+        totals: npt.NDArray[Any] = np.bincount(text, nats, minlength=len(words))
+        return totals
+
+    errors = (reliability_curve(table, correct).error for table in (probabilities, held_out))
+    if not correction_helps(losses(probabilities), losses(held_out), *errors):
+        return Confidence(unit=unit)
+    return fit_confidence(probabilities.tolist(), correct.tolist(), unit=unit, texts=len(words))
 
 
 def matching_words(hypothesis: Sequence[str], reference: Sequence[str]) -> list[bool]:

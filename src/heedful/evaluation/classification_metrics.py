@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from heedful.data.batching import Indices, evenly_spaced_batches
+from heedful.data.batching import Indices, evenly_spaced_batches, evenly_split
 from heedful.data.dataset import Split
 from heedful.data.labeled_dataset import ClassBatches, encode_example
 from heedful.data.progress import StartProgress, no_progress
-from heedful.evaluation.calibration import reliability_curve
+from heedful.evaluation.calibration import correction_helps, reliability_curve
 from heedful.inference.classifier import MULTI_LABEL_THRESHOLD, Classifier, classifier_logits, logits_to_probabilities
 from heedful.objectives.classification_loss import class_logits
 from heedful.objectives.objective import to_device
@@ -36,7 +36,7 @@ def evaluate_classifier(
 ) -> dict[str, Any]:
     """Compute every metric of a classifier on labeled texts.
 
-    The temperature was fitted on the first `calibration_size` texts, so they are left out of the calibration error.
+    The temperature was fitted on `calibration_size` evenly spaced texts, which are left out of the calibration error.
     """
     classes, labels = trained.settings, label_indices(split)
     template = template_for(trained.model.config.family, trained.tokenizers[0])
@@ -49,8 +49,8 @@ def evaluate_classifier(
     scores = score(calibrated, labels)
     if classes.temperature == 1.0:
         return scores
-    held_out = slice(calibration_size, None)
-    after, before = (score(table[held_out], labels[held_out]) for table in (calibrated, raw))
+    _, held_out = evenly_split(len(labels), calibration_size)
+    after, before = (score(table[held_out], [labels[index] for index in held_out]) for table in (calibrated, raw))
     curves = {"raw": before["reliability"], "corrected": after["reliability"]}
     errors = {"calibration_error": after["calibration_error"], "calibration_error_raw": before["calibration_error"]}
     return {**scores, **errors, "reliability": {name: next(iter(curve.values())) for name, curve in curves.items()}}
@@ -79,11 +79,28 @@ def fit_temperature(logits: Float[torch.Tensor, "texts classes"], labels: Labels
     return math.exp((low + high) / 2)
 
 
+def fit_useful_temperature(logits: Float[torch.Tensor, "texts classes"], labels: Labels, multi_label: bool) -> float:
+    """Fit the temperature; 1 where it does not help, as decided by cross-fitting on halves."""
+    names = [str(number) for number in range(logits.shape[1])]
+    raw = logits_to_probabilities(logits, multi_label).numpy()
+    held_out = raw.copy()
+    for half in (0, 1):
+        temperature = fit_temperature(logits[1 - half :: 2], labels[1 - half :: 2], multi_label)
+        held_out[half::2] = logits_to_probabilities(logits[half::2], multi_label, temperature).numpy()
+    true = label_table(labels, len(names))
+    raw_losses, losses = (text_losses(table, true, multi_label) for table in (raw, held_out))
+    raw_error, error = (
+        class_scores(table, labels, names, multi_label)["calibration_error"] for table in (raw, held_out)
+    )
+    helps = correction_helps(raw_losses, losses, raw_error, error)
+    return fit_temperature(logits, labels, multi_label) if helps else 1.0
+
+
 @torch.inference_mode()
 def score_batches(
     model: Any, batches: ClassBatches, names: Sequence[str], device: torch.device, *, limit: int | None = None
 ) -> dict[str, Any]:
-    """Score a model during training on all texts or about `limit` of them; "first" is its prediction for the first."""
+    """Score a model during training on all texts or about `limit` of them."""
 
     def predict(indices: Indices) -> npt.NDArray[np.floating[Any]]:
         logits = class_logits(model, to_device(batches.batch(0, indices), device))
@@ -92,9 +109,7 @@ def score_batches(
     chosen = evenly_spaced_batches(batches, limit)
     labels = [batches.label_ids[row].astype(np.int64) for indices in chosen for row in indices.tolist()]
     probabilities = np.concatenate([predict(indices) for indices in chosen])
-    scores = class_scores(probabilities, labels, names, batches.multi_label)
-    (first,) = predict(np.zeros(1, np.int64))
-    return {**scores, "first": f"{names[int(first.argmax())]} {first.max():.0%}"}
+    return class_scores(probabilities, labels, names, batches.multi_label)
 
 
 def class_scores(
@@ -104,16 +119,13 @@ def class_scores(
 
     Accuracy counts texts whose set of labels is exact; macro F1 is the mean over the classes that occur.
     """
-    true = np.zeros(probabilities.shape, bool)
-    true[np.repeat(np.arange(len(labels)), [len(row) for row in labels]), np.concatenate(labels)] = True
+    true = label_table(labels, len(names))
     if multi_label:
         predicted = probabilities >= MULTI_LABEL_THRESHOLD
         curve = reliability_curve(probabilities.ravel(), true.ravel())
-        likelihoods = np.where(true, probabilities, 1 - probabilities)
     else:
         predicted = np.eye(len(names), dtype=bool)[probabilities.argmax(1)]
         curve = reliability_curve(probabilities.max(1), true[predicted])
-        likelihoods = probabilities[true][:, None]
     hits, predictions, references = (table.sum(0) for table in (true & predicted, predicted, true))
     f1 = 2 * hits / np.maximum(1, predictions + references)
     present = references > 0
@@ -126,12 +138,28 @@ def class_scores(
         "macro_f1": float(f1[present].mean()) if present.any() else 0.0,
         **(micro_f1 if multi_label else {}),
         "calibration_error": curve.error,
-        "loss": float(-np.log(np.clip(likelihoods, 1e-12, None)).sum(1).mean()),
+        "loss": float(text_losses(probabilities, true, multi_label).mean()),
         "examples": len(true),
         "f1": dict(zip(names, f1.tolist(), strict=True)),
         **({} if multi_label else confusion),
         "reliability": {"labels" if multi_label else "classes": asdict(curve)},
     }
+
+
+def label_table(labels: Labels, classes: int) -> npt.NDArray[np.bool_]:
+    """Whether each text has each label."""
+    true = np.zeros((len(labels), classes), bool)
+    true[np.repeat(np.arange(len(labels)), [len(row) for row in labels]), np.concatenate(labels)] = True
+    return true
+
+
+def text_losses(
+    probabilities: Probabilities, true: npt.NDArray[np.bool_], multi_label: bool
+) -> npt.NDArray[np.floating[Any]]:
+    """The negative log-likelihood of each text's labels."""
+    likelihoods = np.where(true, probabilities, 1 - probabilities) if multi_label else probabilities[true][:, None]
+    losses: npt.NDArray[np.floating[Any]] = -np.log(np.clip(likelihoods, 1e-12, None)).sum(1)
+    return losses
 
 
 def wilson_interval(correct: int, total: int, z: float = 1.96) -> dict[str, float]:

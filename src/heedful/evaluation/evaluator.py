@@ -7,17 +7,21 @@ from copy import copy
 from dataclasses import asdict
 from typing import Any
 
+from heedful.data.batching import evenly_split
 from heedful.data.dataset import Split
 from heedful.data.pair_dataset import PairBatches
 from heedful.data.progress import StartProgress, no_progress
 from heedful.data.text_dataset import TextBatches
+from heedful.data.text_size import TextSize
 from heedful.data.token_store import Sequences
+from heedful.evaluation.bleu_tokenizer import BleuTokenizer, choose_bleu_tokenizer
 from heedful.evaluation.calibration import reliability_curve, token_reliability, word_correctness
 from heedful.evaluation.perplexity import evaluate_perplexity
-from heedful.evaluation.text_metrics import text_scores
+from heedful.evaluation.text_metrics import sample_scores, text_scores
 from heedful.inference.trained_model import TrainedModel
 from heedful.inference.translator import Translator
 from heedful.inspection.confidence import Confidence
+from heedful.inspection.head_selection import choose_unit
 from heedful.objectives.causal_lm_loss import CausalLMLoss
 from heedful.objectives.seq2seq_loss import Seq2SeqLoss
 from heedful.text.special_tokens import END
@@ -31,38 +35,61 @@ def evaluate_translation(
     *,
     beam: int = 4,
     length_penalty: float = 1.0,
+    bleu_tokenizer: str = "auto",
     start_progress: StartProgress = no_progress,
     calibration_size: int = 0,
 ) -> dict[str, Any]:
     """Score translations (BLEU, chrF), the calibration of word probabilities, and the perplexity of the references.
 
-    Word confidence was fitted on the first `calibration_size` pairs, so they are left out of the calibration error.
+    Confidence was fitted on `calibration_size` evenly spaced pairs, which are left out of the calibration error.
     """
     sources, targets = (list(side) for side in zip(*pairs, strict=True))
-    confidence = trained.confidence or Confidence()
+    tokenizer = choose_bleu_tokenizer(targets, bleu_tokenizer)
+    confidence = trained.confidence or Confidence(unit=choose_unit(targets))
     uncalibrated = copy(trained)
     uncalibrated.confidence = Confidence(unit=confidence.unit)
     decoding: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty}
     with start_progress("translating", len(sources)) as watch:
         translations = list(uncalibrated.iter_translate(sources, progress=watch, engine="torch", **decoding))
-    scores = text_scores([translation.text for translation in translations], targets)
-    words = [[(word.text, word.probability) for word in text.words] for text in translations[calibration_size:]]
-    probabilities, correct = word_correctness(words, targets[calibration_size:], confidence.unit)
+    outputs = [translation.text for translation in translations]
+    scores = {**text_scores(outputs, targets, tokenizer), **copy_scores(outputs, sources, targets, tokenizer)}
+    _, held_out = evenly_split(len(targets), calibration_size)
+    words = [[(word.text, word.probability) for word in translations[index].words] for index in held_out]
+    probabilities, correct = word_correctness(words, [targets[index] for index in held_out], confidence.unit)
     raw = reliability_curve(probabilities, correct)
-    curves, errors = {"raw": raw}, {"word_calibration_error": raw.error}
-    if trained.confidence is not None:
+    error = f"{confidence.unit.removesuffix('s')}_calibration_error"
+    curves, errors = {"raw": raw}, {error: raw.error}
+    if not confidence.is_identity:
         curves["corrected"] = reliability_curve([confidence(probability) for probability in probabilities], correct)
-        errors = {"word_calibration_error": curves["corrected"].error, "word_calibration_error_raw": raw.error}
+        errors = {error: curves["corrected"].error, f"{error}_raw": raw.error}
     reliability = {name: asdict(curve) for name, curve in curves.items()}
     forced = teacher_forced_scores(trained, sources, targets)
     return {**scores, **decoding, **errors, "reliability": reliability, **forced}
+
+
+def copy_scores(
+    outputs: Sequence[str], sources: Sequence[str], references: Sequence[str], tokenizer: BleuTokenizer
+) -> dict[str, Any]:
+    """Compute what shows a model that has not learned to translate: BLEU and chrF of the sources themselves, the share
+    of outputs that are copies of their source, and the number of different outputs and references."""
+    copied = sample_scores(sources, references, tokenizer)
+    copies = sum(
+        output == source != target for output, source, target in zip(outputs, sources, references, strict=True)
+    )
+    return {
+        "source_bleu": copied.bleu if copied.has_matches else 0.0,
+        "source_chrf": copied.chrf,
+        "copied_sources": copies / max(1, len(outputs)),
+        "distinct_outputs": len(set(outputs)),
+        "distinct_references": len(set(references)),
+    }
 
 
 def teacher_forced_scores(trained: TrainedModel, sources: list[str], targets: list[str]) -> dict[str, Any]:
     """Compute perplexity and token calibration of the targets under teacher forcing."""
     texts = (trained.tokenizers[0], sources), (trained.tokenizers[-1], targets)
     sides = tuple(Sequences.from_lists(tokenizer.encode(side)) for tokenizer, side in texts)
-    split = Split(sides, len(targets), *_count_words_and_bytes(targets))
+    split = Split(sides, len(targets), TextSize.measure(targets))
     batches = PairBatches(*sides, max_tokens=BATCH_TOKENS, seed=0, shuffle=False)
     scores = evaluate_perplexity(trained.model, Seq2SeqLoss(), batches, split, trained.device)
     return {**scores, "token_calibration_error": token_reliability(trained.model, batches).error}
@@ -78,7 +105,7 @@ def evaluate_text(trained: TrainedModel, pieces: Iterable[tuple[str, bool]]) -> 
         if last:
             documents.append([])
     sides = (Sequences.from_lists([ids for ids in documents if ids]),)
-    return evaluate_split(trained, Split(sides, len(documents), *_count_words_and_bytes([text for text, _ in chunks])))
+    return evaluate_split(trained, Split(sides, len(documents), TextSize.measure(text for text, _ in chunks)))
 
 
 def evaluate_split(trained: TrainedModel, split: Split) -> dict[str, Any]:
@@ -87,7 +114,3 @@ def evaluate_split(trained: TrainedModel, split: Split) -> dict[str, Any]:
     rows = max(1, BATCH_TOKENS // context)
     batches = TextBatches(split.sides[0], context=context, rows=rows, seed=0, shuffle=False)
     return evaluate_perplexity(trained.model, CausalLMLoss(), batches, split, trained.device)
-
-
-def _count_words_and_bytes(texts: Sequence[str]) -> tuple[int, int]:
-    return sum(len(text.split()) for text in texts), sum(len(text.encode()) for text in texts)

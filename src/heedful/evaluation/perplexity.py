@@ -30,4 +30,4 @@ def evaluate_perplexity(
         nats += float(objective.loss(model, to_device(batch, device)))
         tokens += objective.token_count(batch)
     share = tokens / max(1, batches.labels_per_epoch)
-    return prediction_scores(nats, tokens, round(text.words * share), round(text.bytes * share))
+    return prediction_scores(nats, tokens, text.size.scaled(share))

@@ -44,7 +44,7 @@ class ClassifierSettings(Config):
     temperature: PositiveFloat = 1.0
     """Logits are divided by this, fitted for calibrated probabilities."""
     calibration_texts: NonNegativeInt = 0
-    """The temperature was fitted on this many of the first validation texts."""
+    """The temperature was fitted on this many of the validation texts, evenly spaced."""
 
     @classmethod
     def default(cls, config: Any, folder: Path | None = None) -> ClassifierSettings:

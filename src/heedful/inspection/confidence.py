@@ -33,7 +33,12 @@ class Confidence(Config):
     words: int = 0
     """Number of words it was fitted on."""
     texts: int = 0
-    """Number of texts it was fitted on: the first of the validation set."""
+    """Number of texts it was fitted on: evenly spaced ones of the validation set."""
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether probabilities stay as they are."""
+        return (self.slope, self.shift, self.min_probability) == (1.0, 0.0, 0.0)
 
     def __call__(self, probability: float) -> float:
         factor = min(1.0, probability / self.min_probability) if self.min_probability else 1.0

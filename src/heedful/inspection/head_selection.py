@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from heedful.data.unicode_scripts import SCRIPTS, scripts_of
+from heedful.data.unicode_scripts import SCRIPTS, UNSPACED_SCRIPTS, scripts_of
 from heedful.inspection.attention_alignment import (
     Alignment,
     Row,
@@ -102,6 +102,3 @@ def choose_unit(texts: Sequence[str]) -> Unit:
     unspaced = np.isin(script, [SCRIPTS.index(name) for name in UNSPACED_SCRIPTS]).mean() > 0.5
     words = np.mean([len(text.split()) for text in texts])
     return "characters" if unspaced or words < 1.5 else "words"
-
-
-UNSPACED_SCRIPTS = ("Han or kana", "Thai", "Lao", "Khmer", "Myanmar", "Tibetan")

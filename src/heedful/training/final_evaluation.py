@@ -26,13 +26,17 @@ def evaluate_and_report(
     data, settings, task = prepared.data, prepared.recipe.data, get_task(prepared.recipe.task)
     best = load(folder, device=prepared.device)
     task.calibrate(best, data, events.stage)
+    options = EvaluationOptions(
+        on_bad_line=settings.on_bad_line,
+        bleu_tokenizer=prepared.recipe.training.bleu_tokenizer,
+        start_progress=events.stage,
+    )
     if settings.test:
         evaluated_on = f"{len(settings.test)} test file(s)"
-        options = EvaluationOptions(on_bad_line=settings.on_bad_line, start_progress=events.stage)
         scores = evaluate_model(best, settings.test, options)
     else:
         evaluated_on = "the validation text"
-        scores = task.evaluate_split(best, data.valid, events.stage)
+        scores = task.evaluate_split(best, data.valid, options)
     card = write_model_card(prepared, best, progress, scores, evaluated_on, comparison, folder)
     events.note(f"scores     {task.headline(scores)}, on {evaluated_on}")
     usage = [row.formatted() for row in comparison]

@@ -26,6 +26,7 @@ from heedful.config import Config, validation_message
 from heedful.data.corpus_files import CorpusFiles
 from heedful.data.progress import StartProgress, no_progress
 from heedful.errors import UsageError, nearest
+from heedful.evaluation.bleu_tokenizer import BleuTokenizerName
 from heedful.models.model_config import ModelConfig, RecurrentConfig, TransformerConfig, WordVectorsConfig
 from heedful.models.presets import make_config
 from heedful.text.tokenizer import TokenizerConfig
@@ -132,6 +133,8 @@ class TrainingRecipe(Config):
     eval_texts: PositiveInt = 300
     """Maximum validation texts translated, or questions answered, per evaluation. Labels and texts are sampled evenly
     from the validation text and select the best model; the scores in the card are computed separately."""
+    bleu_tokenizer: BleuTokenizerName = "auto"
+    """sacreBLEU's tokenizer (translate); auto: by the script of the references."""
     patience: NonNegativeInt = 0
     """Early stopping: evaluations without improvement; 0 = off."""
     checkpoint_every: NonNegativeInt = 0

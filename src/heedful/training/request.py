@@ -37,6 +37,7 @@ class TrainingRequest:
     time: str | int | float | None = None
     steps: int | None = None
     seed: int | None = None
+    bleu_tokenizer: str | None = None
     device: str = "auto"
     on_bad_line: str | None = None
     tensorboard: bool = False
@@ -83,12 +84,14 @@ def requested_settings(request: TrainingRequest) -> dict[str, Any]:
     data: dict[str, Any] = {name: resolved(paths) for name, paths in files.items() if paths}
     if request.on_bad_line:
         data["on_bad_line"] = request.on_bad_line
+    training = {"steps": request.steps, "bleu_tokenizer": request.bleu_tokenizer}
+    training = {name: value for name, value in training.items() if value is not None}
     changes: dict[str, Any] = {
         "task": request.task,
         "seed": request.seed,
         "start_from": resolved(request.start_from)[0] if request.start_from else None,
         "data": data or None,
-        "training": None if request.steps is None else {"steps": request.steps},
+        "training": training or None,
     }
     settings = merge_settings(settings, {name: value for name, value in changes.items() if value is not None})
     check_held_out_pairs(settings)

@@ -62,6 +62,7 @@ def train(
     time: str | int | float | None = None,
     steps: int | None = None,
     seed: int | None = None,
+    bleu_tokenizer: str | None = None,
     device: str = "auto",
     on_bad_line: str | None = None,
     tensorboard: bool = False,
@@ -78,9 +79,9 @@ def train(
     """
     request = TrainingRequest(
         task=task, files=files, valid=valid, test=test, out=out, recipe=recipe, settings=settings,
-        architecture=architecture, start_from=start_from, time=time, steps=steps, seed=seed, device=device,
-        on_bad_line=on_bad_line, tensorboard=tensorboard, resume=resume, auto_batch=auto_batch,
-        check_resume=check_resume, listeners=listeners,
+        architecture=architecture, start_from=start_from, time=time, steps=steps, seed=seed,
+        bleu_tokenizer=bleu_tokenizer, device=device, on_bad_line=on_bad_line, tensorboard=tensorboard, resume=resume,
+        auto_batch=auto_batch, check_resume=check_resume, listeners=listeners,
     )  # fmt: skip
     return run_training(request)
 

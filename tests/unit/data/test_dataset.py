@@ -104,7 +104,7 @@ def test_last_part_of_running_text_is_held_out(tmp_path: Path) -> None:
     train, valid = (BYTES.decode([split.sides[0].ids.tolist()])[0] for split in (prepared.train, prepared.valid))
     assert train + valid == book.read_text()
     assert len(valid) / len(train + valid) == pytest.approx(0.25, abs=0.01)
-    assert prepared.valid.bytes == len(valid.encode())
+    assert prepared.valid.size.bytes == len(valid.encode())
     assert prepared.valid.sides[0].ids[-1] == END
 
 

@@ -14,11 +14,13 @@ from heedful.data.pair_dataset import PairBatches
 from heedful.data.token_store import Sequences
 from heedful.evaluation.calibration import (
     draw_reliability,
+    fit_useful_confidence,
     matching_words,
     reliability_curve,
     token_reliability,
     word_correctness,
 )
+from heedful.inspection.confidence import logit, sigmoid
 
 
 def test_calibration_error_is_the_weighted_gap_between_confidence_and_accuracy() -> None:
@@ -76,3 +78,26 @@ def test_token_reliability_matches_single_text_logits() -> None:
 def test_reliability_plot_is_written(tmp_path: Path) -> None:
     draw_reliability({"raw": asdict(reliability_curve([0.2, 0.9], [False, True]))}, tmp_path / "it.png")
     assert (tmp_path / "it.png").read_bytes().startswith(b"\x89PNG")
+
+
+def outcomes(texts: int, distortion: float) -> tuple[list[list[tuple[str, float]]], list[str]]:
+    """Texts of eight words and their references; a word's logit is the true one times `distortion`."""
+    generator = np.random.default_rng(texts)
+    true = sigmoid(generator.normal(1.0, 2.0, (texts, 8)))
+    correct = generator.random((texts, 8)) < true
+    stated = sigmoid(distortion * logit(true))
+    words = [[(f"w{column}", float(p)) for column, p in enumerate(row)] for row in stated]
+    references = [" ".join(f"w{column}" if right else "x" for column, right in enumerate(row)) for row in correct]
+    return words, references
+
+
+def test_calibrated_probabilities_are_not_corrected() -> None:
+    for texts in (1, 2, 20, 150, 300):
+        assert fit_useful_confidence(*outcomes(texts, 1.0), "words").is_identity
+
+
+def test_a_correction_that_helps_held_out_words_is_fitted_on_all_texts() -> None:
+    words, references = outcomes(150, 0.4)
+    confidence = fit_useful_confidence(words, references, "words")
+    assert confidence.slope == pytest.approx(2.5, abs=0.5)
+    assert (confidence.texts, confidence.words) == (150, 1200)

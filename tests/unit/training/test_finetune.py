@@ -9,6 +9,7 @@ import torch
 
 import heedful
 from heedful.data.dataset import PreparedData, Split
+from heedful.data.text_size import TextSize
 from heedful.errors import UsageError
 from heedful.inference.classifier import ClassifierSettings
 from heedful.training.finetune import describe_pretrained, load_pretrained, match_weights, pretrained_model_settings
@@ -23,7 +24,7 @@ def classifier(names: tuple[str, ...]) -> heedful.TrainedModel:
 
 
 def data(*names: str) -> PreparedData:
-    nothing = Split((), 0, 0, 0)
+    nothing = Split((), 0, TextSize(0, 0, 0))
     return PreparedData((), nothing, nothing, {}, {}, metadata={"names": list(names)})
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from heedful.data.batching import evenly_spaced
 from heedful.data.dataset import PreparedData
 from heedful.data.progress import StartProgress
-from heedful.evaluation.calibration import word_correctness
+from heedful.evaluation.calibration import fit_useful_confidence
 from heedful.generation.backends.backend import SearchRequest
 from heedful.generation.backends.select import training_backend
 from heedful.generation.decoding_config import DEFAULT_BEAM
@@ -17,9 +18,10 @@ from heedful.generation.input_splitting import InputSplitting
 from heedful.generation.search.settings import SearchSettings
 from heedful.inference.translator import Translator
 from heedful.inspection.attention_alignment import Alignment, has_cross_attention
-from heedful.inspection.confidence import Confidence, fit_confidence
+from heedful.inspection.confidence import Confidence
 from heedful.inspection.head_selection import choose_unit, select_head
 from heedful.inspection.hmm_aligner import WordLinks, align_words
+from heedful.text.tokenizer import Tokenizer
 from heedful.text.word_tokens import Unit, split_words, tokenize_words, word_probabilities, words_from_tokens
 
 MAX_VALIDATION_PAIRS = 1000
@@ -42,7 +44,7 @@ def select_alignment_head(best: Translator, data: PreparedData, start_progress: 
     """Select the head that agrees most with a statistical aligner on validation pairs; None without attention."""
     if not has_cross_attention(best.model):
         return None
-    texts = data.valid.texts[:MAX_VALIDATION_PAIRS]
+    texts = [data.valid.texts[index] for index in evenly_spaced(len(data.valid.texts), MAX_VALIDATION_PAIRS)]
     units = choose_unit([source for source, _ in texts]), choose_unit([target for _, target in texts])
     source_tokenizer, target_tokenizer = best.tokenizers[0], best.tokenizers[-1]
     pairs = [
@@ -79,24 +81,24 @@ def sample_training_pairs(data: PreparedData, units: tuple[Unit, Unit], cells: f
 
 
 def calibrate_word_confidence(best: Translator, data: PreparedData, start_progress: StartProgress) -> Confidence:
-    """Fit how often words of a given probability are correct, on at most the first half of the validation text."""
+    """Fit how often words of a given probability are correct, on evenly spaced validation texts: half at most."""
     limit = 1000 if best.device.type == "cuda" else 300
-    texts = data.valid.texts[: max(1, min(limit, len(data.valid.texts) // 2))]
-    unit = choose_unit([target for _, target in texts])
+    count = len(data.valid.texts)
+    texts = [data.valid.texts[index] for index in evenly_spaced(count, max(1, min(limit, count // 2)))]
+    targets = [target for _, target in texts]
+    unit = choose_unit(targets)
     sources = best.tokenizers[0].encode([source for source, _ in texts])
     with start_progress("calibrating probabilities", len(texts)) as watch:
-        limits = evaluation_length_limits(data, range(len(texts)))
+        limits = evaluation_length_limits(best.tokenizers[-1], targets)
         request = SearchRequest(sources, SearchSettings(beam=DEFAULT_BEAM), max_lengths=limits, progress=watch)
         outputs = training_backend(best.model).translate(request)
     words = [
         word_probabilities(words_from_tokens(first.tokens, best.tokenizers[-1], unit), first.token_log_probabilities)
         for first, *_ in outputs
     ]
-    probabilities, correct = word_correctness(words, [target for _, target in texts], unit)
-    return fit_confidence(probabilities, correct, unit=unit, texts=len(texts))
+    return fit_useful_confidence(words, targets, unit)
 
 
-def evaluation_length_limits(data: PreparedData, indices: Iterable[int]) -> list[int]:
+def evaluation_length_limits(tokenizer: Tokenizer, references: Sequence[str]) -> list[int]:
     """Length limits for translations of validation texts: a little beyond the reference, so weak models stay fast."""
-    target = data.valid.sides[1]
-    return [len(target[index]) * 5 // 4 + 5 for index in indices]
+    return [len(reference) * 5 // 4 + 5 for reference in tokenizer.encode(list(references))]

@@ -52,6 +52,7 @@ class EvaluationOptions:
     on_bad_line: OnBadLine = "fail"
     beam: int = 4
     length_penalty: float = 1.0
+    bleu_tokenizer: str = "auto"
     start_progress: StartProgress = no_progress
 
 

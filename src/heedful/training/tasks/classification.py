@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from heedful.data.batching import evenly_spaced
 from heedful.data.corpus_files import CorpusFiles
 from heedful.data.dataset import PreparedData, Split
 from heedful.data.doctor_report import CorpusReport
@@ -25,7 +26,7 @@ from heedful.evaluation.calibration import draw_reliability
 from heedful.evaluation.classification_metrics import (
     draw_confusion,
     evaluate_classifier,
-    fit_temperature,
+    fit_useful_temperature,
     label_indices,
     score_batches,
 )
@@ -42,6 +43,7 @@ from heedful.training.tasks import EvaluationOptions
 from heedful.training.tasks.task import Task, Tokenizers, TrainingComponents
 from heedful.training.trainer import Evaluation
 
+CARD_SAMPLES = 8
 IMBALANCE_RATIO = 3.0
 """Ratio of the most to the least frequent class from which `class_weights = "auto"` weights the loss."""
 MIN_CALIBRATION_TEXTS = 50
@@ -150,12 +152,14 @@ class ClassificationTask(Task[Classifier]):
         valid = ClassBatches(data.valid, template, len(names), shuffle=False, **batching)
         objective = ClassificationLoss(multi_label, recipe.training.label_smoothing)
         text, label = data.valid.texts[0]
+        settings = self.task_settings(recipe, data)
 
         def evaluate(model: Encoder | Decoder) -> Evaluation:
             scores = score_batches(model, valid, names, device, limit=recipe.training.eval_labels)
             reported = {"valid_loss": scores["loss"], "accuracy": scores["accuracy"], "macro_f1": scores["macro_f1"]}
             selected_by = "macro_f1" if weights or multi_label else "accuracy"
-            sample = (f"text       {text}", f"model      {scores['first']}", f"label      {label}")
+            first = Classifier(model, data.tokenizers, settings=settings).classify(text).labels[0]
+            sample = (f"text       {text}", f"model      {first.name} {first.probability:.0%}", f"label      {label}")
             return Evaluation(scores[selected_by], reported, sample)
 
         return TrainingComponents(objective, train, valid, evaluate)
@@ -173,21 +177,24 @@ class ClassificationTask(Task[Classifier]):
         scores = evaluate_classifier(trained, split, options.start_progress)
         return scores | ({"texts_cut_off": cut} if cut else {})
 
-    def evaluate_split(self, trained: Classifier, split: Split, start_progress: StartProgress) -> dict[str, Any]:
-        return evaluate_classifier(trained, split, start_progress, calibration_size=trained.settings.calibration_texts)
+    def evaluate_split(self, trained: Classifier, split: Split, options: EvaluationOptions) -> dict[str, Any]:
+        fitted = trained.settings.calibration_texts
+        return evaluate_classifier(trained, split, options.start_progress, calibration_size=fitted)
 
     def calibrate(self, best: Classifier, data: PreparedData, start_progress: StartProgress) -> None:
-        """Fit the softmax temperature on the first half of the validation texts and store it in task.json."""
-        half = data.valid.examples // 2
-        if half < MIN_CALIBRATION_TEXTS:
+        """Fit the softmax temperature on half of the validation texts, evenly spaced, and store it in task.json."""
+        half, multi_label = evenly_spaced(data.valid.examples, data.valid.examples // 2), data.metadata["multi_label"]
+        if len(half) < MIN_CALIBRATION_TEXTS:
             return
-        texts = [[side[index].tolist() for side in data.valid.sides] for index in range(half)]
+        texts = [[side[index].tolist() for side in data.valid.sides] for index in half]
         template = template_for(best.model.config.family, best.tokenizers[0])
-        with start_progress("calibrating probabilities", half) as watch:
+        with start_progress("calibrating probabilities", len(half)) as watch:
             logits = classifier_logits(best.model, [encode_example(template, text) for text in texts], watch)
-        temperature = fit_temperature(logits, label_indices(data.valid)[:half], data.metadata["multi_label"])
-        best.settings = best.settings.with_changes(temperature=temperature, calibration_texts=half)
-        best.save_settings()
+        labels = label_indices(data.valid)
+        temperature = fit_useful_temperature(logits, [labels[index] for index in half], multi_label)
+        if temperature != 1.0:
+            best.settings = best.settings.with_changes(temperature=temperature, calibration_texts=len(half))
+            best.save_settings()
 
     def plots(self, scores: dict[str, Any], folder: Path) -> dict[str, Path]:
         plots = {"reliability": draw_reliability(scores["reliability"], folder / "reliability.png", unit="class")}
@@ -203,7 +210,7 @@ class ClassificationTask(Task[Classifier]):
         )
 
     def samples(self, best: Classifier, split: Split) -> list[tuple[str, ...]]:
-        examples = split.texts[:8]
+        examples = [split.texts[index] for index in evenly_spaced(len(split.texts), CARD_SAMPLES)]
         results = best.classify([text for text, _ in examples])
         return [
             (text, " ".join(f"{label.name} {label.probability:.0%}" for label in result.labels), label)

@@ -10,7 +10,6 @@ import torch
 
 from heedful.data.corpus_readers import read_documents
 from heedful.data.dataset import PreparedData, Split
-from heedful.data.progress import StartProgress
 from heedful.data.text_dataset import TextBatches
 from heedful.evaluation.evaluator import evaluate_split, evaluate_text
 from heedful.evaluation.perplexity import evaluate_perplexity
@@ -94,7 +93,7 @@ class LanguageModelTask(TextTask[Generator]):
     def evaluate_files(self, trained: Generator, files: Sequence[Path], options: EvaluationOptions) -> dict[str, Any]:
         return evaluate_text(trained, read_documents(files, on_bad_line=options.on_bad_line))
 
-    def evaluate_split(self, trained: Generator, split: Split, start_progress: StartProgress) -> dict[str, Any]:
+    def evaluate_split(self, trained: Generator, split: Split, options: EvaluationOptions) -> dict[str, Any]:
         return evaluate_split(trained, split)
 
     def headline(self, scores: dict[str, Any]) -> str:

@@ -13,7 +13,6 @@ from heedful.data.corpus_files import CorpusFiles
 from heedful.data.corpus_readers import read_documents, read_sentences
 from heedful.data.dataset import PreparedData, Split
 from heedful.data.next_sentence import masked_batches
-from heedful.data.progress import StartProgress
 from heedful.data.text_dataset import prepare_text
 from heedful.errors import UsageError
 from heedful.evaluation.masked_lm_metrics import (
@@ -83,7 +82,7 @@ class MaskedLMTask(TextTask[MaskFiller]):
         return {"tasks": ("masked_token",), **context}
 
     def split_size(self, split: Split) -> str:
-        return f"{int(split.sides[0].lengths.sum()):,} tokens, {split.bytes:,} bytes"
+        return f"{int(split.sides[0].lengths.sum()):,} tokens, {split.size.bytes:,} bytes"
 
     def training_components(self, recipe: Recipe, data: PreparedData, device: torch.device) -> TrainingComponents:
         training, tokenizer = recipe.training, data.tokenizers[0]
@@ -117,7 +116,7 @@ class MaskedLMTask(TextTask[MaskFiller]):
         pieces = read(files, on_bad_line=options.on_bad_line)
         return evaluate_masked_lm(trained, encode_documents(trained, pieces))
 
-    def evaluate_split(self, trained: MaskFiller, split: Split, start_progress: StartProgress) -> dict[str, Any]:
+    def evaluate_split(self, trained: MaskFiller, split: Split, options: EvaluationOptions) -> dict[str, Any]:
         return evaluate_masked_lm(trained, split.sides[0])
 
     def headline(self, scores: dict[str, Any]) -> str:

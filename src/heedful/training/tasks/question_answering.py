@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from heedful.data.batching import evenly_spaced
+from heedful.data.batching import evenly_spaced, evenly_split
 from heedful.data.corpus_files import CorpusFiles
 from heedful.data.dataset import PreparedData, Split
 from heedful.data.doctor_report import CorpusReport
@@ -31,6 +31,7 @@ from heedful.training.tasks import EvaluationOptions
 from heedful.training.tasks.task import Task, Tokenizers, TrainingComponents
 from heedful.training.trainer import Evaluation
 
+CARD_SAMPLES = 5
 DEFAULT_WINDOW: int = DataRecipe.model_fields["max_length"].default
 ANSWER_LENGTH_QUANTILE = 0.999
 """Quantile of the training answers' lengths that limits predicted spans."""
@@ -98,11 +99,10 @@ class QuestionAnsweringTask(Task[QuestionAnswerer]):
         return f"{split.examples:,} questions in {windows:,} windows, {tokens:,} tokens"
 
     def calibrate(self, best: QuestionAnswerer, data: PreparedData, start_progress: StartProgress) -> None:
-        """Fit the no-answer threshold on the first half of the validation questions, if some are unanswerable."""
+        """Fit the no-answer threshold on half of the validation questions, if some are unanswerable."""
         if any(len(texts) == 2 for texts in (*data.train.texts, *data.valid.texts)):
-            predictions = predict_spans(
-                best, data.valid.texts[: len(data.valid.texts) // 2], start_progress=start_progress
-            )
+            fitted, _ = calibration_halves(data.valid)
+            predictions = predict_spans(best, fitted, start_progress=start_progress)
             both = len({bool(prediction.references) for prediction in predictions}) == 2
             best.settings = best.settings.with_changes(threshold=best_threshold(predictions)[1] if both else 0.0)
             best.save_settings()
@@ -146,9 +146,9 @@ class QuestionAnsweringTask(Task[QuestionAnswerer]):
         texts = [(row.question, row.passage, *(answer.text for answer in row.answers)) for row in rows]
         return evaluate_answers(trained, texts, start_progress=options.start_progress)
 
-    def evaluate_split(self, trained: QuestionAnswerer, split: Split, start_progress: StartProgress) -> dict[str, Any]:
-        texts = split.texts[calibration_questions(trained.settings, split) :]
-        return evaluate_answers(trained, texts, start_progress=start_progress)
+    def evaluate_split(self, trained: QuestionAnswerer, split: Split, options: EvaluationOptions) -> dict[str, Any]:
+        texts = calibration_halves(split)[1] if trained.settings.threshold is not None else split.texts
+        return evaluate_answers(trained, texts, start_progress=options.start_progress)
 
     def headline(self, scores: dict[str, Any]) -> str:
         return (
@@ -157,7 +157,7 @@ class QuestionAnsweringTask(Task[QuestionAnswerer]):
         )
 
     def samples(self, best: QuestionAnswerer, split: Split) -> list[tuple[str, ...]]:
-        examples = split.texts[:: max(1, len(split.texts) // 5)][:5]
+        examples = [split.texts[index] for index in evenly_spaced(len(split.texts), CARD_SAMPLES)]
         answers = best.answer([question for question, *_ in examples], [passage for _, passage, *_ in examples])
         return [
             (question, answer.text or NO_ANSWER, first_reference(references))
@@ -181,9 +181,10 @@ def answering_settings(recipe: Recipe, data: PreparedData) -> AnsweringSettings:
     return AnsweringSettings(**passage_windows(recipe).model_dump(), max_answer_tokens=longest)
 
 
-def calibration_questions(settings: AnsweringSettings | None, split: Split) -> int:
-    """Leading questions of the split that the threshold was fitted on: excluded from its evaluation."""
-    return len(split.texts) // 2 if settings is not None and settings.threshold is not None else 0
+def calibration_halves(split: Split) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+    """The questions that a threshold is fitted on, evenly spaced, and those that it is evaluated on."""
+    fitted, held_out = evenly_split(len(split.texts), len(split.texts) // 2)
+    return [split.texts[index] for index in fitted], [split.texts[index] for index in held_out]
 
 
 TASK = QuestionAnsweringTask()

@@ -104,7 +104,7 @@ class Task(ABC, Generic[ModelT]):
     def split_size(self, split: Split) -> str:
         """The size of a split, for the model card."""
         tokens = sum(int(side.lengths.sum()) for side in split.sides)
-        return f"{split.examples:,} examples, {tokens:,} tokens, {split.bytes:,} bytes predicted"
+        return f"{split.examples:,} examples, {tokens:,} tokens, {split.size.bytes:,} bytes predicted"
 
     # Defaults of the recipe
 
@@ -160,7 +160,7 @@ class Task(ABC, Generic[ModelT]):
         """Compute every score of a model on held-out files."""
 
     @abstractmethod
-    def evaluate_split(self, trained: ModelT, split: Split, start_progress: StartProgress) -> dict[str, Any]:
+    def evaluate_split(self, trained: ModelT, split: Split, options: EvaluationOptions) -> dict[str, Any]:
         """Compute the same scores on a prepared split: the validation set, if there are no test files."""
 
     def calibrate(self, best: ModelT, data: PreparedData, start_progress: StartProgress) -> None:

@@ -15,14 +15,16 @@ from heedful.data.dataset import PreparedData, Split
 from heedful.data.doctor_report import CorpusReport
 from heedful.data.pair_dataset import PairBatches, prepare_pairs, train_pair_tokenizers
 from heedful.data.progress import StartProgress
+from heedful.evaluation.bleu_tokenizer import choose_bleu_tokenizer
 from heedful.evaluation.calibration import draw_reliability
 from heedful.evaluation.evaluator import evaluate_translation
 from heedful.evaluation.perplexity import evaluate_perplexity
-from heedful.evaluation.text_metrics import sample_bleu
+from heedful.evaluation.text_metrics import sample_scores
 from heedful.generation.backends.backend import SearchRequest
 from heedful.generation.backends.select import training_backend
 from heedful.inference.translator import Translator
 from heedful.inspection.attention_alignment import TranslationModel
+from heedful.inspection.confidence import Confidence
 from heedful.objectives.seq2seq_loss import Seq2SeqLoss
 from heedful.text.subword_regularization import SplitTable
 from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size
@@ -32,6 +34,8 @@ from heedful.training.tasks import EvaluationOptions
 from heedful.training.tasks.task import Task, Tokenizers, TrainingComponents
 from heedful.training.trainer import Evaluation
 
+CARD_SAMPLES = 5
+
 
 class TranslationTask(Task[Translator]):
     """Sequence-to-sequence translation."""
@@ -39,7 +43,7 @@ class TranslationTask(Task[Translator]):
     name = "translate"
     corpus_kind = "pairs"
     description = "translates"
-    selection_metric = "BLEU with greedy search"
+    selection_metric = "BLEU with greedy search, or by loss where no 4-gram matches,"
     score_note = "BLEU is cased and detokenized, with a 95% bootstrap interval; compare only equal signatures."
     sample_columns = ("source", "model", "reference")
     scaling_rule = ScalingRule(parameters_per_layer=28, stacks=2, min_epochs=12, max_epochs=60)
@@ -77,6 +81,12 @@ class TranslationTask(Task[Translator]):
             "r_drop": 1.0 if conditions.gpu and conditions.low_resource else 0.0,
         }
 
+    def setup_summary(self, recipe: Recipe, data: PreparedData) -> list[str]:
+        """How BLEU is computed, where that is not as usual."""
+        references = [target for _, target in data.valid.texts]
+        tokenizer = choose_bleu_tokenizer(references, recipe.training.bleu_tokenizer)
+        return [] if tokenizer.name == "13a" else [f"scores     {tokenizer.note or f'BLEU of {tokenizer.name} tokens'}"]
+
     def training_components(self, recipe: Recipe, data: PreparedData, device: torch.device) -> TrainingComponents:
         training, dropout = recipe.training, recipe.tokenizer.subword_dropout
         tables = tuple(SplitTable(tokenizer) for tokenizer in data.tokenizers) if dropout else ()
@@ -90,55 +100,74 @@ class TranslationTask(Task[Translator]):
         valid = PairBatches(*data.valid.sides, max_tokens=training.batch_tokens, seed=recipe.seed, shuffle=False)
         objective = Seq2SeqLoss(training.label_smoothing, training.r_drop)
         indices = evenly_spaced(len(data.valid.texts), training.eval_texts)
-        examples, limits = [data.valid.texts[index] for index in indices], evaluation_length_limits(data, indices)
+        examples = [data.valid.texts[index] for index in indices]
+        targets = [target for _, target in examples]
+        limits = evaluation_length_limits(data.tokenizers[-1], targets)
+        bleu_tokenizer = choose_bleu_tokenizer(targets, training.bleu_tokenizer)
 
         def evaluate(model: TranslationModel) -> Evaluation:
             scores = evaluate_perplexity(model, objective, valid, data.valid, device, limit=training.eval_labels)
             sources = data.tokenizers[0].encode([source for source, _ in examples])
             hypotheses = training_backend(model).translate(SearchRequest(sources, max_lengths=limits))
             outputs = data.tokenizers[-1].decode([best.tokens for best, *_ in hypotheses])
-            bleu = sample_bleu(outputs, [target for _, target in examples])
-            metrics = {"valid_loss": scores["loss"], "perplexity": scores["perplexity"], "bleu": bleu}
+            sampled = sample_scores(outputs, targets, bleu_tokenizer)
+            metrics = {
+                "valid_loss": scores["loss"],
+                "perplexity": scores["perplexity"],
+                "bleu": sampled.bleu,
+                "chrf": sampled.chrf,
+            }
             sample = (f"source     {examples[0][0]}", f"model      {outputs[0]}", f"reference  {examples[0][1]}")
-            return Evaluation(bleu, metrics, sample)
+            return Evaluation(sampled.selection(scores["loss"]), metrics, sample)
 
         def generate(model: TranslationModel, texts: int, at_most: int | None) -> None:
             lengths = limits[:texts] if at_most is None else [at_most] * texts
-            sources = [data.valid.sides[0][index].tolist() for index in indices[:texts]]
+            sources = data.tokenizers[0].encode([source for source, _ in examples[:texts]])
             training_backend(model).translate(SearchRequest(sources, max_lengths=lengths))
 
         return TrainingComponents(objective, train, valid, evaluate, len(examples), generate)
 
     def evaluate_files(self, trained: Translator, files: Sequence[Path], options: EvaluationOptions) -> dict[str, Any]:
         pairs = [(pair.source, pair.target) for pair in read_pairs(files, on_bad_line=options.on_bad_line)]
+        return self._evaluate(trained, pairs, options, calibration_size=0)
+
+    def evaluate_split(self, trained: Translator, split: Split, options: EvaluationOptions) -> dict[str, Any]:
+        fitted = trained.confidence.texts if trained.confidence else 0
+        return self._evaluate(trained, split.texts, options, fitted)
+
+    def _evaluate(
+        self, trained: Translator, pairs: Sequence[tuple[str, ...]], options: EvaluationOptions, calibration_size: int
+    ) -> dict[str, Any]:
         return evaluate_translation(
             trained,
             pairs,
             beam=options.beam,
             length_penalty=options.length_penalty,
+            bleu_tokenizer=options.bleu_tokenizer,
             start_progress=options.start_progress,
+            calibration_size=calibration_size,
         )
-
-    def evaluate_split(self, trained: Translator, split: Split, start_progress: StartProgress) -> dict[str, Any]:
-        fitted = trained.confidence.texts if trained.confidence else 0
-        return evaluate_translation(trained, split.texts, start_progress=start_progress, calibration_size=fitted)
 
     def calibrate(self, best: Translator, data: PreparedData, start_progress: StartProgress) -> None:
         calibrate_translator(best, data, start_progress)
 
     def card_section(self, best: Translator, scores: dict[str, Any]) -> str:
         alignment = "nothing: this model has no cross-attention" if best.alignment is None else str(best.alignment)
+        unit = (best.confidence or Confidence()).unit.removesuffix("s")
+        error, raw = (scores.get(f"{unit}_calibration_error{suffix}") for suffix in ("", "_raw"))
+        compared = "uncorrected: no correction lowered it on held-out text" if raw is None else f"{raw:.3f} uncorrected"
         return f"""
 ## Alignment and confidence
 
 Words are aligned by {alignment}.
 
-Expected calibration error of word probabilities: {scores["word_calibration_error"]:.3f}
-({scores["word_calibration_error_raw"]:.3f} uncalibrated). A word is correct if the reference has it in the same order.
+Expected calibration error of {unit} probabilities: {error:.3f} ({compared}). A {unit} is correct if the reference has
+it in the same order.
 """
 
     def plots(self, scores: dict[str, Any], folder: Path) -> dict[str, Path]:
-        return {"reliability": draw_reliability(scores["reliability"], folder / "reliability.png")}
+        unit = "word" if "word_calibration_error" in scores else "character"
+        return {"reliability": draw_reliability(scores["reliability"], folder / "reliability.png", unit)}
 
     def headline(self, scores: dict[str, Any]) -> str:
         return (
@@ -147,7 +176,7 @@ Expected calibration error of word probabilities: {scores["word_calibration_erro
         )
 
     def samples(self, best: Translator, split: Split) -> list[tuple[str, ...]]:
-        examples = split.texts[:5]
+        examples = [split.texts[index] for index in evenly_spaced(len(split.texts), CARD_SAMPLES)]
         outputs = best.translate([source for source, _ in examples], engine="torch")
         return [(source, output, target) for (source, target), output in zip(examples, outputs, strict=True)]
 

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from heedful.data.dataset import PreparedData, Split
-from heedful.data.progress import StartProgress
 from heedful.data.skip_gram_batches import SkipGramBatches, count_words
 from heedful.evaluation.perplexity import evaluate_perplexity
 from heedful.evaluation.word_vector_benchmarks import evaluate_word_vectors
@@ -96,7 +95,7 @@ class WordEmbeddingTask(TextTask[Embedder]):
     def evaluate_files(self, trained: Embedder, files: Sequence[Path], options: EvaluationOptions) -> dict[str, Any]:
         return evaluate_word_vectors(trained.words, files, options.on_bad_line)
 
-    def evaluate_split(self, trained: Embedder, split: Split, start_progress: StartProgress) -> dict[str, Any]:
+    def evaluate_split(self, trained: Embedder, split: Split, options: EvaluationOptions) -> dict[str, Any]:
         return {"words": len(trained.words), "width": trained.model.config.width}
 
     def headline(self, scores: dict[str, Any]) -> str:

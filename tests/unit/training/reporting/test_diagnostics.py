@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from heedful.data.dataset import PreparedData, Split
+from heedful.data.text_size import TextSize
 from heedful.data.token_store import Sequences
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 from heedful.training.reporting import diagnostics
@@ -26,7 +27,7 @@ def test_training_pairs_are_evenly_spaced_within_the_cell_budget(monkeypatch: py
     texts = [f"a{number} b" for number in range(100)]
     tokenizer = Tokenizer.train(texts, TokenizerConfig(kind="characters", vocabulary=50))
     side = Sequences.from_lists(tokenizer.encode(texts))
-    split = Split((side, side), 100, 200, 500)
+    split = Split((side, side), 100, TextSize(200, 400, 500))
     data = PreparedData((tokenizer,), split, split, {}, {})
     assert sample_training_pairs(data, ("words", "characters"), cells=6.0)[7] == (["a7", "b"], ["a", "7", "b"])
     monkeypatch.setattr(diagnostics, "MAX_ALIGNER_CELLS", 60)

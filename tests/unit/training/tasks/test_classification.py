@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from heedful.data.dataset import PreparedData, Split
+from heedful.data.text_size import TextSize
 from heedful.training.defaults import TrainingConditions
 from heedful.training.recipe import Recipe, make_recipe
 from heedful.training.tasks.classification import TASK, class_weights
@@ -19,7 +20,7 @@ def conditions(**changes: Any) -> TrainingConditions:
 
 
 def data(*counts: int, multi_label: bool = False) -> PreparedData:
-    names, nothing = [f"class {index}" for index, _ in enumerate(counts)], Split((), 0, 0, 0)
+    names, nothing = [f"class {index}" for index, _ in enumerate(counts)], Split((), 0, TextSize(0, 0, 0))
     metadata = {"names": names, "counts": list(counts), "multi_label": multi_label, "columns": "text"}
     return PreparedData((), nothing, nothing, {}, {}, metadata=metadata)
 

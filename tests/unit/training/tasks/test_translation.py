@@ -10,6 +10,7 @@ import torch
 
 import heedful
 from heedful.data.dataset import PreparedData, Split
+from heedful.data.text_size import TextSize
 from heedful.data.token_store import Sequences
 from heedful.generation.backends.backend import SearchRequest
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
@@ -24,7 +25,7 @@ CPU = torch.device("cpu")
 def prepared() -> PreparedData:
     tokenizer = Tokenizer.train(TEXTS, TokenizerConfig(kind="characters", vocabulary=60))
     side = Sequences.from_lists(tokenizer.encode(TEXTS))
-    split = Split((side, side), 60, 180, 500, tuple((text, text) for text in TEXTS))
+    split = Split((side, side), 60, TextSize(180, 400, 500), tuple((text, text) for text in TEXTS))
     return PreparedData((tokenizer,), split, split, {}, {})
 
 
@@ -87,4 +88,4 @@ def test_a_limited_validation_loss_samples_short_and_long_texts() -> None:
     complete = translation.evaluate_perplexity(*arguments)
     assert sampled["tokens"] < complete["tokens"] / 2
     assert sampled["loss"] == pytest.approx(complete["loss"], rel=0.1)
-    assert sampled["bytes"] == pytest.approx(data.valid.bytes * sampled["tokens"] / complete["tokens"], abs=1)
+    assert sampled["bytes"] == pytest.approx(data.valid.size.bytes * sampled["tokens"] / complete["tokens"], abs=1)

@@ -1,0 +1,49 @@
+"""`heedful.evaluate`: the scores of a model on held-out files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from heedful.data.line_reader import OnBadLine
+from heedful.errors import UsageError
+from heedful.evaluation.word_vector_benchmarks import evaluate_word_vectors
+from heedful.inference.trained_model import TrainedModel
+from heedful.loading import load, load_word_vectors
+from heedful.training.reporting.events import Events, Listener
+from heedful.training.request import FilePath
+from heedful.training.tasks import EvaluationOptions, evaluate_model
+
+
+def evaluate(
+    model: TrainedModel | FilePath,
+    *files: FilePath,
+    beam: int = 4,
+    length_penalty: float = 1.0,
+    bleu_tokenizer: str = "auto",
+    columns: Sequence[str] = (),
+    on_bad_line: OnBadLine = "fail",
+    device: str = "auto",
+    listeners: Sequence[Listener] = (),
+) -> dict[str, Any]:
+    """Score a model on held-out files with its task's metrics: `heedful.evaluate("translate-1", "test.en", "test.de")`.
+
+    `model` is a folder, a loaded model, or a word2vec file; the files are read as for training, for word vectors they
+    are benchmarks. `beam`, `length_penalty` and `bleu_tokenizer` ("auto": by the script of the references) are for
+    translation, `columns` for tables.
+    """
+    if not files:
+        raise UsageError("nothing to evaluate on: name the held-out files")
+    paths = [Path(file) for file in files]
+    if not isinstance(model, TrainedModel) and Path(model).is_file():
+        return evaluate_word_vectors(load_word_vectors(Path(model)), paths, on_bad_line)
+    options = EvaluationOptions(
+        columns=columns,
+        on_bad_line=on_bad_line,
+        beam=beam,
+        length_penalty=length_penalty,
+        bleu_tokenizer=bleu_tokenizer,
+        start_progress=Events(*listeners).stage,
+    )
+    return evaluate_model(model if isinstance(model, TrainedModel) else load(model, device=device), paths, options)
