@@ -1,4 +1,7 @@
-"""heedful: train, use and inspect transformer models on your own text."""
+"""heedful: train, use and inspect transformer models on your own text.
+
+Keys such as A3 or T2 at the end of a docstring name a concept of docs/concepts.md.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from heedful.errors import UsageError
 
 
 def select_device(device: str | torch.device = "auto") -> torch.device:
-    """The device of this name; "auto": CUDA if there is any, else MPS, else CPU.
+    """The device of this name; "auto": the one HEEDFUL_DEVICE names, else CUDA if there is any, else MPS, else CPU.
 
     Also switches cuDNN attention off for this process: it is slow when shapes vary. `cudnn_attention` enables it
     where they do not.
@@ -27,6 +27,8 @@ def select_device(device: str | torch.device = "auto") -> torch.device:
     torch.backends.cuda.enable_cudnn_sdp(False)
     present = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     name = str(device)
+    if name == "auto":
+        name = os.environ.get("HEEDFUL_DEVICE") or "auto"
     if name == "auto":
         return torch.device(next(kind for kind, available in present.items() if available))
     kind, _, index = name.partition(":")

@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 import torch
 
+from heedful.device import select_device
+from heedful.errors import UsageError
+
 FAULTS = """
 import resource
 import numpy as np
@@ -70,3 +73,11 @@ def test_a_disabled_kernel_cache_keeps_nothing_on_the_heap(fork_server: Any, tmp
     assert disabled < 200_000
     if torch.backends.mkldnn.is_available() and platform.machine() == "x86_64":
         assert 5 * disabled < enabled, "torch no longer caches a kernel per shape: disable_onednn_cache can go"
+
+
+def test_the_environment_decides_what_auto_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEEDFUL_DEVICE", "cpu")
+    assert select_device("auto") == torch.device("cpu")
+    monkeypatch.setenv("HEEDFUL_DEVICE", "abacus")
+    with pytest.raises(UsageError, match="unknown device 'abacus'"):
+        select_device("auto")

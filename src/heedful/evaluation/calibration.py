@@ -116,7 +116,7 @@ def token_reliability(model: TranslationModel, batches: PairBatches) -> Reliabil
     probabilities: list[float] = []
     correct: list[bool] = []
     for indices in batches.plan(0):
-        batch = to_device(batches.batch(0, indices), model.table.weight.device)
+        batch = to_device(batches.batch(0, indices), model.device)
         states = model.teacher_forced_states(batch.source, batch.target, batch.source_lengths)
         real = batch.labels != PAD
         rows = torch.split(states[real], LOGIT_ROWS), torch.split(batch.labels[real], LOGIT_ROWS)

@@ -188,7 +188,7 @@ def classifier_logits(
     """Logits of each encoded text; texts of similar length share a batch."""
     result = torch.zeros(len(rows), model.config.classes)
     for bucket in length_buckets([len(ids) for ids, _ in rows], BATCH_TOKENS):
-        batch = to_device(collate_texts([rows[index] for index in bucket]), model.table.weight.device)
+        batch = to_device(collate_texts([rows[index] for index in bucket]), model.device)
         result[bucket] = class_logits(model, batch).cpu()
         progress(len(bucket))
     return result

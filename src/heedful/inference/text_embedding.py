@@ -69,7 +69,7 @@ def _wrapper(family: str, tokenizer: Tokenizer) -> Callable[[list[int]], list[in
 
 @torch.inference_mode()
 def _mean_states(model: Any, sequences: Sequence[list[int]]) -> Vectors:
-    tokens, lengths = pad_sequences(sequences, device=model.table.weight.device)
+    tokens, lengths = pad_sequences(sequences, device=model.device)
     # An empty sequence passes the model as one PAD token; its mean is over no token, so it is zero.
     means = mean_pool(hidden_states(model, tokens, lengths.clamp(min=1)), lengths)
     vectors: Vectors = means.float().cpu().numpy()

@@ -57,7 +57,7 @@ class TrainedModel:
 
     @property
     def device(self) -> torch.device:
-        device: torch.device = self.model.table.weight.device
+        device: torch.device = self.model.device
         return device
 
     @property

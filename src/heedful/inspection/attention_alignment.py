@@ -115,7 +115,7 @@ def cross_attention_weights(
     sides = [Sequences.from_lists([list(pair[side].tokens) for pair in pairs]) for side in (0, 1)]
     batches = PairBatches(sides[0], sides[1], max_tokens=tokens, seed=0, shuffle=False)
     for indices in batches.plan(0):
-        batch = to_device(batches.batch(0, indices), model.table.weight.device)
+        batch = to_device(batches.batch(0, indices), model.device)
         with torch.inference_mode(), record(model, taps) as recorded:
             model.teacher_forced_states(batch.source, batch.target, batch.source_lengths)
         tables = {name: weights.float().cpu().numpy() for name, weights in recorded.items()}

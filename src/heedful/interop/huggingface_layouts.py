@@ -1,4 +1,4 @@
-"""Hugging Face model layouts as tables: the name of each setting and weight there.
+"""Hugging Face model layouts as tables: what each setting and weight is called in Hugging Face's files.
 
 Data only; `huggingface` reads the tables in both directions, to import and to export.
 """
@@ -15,7 +15,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class WeightForm:
-    """Conversion of a weight that is stored in another form there."""
+    """Conversion of a weight that Hugging Face stores in another form."""
 
     from_hf: Callable[[Tensor], Tensor]
     to_hf: Callable[[Tensor], Tensor]
@@ -33,22 +33,22 @@ ONE_ROW = WeightForm(lambda weight: weight[0], lambda weight: weight[None])
 
 
 class Key(NamedTuple):
-    """A key of their config.json, and its default where it may be missing (`...`: it is required)."""
+    """A key of Hugging Face's config.json, and its default where it may be missing (`...`: it is required)."""
 
     name: str
     default: Any = ...
     twin: str = ""
-    """A second key that must be equal, since we have one setting for both."""
+    """A second key that must be equal, since heedful has one setting for both."""
 
 
 @dataclass(frozen=True)
 class Layout:
     """One family of Hugging Face models.
 
-    settings      our setting → key in their config.json
+    settings      heedful's setting → key of Hugging Face's config.json
     fixed         settings the layout cannot vary
-    weights       our module → their module; where ours concatenates several of theirs: `attn.q_proj+k_proj+v_proj`
-    weight_forms  their weights (by the last two parts of the name) that are stored in another form
+    weights       heedful's module → Hugging Face's; where one concatenates several: `attn.q_proj+k_proj+v_proj`
+    weight_forms  weights (by the last two parts of Hugging Face's name) that are stored in another form
     prefix        put before every weight name except those that start with one of `unprefixed`
     """
 
@@ -58,7 +58,7 @@ class Layout:
     weights: Mapping[str, str]
     prefix: str
     architectures: Mapping[frozenset[str], str]
-    """Set of heads beyond next-token prediction → their class name."""
+    """Set of heads beyond next-token prediction → Hugging Face's class name."""
     weight_forms: Mapping[str, WeightForm] = field(default_factory=dict)
     unprefixed: tuple[str, ...] = ()
     required_values: Mapping[str, Any] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Layout:
     ignored_weights: tuple[str, ...] = ()
     """Weights without learned values."""
     sinusoid_tables: tuple[str, ...] = ()
-    """Tables that may be stored, and then hold the sinusoid that we compute."""
+    """Position tables a checkpoint may contain; they must equal the sinusoid that heedful computes."""
     tied_copies: tuple[str, ...] = ()
     """Copies of the token table to write when the output layer is not tied."""
     flatten_config: Callable[[dict[str, Any]], dict[str, Any]] = dict

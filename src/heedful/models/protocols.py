@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
-from torch import Tensor, nn
+import torch
+from torch import Tensor
 
 
 @runtime_checkable
@@ -20,7 +21,7 @@ class DecoderModel(Protocol):
     def config(self) -> Any: ...
 
     @property
-    def table(self) -> nn.Embedding: ...
+    def device(self) -> torch.device: ...
 
     @property
     def start(self) -> Callable[..., Any]: ...

@@ -131,6 +131,10 @@ class Recurrent(nn.Module):
         self.next_token = NextToken(config.width, vocabulary, tied=config.tie_output)
 
     @property
+    def device(self) -> torch.device:
+        return self.table.weight.device
+
+    @property
     def decoder_table(self) -> nn.Embedding:
         """Table of the tokens that the decoder reads and, when tied, predicts."""
         return self.table if self.target_table is None else self.target_table

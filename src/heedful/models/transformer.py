@@ -36,6 +36,10 @@ class Transformer(nn.Module):
         """Table of the tokens that a decoder reads and, when tied, predicts."""
         return self.table if self.target_table is None else self.target_table
 
+    @property
+    def device(self) -> torch.device:
+        return self.table.weight.device
+
     def apply_head(self, task: str, states: Tensor, lengths: Tensor | None = None) -> Any:
         """Apply the head called `task` to the states: `model.apply_head("masked_token", states)`."""
         return self.heads(task, states, self.decoder_table.weight, lengths)

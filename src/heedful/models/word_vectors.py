@@ -30,6 +30,10 @@ class WordVectors(nn.Module):
             nn.init.zeros_(self.company.weight)
             nn.init.zeros_(self.side.weight)
 
+    @property
+    def device(self) -> torch.device:
+        return self.table.weight.device
+
     def forward(self, words: Int[Tensor, "*axes"]) -> Float[Tensor, "*axes width"]:
         """The words' vectors."""
         return self.table(words)

@@ -27,7 +27,7 @@ def class_logits(model: Encoder | Decoder, batch: EncodedBatch) -> Float[Tensor,
 class ClassificationLoss:
     """−Σ w log P(class | text); with several labels, −Σ w log P(label or not | text)        Devlin 2019, 4.1 · T5
 
-    w weights rare classes up in training: see `balanced_class_weights` and `rare_label_weights`.
+    In training, w > 1 for rare classes: see `balanced_class_weights` and `rare_label_weights`.
     """
 
     multi_label: bool = False

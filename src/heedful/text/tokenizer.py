@@ -214,4 +214,4 @@ def _invalid_text(texts: Sequence[Any]) -> HeedfulError:
 
 def _surrogate_message(error: UnicodeEncodeError) -> str:
     context = error.object[max(0, error.start - 20) : error.end + 20]
-    return f"half a surrogate pair is not text: character {error.start}, in {context!a}; decode the data as UTF-8"
+    return f"the text has an unpaired surrogate at character {error.start}, in {context!a}; decode the data as UTF-8"

@@ -11,8 +11,8 @@ from heedful.vectors.nearest_neighbors import WordTable
 def word_table_from_model(model: Model, tokenizer: Tokenizer, name: str) -> WordTable:
     """Collect the tokens that are whole words, each with its row of the model's embedding table.
 
-    Where a vocabulary marks tokens that begin a word (" king"), or those that do not ("##ing"), only those that begin
-    one are used, and none without a letter or digit. Of two that read the same, the first.
+    Only tokens that begin a word and contain a letter or a digit are used; vocabularies mark tokens that begin a word
+    (" king") or tokens that continue one ("##ing"). If two tokens read the same, the first is used.
     """
     ids = _word_ids(tokenizer, len(model.table.weight))
     if not ids:

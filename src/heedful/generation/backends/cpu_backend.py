@@ -1,4 +1,4 @@
-"""The CPU backend: torch's search over a decoder that calls no modules, with rows split over threads.
+"""The CPU backend: torch's search over a decoder without nn.Module calls, with rows split over threads.
 
 What it wins (docs/results.md, two cores): Transformer-base at batch 32 generates 975 tokens/s where Hugging Face
 generates 723 and CTranslate2 550; a single text of the small model 653 where Hugging Face generates 258.
@@ -39,8 +39,8 @@ SUPPORTED_MODULES = (
 class CpuBackend(TorchBackend):
     """Transformers on a CPU.
 
-    `keep_weights`: keep the decoder and its repacked weights for the next request, and split rows over threads. Without
-    it (for a model being trained) each request builds a new decoder.
+    `keep_weights`: keep the decoder and its repacked weights for the next request, and split rows over threads. If
+    False (for a model being trained), each request builds a new decoder.
     """
 
     name = "cpu"
@@ -51,14 +51,14 @@ class CpuBackend(TorchBackend):
         self._decoder: CpuDecoder | None = None
 
     def unsupported(self, request: SearchRequest) -> str | None:
-        """What of the model or the request the CPU decoder's equations do not cover."""
+        """Why the CPU decoder cannot serve the request, or None if it can."""
         if request.settings.exact:
             return "exact results come from the model's own modules"
         model: Any = self.model
         if type(model) not in (Decoder, EncoderDecoder) or "extend" in vars(model):
             return f"{type(model).__name__} is not a plain transformer decoder"
-        if model.table.weight.device.type != "cpu":
-            return f"the model is on {model.table.weight.device}"
+        if model.device.type != "cpu":
+            return f"the model is on {model.device}"
         config = model.config
         if config.window is not None or config.positions == "alibi" or config.segments or not config.skip:
             return "window, alibi, segments or skip=False is not implemented"

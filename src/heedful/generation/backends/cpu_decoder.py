@@ -31,7 +31,7 @@ class CpuDecoder:
     """A transformer whose decode step calls no modules: a drop-in `DecoderModel` for the search."""
 
     def __init__(self, model: Decoder | EncoderDecoder, *, keep_weights: bool = False) -> None:
-        self.model, self.config, self.table, self.start = model, model.config, model.table, model.start
+        self.model, self.config, self.device, self.start = model, model.config, model.device, model.start
         embedding, stack, head = decoder_modules(model)
         self.embedding = embedding
         self.embedding_norm = None if embedding.norm is None else norm_function(embedding.norm)
@@ -93,7 +93,7 @@ class CpuDecoder:
             return embedding_lookup(self.model.decoder_table, tokens)  # raises an error that names the token
 
     def _memory_bias(self, mask: Mask | None, dtype: torch.dtype) -> Tensor | None:
-        """The mask of the sources as an additive bias, computed once until sources leave the batch."""
+        """The padding mask of the sources as an additive bias, kept while the mask is the same object."""
         last_mask, bias = getattr(self.mask_cache, "last", (None, None))
         if mask is not last_mask:
             unmasked = mask is None or mask.allowed is None or bool(mask.allowed.all())

@@ -1,10 +1,10 @@
 """W x + b for a few rows on a CPU, from a copy of the weights in a layout made for it.
 
-A product of few rows takes as long as reading the weights, and MKL, which serves `linear`, reads them in an order for
-many rows: 8 GB/s where a plain sum reads 48. For a single row a transposed copy reads 15 GB/s; for several rows
-oneDNN's packed layout takes less than half of MKL's time (32 rows). Measured on a busy AMD EPYC, width 256, vocabulary
-8,000. For a large model the packed layout is also the best for one row: GPT-2 124M is read at 26 GB/s, 18 transposed,
-14 as it is (2 threads).
+A product of few rows takes as long as reading the weights, and MKL, which computes `linear`, reads them in an order
+suited to many rows: at 8 GB/s, where a plain sum reads 48. For a single row a transposed copy is read at 15 GB/s; for
+several rows oneDNN's packed layout takes less than half of MKL's time (32 rows). Measured on a busy AMD EPYC, width
+256, vocabulary 8,000. For a large model the packed layout is also the best for one row: GPT-2 124M is read at 26 GB/s,
+a transposed copy at 18, the original at 14 (2 threads).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from heedful.shapes import Float
 
 PACK_AFTER_STEPS = 4
-"""Steps after which weights are copied: a copy takes as long as some six steps lose without it."""
+"""Steps after which weights are copied: making a copy takes as long as it saves in about six steps."""
 LARGE_MODEL = 1 << 23
 """Weights from which one row uses the packed layout, too: they are read from memory, not from a cache."""
 MAX_PACKED_WEIGHTS = 1 << 28
@@ -57,8 +57,8 @@ class CpuLinear:
 class PackedWeights:
     """Decides when a model's weights are copied to a faster layout: once enough steps were taken for it to pay.
 
-    Only several rows are worth it unless the copy is kept for the next request (`keep`). There is one copy at a time,
-    and the one for several rows stays.
+    For steps of one row, a copy is made only if it is kept for the next request (`keep`). A layer has one copy at a
+    time; once packed for several rows, it is not replaced.
     """
 
     def __init__(self, linears: Sequence[CpuLinear], *, keep: bool) -> None:

@@ -61,7 +61,7 @@ class CTranslate2Backend:
         return None
 
     def _settings_problem(self, settings: SearchSettings) -> str | None:
-        device = self.model.table.weight.device
+        device = self.model.device
         problems = {
             f"runs on the CPU, and the model is on {device}": device.type != "cpu",
             "has no taps, and one is listening": has_listeners(self.model),

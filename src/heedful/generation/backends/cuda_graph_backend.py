@@ -58,10 +58,10 @@ class CudaGraphBackend(TorchBackend):
             return "exact results come from the model's own modules"
         if not isinstance(self.model, Transformer):
             return f"{type(self.model).__name__} is not a transformer"
-        if self.model.table.weight.device.type != "cuda":
-            return f"the model is on {self.model.table.weight.device}"
+        if self.model.device.type != "cuda":
+            return f"the model is on {self.model.device}"
         if has_listeners(self.model):
-            return "a tap is listening, and CUDA graphs have none"
+            return "a tap is listening, and a replayed CUDA graph calls no taps"
         return None
 
     def decoding_model(self) -> DecoderModel:
@@ -78,8 +78,8 @@ class CudaGraphDecoder:
     """
 
     def __init__(self, model: Decoder | EncoderDecoder) -> None:
-        self.model, self.config, self.table = model, model.config, model.table
-        self.graphs = CudaGraphCapturer() if self.table.weight.is_cuda else None
+        self.model, self.config, self.device = model, model.config, model.device
+        self.graphs = CudaGraphCapturer() if self.device.type == "cuda" else None
         self.output = PaddedOutput(model)
         self.caches: dict[StaticCacheSize, StaticKVCache] = {}
         self.encoders: dict[tuple[int, int], StaticEncoder] = {}

@@ -40,7 +40,7 @@ class StaticEncoder:
     """The encoder captured for up to `rows` sources of up to `length` tokens."""
 
     def __init__(self, model: EncoderDecoder, rows: int, length: int, graphs: CudaGraphCapturer | None) -> None:
-        self.tokens = torch.zeros(rows, length, dtype=torch.long, device=model.table.weight.device)
+        self.tokens = torch.zeros(rows, length, dtype=torch.long, device=model.device)
         self.lengths = torch.ones(rows, dtype=torch.long, device=self.tokens.device)
         self.start: Callable[[], KVCache] = lambda: model.start(self.tokens, self.lengths)
         if graphs is not None:

@@ -1,8 +1,7 @@
 """The torch backend: batches texts by length, prefills the model and searches. Any model, device and setting.
 
 It calls the model's own modules, so taps, hooks and bitwise exact results work. The CPU and CUDA-graph backends are
-this one with a faster decoder in the model's place. Measured (docs/results.md): see those two for what they win over
-it.
+this one with a faster decoder in the model's place; their docstrings give the measured speed-ups over this one.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class TorchBackend:
     def translate(self, request: SearchRequest) -> Results:
         """Encode sources of similar length together, search, restore the order (G1)."""
         model, settings = self.decoding_model(), request.settings
-        device = model.table.weight.device
+        device = model.device
 
         def translate_batch(indices: list[int]) -> Results:
             batch = request.select(indices)
@@ -60,7 +59,7 @@ class TorchBackend:
                 limits = lengths.new_tensor(batch.max_lengths)
             elif settings.max_length is not None:
                 limits = torch.full_like(lengths, settings.max_length)
-            if getattr(model.config, "positions", None) == "learned":  # the position table ends there
+            if getattr(model.config, "positions", None) == "learned":  # its table has no more rows
                 limits = limits.clamp(max=model.config.max_length)
             with torch.inference_mode():
                 state = model.start(source, lengths, capacity=int(limits.max()))
@@ -73,9 +72,9 @@ class TorchBackend:
         return map_length_buckets(translate_batch, lengths, budget, longest_first=True)
 
     def generate(self, request: SearchRequest) -> Results:
-        """Prefill prompts of equal length together, so that no row has gaps, and search."""
+        """Prefill prompts of equal length together, so that no row needs padding, and search."""
         model, settings = self.decoding_model(), request.settings
-        device, window = model.table.weight.device, max_context(model)
+        device, window = model.device, max_context(model)
         max_length = settings.max_length or DEFAULT_MAX_LENGTH
         prompts = [list(prompt) or [END] for prompt in request.texts]
         budget = self._token_budget(settings, BATCH_TOKENS)
@@ -98,7 +97,7 @@ class TorchBackend:
     def stream(self, request: SearchRequest) -> Iterator[int]:
         """The tokens that `generate` returns, each as soon as it is chosen."""
         model, settings, (prompt,) = self.decoding_model(), request.settings, request.texts
-        tokens = torch.tensor([list(prompt) or [END]], device=model.table.weight.device)
+        tokens = torch.tensor([list(prompt) or [END]], device=model.device)
         window, max_length = max_context(model), settings.max_length or DEFAULT_MAX_LENGTH
         with torch.inference_mode():
             state = model.start(1, capacity=_capacity(tokens.shape[1] + max_length, window))

@@ -1,4 +1,4 @@
-"""Finished hypotheses of a beam search, and the decision which rows are done.
+"""Finished hypotheses of a beam search, and when the search for a text can stop.
 
 This bookkeeping runs on the CPU; steps of a GPU are copied over a few at a time.
 """
@@ -141,11 +141,12 @@ def _select_rows(array: Any, number: int, rows: Sequence[int]) -> Any:
 
 
 class FinishedHypotheses:
-    """The best finished hypotheses of one row.
+    """The best finished hypotheses of one text.
 
-    The row is done when no unfinished hypothesis can still be among its best: those only lose probability, and the most
-    that a longer one can gain is the penalty at its limit, so this is safe for α ≥ 0. With early stopping it is done
-    when `beam` hypotheses have ended, as in CTranslate2 (which waits for the best, too, when α = 0).
+    Its search stops when no unfinished hypothesis can still be among the best. Such a hypothesis only loses probability
+    as it grows, and gains at most the length normalization at its limit, so for α ≥ 0 no better result is lost. With
+    early stopping it stops when `beam` hypotheses have ended, as in CTranslate2 (which with α = 0 also waits for the
+    best one).
     """
 
     def __init__(self, limit: int, settings: SearchSettings) -> None:

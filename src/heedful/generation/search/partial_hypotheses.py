@@ -162,7 +162,7 @@ class PartialHypotheses:
 def small_step_threads(model: DecoderModel, tokens: int) -> Iterator[None]:
     """Run a small CPU step on one thread: waking a second one would take longer than the work it saves."""
     threads = torch.get_num_threads()
-    single = threads > 1 and tokens * model.config.width < SMALL_STEP and not model.table.weight.is_cuda
+    single = threads > 1 and tokens * model.config.width < SMALL_STEP and model.device.type != "cuda"
     if single:
         torch.set_num_threads(1)
     try:

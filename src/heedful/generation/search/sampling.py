@@ -38,7 +38,7 @@ class SamplingConfig:
             scores = scores.masked_fill(scores < kth_best, -torch.inf)
         if self.top_p < 1:
             ordered, indices = scores.softmax(-1).sort(descending=True, dim=-1)
-            excluded = ordered.cumsum(-1) - ordered >= self.top_p  # the more likely ones reach p without it
+            excluded = ordered.cumsum(-1) - ordered >= self.top_p  # the tokens ranked above already sum to p
             scores = scores.masked_fill(torch.empty_like(excluded).scatter(1, indices, excluded), -torch.inf)
         probabilities = scores.softmax(-1)
         if self.min_p:

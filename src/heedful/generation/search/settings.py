@@ -31,7 +31,7 @@ class SearchSettings:
     early_stopping: bool = False
     """Stop a beam search once `beam` hypotheses have ended, as CTranslate2 does."""
     token_log_probabilities: bool = True
-    """CTranslate2 needs another pass for these; without them they are NaN."""
+    """Return the log-probability of each token; if False, CTranslate2 saves a second pass and returns NaN."""
     engine: Engine = "auto"
     int8: bool = False
     """Let CTranslate2 search with weights in 8 bits."""

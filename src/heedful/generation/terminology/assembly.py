@@ -1,8 +1,8 @@
 """Assembly of a translation from generated text and parts that must appear exactly.
 
-Every placeholder, tag and address put in must be recognized in the result as often as it was put in, and nothing else
-like it, whatever text surrounds it: a stray "$" before "{name}" would make another placeholder of it. So the result is
-scanned again, and the generated text gives way: first by a space, then by dropping characters.
+The result must contain exactly the placeholders, tags and addresses that were inserted. Generated text beside one can
+form another: "$" before "{name}" gives "${name}". So the result is scanned: if it differs, spaces are added around the
+parts, and if that is not enough, markup characters are removed from the generated ones.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class TextPart(NamedTuple):
 
 
 def assemble(parts: Sequence[TextPart]) -> str:
-    """Join the parts to a text in which exactly the protected spans of the exact parts are recognized."""
+    """Join the parts to a text that contains the protected spans of the exact parts and no others."""
     parts = [part if part.exact else TextPart(PATTERN.sub("", part.text), False) for part in parts]
     expected = Counter(span.text for part in parts if part.exact for span in find_protected_spans(part.text))
     plain = [part if part.exact else TextPart(MARKUP_CHARACTERS.sub("", part.text), False) for part in parts]

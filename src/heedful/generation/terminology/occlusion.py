@@ -99,7 +99,7 @@ def score_targets(
     model: DecoderModel, pairs: Sequence[tuple[list[int], list[int]]], *, batch_tokens: int = 1024
 ) -> list[NDArray[np.float64]]:
     """Teacher forcing: log p of each target token, given the source and the target tokens before it."""
-    device = model.table.weight.device
+    device = model.device
 
     def score(rows: list[int]) -> list[NDArray[np.float64]]:
         source, lengths = pad_sequences([pairs[i][0] for i in rows], end=END, device=device)

@@ -72,7 +72,7 @@ class ModelInput:
 
 
 def stand_in(requirement: Requirement) -> str:
-    """What the model reads instead: nothing for a tag, an entity's character, or an X."""
+    """The text the model reads in place of a required span: empty for a tag, the character for an HTML entity, or X."""
     if requirement.kind == "tag":
         return ""
     text = requirement.text
