@@ -3,8 +3,8 @@
     w* = argmax_w z_w,  log P(w*) = z_w* − log Σ_w exp(z_w)
 
 Torch equivalent: `generation.search.masked_log_softmax` followed by `max`. Without this kernel the log-probabilities
-of the whole vocabulary are written and read again at every greedy step. GPU-only; gain not measured separately
-(benchmarks/kernels.py measures it).
+of the whole vocabulary are written and read again at every greedy step. GPU-only. Measured gain on an H200:
+1.06 times as fast a greedy decode step of GPT-2 with 1 row, 1.04 with 64 (benchmarks/results/kernels-gpu.json).
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     loss = −Σ_w y_w log softmax(z)_w,  ∂loss/∂z = softmax(z) − y,  y the smoothed one-hot label
 
 Torch equivalent: `objectives.cross_entropy.cross_entropy_and_gradient`. Logits are the widest tensor of a training
-step; this kernel reads them twice and writes them once, in place. GPU-only; gain not measured separately
-(benchmarks/kernels.py measures it).
+step; this kernel reads them twice and writes them once, in place. GPU-only. Measured gain on an
+H200: 1.9 times as fast a training step of GPT-2 without torch.compile (benchmarks/results/kernels-gpu.json).
 """
 
 from __future__ import annotations

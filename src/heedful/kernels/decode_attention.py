@@ -4,7 +4,8 @@
 
 Torch equivalent: `layers.kv_cache.StaticCacheIndex.append` followed by `layers.attention.attention`. The kernel reads
 only the filled part of the cache and follows beams to the rows that hold their past, instead of gathering copies.
-GPU-only; gain not measured separately (benchmarks/kernels.py measures it).
+GPU-only. Measured gain on an H200: 2.7 times as fast a decode step of GPT-2 with 64 rows
+(benchmarks/results/kernels-gpu.json).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ which is absent there, is never imported.
     kernel                 torch equivalent                         serves
     short_attention        layers.attention.attention               ≤ 64 tokens, half precision, no dropout
     decode_attention       StaticCacheIndex.append, then attention  one new token a row over a static KV cache
-    fused_decode_step      layers.block.Block.forward               the same, for at most 8 rows
+    fused_decode_step      layers.block.Block.forward               the same, for at most 4 rows
     gelu_kernel            torch.nn.functional.gelu                 half precision, under torch.compile
     cross_entropy_inplace  objectives.cross_entropy_and_gradient    vocabularies of at least 1,024 tokens
     argmax_logprob         masked log-softmax, then max             greedy decoding
@@ -44,7 +44,7 @@ HALF_PRECISION = (torch.bfloat16, torch.float16)
 SHORT_ATTENTION_TOKENS = 64
 SHORT_ATTENTION_HEAD_WIDTHS = (16, 32, 64, 128)
 DECODE_ATTENTION_HEAD_WIDTHS = (16, 32, 64, 128, 256)
-FUSED_DECODE_ROWS = 8
+FUSED_DECODE_ROWS = 4
 """With more rows, a decode step is no longer bound by reading the weights."""
 CROSS_ENTROPY_VOCABULARY = 1024
 """Below this the kernel does not repay its compilation, which takes seconds."""

@@ -3,8 +3,9 @@
     O = softmax(Q Kᵀ · scale + B) V
 
 Torch equivalent: `layers.attention.attention`. PyTorch's kernels tile long sequences; up to 64 tokens the whole score
-matrix of a head fits in one tile, and query, key and value projections are read where they lie. GPU-only; gain not
-measured separately (benchmarks/kernels.py measures it).
+matrix of a head fits in one tile, and query, key and value projections are read where they lie. GPU-only. Measured
+gain on an H200: 1.02 and 1.11 times as fast a training step of Transformer-base in two runs
+(benchmarks/results/kernels-gpu.json).
 """
 
 from __future__ import annotations
