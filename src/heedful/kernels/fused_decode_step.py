@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from heedful.kernels.decode_attention import decode_attention
 from heedful.kernels.decode_linear import decode_linear
 from heedful.layers.activations import ACTIVATIONS
-from heedful.layers.attention import fused_attention
+from heedful.layers.attention import fused_heads
 from heedful.layers.feed_forward import FeedForward
 from heedful.layers.kv_cache import KVCache, LayerKVCache
 from heedful.layers.multi_head_attention import CrossAttention, SelfAttention, join_heads, split_heads
@@ -80,7 +80,9 @@ def _cross_attention(cross: CrossAttention, layer: LayerKVCache, cache: KVCache)
         assert layer.memory is not None
         key, value = layer.memory
         query = decode_linear(x, cross.query, norm=norm).view(len(key), -1, cross.heads * cross.d_k)
-        heads = fused_attention(split_heads(query, cross.heads), key, value, cache.memory_mask, scale=cross.scale)
+        heads = fused_heads(
+            split_heads(query, cross.heads), key, value, cache.memory_mask, scale=cross.scale, isolate=False
+        )
         return join_heads(heads).reshape(len(x), -1), cross.output
 
     return sublayer

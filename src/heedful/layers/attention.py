@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from heedful.errors import UsageError
 from heedful.kernels import dispatch
+from heedful.layers.attention_inputs import check_attention_inputs, check_equal_widths
 from heedful.layers.masks import UNMASKED, Mask
-from heedful.layers.scores import Score, scaled_dot
+from heedful.layers.nonfinite import isolate_nonfinite
+from heedful.layers.scores import Score, dot, scaled_dot
+from heedful.layers.window_attention import window_attention
 from heedful.shapes import Bool, Float
 
 
@@ -25,9 +31,13 @@ def attention(
 
     A(Q, K, V) = softmax(score(Q, K) + B) V        Vaswani 2017, eq. 1 · A1, A3, A6
 
-    This is the reference the fused kernel is tested against. A query that may attend to nothing reads zeros, not NaN.
+    This is the reference the fused kernel is tested against. A query that may attend to nothing reads zeros, not NaN,
+    and a key or value that is NaN or infinite reaches only the queries that may attend to it.
     """
-    return attention_weights(query, key, mask, score=score, softmax=softmax) @ value
+    check_attention_inputs(query, key, value, mask)
+    table = _mask_table(query, key, mask)
+    key, value, nonfinite = isolate_nonfinite(query, key, value, table)
+    return _fill(_weights(query, key, table, score, softmax) @ value, nonfinite, torch.nan)
 
 
 def attention_weights(
@@ -42,15 +52,29 @@ def attention_weights(
 
     Without `softmax` the scores themselves are the weights: *linear attention* (A2).
     """
+    check_attention_inputs(query, key, mask=mask)
+    table = _mask_table(query, key, mask)
+    key, _, nonfinite = isolate_nonfinite(query, key, key, table)
+    return _fill(_weights(query, key, table, score, softmax), nonfinite, torch.nan)
+
+
+def _mask_table(query: Tensor, key: Tensor, mask: Mask | None) -> Mask:
+    """The mask as one table that fits the scores."""
+    queries, keys = query.shape[-2], key.shape[-2]
+    table = (mask or UNMASKED).as_table(queries, keys, query.device)
+    table.check(*query.shape[:-1], keys)
+    return table
+
+
+def _weights(query: Tensor, key: Tensor, mask: Mask, score: Score, softmax: bool) -> Tensor:
+    if score in (dot, scaled_dot):
+        check_equal_widths(query, key)
     scores = score(query, key)
-    queries, keys = scores.shape[-2:]
-    mask = (mask or UNMASKED).resolve(queries, keys, scores.device)
-    mask.check(*scores.shape)
-    allowed = mask.dense(queries, keys, scores.device) if mask.causal else mask.allowed
+    allowed = mask.allowed
     if mask.bias is not None:
         scores = scores + mask.bias.to(scores.dtype)
         allowed = mask.bias > -torch.inf  # a resolved bias is −inf wherever the mask forbids attending
-    return masked_softmax(scores, allowed) if softmax else _fill_masked(scores, allowed, 0.0)
+    return masked_softmax(scores, allowed) if softmax else _fill(scores, _not(allowed), 0.0)
 
 
 def masked_softmax(
@@ -60,12 +84,17 @@ def masked_softmax(
 
     The lowest finite number instead of −inf keeps a row without keys, and its gradient, finite.
     """
-    weights = torch.softmax(_fill_masked(scores, allowed, torch.finfo(scores.dtype).min), dim=-1)
-    return _fill_masked(weights, allowed, 0.0)
+    masked = _not(allowed)
+    weights = torch.softmax(_fill(scores, masked, torch.finfo(scores.dtype).min), dim=-1)
+    return _fill(weights, masked, 0.0)
 
 
-def _fill_masked(scores: Tensor, allowed: Tensor | None, number: float) -> Tensor:
-    return scores if allowed is None else scores.masked_fill(~allowed, number)
+def _not(allowed: Tensor | None) -> Tensor | None:
+    return None if allowed is None else ~allowed
+
+
+def _fill(x: Tensor, where: Tensor | None, number: float) -> Tensor:
+    return x if where is None else x.masked_fill(where, number)
 
 
 def fused_attention(
@@ -81,13 +110,48 @@ def fused_attention(
 
     With fewer key/value heads than query heads, groups of query heads share one (Ainslie 2023).
     """
-    mask = (mask or UNMASKED).resolve(query.shape[-2], key.shape[-2], query.device)
-    mask.check(*query.shape[:-1], key.shape[-2])
-    shared = query.shape[1] != key.shape[1]
+    check_attention_inputs(query, key, value, mask, heads=True)
+    check_equal_widths(query, key)
+    if not 0 <= dropout <= 1:
+        raise UsageError(f"dropout must be between 0 and 1, got {dropout}")
+    return fused_heads(query, key, value, mask, scale=scale, dropout=dropout)
+
+
+def fused_heads(
+    query: Float[Tensor, "batch heads queries d_k"],
+    key: Float[Tensor, "batch groups keys d_k"],
+    value: Float[Tensor, "batch groups keys d_v"],
+    mask: Mask | None = None,
+    *,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    isolate: bool = True,
+) -> Float[Tensor, "batch heads queries d_v"]:
+    """`fused_attention` for tensors that are known to fit.
+
+    `isolate`: keep NaN and infinities of masked keys and values out of the results. On a CPU that costs hardly
+    anything; on a GPU several passes over keys and values.
+    """
+    queries, keys = query.shape[-2], key.shape[-2]
+    mask = (mask or UNMASKED).resolve(queries, keys, query.device)
+    mask.check(*query.shape[:-1], keys)
+    attend = partial(_attend, scale=scale, dropout=dropout, isolate=isolate)
+    if mask.window is not None:
+        return window_attention(attend, query, key, value, mask)
+    return attend(query, key, value, mask)
+
+
+def _attend(
+    query: Tensor, key: Tensor, value: Tensor, mask: Mask, *, scale: float | None, dropout: float, isolate: bool
+) -> Tensor:
+    """Attention under a resolved mask, by the kernel that serves it."""
+    nonfinite, shared = None, query.shape[1] != key.shape[1]
+    if isolate:
+        key, value, nonfinite = isolate_nonfinite(query, key, value, mask)
     if query.is_cuda and not dropout and not shared:
         parts = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
         if dispatch.has_short_attention(*parts):
-            return dispatch.short_attention(parts, mask, scale).transpose(1, 2)
+            return _fill(dispatch.short_attention(parts, mask, scale).transpose(1, 2), nonfinite, torch.nan)
     bias = mask.allowed if mask.bias is None else mask.bias.to(query.dtype)
     heads = scaled_dot_product_attention(
         query, key, value, attn_mask=bias, dropout_p=dropout, is_causal=mask.causal, scale=scale, enable_gqa=shared
@@ -95,4 +159,4 @@ def fused_attention(
     if query.is_cuda and mask.allowed is not None:
         # CUDA's half-precision kernels average *all* values for a query that may attend to nothing.
         heads = heads.masked_fill(~mask.allowed.any(-1, keepdim=True), 0.0)
-    return heads
+    return _fill(heads, nonfinite, torch.nan)

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from heedful.errors import UsageError, require_positive
 from heedful.shapes import Bool, Float, Int
+
+FLOATING = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+MIN_LOCAL_KEYS = 256
+"""Below this a window is a table: one kernel for the whole text is faster than blocks."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +27,7 @@ class Mask:
 
     allowed  True where a query may attend: (batch ×) (heads ×) queries × keys, any axis of which may be 1
     causal   no key after the query: S_i = {1..i}
-    window   no key `window` or more positions away
+    window   no key `window` or more positions away; in a long text, distant keys are never computed
     bias     added to the attention scores: 0 or −∞, or a preference such as ALiBi's
     resolved set by `resolve`: nothing is left to compute
 
@@ -36,14 +41,22 @@ class Mask:
     resolved: bool = False
 
     def __post_init__(self) -> None:
+        if self.window is not None and (isinstance(self.window, bool) or not isinstance(self.window, int)):
+            raise UsageError(f"window must be a whole number of positions, got {self.window!r}")
         require_positive(window=self.window)
-        if self.allowed is not None and self.allowed.dtype != torch.bool:
+        if self.allowed is not None and not _is_tensor(self.allowed, torch.bool):
             raise UsageError(
-                f"a mask must be boolean (True = may attend), got {self.allowed.dtype}; "
+                f"a mask must be boolean (True = may attend), got {_dtype(self.allowed)}; "
                 "turn a 0/−inf matrix into one with additive()"
             )
+        if self.bias is not None and not _is_tensor(self.bias, *FLOATING):
+            raise UsageError(f"a bias must be a floating-point tensor, got {_kind(self.bias)}")
 
     def __and__(self, other: Mask) -> Mask:
+        if not isinstance(other, Mask):
+            raise UsageError(
+                f"a mask is combined with a Mask, got {_kind(other)}; turn a tensor into one with subsets()"
+            )
         windows = [mask.window for mask in (self, other) if mask.window is not None]
         return Mask(
             allowed=_combine(self.allowed, other.allowed, torch.logical_and),
@@ -55,7 +68,7 @@ class Mask:
     def resolve(
         self, queries: int, keys: int, device: torch.device, positions: Int[Tensor, "#batch queries"] | None = None
     ) -> Mask:
-        """The same mask in the cheapest form a kernel takes: none, plain causal, or one table.
+        """The same mask in the cheapest form attention takes: none, plain causal, a window in blocks, or one table.
 
         `positions`: the position of each query among the keys, where the rows of a batch differ.
         A model resolves its mask once, for all layers; resolving again is free.
@@ -63,21 +76,49 @@ class Mask:
         if self.resolved:
             return self
         self.check(queries, keys)
-        causal, window = self.causal, self.window
+        if positions is None and (self.is_local(keys) or (self.is_causal_only and queries == keys != 1)):
+            return self
+        return self.as_table(queries, keys, device, positions)
+
+    def as_table(
+        self, queries: int, keys: int, device: torch.device, positions: Int[Tensor, "#batch queries"] | None = None
+    ) -> Mask:
+        """The resolved mask with neither `causal` nor `window`: both are part of its table."""
+        if self.resolved:
+            return self
+        self.check(queries, keys)
+        causal = self.causal
         if causal and queries == 1 and positions is None:
             causal = False  # the only query is the last position: every key precedes it
-        if causal and self.is_causal_only and queries == keys and positions is None:
-            return self
-        if not causal and window is None:
+        if not causal and self.window is None:
             return Mask(allowed=self.allowed, bias=_masked_bias(self.bias, self.allowed), resolved=True)
-        key = torch.arange(keys, device=device)
         query = torch.arange(keys - queries, keys, device=device) if positions is None else positions[:, None]
-        distance = query[..., None] - key
-        near = distance >= 0 if causal else torch.ones_like(distance, dtype=torch.bool)
-        if window is not None:
-            near = near & (distance.abs() < window)
+        near = self.near(query, torch.arange(keys, device=device))
         allowed = near if self.allowed is None else near & self.allowed
         return Mask(allowed=allowed, bias=_masked_bias(self.bias, allowed), resolved=True)
+
+    def near(
+        self, query: Int[Tensor, "*axes queries"], key: Int[Tensor, " keys"]
+    ) -> Bool[Tensor, "*axes queries keys"]:
+        """Whether `causal` and `window` let queries at these positions attend to keys at those."""
+        distance = query[..., None] - key
+        near = distance >= 0 if self.causal else torch.ones_like(distance, dtype=torch.bool)
+        return near if self.window is None else near & (distance.abs() < self.window)
+
+    def block(self, queries: slice, keys: slice, near: Bool[Tensor, "queries keys"]) -> Mask:
+        """The resolved mask of a block of queries and keys, of which these pairs are near."""
+        allowed = near if self.allowed is None else near & _block(self.allowed, queries, keys)
+        bias = None if self.bias is None else _block(self.bias, queries, keys)
+        return Mask(allowed=allowed, bias=_masked_bias(bias, allowed), resolved=True)
+
+    def is_local(self, keys: int) -> bool:
+        """Whether the window is so much shorter than the text that attention is computed in blocks.
+
+        Not under torch.compile, which would compile the blocks anew for every length.
+        """
+        if self.window is None or torch.compiler.is_compiling():
+            return False
+        return keys >= MIN_LOCAL_KEYS and 2 * self.window <= keys
 
     @property
     def is_causal_only(self) -> bool:
@@ -95,11 +136,9 @@ class Mask:
 
     def dense(self, queries: int, keys: int, device: torch.device) -> Bool[Tensor, "..."]:
         """The full boolean table, for display and for the reference path."""
-        resolved = self.resolve(queries, keys, device)
-        if resolved.causal:
-            return torch.ones(queries, keys, dtype=torch.bool, device=device).tril()
+        allowed = self.as_table(queries, keys, device).allowed
         table = torch.ones(queries, keys, dtype=torch.bool, device=device)
-        return table if resolved.allowed is None else resolved.allowed & table
+        return table if allowed is None else allowed & table
 
     def check(self, *axes: int) -> None:
         """Raise `UsageError` if a table does not fit scores of these axes: … queries, keys."""
@@ -126,17 +165,21 @@ def causal() -> Mask:
 
 def padding(lengths: Int[Tensor, " batch"], keys: int) -> Mask:
     """The first `lengths[b]` keys of each sequence are real, the rest is padding (T3)."""
+    if not isinstance(lengths, Tensor) or lengths.dim() != 1:
+        raise UsageError(f"lengths must be a tensor with one number for each sequence, got {_kind(lengths)}")
     real = torch.arange(keys, device=lengths.device) < lengths[:, None]
     return Mask(allowed=real[:, None, None, :])
 
 
 def window(size: int) -> Mask:
-    """Only neighbors nearer than `size` positions. (A table: masked keys are still computed.)"""
+    """Only neighbors nearer than `size` positions        Beltagy 2020, 3.1"""
     return Mask(window=size)
 
 
 def documents(ids: Int[Tensor, "batch tokens"]) -> Mask:
     """Several documents packed in one row: each token attends to its own document only."""
+    if not isinstance(ids, Tensor) or ids.dim() != 2:
+        raise UsageError(f"document ids must be a tensor of batch × tokens, got {_kind(ids)}")
     return Mask(allowed=(ids[:, :, None] == ids[:, None, :])[:, None])
 
 
@@ -147,7 +190,23 @@ def subsets(allowed: Bool[Tensor, "*axes queries keys"]) -> Mask:
 
 def additive(matrix: Float[Tensor, "*axes queries keys"]) -> Mask:
     """From an additive matrix B: 0 where a query may attend, −inf where it may not."""
+    if not _is_tensor(matrix, *FLOATING):
+        raise UsageError(f"an additive matrix is a floating-point tensor, got {_kind(matrix)}")
     return Mask(allowed=matrix > -torch.inf, bias=matrix)
+
+
+def _is_tensor(value: Any, *dtypes: torch.dtype) -> bool:
+    return isinstance(value, Tensor) and value.dtype in dtypes
+
+
+def _dtype(value: Any) -> str:
+    """The dtype of a tensor, or the type of anything else, for an error."""
+    return str(value.dtype) if isinstance(value, Tensor) else f"a {type(value).__name__}"
+
+
+def _kind(value: Any) -> str:
+    """The same, with the shape of a tensor."""
+    return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else _dtype(value)
 
 
 def _combine(a: Tensor | None, b: Tensor | None, combine: Callable[[Tensor, Tensor], Tensor]) -> Tensor | None:
@@ -156,6 +215,12 @@ def _combine(a: Tensor | None, b: Tensor | None, combine: Callable[[Tensor, Tens
     if any(m != n and 1 not in (m, n) for m, n in zip(reversed(a.shape), reversed(b.shape), strict=False)):
         raise UsageError(f"masks of shapes {tuple(a.shape)} and {tuple(b.shape)} do not fit together")
     return combine(a, b)
+
+
+def _block(table: Tensor, queries: slice, keys: slice) -> Tensor:
+    """Rows and columns of a table; an axis of size 1 stands for all of them."""
+    rows = table if table.shape[-2] == 1 else table[..., queries, :]
+    return rows if rows.shape[-1] == 1 else rows[..., keys]
 
 
 def _masked_bias(bias: Tensor | None, allowed: Tensor | None) -> Tensor | None:

@@ -10,7 +10,7 @@ from torch.nn.functional import dropout as drop
 
 from heedful.errors import UsageError, require_positive
 from heedful.kernels import dispatch
-from heedful.layers.attention import attention_weights, fused_attention
+from heedful.layers.attention import attention_weights, fused_heads
 from heedful.layers.kv_cache import LayerKVCache
 from heedful.layers.masks import UNMASKED, Mask
 from heedful.layers.positions import Rotation, rotate
@@ -83,7 +83,8 @@ class MultiHeadAttention(Tapped):
     def _attend_heads(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None) -> Tensor:
         dropout = self.dropout if self.training else 0.0
         if self.fused:
-            heads = fused_attention(query, key, value, mask, scale=self.scale, dropout=dropout)
+            isolate = not query.is_cuda  # padding of a healthy model is finite, and on a GPU making sure has a price
+            heads = fused_heads(query, key, value, mask, scale=self.scale, dropout=dropout, isolate=isolate)
             if "weights" not in self.listeners:
                 return heads
         # The fused kernel does not return its weights: compute them again, exactly, for the tap.

@@ -10,6 +10,7 @@ from heedful.layers.block import position_ids
 from heedful.layers.kv_cache import KVCache
 from heedful.layers.masks import causal, documents
 from heedful.models.model_config import TransformerConfig
+from heedful.models.token_inputs import check_tokens
 from heedful.models.transformer import Transformer, initialize, make_embedding, make_stack
 from heedful.shapes import Float, Int
 
@@ -44,6 +45,7 @@ class Decoder(Transformer):
 
         `lengths` is accepted, as by an encoder, and not needed (see above).
         """
+        check_tokens(self.table, lengths, tokens=tokens)
         positions = position_ids(tokens) if cache is None else cache.positions(tokens.shape[1])
         mask = self.attention_mask(causal())
         if document_ids is not None:

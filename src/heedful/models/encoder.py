@@ -7,6 +7,7 @@ from torch import Tensor
 from heedful.layers.block import position_ids
 from heedful.layers.masks import Mask, padding
 from heedful.models.model_config import TransformerConfig
+from heedful.models.token_inputs import check_tokens
 from heedful.models.transformer import Transformer, initialize, make_embedding, make_stack
 from heedful.shapes import Float, Int
 
@@ -29,6 +30,7 @@ class Encoder(Transformer):
         mask: Mask | None = None,
     ) -> Float[Tensor, "batch tokens width"]:
         """The last block's states. `lengths`: real tokens of each row, where rows are padded at the end."""
+        check_tokens(self.table, lengths, segments, tokens=tokens)
         self.check_length(tokens.shape[1])
         x = self.embedding(self.table, tokens, position_ids(tokens), segments)
         real = None if lengths is None else padding(lengths, tokens.shape[1])

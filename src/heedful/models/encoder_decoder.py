@@ -11,6 +11,7 @@ from heedful.layers.block import position_ids
 from heedful.layers.kv_cache import KVCache
 from heedful.layers.masks import Mask, causal, padding
 from heedful.models.model_config import TransformerConfig
+from heedful.models.token_inputs import check_same_batch, check_tokens
 from heedful.models.transformer import Transformer, initialize, make_embedding, make_stack
 from heedful.shapes import Float, Int
 
@@ -54,11 +55,15 @@ class EncoderDecoder(Transformer):
         source_lengths: Int[Tensor, " batch"] | None = None,
     ) -> Float[Tensor, "batch target_tokens width"]:
         """The decoder's states at every position of a given target (T1)."""
-        return self.states(target, self.encode(source, source_lengths))
+        memory = self.encode(source, source_lengths)
+        check_tokens(self.decoder_table, target=target)
+        check_same_batch(source, target)
+        return self.states(target, memory)
 
     def encode(
         self, source: Int[Tensor, "batch tokens"], lengths: Int[Tensor, " batch"] | None = None
     ) -> EncoderOutput:
+        check_tokens(self.table, lengths, source=source)
         self.check_length(source.shape[1])
         mask = None if lengths is None else padding(lengths, source.shape[1])
         x = self.source(self.table, source, position_ids(source))

@@ -18,6 +18,7 @@ from heedful.layers.scores import ScoreName, make_score
 from heedful.layers.taps import Tapped
 from heedful.models.heads import NextToken, OutputProjection
 from heedful.models.model_config import RecurrentConfig
+from heedful.models.token_inputs import check_same_batch, check_tokens
 from heedful.models.transformer import initialize
 from heedful.shapes import Float, Int
 
@@ -180,6 +181,7 @@ class RecurrentDecoder(Recurrent):
         state: RecurrentState | None = None,
     ) -> Float[Tensor, "batch tokens width"]:
         """States at every token. The hidden state runs on into the next packed document; only END separates them."""
+        check_tokens(self.table, lengths, tokens=tokens)
         hidden = None if state is None else state.hidden
         states, hidden = self.decoder(self.dropout(embedding_lookup(self.table, tokens)), hidden, lengths)
         if state is not None:
@@ -249,12 +251,16 @@ class RecurrentEncoderDecoder(Recurrent):
         source_lengths: Int[Tensor, " batch"] | None = None,
     ) -> Float[Tensor, "batch target_tokens width"]:
         """The decoder's states at every position of a given target (T1)."""
-        return self.states(target, state=self.start(source, source_lengths))
+        state = self.start(source, source_lengths)
+        check_tokens(self.decoder_table, target=target)
+        check_same_batch(source, target)
+        return self.states(target, state=state)
 
     def start(
         self, source: Int[Tensor, "batch tokens"], lengths: Int[Tensor, " batch"] | None = None, *, capacity: int = 0
     ) -> RecurrentState:
         """Encode the source: s_0 = tanh(W h_n), with h_n the encoder's last state (both directions concatenated)."""
+        check_tokens(self.table, lengths, source=source)
         memory, ends = self.encoder(self.dropout(embedding_lookup(self.table, source)), lengths=lengths)
         directions = 2 if self.config.bidirectional else 1
         last = torch.cat(list(ends[0][-directions:]), dim=-1)  # batch width

@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from heedful.layers.embedding import embedding_lookup
 from heedful.models.model_config import WordVectorsConfig
+from heedful.models.token_inputs import check_ids
 from heedful.shapes import Float, Int
 
 
@@ -36,4 +38,5 @@ class WordVectors(nn.Module):
 
     def forward(self, words: Int[Tensor, "*axes"]) -> Float[Tensor, "*axes width"]:
         """The words' vectors."""
-        return self.table(words)
+        check_ids("words", words, self.table)
+        return embedding_lookup(self.table, words, "word")

@@ -175,7 +175,7 @@ def test_a_single_ragged_query_masks_keys_past_its_row() -> None:
 @pytest.mark.usefixtures("types_unchecked")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.uint8])
 def test_a_mask_that_is_not_boolean_is_refused_with_a_pointer_to_additive(dtype: torch.dtype) -> None:
-    with pytest.raises(UsageError, match=rf"must be boolean .* got {dtype}; .* with additive\(\)"):
+    with pytest.raises(UsageError, match=rf"must be boolean .* got {dtype}.*; .* with additive\(\)"):
         Mask(allowed=torch.ones(2, 2, dtype=dtype))
 
 
@@ -203,3 +203,21 @@ def test_masks_that_do_not_fit_together_are_refused_with_both_shapes() -> None:
 def test_a_window_must_be_positive(size: int) -> None:
     with pytest.raises(UsageError, match=f"window must be positive, got {size}"):
         window(size)
+
+
+@pytest.mark.usefixtures("types_unchecked")
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Mask(allowed=[[True]]), "a mask must be boolean .* got a list"),  # type: ignore[arg-type]
+        (lambda: Mask(bias=torch.ones(2, 2, dtype=torch.long)), "a bias must be a floating-point tensor, got"),
+        (lambda: window(2.5), r"window must be a whole number of positions, got 2\.5"),  # type: ignore[arg-type]
+        (lambda: causal() & torch.ones(2, 2).bool(), r"combined with a Mask, got torch.bool .* subsets\(\)"),  # type: ignore[operator]
+        (lambda: additive([[0.0]]), "an additive matrix is a floating-point tensor, got a list"),  # type: ignore[arg-type]
+        (lambda: padding([1, 2], 3), "lengths must be a tensor .* got a list"),  # type: ignore[arg-type]
+        (lambda: documents(torch.ones(3)), r"document ids must be a tensor of batch × tokens, got .*\(3,\)"),
+    ],
+)  # fmt: skip
+def test_masks_of_anything_but_fitting_tensors_are_refused(make: Callable[[], Mask], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        make()
