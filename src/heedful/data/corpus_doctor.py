@@ -16,8 +16,9 @@ from typing import IO, Any, Literal
 
 import numpy as np
 
+from heedful.data.column_names import TEXT, pair_columns
 from heedful.data.corpus_files import Files, as_paths, expand_folders, size_on_disk
-from heedful.data.corpus_readers import DocumentLine
+from heedful.data.corpus_readers import DocumentLine, is_aligned, is_text_table, require_columns
 from heedful.data.corpus_scan import CorpusRow, CorpusScan
 from heedful.data.doctor_report import CleanCopy, CorpusKind, CorpusReport
 from heedful.data.labeled_reader import find_columns, has_labels
@@ -30,7 +31,8 @@ from heedful.data.qa_reader import (
     has_questions,
     question_cells,
 )
-from heedful.data.table_reader import LIST_SEPARATOR, TABLES, file_format, table_columns
+from heedful.data.table_layout import file_format, is_table, read_layout
+from heedful.data.table_reader import LIST_SEPARATOR, holds_categories
 from heedful.errors import DataError, UsageError
 from heedful.files import new_folder, require_empty
 
@@ -59,8 +61,8 @@ def examine(
     """Read a corpus once and report its sizes and issues. `against` names held-out files, which must not occur in it.
 
     Unless `kind` is given, SQuAD files and tables of questions are questions, a table with texts and labels is
-    labeled, two text files or another table are pairs, and anything else is running text. With `max_measured`, only
-    that many rows are measured, and memory is bounded. `columns` names the columns of labeled texts.
+    labeled, two text files or other tables are pairs, and anything else is running text. With `max_measured`, only
+    that many rows are measured, and memory is bounded. `columns` are the names or numbers of the columns to read.
 
     `clean_copy` is a new folder for a copy with the same file names. Pairs lose bad lines, duplicates, leaks, copies
     and outliers; records, labeled texts and questions lose bad lines, duplicates and leaks; prose only lines that
@@ -69,7 +71,8 @@ def examine(
     if clean_copy is not None:
         require_empty(Path(clean_copy).absolute())
     paths = as_paths(files)
-    corpus_kind = detect_corpus_kind(paths) if kind == "auto" else kind
+    require_columns(paths, columns)
+    corpus_kind = detect_corpus_kind(paths, columns) if kind == "auto" else kind
     held_out = _scan_held_out(against, corpus_kind, on_bad_line, columns, start_progress) if against else []
     hashes = np.setdiff1d(np.concatenate([each.statistics.keys for each in held_out]), [0]) if held_out else None
     expanded = expand_folders(paths) if corpus_kind == "text" else paths
@@ -95,7 +98,8 @@ def _write_clean_copy(scan: CorpusScan, folder: Path, start_progress: StartProgr
         raise DataError(f"{scan.misaligned}; nothing was written, because it is unknown where they diverge")
     names = _relative_names(scan.files)
     rows = _RowFilter(scan)
-    groups = [slice(0, len(names))] if scan.kind == "pairs" else [slice(n, n + 1) for n, _ in enumerate(names)]
+    aligned = scan.kind == "pairs" and is_aligned(scan.files)
+    groups = [slice(0, len(names))] if aligned else [slice(n, n + 1) for n, _ in enumerate(names)]
     try:
         with new_folder(folder) as temporary, start_progress("writing", size_on_disk(scan.files)) as progress:
             for group in groups:
@@ -105,17 +109,32 @@ def _write_clean_copy(scan: CorpusScan, folder: Path, start_progress: StartProgr
     return CleanCopy(folder=str(folder), files=tuple(map(str, names)), kept=rows.kept, dropped=dict(+rows.dropped))
 
 
-def detect_corpus_kind(paths: Sequence[Path]) -> CorpusKind:
+def detect_corpus_kind(paths: Sequence[Path], columns: Sequence[str] = ()) -> CorpusKind:
     """Tell labeled texts, questions, pairs and running text apart by the files' names, columns and number."""
     if any(path.is_dir() for path in paths):
         return "text"
+    if paths and all(file_format(path) == "tmx" for path in paths):
+        return "pairs"
     if paths and all(map(has_questions, paths)):
         return "questions"
-    if paths and all(file_format(path) in TABLES and has_labels(path) for path in paths):
+    if not (paths and all(map(is_table, paths))):
+        return "pairs" if [file_format(path) for path in paths] == ["lines", "lines"] else "text"
+    if columns:
+        return _kind_of_columns(paths[0], columns)
+    if all(map(has_labels, paths)):
         return "labeled"
-    if len(paths) == 1 and file_format(paths[0]) in TABLES:
-        return "text" if "text" in table_columns(paths[0]) else "pairs"
-    return "pairs" if [file_format(path) for path in paths] == ["lines", "lines"] else "text"
+    names = read_layout(paths[0]).names
+    has_text = any(name in TEXT for name in names) and (len(names) == 1 or pair_columns(names) is None)
+    return "text" if "text" in names or has_text else "pairs"
+
+
+def _kind_of_columns(path: Path, columns: Sequence[str]) -> CorpusKind:
+    """One column is running text; two, of which the last has few different values, are labeled, as are three."""
+    if len(columns) == 1:
+        return "text"
+    if holds_categories(read_layout(path, columns), columns[-1]):
+        return "labeled"
+    return "pairs" if len(columns) == 2 else "questions"
 
 
 def _scan_held_out(
@@ -148,7 +167,7 @@ def _group_pairs(paths: Sequence[Path]) -> list[list[Path]]:
     """Group the files of several test sets: one table each, or two line files."""
     groups: list[list[Path]] = []
     for path in paths:
-        if groups and len(groups[-1]) == 1 and file_format(groups[-1][0]) not in TABLES:
+        if groups and len(groups[-1]) == 1 and not (is_table(path) or file_format(path) == "tmx"):
             groups[-1].append(path)
         else:
             groups.append([path])
@@ -193,14 +212,14 @@ def _write_rows(
 ) -> None:
     """Write the rows of these files that are kept: to two aligned files, or to one."""
     names, cells = _columns(scan, files[0])
-    is_prose = scan.kind == "text" and file_format(files[0]) not in TABLES
+    is_prose = scan.kind == "text" and not is_text_table(files[0], scan.columns)
     rows = selection.select(scan.scan(files, progress), () if is_prose else DROPPED[scan.kind])
     with ExitStack() as stack:
         if scan.kind == "questions" and file_format(files[0]) not in ("tsv", "csv"):
             questions = [row for row in rows if isinstance(row, Question)]
             stack.enter_context(_create(outputs[0])).writelines(format_questions(questions, outputs[0]))
             return
-        writers = [_row_writer(stack, output, names) for output in outputs]
+        writers = [_row_writer(stack, output, names if len(outputs) == 1 else ("text",)) for output in outputs]
         for row in rows:
             parts = [cells(row)] if len(writers) == 1 else [(cell,) for cell in cells(row)]
             for write, part in zip(writers, parts, strict=True):
@@ -214,10 +233,13 @@ def _columns(scan: CorpusScan, file: Path) -> tuple[tuple[str, ...], Callable[[A
             return ("source", "target"), lambda pair: pair[:2]
         case "labeled":
             columns = find_columns(file, scan.columns)
-            return (*columns.texts, columns.label), lambda row: (*row.texts, LIST_SEPARATOR.join(row.labels))
+            numbered = columns.label.isdecimal()
+            usual = ("text_a", "text_b", "label") if len(columns.texts) == 2 else ("text", "label")
+            names = usual if numbered else (*columns.texts, columns.label)
+            return names, lambda row: (*row.texts, LIST_SEPARATOR.join(row.labels))
         case "questions":
             return QUESTION_COLUMNS, question_cells
-        case "text" if file_format(file) in TABLES:
+        case "text" if is_text_table(file, scan.columns):
             return ("text",), lambda row: (row.text,)
         case "text":
             return ("text",), lambda line: (line.text.removesuffix("\n"),)
@@ -233,7 +255,7 @@ def _row_writer(stack: ExitStack, path: Path, columns: tuple[str, ...]) -> Calla
         table = csv.writer(file, lineterminator="\n")
         table.writerow(columns)
         return table.writerow
-    if kind == "tsv":
+    if kind == "tsv" or len(columns) > 1:
         file.write("\t".join(columns) + "\n")
     return lambda cells: file.write("\t".join(cells) + "\n")
 
@@ -249,4 +271,9 @@ def _relative_names(files: Sequence[Path]) -> list[Path]:
     """File names in the copy, with as much of their folders as keeps them apart."""
     paths = [path.absolute() for path in files]
     common = os.path.commonpath([path.parent for path in paths])
-    return [path.relative_to(common) for path in paths]
+    return [_copied_name(path.relative_to(common)) for path in paths]
+
+
+def _copied_name(path: Path) -> Path:
+    """The name of a copy: a .tmx is copied as .tsv."""
+    return path.with_name(path.name.replace(".tmx", ".tsv")) if file_format(path) == "tmx" else path

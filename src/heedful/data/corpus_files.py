@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from glob import glob
 from os import PathLike
 from pathlib import Path
 
 from heedful.data.line_reader import OnBadLine
 from heedful.data.progress import StartProgress, no_progress
-from heedful.data.table_reader import COMPRESSED, file_format
+from heedful.data.table_layout import COMPRESSED, file_format
 from heedful.errors import DataError
 
 Files = Sequence[str | PathLike[str]]
@@ -26,7 +27,7 @@ class CorpusFiles:
     held_out: float = 0.0
     """Share of the training files that is held out, if there are no validation files."""
     columns: Sequence[str] = ()
-    """Names of the columns of labeled texts, if not the usual ones."""
+    """Names of the columns that are read, or their numbers from 1; empty: the usual ones."""
     on_bad_line: OnBadLine = "fail"
     start_progress: StartProgress = no_progress
 
@@ -77,12 +78,14 @@ def as_paths(files: Files | str | PathLike[str]) -> list[Path]:
 
 
 def expand_folders(files: Files) -> list[Path]:
-    """Replace folders by the non-empty text files in them, in the order of their names."""
+    """Replace folders by the non-empty text files in them, and patterns by what they match, ordered by name."""
     expanded: list[Path] = []
     for path in as_paths(files):
         text_files = _text_files(path)
-        if not text_files:
+        if not text_files and path.is_dir():
             raise DataError(f"{path} is a folder without text files ({', '.join(TEXT_SUFFIXES)})")
+        if not text_files:
+            raise DataError(f"{path} matches no files")
         expanded += text_files
     return expanded
 
@@ -93,9 +96,10 @@ def size_on_disk(files: Files) -> int:
 
 
 def _text_files(path: Path) -> list[Path]:
-    """The path itself, or the non-empty text files of a folder, hidden ones excepted."""
+    """The path itself, the files a pattern matches, or the non-empty text files of a folder, hidden ones excepted."""
     if not path.is_dir():
-        return [path]
+        is_pattern = any(character in str(path) for character in "*?[") and not path.exists()
+        return [Path(file) for file in sorted(glob(str(path), recursive=True))] if is_pattern else [path]
     files = (file for file in sorted(path.rglob("*")) if file.suffix.lower() in TEXT_SUFFIXES and file.is_file())
     visible = (file for file in files if not any(part.startswith(".") for part in file.relative_to(path).parts))
     return [file for file in visible if file.stat().st_size]

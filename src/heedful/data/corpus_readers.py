@@ -1,7 +1,7 @@
 """Corpora as streams: pairs of sentences, documents, and sentences of documents.
 
-    pairs       two line-aligned files, or one .tsv, .csv or .jsonl
-    documents   text files, folders of them, or tables with a `text` column
+    pairs       two line-aligned files; or tables (.tsv, .csv, .jsonl, tabs in a .txt) and translation memories (.tmx)
+    documents   text files, folders of them, or tables with a column of text
 
 All may be plain, .gz or .xz. Only the current lines are held in memory.
 """
@@ -10,20 +10,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple, TypedDict, TypeVar, Unpack
 
+from heedful.data.column_names import TEXT
 from heedful.data.corpus_files import Files, as_paths, expand_folders
 from heedful.data.line_reader import BadLine, OnBadLine, handle_bad_line, scan_lines
 from heedful.data.progress import ProgressCallback
-from heedful.data.table_reader import TABLES, Cells, file_format, scan_table
+from heedful.data.table_layout import TABLES, TableLayout, file_format, is_table, read_layout
+from heedful.data.table_reader import Cells, choose_pair, describe_columns, quoted_names, scan_table
+from heedful.data.tmx_reader import choose_languages, scan_tmx
 from heedful.errors import DataError
 from heedful.text.sentence_splitter import split_sentences
 
 Row = TypeVar("Row")
 Scan = Callable[..., Iterator[Row | BadLine]]
 """Yields every row of files in order, the unusable ones as `BadLine`; takes `progress`."""
+Columns = Sequence[str]
+"""Names of columns, or their numbers from 1; the languages of a .tmx. Empty: the usual ones."""
 
 
 class Pair(NamedTuple):
@@ -54,25 +60,29 @@ class ReadOptions(TypedDict, total=False):
     progress: ProgressCallback | None
 
 
-def read_pairs(files: Files, **options: Unpack[ReadOptions]) -> Iterator[Pair]:
-    """Yield the usable pairs of two line-aligned files or one table."""
-    return usable_rows("pair", scan_pairs, files, **options)
+def read_pairs(files: Files, *, columns: Columns = (), **options: Unpack[ReadOptions]) -> Iterator[Pair]:
+    """Yield the usable pairs of two line-aligned files, or of tables and translation memories."""
+    return usable_rows("pair", partial(scan_pairs, columns=columns), files, **options)
 
 
-def read_documents(files: Files, **options: Unpack[ReadOptions]) -> Iterator[tuple[str, bool]]:
+def read_documents(
+    files: Files, *, columns: Columns = (), **options: Unpack[ReadOptions]
+) -> Iterator[tuple[str, bool]]:
     """Yield the text line by line, exact but for CRLF and byte order marks, and whether its document ends there."""
-    for line in usable_rows("text", scan_documents, files, **options):
+    for line in usable_rows("text", partial(scan_documents, columns=columns), files, **options):
         yield line.text, line.ends_document
 
 
-def read_sentences(files: Files, **options: Unpack[ReadOptions]) -> Iterator[tuple[str, bool]]:
+def read_sentences(
+    files: Files, *, columns: Columns = (), **options: Unpack[ReadOptions]
+) -> Iterator[tuple[str, bool]]:
     """Yield documents sentence by sentence, and whether the document ends there: at a blank line, file or record end.
 
     A sentence keeps the blanks before it, and the last of a line those after it with following blank lines: joined,
     the sentences are the text, except for blank lines at its start.
     """
     sentence, is_last = "", False
-    for text, ends_document in read_documents(files, **options):
+    for text, ends_document in read_documents(files, columns=columns, **options):
         if not text.strip():
             sentence, is_last = sentence and sentence + text, True
         else:
@@ -93,25 +103,94 @@ def _sentences(text: str) -> Iterator[str]:
         before = gap if words else before + gap
 
 
-def scan_pairs(files: Files, *, progress: ProgressCallback | None = None) -> Iterator[Pair | BadLine]:
+def scan_pairs(
+    files: Files, *, columns: Columns = (), progress: ProgressCallback | None = None
+) -> Iterator[Pair | BadLine]:
     """Yield every pair in order, the unusable ones as `BadLine`."""
     paths = as_paths(files)
-    for row in _pair_rows(paths, progress):
-        if isinstance(row, BadLine):
-            yield row
-            continue
-        line, (source, target) = row
-        source, target = source.strip(), target.strip()
-        if source and target:
-            yield Pair(source, target, paths[0], line)
-        else:
-            yield BadLine("blank", paths[-1 if source else 0], line, "the line is blank")
+    groups = [paths] if is_aligned(paths) else [[path] for path in paths]
+    for group in groups:
+        for row in _pair_rows(group, columns, progress):
+            if isinstance(row, BadLine):
+                yield row
+                continue
+            line, (source, target) = row
+            source, target = source.strip(), target.strip()
+            if source and target:
+                yield Pair(source, target, group[0], line)
+            else:
+                yield BadLine("blank", group[-1 if source else 0], line, "the line is blank")
 
 
-def scan_documents(files: Files, *, progress: ProgressCallback | None = None) -> Iterator[DocumentLine | BadLine]:
+def scan_documents(
+    files: Files, *, columns: Columns = (), progress: ProgressCallback | None = None
+) -> Iterator[DocumentLine | BadLine]:
     """Yield every line or record in order, the unusable ones as `BadLine`. A file is a document, and so is a record."""
     for path in expand_folders(files):
-        yield from (_records if file_format(path) in TABLES else _document)(path, progress)
+        if is_text_table(path, columns):
+            yield from _records(path, columns, progress)
+        else:
+            yield from _document(path, progress)
+
+
+def is_aligned(paths: Sequence[Path]) -> bool:
+    """Whether these are two line-aligned text files, rather than tables; raise DataError if they are neither."""
+    for path in paths:
+        if path.is_dir():
+            raise DataError(f"{path} is a folder: a file is needed here")
+    tables = [file_format(path) == "tmx" or is_table(path) for path in paths]
+    if tables and all(tables):
+        return False
+    if len(paths) == 2 and not any(tables):
+        return True
+    raise DataError(
+        f"pairs come as two line-aligned text files, or with both sides in one .tsv, .csv, .jsonl, .tmx or "
+        f"tab-separated .txt; got {_names(paths)}"
+    )
+
+
+def is_text_table(path: Path, columns: Columns = ()) -> bool:
+    """Whether running text is read from a column; tabs in a .txt are text unless a column is requested."""
+    return file_format(path) in TABLES or bool(columns and is_table(path))
+
+
+def text_column(layout: TableLayout, columns: Columns = ()) -> str:
+    """The column of running text: the one requested, the one with a usual name, or the only one."""
+    if columns:
+        if len(columns) > 1:
+            raise DataError(f"{layout.path}: running text has one column, got --columns {','.join(columns)}")
+        return columns[0]
+    if names := [name for name in TEXT if name in layout.names]:
+        return names[0]
+    if not layout.sample:
+        return "text"
+    if (layout.width or len(layout.names)) == 1:
+        return layout.names[0] if layout.names else "1"
+    header = layout.names or layout.sample[0]
+    raise DataError(
+        f"{layout.path} has no column 'text'; columns found: {quoted_names(header)}; name one of them, or its number "
+        "(--columns)"
+    )
+
+
+def require_columns(files: Files, columns: Columns) -> None:
+    """Raise DataError where columns are requested of files that have none."""
+    paths = expand_folders(files)
+    if columns and not any(file_format(path) == "tmx" or is_table(path) for path in paths):
+        raise DataError(f"--columns {','.join(columns)}: there are no columns in {_names(paths[:3])}")
+
+
+def describe_layout(files: Files, kind: str, columns: Columns = ()) -> list[str]:
+    """Which columns are read of each table of pairs or running text, for the user."""
+    descriptions = []
+    for path in expand_folders(files):
+        if kind == "pairs" and file_format(path) == "tmx":
+            descriptions.append(f"{path.name}: {' and '.join(choose_languages(path, columns))}")
+        elif (kind == "pairs" and is_table(path)) or (kind == "text" and is_text_table(path, columns)):
+            layout = read_layout(path, columns)
+            read = choose_pair(layout, columns) if kind == "pairs" else (text_column(layout, columns),)
+            descriptions.append(f"{path.name}: {describe_columns(layout, read)}")
+    return descriptions
 
 
 def usable_rows(
@@ -153,16 +232,13 @@ def in_blocks(
         yield block
 
 
-def _pair_rows(paths: Sequence[Path], progress: ProgressCallback | None) -> Iterator[Cells | BadLine]:
-    for path in paths:
-        if path.is_dir():
-            raise DataError(f"{path} is a folder: a file is needed here")
-    kinds = [file_format(path) for path in paths]
-    if len(paths) == 1 and kinds[0] in TABLES:
-        return scan_table(paths[0], ("source", "target"), progress=progress)
-    if kinds == ["lines", "lines"]:
+def _pair_rows(paths: Sequence[Path], columns: Columns, progress: ProgressCallback | None) -> Iterator[Cells | BadLine]:
+    if len(paths) == 2:
         return _aligned(paths[0], paths[1], progress)
-    raise DataError(f"pairs come as two line-aligned text files or as one .tsv, .csv or .jsonl; got {_names(paths)}")
+    if file_format(paths[0]) == "tmx":
+        return scan_tmx(paths[0], columns, progress=progress)
+    layout = read_layout(paths[0], columns)
+    return scan_table(layout, choose_pair(layout, columns), progress=progress)
 
 
 def _aligned(source: Path, target: Path, progress: ProgressCallback | None) -> Iterator[Cells | BadLine]:
@@ -195,8 +271,9 @@ def _document(path: Path, progress: ProgressCallback | None) -> Iterator[Documen
         yield held._replace(ends_document=True)
 
 
-def _records(path: Path, progress: ProgressCallback | None) -> Iterator[DocumentLine | BadLine]:
-    for row in scan_table(path, ("text",), progress=progress):
+def _records(path: Path, columns: Columns, progress: ProgressCallback | None) -> Iterator[DocumentLine | BadLine]:
+    layout = read_layout(path, columns)
+    for row in scan_table(layout, (text_column(layout, columns),), progress=progress):
         if isinstance(row, BadLine):
             yield row
         elif row[1][0].strip():

@@ -12,14 +12,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.data.corpus_readers import DocumentLine, Pair, Scan, in_blocks, scan_documents, scan_pairs
+from heedful.data.corpus_readers import (
+    DocumentLine,
+    Pair,
+    Scan,
+    describe_layout,
+    in_blocks,
+    is_text_table,
+    scan_documents,
+    scan_pairs,
+)
 from heedful.data.corpus_statistics import CHUNK_CHARACTERS, CHUNK_ROWS, ColumnStatistics, CorpusStatistics, Mask
 from heedful.data.doctor_report import ColumnSummary, CorpusKind, CorpusReport, Finding, HistogramBin, Location
 from heedful.data.labeled_reader import LabeledText, scan_labeled
 from heedful.data.line_reader import BadLine, OnBadLine, handle_bad_line
 from heedful.data.progress import ProgressCallback
 from heedful.data.qa_reader import Question, scan_questions
-from heedful.data.table_reader import LIST_SEPARATOR, Cells, file_format
+from heedful.data.table_reader import LIST_SEPARATOR, Cells
 
 MAX_LOCATIONS = 10
 """Locations listed for each finding."""
@@ -83,10 +92,10 @@ class CorpusScan:
     held_out: NDArray[np.int64] | None = None
     max_measured: int | None = None
     columns: Sequence[str] = ()
-    """Names of the columns of labeled texts, if not the usual ones."""
+    """Names or numbers of the columns that are read; empty: the usual ones."""
 
     def __post_init__(self) -> None:
-        has_lines = self.kind == "text" and any(file_format(path) == "lines" for path in self.files)
+        has_lines = self.kind == "text" and not all(is_text_table(path, self.columns) for path in self.files)
         self.statistics = CorpusStatistics(1 if self.kind == "text" else 2, shortest=LONG_LINE if has_lines else 1)
         self.usable = self.documents = self.characters = 0
         self.labels, self._bad_lines = Counter[str](), Counter[str]()
@@ -105,10 +114,13 @@ class CorpusScan:
 
     def scan(self, files: Sequence[Path], progress: ProgressCallback | None) -> Iterator[CorpusRow | BadLine]:
         """Yield the rows of these files, read as this kind of corpus."""
-        if self.kind == "labeled":
-            return scan_labeled(files, columns=self.columns, progress=progress)
-        scans: dict[str, Scan[CorpusRow]] = {"pairs": scan_pairs, "text": scan_documents, "questions": scan_questions}
-        return scans[self.kind](files, progress=progress)
+        scans: dict[str, Scan[CorpusRow]] = {
+            "pairs": scan_pairs,
+            "text": scan_documents,
+            "labeled": scan_labeled,
+            "questions": scan_questions,
+        }
+        return scans[self.kind](files, columns=self.columns, progress=progress)
 
     def _measure(self, rows: Iterator[Any]) -> Iterator[Cells]:
         """Yield the text of each usable row; record bad lines and the first row of each file."""
@@ -194,6 +206,7 @@ class CorpusScan:
             measured=len(self.statistics),
             documents=self.documents if self.kind == "text" else None,
             characters=self.characters,
+            layout=tuple(describe_layout(self.files, self.kind, self.columns)),
             columns=tuple(_summary(name, column) for name, column in zip(names, self._text_columns, strict=True)),
             findings=(*self._bad_line_findings(), *issues),
             labels=dict(self.labels.most_common()),

@@ -73,6 +73,8 @@ class CorpusReport(Config):
     """Of running text."""
     characters: int
     """Of all usable text."""
+    layout: tuple[str, ...] = ()
+    """Which columns were read of each table of pairs or running text."""
     columns: tuple[ColumnSummary, ...]
     findings: tuple[Finding, ...]
     labels: dict[str, int] = Field(default_factory=dict)

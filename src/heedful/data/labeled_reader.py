@@ -4,7 +4,7 @@
     text_a, text_b, label     two texts that are judged together
     text, labels              any number of labels, separated by "|" or ","; a list in .jsonl
 
-Other usual names of these columns are known too; `data.columns` names any others.
+Other usual names of these columns are known too; `data.columns` names any others, or gives their numbers.
 """
 
 from __future__ import annotations
@@ -15,17 +15,15 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Unpack
 
+from heedful.data.column_names import LABEL, LABELS, TEXT, TEXT_PAIRS
 from heedful.data.corpus_files import Files, as_paths
 from heedful.data.corpus_readers import ReadOptions, usable_rows
 from heedful.data.line_reader import BadLine
 from heedful.data.progress import ProgressCallback
-from heedful.data.table_reader import TABLES, file_format, quoted_names, scan_table, table_columns
+from heedful.data.table_layout import is_table, read_layout
+from heedful.data.table_reader import quoted_names, scan_table
 from heedful.errors import DataError
 
-TEXT = ("text", "sentence", "content", "review", "comment", "message", "body", "document", "title")
-PAIRS = (("text_a", "text_b"), ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"))
-LABEL = ("label", "class", "category", "sentiment", "gold_label", "target")
-LABELS = ("labels", "classes", "categories", "tags")
 SEPARATORS = re.compile(r"[|,]")
 
 
@@ -50,22 +48,29 @@ class LabeledColumns(NamedTuple):
         return f"{' and '.join(self.texts)}, labeled by {self.label}"
 
 
-def find_columns(path: Path, names: Sequence[str] = ()) -> LabeledColumns:
-    """Find a table's columns of texts and labels: those named, if it has them all, or the usual ones."""
-    if path.is_dir() or file_format(path) not in TABLES:
-        raise DataError(f"labeled texts come as .tsv, .csv or .jsonl with a header; got {path}")
-    header = table_columns(path)
-    if names and all(name.lower() in header for name in names):
-        *texts, label = (name.lower() for name in names)
-        return LabeledColumns(tuple(texts), label, label in LABELS)
-    texts = next(([*pair] for pair in PAIRS if set(pair) <= set(header)), [name for name in TEXT if name in header][:1])
+def find_columns(path: Path, columns: Sequence[str] = ()) -> LabeledColumns:
+    """Find a table's columns of texts and labels: those requested (names, or numbers from 1), or the usual ones."""
+    if not is_table(path):
+        raise DataError(f"labeled texts come as .tsv, .csv, .jsonl or tab-separated .txt; got {path}")
+    layout = read_layout(path, columns)
+    header = [name.casefold() for name in layout.names]
+    if columns:
+        if len(columns) not in (2, 3):
+            raise DataError(f"{path}: one or two columns of text, then labels, got --columns {','.join(columns)}")
+        *texts, label = columns
+        is_number = label.isdecimal() and label not in header and int(label) <= len(header)
+        name = header[int(label) - 1] if is_number else label.casefold()
+        return LabeledColumns(tuple(texts), label, name in LABELS)
+    texts = next(([*pair] for pair in TEXT_PAIRS if set(pair) <= set(header)), [])
+    texts = texts or [name for name in TEXT if name in header][:1]
     labels = [name for name in (*LABEL, *LABELS) if name in header]
     if not texts or not labels:
         missing = [] if texts else ["texts (text; or text_a, text_b)"]
         missing += [] if labels else ["labels (label)"]
+        cells = layout.names or (layout.sample[0] if layout.sample else ())
         raise DataError(
-            f"{path} has no column of {' and '.join(missing)}; columns found: {quoted_names(header)}; "
-            "name them as data.columns (or --columns)"
+            f"{path} has no column of {' and '.join(missing)}; columns found: {quoted_names(cells)}; "
+            "name them, texts first, or give their numbers (--columns)"
         )
     return LabeledColumns(tuple(texts), labels[0], labels[0] in LABELS)
 
@@ -95,7 +100,7 @@ def scan_labeled(
     """Yield every labeled text in order, the unusable ones as `BadLine`."""
     for path, table in zip(as_paths(files), find_all_columns(files, columns), strict=True):
         names = (*table.texts, table.label)
-        for row in scan_table(path, names, progress=progress, any_type=table.label):
+        for row in scan_table(read_layout(path, columns), names, progress=progress, any_type=table.label):
             yield row if isinstance(row, BadLine) else _labeled_text(row[1], path, row[0], table.multi_label)
 
 

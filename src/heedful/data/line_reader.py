@@ -93,7 +93,7 @@ def scan_lines(
 ) -> Iterator[str | BadLine]:
     """Yield every line in order, the unusable ones as `BadLine`; CRLF and a byte order mark are removed."""
     number = 1
-    for offset, chunk in _whole_lines(_read_blocks(path, min(BLOCK, limit), progress), limit):
+    for offset, chunk in _whole_lines(read_blocks(path, min(BLOCK, limit), progress), limit):
         number += yield from _decode_chunk(path, chunk, number, offset, limit)
     if number == 1:
         raise DataError(f"{path} is empty")
@@ -125,7 +125,7 @@ def scan_stdin(handle: int, *, limit: int = MAX_LINE) -> Iterator[str | BadLine 
 def read_text_file(path: Path, *, limit: int = MAX_FILE, progress: ProgressCallback | None = None) -> str:
     """Read a file that has to be parsed as a whole, such as JSON; never hold more than the limit."""
     parts, size = [], 0
-    for block in _read_blocks(path, BLOCK, progress):
+    for block in read_blocks(path, BLOCK, progress):
         parts.append(block)
         size += len(block)
         if size > limit:
@@ -200,8 +200,11 @@ def _decode_line(path: Path, line: bytes, number: int, offset: int) -> str | Bad
         return BadLine("utf-8", path, number, f"byte offset {offset + error.start}: {byte} is not UTF-8 {SKIP_HINT}")
 
 
-def _read_blocks(path: Path, size: int, progress: ProgressCallback | None) -> Iterator[bytes]:
-    """Yield the file's decompressed bytes, at most `size` at a time; every failure becomes a one-line DataError."""
+def read_blocks(path: Path, size: int, progress: ProgressCallback | None, *, binary: bool = False) -> Iterator[bytes]:
+    """Yield the file's decompressed bytes, at most `size` at a time; every failure becomes a one-line DataError.
+
+    Unless `binary`, a file that is not text is refused.
+    """
     suffix = path.suffix.lower()
     try:
         if path.is_dir():
@@ -209,7 +212,7 @@ def _read_blocks(path: Path, size: int, progress: ProgressCallback | None) -> It
         with path.open("rb") as raw:
             position = 0
             for number, block in enumerate(_decompress(raw, suffix, size)):
-                if number == 0:
+                if number == 0 and not binary:
                     _refuse_binary(path, block)
                 if progress is not None:
                     progress(raw.tell() - position)
@@ -254,3 +257,5 @@ def _refuse_binary(path: Path, start: bytes) -> None:
             raise DataError(f"{path} is not plain text but {description}")
     if control > max(16, len(start) // 20):
         raise DataError(f"{path} looks like a binary file, not text")
+    if start.count(b"\r") > 1 and b"\n" not in start:
+        raise DataError(f"{path} ends its lines with carriage returns alone: convert them with tr '\\r' '\\n'")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -90,7 +91,7 @@ def train_pair_tokenizers(
                 if not files.holds_out(pair.source):
                     yield from (pair.source, pair.target)[sides]
 
-        return train_tokenizer(files, config, sample_share, read_pairs, texts)
+        return train_tokenizer(files, config, sample_share, partial(read_pairs, columns=files.columns), texts)
 
     return (train(slice(0, 2)),) if joint else (train(slice(0, 1)), train(slice(1, 2)))
 
@@ -100,7 +101,9 @@ def prepare_pairs(files: CorpusFiles, tokenizers: tuple[Tokenizer, ...], *, max_
     too_long = f"pairs longer than {max_length} tokens"
 
     def write(writer: DatasetWriter) -> None:
-        for block in writer.blocks(read_pairs, lambda pair: files.holds_out(pair.source)):
+        for block in writer.blocks(
+            partial(read_pairs, columns=files.columns), lambda pair: files.holds_out(pair.source)
+        ):
             sources = tokenizers[0].encode([pair.source for pair, _ in block])
             targets = tokenizers[-1].encode([pair.target for pair, _ in block])
             for (pair, split), source, target in zip(block, sources, targets, strict=True):
@@ -111,4 +114,6 @@ def prepare_pairs(files: CorpusFiles, tokenizers: tuple[Tokenizer, ...], *, max_
                     split.write(source, target)
 
     sides = {"source": len(tokenizers[0]), "target": len(tokenizers[-1])}
-    return prepare_dataset(files, tokenizers, sides, write, kind="pairs", max_length=max_length)
+    return prepare_dataset(
+        files, tokenizers, sides, write, kind="pairs", max_length=max_length, columns=list(files.columns)
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -75,7 +76,7 @@ def train_question_tokenizer(files: CorpusFiles, config: TokenizerConfig, sample
                     yield (passage := question.passage)
                 yield question.question
 
-    return train_tokenizer(files, config, sample_share, read_questions, texts)
+    return train_tokenizer(files, config, sample_share, partial(read_questions, columns=files.columns), texts)
 
 
 def prepare_questions(files: CorpusFiles, tokenizer: Tokenizer, *, windows: PassageWindows) -> PreparedData:
@@ -89,7 +90,8 @@ def prepare_questions(files: CorpusFiles, tokenizer: Tokenizer, *, windows: Pass
 
     def write(writer: DatasetWriter) -> None:
         passage = Passage("", [], [], [])
-        for block in writer.blocks(read_questions, lambda question: files.holds_out(question.passage)):
+        read = partial(read_questions, columns=files.columns)
+        for block in writer.blocks(read, lambda question: files.holds_out(question.passage)):
             for question, split in block:
                 if question.passage != passage.text:  # consecutive questions about one passage encode it once
                     passage = Passage.encode(question.passage, tokenizer)
@@ -106,7 +108,8 @@ def prepare_questions(files: CorpusFiles, tokenizer: Tokenizer, *, windows: Pass
                 split.count("", question.question, question.passage, *(answer.text for answer in question.answers))
 
     sides = {"windows": len(tokenizer), "positions": windows.max_tokens}
-    return prepare_dataset(files, (tokenizer,), sides, write, kind="questions", **windows.model_dump())
+    settings = {"kind": "questions", "columns": list(files.columns), **windows.model_dump()}
+    return prepare_dataset(files, (tokenizer,), sides, write, **settings)
 
 
 def encode_windows(

@@ -4,6 +4,8 @@
     .jsonl                one record per question: passage (or context), question, and answers
     .tsv, .csv            columns passage (or context), question and answer; answer_start if there is one
 
+Columns with other names are requested in the order passage, question, answer, answer_start.
+
 An answer is a span of its passage, given by its text and the character it starts at. Where only the text is given
 (records and tables), its first occurrence is meant. A question without answers is unanswerable.
 """
@@ -12,19 +14,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
+from heedful.data.column_names import ANSWER, PASSAGE
 from heedful.data.corpus_files import Files, expand_folders
 from heedful.data.corpus_readers import ReadOptions, usable_rows
 from heedful.data.line_reader import BadLine, read_text_file
 from heedful.data.progress import ProgressCallback
-from heedful.data.table_reader import TABLES, check_string, file_format, scan_named, table_columns
+from heedful.data.table_layout import is_table, read_layout
+from heedful.data.table_reader import check_columns, check_string, scan_named
 from heedful.errors import DataError
 
-PASSAGE = ("passage", "context")
-ANSWER = ("answers", "answer")
+COLUMN_ORDER = ("passage", "question", "answer", "answer_start")
 QUESTION_COLUMNS = ("id", "passage", "question", "answer", "answer_start")
 MAX_SHOWN = 60
 
@@ -52,18 +56,18 @@ class NotInPassageError(ValueError):
 
 
 def scan_questions(
-    files: Files, *, answered: bool = True, progress: ProgressCallback | None = None
+    files: Files, *, columns: Sequence[str] = (), answered: bool = True, progress: ProgressCallback | None = None
 ) -> Iterator[Question | BadLine]:
     """Yield every question in order, the unusable ones as `BadLine`. Unless `answered`, answers are not read."""
     for path in expand_folders(files):
-        rows = _squad(path, progress) if _is_json(path) else _table(path, answered, progress)
+        rows = _squad(path, progress) if _is_json(path) else _table(path, columns, answered, progress)
         for row in rows:
             yield row if isinstance(row, BadLine) else _question(path, row, answered)
 
 
-def read_questions(files: Files, **options: Unpack[ReadOptions]) -> Iterator[Question]:
+def read_questions(files: Files, *, columns: Sequence[str] = (), **options: Unpack[ReadOptions]) -> Iterator[Question]:
     """Yield the usable questions."""
-    return usable_rows("question", scan_questions, files, **options)
+    return usable_rows("question", partial(scan_questions, columns=columns), files, **options)
 
 
 class RawQuestion(NamedTuple):
@@ -185,21 +189,28 @@ def _articles(path: Path, progress: ProgressCallback | None) -> list[Any]:
     return data
 
 
-def _table(path: Path, answered: bool, progress: ProgressCallback | None) -> Iterator[RawQuestion | BadLine]:
-    """Yield the questions of a .jsonl, .tsv or .csv."""
-    if file_format(path) not in TABLES:
-        raise DataError(f"{path}: questions come as .json (SQuAD), .jsonl, .tsv or .csv")
-    header = table_columns(path) if file_format(path) != "jsonl" else []
+def _table(
+    path: Path, columns: Sequence[str], answered: bool, progress: ProgressCallback | None
+) -> Iterator[RawQuestion | BadLine]:
+    """Yield the questions of a .jsonl, .tsv, .csv or tab-separated .txt."""
+    if not is_table(path):
+        raise DataError(f"{path}: questions come as .json (SQuAD), .jsonl, .tsv, .csv or tab-separated .txt")
+    layout = read_layout(path, columns)
+    if columns and not 2 + answered <= len(columns) <= len(COLUMN_ORDER):
+        raise DataError(f"{path}: passage, question, answer are the columns, got --columns {','.join(columns)}")
+    check_columns(layout, columns)
+    header = layout.names if layout.separator else ()
     passage = next((name for name in PASSAGE if name in header), PASSAGE[0])
     optional = ("answer", "answer_start", "id") if answered else ("id",)
-    columns = (passage, "question", *(name for name in optional if name in header or name == "answer"))
-    for row in scan_named(path, columns, progress=progress):
+    usual = (passage, "question", *(name for name in optional if name in header or name == "answer"))
+    names = dict(zip(columns, COLUMN_ORDER, strict=False))
+    for row in scan_named(layout, columns or usual, progress=progress):
         if isinstance(row, BadLine):
             yield row
         else:
-            line, record = row
+            record = {names.get(name, name): value for name, value in row[1].items()}
             passages = (record[name] for name in PASSAGE if name in record)
-            yield RawQuestion(line, f"line {line}", next(passages, None), record)
+            yield RawQuestion(row[0], f"line {row[0]}", next(passages, None), record)
 
 
 def _is_json(path: Path) -> bool:
@@ -210,7 +221,7 @@ def has_questions(path: Path) -> bool:
     """Whether a file seems to hold questions about passages."""
     if path.is_dir() or _is_json(path):
         return _is_json(path)
-    header = table_columns(path) if file_format(path) in TABLES else []
+    header = read_layout(path).names if is_table(path) else ()
     return "question" in header and all(any(name in header for name in names) for names in (PASSAGE, ANSWER))
 
 

@@ -105,7 +105,7 @@ def doctor_command(
     report: CorpusReport, files: Sequence[Path], held_out: Sequence[Path], columns: Sequence[str] = ()
 ) -> str:
     """The `heedful doctor` command that shows everything about these files."""
-    as_kind = [] if detect_corpus_kind(files) == report.kind else ["--as", report.kind]
+    as_kind = [] if detect_corpus_kind(files, columns) == report.kind else ["--as", report.kind]
     against = [word for file in held_out for word in ("--against", _relative(file))]
     named = ["--columns", ",".join(columns)] if columns else []
     return shlex.join(["heedful", "doctor", *map(_relative, files), *as_kind, *named, *against])

@@ -1,203 +1,186 @@
-"""Rows of tables: .tsv, .csv and .jsonl, with a header, without one, or with names in every record.
+"""Rows of tables by column: names of a header, names of records, or numbers from 1.
 
-Rows are cut by our own scan, because `csv.reader` alone yields neither line numbers of bad rows nor a bound on memory
-for a quote that is never closed.
+Rows are cut by our own scan (`table_layout`), because `csv.reader` alone yields neither line numbers of bad rows nor a
+bound on memory for a quote that is never closed.
 """
 
 from __future__ import annotations
 
-import csv
-import json
+import re
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
-from heedful.data.line_reader import MAX_LINE, BadLine, scan_lines
+from heedful.data.column_names import pair_columns
+from heedful.data.line_reader import BadLine, scan_lines
 from heedful.data.progress import ProgressCallback
+from heedful.data.table_layout import Record, TableLayout, parse_rows
 from heedful.errors import DataError
 
-COMPRESSED = (".gz", ".xz")
-TABLES = ("tsv", "csv", "jsonl")
-HEADERLESS = ("source", "target")
-"""Columns that need no header."""
 LIST_SEPARATOR = "|"
 """Between the items of a list in one cell."""
+MIN_CATEGORY_ROWS, MAX_CATEGORIES = 20, 3
+"""A column with so few values in so many rows holds categories, not text."""
+NO_TEXT = re.compile(r"|https?://\S*|[+-]?\d+(?:[.,]\d+)?(?:[eE][+-]?\d+)?|[a-z]{2,3}(?:[-_][A-Z]{2})?")
+"""A blank, an address, a number or the code of a language."""
 
 Cells = tuple[int, tuple[str, ...]]
 """The line a row starts on, and its selected cells."""
-
-Lines = Iterator[str | BadLine]
 Pick = Callable[[Any], tuple[str, ...]]
 
 
-def file_format(path: Path) -> str:
-    """The format of a file, by its name: tsv, csv, jsonl, or lines."""
-    name = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
-    suffix = name.suffix.lower().removeprefix(".")
-    return suffix if suffix in TABLES else "lines"
-
-
 def scan_table(
-    path: Path,
-    columns: tuple[str, ...],
+    layout: TableLayout,
+    columns: Sequence[str],
     *,
     progress: ProgressCallback | None = None,
     any_type: str | None = None,
 ) -> Iterator[Cells | BadLine]:
-    """Yield the named columns of each row; a row that cannot be used as `BadLine`. A pair needs no header.
+    """Yield these columns of each row; a row that cannot be used as `BadLine`.
 
     In the `any_type` column of a .jsonl, numbers, booleans and lists are converted to what they would be in a .csv.
     """
-    rows = _parse(path, scan_lines(path, progress=progress))
-    pick: Pick | None = None
-    for row in rows:
+    pick = _picker(layout, columns, any_type)
+    below_header = not layout.has_header
+    for row in parse_rows(layout, scan_lines(layout.path, progress=progress)):
         if isinstance(row, BadLine):
             yield row
-            continue
-        line, cells = row
-        if pick is None:
-            pick, is_header = _picker(path, cells, columns, any_type)
-            if is_header:
-                continue
-        try:
-            yield line, pick(cells)
-        except ValueError as error:
-            yield BadLine("malformed", path, line, str(error))
+        elif not below_header:
+            below_header = True
+        else:
+            try:
+                yield row[0], pick(row[1])
+            except ValueError as error:
+                yield BadLine("malformed", layout.path, row[0], str(error))
 
 
 def scan_named(
-    path: Path, columns: tuple[str, ...], *, progress: ProgressCallback | None = None
-) -> Iterator[tuple[int, dict[str, Any]] | BadLine]:
+    layout: TableLayout, columns: Sequence[str], *, progress: ProgressCallback | None = None
+) -> Iterator[Record | BadLine]:
     """Yield each row by column name: the records of a .jsonl as they are, these columns of another table."""
-    if file_format(path) == "jsonl":
-        yield from _records(path, scan_lines(path, progress=progress))
+    if not layout.separator:
+        yield from parse_rows(layout, scan_lines(layout.path, progress=progress))  # type: ignore[misc]
         return
-    for row in scan_table(path, columns, progress=progress):
+    for row in scan_table(layout, columns, progress=progress):
         yield row if isinstance(row, BadLine) else (row[0], dict(zip(columns, row[1], strict=True)))
 
 
-def table_columns(path: Path) -> list[str]:
-    """Column names from a header or the first record; without either, the cells of the first row."""
-    first = next((row for row in _parse(path, scan_lines(path)) if not isinstance(row, BadLine)), (0, []))
-    return [str(name).strip().lower() for name in first[1]]
+def choose_pair(layout: TableLayout, columns: Sequence[str] = ()) -> tuple[str, str]:
+    """The columns of source and target: those requested, those with the usual names, or the first two of text."""
+    if columns:
+        return _requested_pair(layout.path, columns)
+    if layout.names:
+        names = layout.names if layout.separator else _text_keys(layout)
+        nested = [name for name in names if "." in name and name not in layout.names]
+        if pair := pair_columns(names) or (pair_columns(nested) if len(nested) == 2 else None):
+            return pair
+        raise DataError(
+            f"{layout.path}: which columns are source and target? Name two of {quoted_names(names)} (--columns A,B)"
+        )
+    texts = [number for number in range(layout.width) if _holds_text(layout, number)]
+    numbers = texts if len(texts) > 1 and layout.width > 2 else range(layout.width)
+    if layout.sample and len(numbers) < 2:
+        raise DataError(f"{layout.path} has one column, without tabs or other separators: a pair needs two")
+    return (str(numbers[0] + 1), str(numbers[1] + 1)) if layout.sample else ("1", "2")
+
+
+def _requested_pair(path: object, columns: Sequence[str]) -> tuple[str, str]:
+    if len(columns) != 2 or columns[0] == columns[1]:
+        raise DataError(f"{path}: a pair has two different columns, got --columns {','.join(columns)}")
+    return columns[0], columns[1]
+
+
+def _text_keys(layout: TableLayout) -> list[str]:
+    """The keys of the first record that hold text, those of a nested object (`translation.en`) included."""
+    keys: list[str] = []
+    for name, value in layout.sample[0].items():
+        if isinstance(value, dict):
+            keys += [f"{name}.{inner}" for inner, text in value.items() if isinstance(text, str)]
+        elif isinstance(value, str):
+            keys.append(name)
+    return keys
+
+
+def _holds_text(layout: TableLayout, number: int) -> bool:
+    """Whether a column without a name seems to hold text, rather than numbers, codes, addresses or categories."""
+    cells = [row[number].strip() for row in layout.sample]
+    is_category = len(cells) >= MIN_CATEGORY_ROWS and len(set(cells)) <= MAX_CATEGORIES
+    return not is_category and not all(NO_TEXT.fullmatch(cell) for cell in cells)
+
+
+def holds_categories(layout: TableLayout, column: str) -> bool:
+    """Whether the values of a column are few and repeat, as labels do."""
+    pick = _picker(layout, [column], column)
+    values = [pick(row)[0] for row in layout.sample]
+    return len(set(values)) <= max(1, len(values) / 3)
+
+
+def describe_columns(layout: TableLayout, columns: Sequence[str]) -> str:
+    """The columns that are read, for the user."""
+    names = " and ".join(columns)
+    if layout.names:
+        return f"{names} of {', '.join(layout.names)}"
+    return f"{names} of {layout.width}, without a header"
 
 
 def quoted_names(names: Sequence[str]) -> str:
     """Column names for a message, long ones shortened."""
-    return ", ".join(repr(name if len(name) <= 40 else name[:39] + "…") for name in names)
+    return ", ".join(repr(name if len(name) <= 40 else name[:39] + "…") for name in names) or "none"
 
 
-def _parse(path: Path, lines: Lines) -> Iterator[tuple[int, list[str]] | tuple[int, dict[str, Any]] | BadLine]:
-    return {"tsv": _tsv, "csv": _csv, "jsonl": _records}[file_format(path)](path, lines)
+def check_columns(layout: TableLayout, columns: Sequence[str]) -> None:
+    """Raise DataError unless a table has these columns."""
+    _picker(layout, columns, None)
 
 
-def _tsv(path: Path, lines: Lines) -> Iterator[tuple[int, list[str]] | BadLine]:
-    """Cells between tabs; there is no quoting."""
-    for number, line in enumerate(lines, 1):
-        if isinstance(line, BadLine):
-            yield line
-        elif not line.strip():
-            yield BadLine("blank", path, number, "the line is blank")
-        else:
-            yield number, line.removesuffix("\n").split("\t")
+def _picker(layout: TableLayout, columns: Sequence[str], any_type: str | None) -> Pick:
+    """A function that takes these columns from a row."""
+    if not layout.separator:
+        keys = [_key(layout, name) for name in columns] if layout.sample else list(columns)
+        return lambda record: tuple(_value(record, key, key == any_type) for key in keys)
+    positions = [_position(layout, name) for name in columns] if layout.width else [0] * len(columns)
 
-
-def _csv(path: Path, lines: Lines) -> Iterator[tuple[int, list[str]] | BadLine]:
-    """RFC 4180: a quoted cell may hold commas, newlines and doubled quotes, so a row ends where quotes are even."""
-    csv.field_size_limit(max(MAX_LINE, csv.field_size_limit()))
-    row: list[str] = []
-    start, size, in_quotes = 1, 0, False
-    for number, line in enumerate(lines, 1):
-        if isinstance(line, BadLine):
-            yield line
-            if row:
-                yield BadLine("malformed", path, start, f"the row is interrupted by line {number}")
-            row, size, in_quotes = [], 0, False
-            continue
-        if not row:
-            start = number
-        row.append(line)
-        size += len(line)
-        in_quotes ^= line.count('"') % 2 == 1
-        if in_quotes and size <= MAX_LINE:
-            continue
-        yield _csv_row(path, start, "".join(row), in_quotes)
-        row, size, in_quotes = [], 0, False
-    if row:
-        yield _csv_row(path, start, "".join(row), in_quotes)
-
-
-def _csv_row(path: Path, start: int, row: str, in_quotes: bool) -> tuple[int, list[str]] | BadLine:
-    if in_quotes:
-        return BadLine("malformed", path, start, "a quote is never closed")
-    if not row.strip():
-        return BadLine("blank", path, start, "the line is blank")
-    if '"' not in row:
-        return start, row.removesuffix("\n").split(",")
-    try:
-        (cells,) = csv.reader([row], strict=True)
-    except (csv.Error, ValueError) as error:
-        return BadLine("malformed", path, start, f"not valid CSV: {error}")
-    return start, cells
-
-
-def _records(path: Path, lines: Lines) -> Iterator[tuple[int, dict[str, Any]] | BadLine]:
-    """Parse the JSON objects of a .jsonl, each with its line number."""
-    for number, line in enumerate(lines, 1):
-        if isinstance(line, BadLine):
-            yield line
-        elif not line.strip():
-            yield BadLine("blank", path, number, "the line is blank")
-        else:
-            yield _json_row(path, number, line)
-
-
-def _json_row(path: Path, number: int, line: str) -> tuple[int, dict[str, Any]] | BadLine:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        return BadLine("malformed", path, number, f"not JSON: {error}")
-    if not isinstance(record, dict):
-        return BadLine("malformed", path, number, 'not a JSON object, such as {"text": "…"}')
-    return number, record
-
-
-def _picker(
-    path: Path, first: list[str] | dict[str, Any], wanted: tuple[str, ...], any_type: str | None
-) -> tuple[Pick, bool]:
-    """A function that takes the wanted columns from a row, and whether the first row is a header."""
-    if isinstance(first, dict):
-        names = list(first)
-        if all(name in names for name in wanted):
-            return lambda record: _values(record, wanted, any_type), False
-        if len(wanted) == 2 and isinstance(inner := first.get("translation"), dict):
-            languages = tuple(inner)  # in the order of the first record
-            if len(languages) == 2:
-                return lambda record: _values(record.get("translation"), languages), False
-            names = [f"translation.{language}" for language in languages]
-    else:
-        names = [cell.strip() for cell in first]
-        columns = [name.lower() for name in names]
-        if all(name in columns for name in wanted):
-            return _cell_picker(len(first), [columns.index(name) for name in wanted]), True
-        if wanted == HEADERLESS and len(first) == 2 and not set(wanted) & set(columns):
-            return _cell_picker(2, [0, 1]), False
-    missing = [repr(name) for name in wanted if name not in names]
-    raise DataError(f"{path} has no column {' and no column '.join(missing)}; columns found: {quoted_names(names)}")
-
-
-def _cell_picker(width: int, positions: Sequence[int]) -> Pick:
     def pick(cells: Sequence[str]) -> tuple[str, ...]:
-        if len(cells) != width:
-            raise ValueError(f"{len(cells)} columns instead of {width}")
+        if len(cells) != layout.width:
+            raise ValueError(f"{len(cells)} columns instead of {layout.width}")
         return tuple(cells[position] for position in positions)
 
     return pick
 
 
-def _values(record: Any, names: tuple[str, ...], any_type: str | None = None) -> tuple[str, ...]:
-    values = {name: record.get(name) if isinstance(record, dict) else None for name in names}
-    return tuple(check_string(name, _as_cell(value) if name == any_type else value) for name, value in values.items())
+def _position(layout: TableLayout, name: str) -> int:
+    """The index of a column, by its name or else its number from 1."""
+    matches = [index for index, other in enumerate(layout.names) if other == name.strip().casefold()]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise DataError(f"{layout.path} has {len(matches)} columns {name!r}: give their numbers, as --columns 1,2")
+    if name.isdecimal() and 1 <= int(name) <= layout.width:
+        return int(name) - 1
+    if name.isdecimal():
+        raise DataError(f"{layout.path} has no column {name}: it has {layout.width} columns")
+    listed = f"columns found: {quoted_names(layout.names)}"
+    if not layout.names:
+        listed = f"it has no header: give numbers from 1 to {layout.width}, as --columns 1,2"
+    raise DataError(f"{layout.path} has no column {name!r}; {listed}")
+
+
+def _key(layout: TableLayout, name: str) -> str:
+    """The key of a record's value, `translation.en` for a nested one; upper and lower case may differ."""
+    keys = [*layout.sample[0], *_text_keys(layout)]
+    if name in keys:
+        return name
+    for key in keys:
+        if key.casefold() == name.casefold():
+            return key
+    raise DataError(f"{layout.path} has no column {name!r}; columns found: {quoted_names(list(dict.fromkeys(keys)))}")
+
+
+def _value(record: dict[str, Any], key: str, any_type: bool) -> str:
+    value = record.get(key)
+    if value is None and "." in key:
+        outer, _, inner = key.partition(".")
+        value = record[outer].get(inner) if isinstance(record.get(outer), dict) else None
+    return check_string(key, _as_cell(value) if any_type else value)
 
 
 def _as_cell(value: Any) -> Any:

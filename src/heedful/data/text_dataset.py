@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -83,7 +84,7 @@ def train_text_tokenizer(
             left -= len(text)
             yield text
 
-    return train_tokenizer(files, config, sample_share, read_documents, texts)
+    return train_tokenizer(files, config, sample_share, partial(read_documents, columns=files.columns), texts)
 
 
 def prepare_text(
@@ -104,7 +105,8 @@ def prepare_text(
             position += len(line[0])
             return position - len(line[0]) >= limit
 
-        for block in writer.blocks(read_sentences if sentences else read_documents, is_held_out):
+        read = partial(read_sentences if sentences else read_documents, columns=files.columns)
+        for block in writer.blocks(read, is_held_out):
             texts = [text for (text, _), _ in block]
             encoded = encode_sentences(texts, tokenizer) if sentences else tokenizer.encode(texts)
             for ((text, is_last), split), ids in zip(block, encoded, strict=True):
@@ -113,7 +115,8 @@ def prepare_text(
                 if is_last or sentences:
                     split.sides[0].end()
 
-    settings: dict[str, Any] = {"kind": "sentences" if sentences else "text"} | ({} if end == END else {"end": end})
+    settings: dict[str, Any] = {"kind": "sentences" if sentences else "text", "columns": list(files.columns)}
+    settings |= {} if end == END else {"end": end}
     return prepare_dataset(files, (tokenizer,), {"text": len(tokenizer)}, write, **settings)
 
 

@@ -100,5 +100,5 @@ def test_files_with_different_columns_raise_data_error(tmp_path: Path) -> None:
     two = table(tmp_path, "b.csv", "text_a,text_b,label\na,b,c\n")
     with pytest.raises(DataError, match=r"b\.csv has text_a and text_b, labeled by label, but .*a\.csv has text"):
         list(read_labeled([one, two]))
-    with pytest.raises(DataError, match=r"labeled texts come as \.tsv, \.csv or \.jsonl"):
+    with pytest.raises(DataError, match=r"labeled texts come as \.tsv, \.csv, \.jsonl or"):
         list(read_labeled([tmp_path / "a.txt"]))

@@ -1,0 +1,152 @@
+"""Names of columns: which languages they name, which two hold a pair, and whether a table's first row is a header.
+
+A header taken for an example teaches the model nonsense, and an example taken for a header is lost, so a row is a
+header only on evidence: known names, languages, or cells unlike everything below them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+
+SOURCE = ("source", "src", "input", "original", "from")
+TARGET = ("target", "tgt", "trg", "output", "translation", "translated", "reference", "to")
+TEXT = ("text", "sentence", "content", "review", "comment", "message", "body", "document", "title")
+TEXT_PAIRS = (("text_a", "text_b"), ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"))
+LABEL = ("label", "class", "category", "sentiment", "gold_label", "target")
+LABELS = ("labels", "classes", "categories", "tags")
+PASSAGE = ("passage", "context")
+ANSWER = ("answers", "answer")
+
+KNOWN = {
+    *SOURCE, *TARGET, *TEXT, *LABEL, *LABELS, *PASSAGE, *ANSWER, *(name for pair in TEXT_PAIRS for name in pair),
+    "question", "id", "idx", "index", "key", "line", "score", "lang", "language", "locale", "split", "answer_start",
+    "author", "user", "url", "domain", "date", "attribution", "license", "note", "notes", "rating", "stars", "word",
+    "phrase", "meaning", "definition", "satz", "übersetzung", "quelle", "ziel", "frase", "oración", "traducción",
+    "traduction", "texte", "texto", "testo", "traduzione", "tradução", "перевод", "текст", "原文", "译文", "翻译", "訳",
+}  # fmt: skip
+LOCALES = """
+en de fr es it pt nl ru uk pl cs sk sl hr sr bg ro hu fi sv da nb no et lv lt el tr ar fa he hi bn ta te th vi id ms ja
+ko zh ka hy sw af is ga cy eu ca gl mk sq az kk uz mn ne si km lo my ur
+"""
+"""Languages whose names of languages are known too: `Englisch`, `英语`."""
+LONG_CODES = """
+eng:en deu:de ger:de fra:fr fre:fr spa:es ita:it por:pt nld:nl dut:nl rus:ru ukr:uk pol:pl ces:cs cze:cs slk:sk slo:sk
+slv:sl hrv:hr srp:sr bul:bg ron:ro rum:ro hun:hu fin:fi swe:sv dan:da nor:no nob:nb est:et lav:lv lit:lt ell:el gre:el
+tur:tr ara:ar fas:fa per:fa heb:he hin:hi ben:bn tam:ta tel:te tha:th vie:vi ind:id msa:ms jpn:ja kor:ko zho:zh chi:zh
+cmn:zh kat:ka hye:hy swa:sw afr:af isl:is gle:ga cym:cy eus:eu cat:ca glg:gl mkd:mk sqi:sq aze:az kaz:kk uzb:uz mon:mn
+nep:ne sin:si khm:km lao:lo mya:my urd:ur
+"""
+"""ISO 639-3, and 639-2 where it differs, as 639-1."""
+CODE = re.compile(r"([a-z]{2,3}|[A-Z]{2,3})(?:[-_](?:[A-Za-z]{4}|[A-Z]{2}|[a-z]{2}))?")
+PARTS = re.compile(r"[\s_.()\[\]/-]+")
+ENDS_SENTENCE = re.compile(r"[.!?…。！？।؟]['\"”’»)]*$")
+MIN_ROWS = 10
+"""Rows below the first that its form is compared with, at least."""
+
+
+def language(name: str) -> str | None:
+    """The language that a column's name consists of or contains (`de`, `German`, `text_de`), as ISO 639-1."""
+    if code := _language(name.strip()):
+        return code
+    parts = [part for part in PARTS.split(name.strip()) if part]
+    codes = {code for part in parts if (code := _language(part))}
+    others = [part for part in parts if not _language(part)]
+    return codes.pop() if len(codes) == 1 and all(part.casefold() in KNOWN for part in others) else None
+
+
+def _language(name: str) -> str | None:
+    if match := CODE.fullmatch(name):
+        code = match[1].lower()
+        return _language_names().get(code)
+    return _language_names().get(name.casefold()) if len(name) > 2 or not name.isascii() else None
+
+
+@cache
+def _language_names() -> dict[str, str]:
+    """Languages by code and by name, in many languages."""
+    from babel import Locale
+
+    names = {code: code for code in Locale("en").languages if len(code) == 2}
+    names |= dict(pair.split(":") for pair in LONG_CODES.split())
+    for locale in LOCALES.split():
+        languages = Locale(locale).languages
+        for code in LOCALES.split():
+            if code in languages:
+                names.setdefault(languages[code].casefold(), code)
+    return names
+
+
+def pair_columns(names: Sequence[str]) -> tuple[str, str] | None:
+    """The columns of a pair: source and target by name, or two languages in their order, or the only two columns."""
+    lowered = {name.strip().casefold(): name for name in reversed(names)}
+    if {"source", "target"} <= lowered.keys():
+        return lowered["source"], lowered["target"]
+    languages = [name for name in names if language(name)]
+    if len(languages) == 2 and language(languages[0]) != language(languages[1]):
+        return languages[0], languages[1]
+    sources, targets = ([lowered[name] for name in known if name in lowered] for known in (SOURCE, TARGET))
+    if len(sources) == len(targets) == 1:
+        return sources[0], targets[0]
+    return (names[0], names[1]) if len(names) == 2 else None
+
+
+def is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether the first row of a table names its columns, judged by itself and by the rows below it."""
+    cells = [cell.strip() for cell in first]
+    named = [cell for cell in cells if cell]
+    if not named or len(set(named)) < len(named) or not all(_may_be_name(cell) for cell in named):
+        return False
+    columns = [[row[index].strip() for row in rows if len(row) == len(first)] for index in range(len(first))]
+    if _has_known_names(named, columns):
+        return True
+    if any(name.casefold() in KNOWN or language(name) for name in named) and may_be_header(named, rows):
+        return True
+    return any(_unlike_column(cell, column) for cell, column in zip(cells, columns, strict=True) if cell)
+
+
+def may_be_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether a first row without evidence of being a header still looks like one: short, above sentences."""
+    cells = [cell.strip() for row in rows for cell in row if cell.strip()]
+    sentences = sum(bool(ENDS_SENTENCE.search(cell)) for cell in cells)
+    return (
+        len(rows) >= MIN_ROWS
+        and sentences >= 0.8 * len(cells)
+        and all(_may_be_name(cell) and len(cell.split()) <= 2 for cell in first)
+    )
+
+
+def _may_be_name(cell: str) -> bool:
+    return len(cell) <= 40 and "\n" not in cell and not ENDS_SENTENCE.search(cell) and any(map(str.isalpha, cell))
+
+
+def _has_known_names(names: Sequence[str], columns: Sequence[Sequence[str]]) -> bool:
+    """Two known names or more, or two different languages. In a word list `it, es` may be English and German."""
+    known = sum(name.casefold() in KNOWN for name in names)
+    languages = [code for name in names if name.casefold() not in KNOWN and (code := language(name))]
+    if known >= min(2, len(names)):
+        return True
+    if len(set(languages)) < 2:
+        return bool(known and languages) and len(names) > 2
+    is_word_list = sum(" " in cell for column in columns for cell in column) < 0.2 * sum(map(len, columns))
+    bare = all(len(name) == 2 and name.islower() for name in names)
+    return not (bare and is_word_list and sum(map(len, columns)) and "en" not in languages)
+
+
+def _unlike_column(cell: str, column: Sequence[str]) -> bool:
+    """A word above numbers, an identifier above text, or a unique value above a few that repeat."""
+    if len(column) < 2:
+        return False
+    if all(_is_number(value) for value in column if value) and any(column):
+        return not _is_number(cell)
+    if re.fullmatch(r"[A-Za-z]+(?:_[A-Za-z0-9]+)+", cell) and not any("_" in value for value in column):
+        return True
+    counts = Counter(column)
+    repeats = len(column) >= MIN_ROWS and len(counts) <= len(column) / 4 and min(counts.values()) > 1
+    return repeats and cell not in counts
+
+
+def _is_number(cell: str) -> bool:
+    return bool(re.fullmatch(r"[+-]?\d+(?:[.,]\d+)?(?:[eE][+-]?\d+)?", cell))
