@@ -38,7 +38,8 @@ def doctor(
         typer.Option(metavar="FILE", help="Held-out file that must not occur in FILES; repeatable."),
     ] = None,
     columns: Annotated[
-        str | None, typer.Option(help="Columns of texts and labels, e.g. review,stars; default: the usual names.")
+        str | None,
+        typer.Option(help="Columns to read, by name or number: en,de or 1,2 or review,stars.  [default: usual names]"),
     ] = None,
     kind: Annotated[
         Literal["auto", "pairs", "text", "labeled", "questions"],
@@ -47,17 +48,17 @@ def doctor(
 ) -> None:
     """Check FILES for blank, malformed, misaligned, duplicate and leaked lines, and measure them."""
     from heedful.data.corpus_doctor import examine
+    from heedful.data.corpus_files import as_columns
     from heedful.training.reporting.events import Events, terminal_listener
 
     check_held_out_pair(files, against or [])
-    names = tuple(name.strip() for name in columns.split(",")) if columns else ()
     report = examine(
         files,
         clean_copy=write,
         against=against,
         kind=kind,
         on_bad_line=on_bad_line,
-        columns=names,
+        columns=as_columns(columns),
         start_progress=Events(terminal_listener()).stage,
     )
     if as_json:
@@ -83,6 +84,8 @@ def print_report(report: CorpusReport) -> None:
     more = f" and {len(report.files) - 3:,} more" if len(report.files) > 4 else ""
     names = ", ".join(report.files[:3] if more else report.files)
     typer.echo(f"{names}{more}: {report.rows:,} {rows}, {report.usable:,} usable")
+    for layout in report.layout:
+        typer.echo(f"columns read: {layout}")
     console.print(_column_table(report), _length_histogram(report))
     if report.labels:
         console.print(_label_table(report))

@@ -18,7 +18,8 @@ def evaluate(
     length_penalty: LengthPenalty = 1.0,
     bleu_tokenizer: BleuTokenizer = "auto",
     columns: Annotated[
-        str | None, typer.Option(help="Text and label columns, as review,stars.  [default: by their names]")
+        str | None,
+        typer.Option(help="Columns to read, as in training.  [default: those of the training, or by their names]"),
     ] = None,
     on_bad_line: SkipBad = "fail",
     device: Device = "auto",
@@ -35,8 +36,7 @@ def evaluate(
 
     scores = evaluate_files(
         model, *files, beam=beam, length_penalty=length_penalty, bleu_tokenizer=bleu_tokenizer,
-        columns=tuple(name.strip() for name in (columns or "").split(",") if name.strip()), on_bad_line=on_bad_line,
-        device=device, listeners=[terminal_listener()],
+        columns=columns or (), on_bad_line=on_bad_line, device=device, listeners=[terminal_listener()],
     )  # fmt: skip
     if as_json:
         typer.echo(json.dumps(scores, indent=2))

@@ -21,6 +21,7 @@ def plan(
     time: options.Time = None,
     steps: options.Steps = None,
     device: options.Device = "auto",
+    columns: options.Columns = None,
     on_bad_line: options.OnBadLine = None,
     gpus: Annotated[
         int | None,
@@ -37,8 +38,8 @@ def plan(
     request = TrainingRequest(
         task=task, files=files or (), valid=valid or (), recipe=recipe,
         settings=options.with_next_sentence(settings, next_sentence), architecture=architecture,
-        start_from=start_from, time=time, steps=steps, device=device, on_bad_line=on_bad_line,
-        listeners=() if as_json else (terminal_listener(),),
+        start_from=start_from, time=time, steps=steps, device=device, columns=columns or (),
+        on_bad_line=on_bad_line, listeners=() if as_json else (terminal_listener(),),
     )  # fmt: skip
     prepared = prepare_request(request)
     forecast = prepared.forecast if gpus is None else plan_multi_gpu(prepared, gpus)

@@ -35,6 +35,7 @@ def train(
     ] = None,
     bleu_tokenizer: BleuTokenizer | None = None,
     device: options.Device = "auto",
+    columns: options.Columns = None,
     on_bad_line: options.OnBadLine = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard curves.")] = False,
     resume: Annotated[
@@ -68,7 +69,7 @@ def train(
         task, *(files or ()), valid=valid or (), test=test or (), out=out, recipe=recipe,
         settings=options.with_next_sentence(settings, next_sentence), architecture=architecture,
         start_from=start_from, time=time, steps=steps, seed=seed,
-        bleu_tokenizer=bleu_tokenizer, device=device, on_bad_line=on_bad_line,
+        bleu_tokenizer=bleu_tokenizer, device=device, columns=columns or (), on_bad_line=on_bad_line,
         tensorboard=tensorboard, resume=resume, auto_batch=auto_batch, check_resume=check_resume,
         listeners=[terminal_listener()],
     )  # fmt: skip

@@ -10,7 +10,9 @@ import typer
 from heedful.training.tasks import TASKS
 
 Task = Annotated[str | None, typer.Argument(help=" · ".join(f"{name} ({task.files})" for name, task in TASKS.items()))]
-Files = Annotated[list[Path] | None, typer.Argument(help="Training text: .txt, .tsv, .csv, .jsonl, plain or .gz/.xz.")]
+Files = Annotated[
+    list[Path] | None, typer.Argument(help="Training text: .txt, .tsv, .csv, .jsonl, .tmx, plain or .gz/.xz.")
+]
 Valid = Annotated[
     list[Path] | None,
     typer.Option(metavar="FILE", help="Validation text; for a pair repeat it: --valid dev.en --valid dev.de."),
@@ -26,6 +28,10 @@ StartFrom = Annotated[
 Time = Annotated[str | None, typer.Option(show_default="10m", help="Time limit, e.g. 90s, 10m or 2h.")]
 Steps = Annotated[int | None, typer.Option(min=1, help="Number of training steps, instead of a time limit.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
+Columns = Annotated[
+    str | None,
+    typer.Option(help="Columns to read, by name or number: en,de or 1,2 or review,stars.  [default: usual names]"),
+]
 OnBadLine = Annotated[str | None, typer.Option(show_default="fail", help="Unreadable lines: fail, or skip and count.")]
 NextSentence = Annotated[
     bool,

@@ -77,6 +77,12 @@ def as_paths(files: Files | str | PathLike[str]) -> list[Path]:
     return [Path(files)] if isinstance(files, str | PathLike) else [Path(file) for file in files]
 
 
+def as_columns(columns: str | Sequence[str | int] | None) -> tuple[str, ...]:
+    """Columns from "source,target", "1,2" or a list."""
+    names = columns.split(",") if isinstance(columns, str) else map(str, columns or ())
+    return tuple(name.strip() for name in names if name.strip())
+
+
 def expand_folders(files: Files) -> list[Path]:
     """Replace folders by the non-empty text files in them, and patterns by what they match, ordered by name."""
     expanded: list[Path] = []

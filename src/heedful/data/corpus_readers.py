@@ -15,12 +15,12 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple, TypedDict, TypeVar, Unpack
 
-from heedful.data.column_names import TEXT
+from heedful.data.column_names import LABEL, LABELS, TEXT
 from heedful.data.corpus_files import Files, as_paths, expand_folders
 from heedful.data.line_reader import BadLine, OnBadLine, handle_bad_line, scan_lines
 from heedful.data.progress import ProgressCallback
 from heedful.data.table_layout import TABLES, TableLayout, file_format, is_table, read_layout
-from heedful.data.table_reader import Cells, choose_pair, describe_columns, quoted_names, scan_table
+from heedful.data.table_reader import Cells, check_columns, choose_pair, describe_columns, quoted_names, scan_table
 from heedful.data.tmx_reader import choose_languages, scan_tmx
 from heedful.errors import DataError
 from heedful.text.sentence_splitter import split_sentences
@@ -175,9 +175,30 @@ def text_column(layout: TableLayout, columns: Columns = ()) -> str:
 
 def require_columns(files: Files, columns: Columns) -> None:
     """Raise DataError where columns are requested of files that have none."""
-    paths = expand_folders(files)
-    if columns and not any(file_format(path) == "tmx" or is_table(path) for path in paths):
-        raise DataError(f"--columns {','.join(columns)}: there are no columns in {_names(paths[:3])}")
+    if columns and not has_tables(files):
+        raise DataError(f"--columns {','.join(columns)}: there are no columns in {_names(files)}")
+
+
+def has_tables(files: Files) -> bool:
+    """Whether any of the files has columns, or languages, to choose from."""
+    return any(file_format(path) == "tmx" or is_table(path) for path in expand_folders(files))
+
+
+def has_columns(files: Files, columns: Columns) -> bool:
+    """Whether every table among the files has these columns. Numbers say nothing of a table with usual names."""
+    usual = {"source", "target", *TEXT, *LABEL, *LABELS}
+    try:
+        for path in expand_folders(files):
+            if file_format(path) == "tmx":
+                choose_languages(path, columns)
+            elif is_table(path):
+                layout = read_layout(path, columns)
+                check_columns(layout, columns)
+                if usual.intersection(layout.names) and all(name.isdecimal() for name in columns):
+                    return False
+    except DataError:
+        return False
+    return bool(columns)
 
 
 def describe_layout(files: Files, kind: str, columns: Columns = ()) -> list[str]:

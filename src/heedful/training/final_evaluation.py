@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from heedful.data.corpus_readers import has_tables
 from heedful.inference.trained_model import TrainedModel
 from heedful.loading import load
 from heedful.training.forecast.forecast import ForecastComparison
@@ -27,6 +28,7 @@ def evaluate_and_report(
     best = load(folder, device=prepared.device)
     task.calibrate(best, data, events.stage)
     options = EvaluationOptions(
+        settings.columns if has_tables(settings.test) else (),
         on_bad_line=settings.on_bad_line,
         bleu_tokenizer=prepared.recipe.training.bleu_tokenizer,
         start_progress=events.stage,

@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from heedful.config import Config, validation_message
-from heedful.data.corpus_files import CorpusFiles
+from heedful.data.corpus_files import CorpusFiles, as_columns
 from heedful.data.progress import StartProgress, no_progress
 from heedful.errors import UsageError, nearest
 from heedful.evaluation.bleu_tokenizer import BleuTokenizerName
@@ -49,13 +49,19 @@ class DataRecipe(Config):
     """Maximum tokens: longer pairs are dropped, longer labeled texts truncated (both are counted), and passages of
     questions are split into windows."""
     columns: tuple[str, ...] = ()
-    """Column names of a labeled table, if they are unusual: one or two text columns, then the label column."""
+    """Columns of a table, by name or number from 1, if not the usual ones: source and target; text; one or two of text,
+    then labels; passage, question, answer. Of a .tmx: the languages of source and target."""
     stride: NonNegativeInt = 128
     """Tokens from the start of one window of a long passage to the next (answer); 0 = no windows."""
     on_bad_line: Literal["fail", "skip"] = "fail"
     """Unreadable lines: stop with an error, or skip and count them."""
     next_sentence: bool = False
     """Also train next-sentence prediction (fill); documents then end at blank lines."""
+
+    @field_validator("columns", mode="before")
+    @classmethod
+    def _columns(cls, columns: Any) -> Any:
+        return as_columns(columns) if isinstance(columns, str | list | tuple) else columns
 
     def files(self, start_progress: StartProgress = no_progress) -> CorpusFiles:
         """The training and validation files, and how they are read."""
@@ -209,6 +215,14 @@ def read_recipe(file: Path) -> dict[str, Any]:
         raise UsageError(f"recipe {file} does not exist") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"recipe {file}: {error}") from None
+
+
+def recipe_columns(folder: Path | None) -> tuple[str, ...]:
+    """The columns that the model in this folder was trained on, if they were requested."""
+    if folder is None or not (folder / RECIPE).is_file():
+        return ()
+    data = read_recipe(folder / RECIPE).get("data", {})
+    return as_columns(data.get("columns")) if isinstance(data, dict) else ()
 
 
 def make_recipe(settings: dict[str, Any]) -> Recipe:

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from heedful.data.corpus_files import as_columns
+from heedful.data.table_layout import file_format, is_table
 from heedful.errors import UsageError, nearest
 from heedful.training.recipe import apply_overrides, check_keys, merge_settings, read_recipe
 from heedful.training.reporting.events import Listener, summary_writer
 from heedful.training.tasks import TASKS
 
 ARCHITECTURES = ("transformer", "recurrent")
-TABLE_SUFFIXES = (".tsv", ".csv", ".jsonl")
 UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 FilePath = str | Path
@@ -39,6 +40,7 @@ class TrainingRequest:
     seed: int | None = None
     bleu_tokenizer: str | None = None
     device: str = "auto"
+    columns: str | Sequence[str | int] = ()
     on_bad_line: str | None = None
     tensorboard: bool = False
     resume: FilePath | None = None
@@ -82,6 +84,8 @@ def requested_settings(request: TrainingRequest) -> dict[str, Any]:
     check_keys(settings)
     files = {"train": request.files, "valid": request.valid, "test": request.test}
     data: dict[str, Any] = {name: resolved(paths) for name, paths in files.items() if paths}
+    if columns := as_columns(request.columns):
+        data["columns"] = list(columns)
     if request.on_bad_line:
         data["on_bad_line"] = request.on_bad_line
     training = {"steps": request.steps, "bleu_tokenizer": request.bleu_tokenizer}
@@ -109,7 +113,7 @@ def check_held_out_pairs(settings: dict[str, Any]) -> None:
         return
     for name in ("valid", "test"):
         files = settings.get("data", {}).get(name, ())
-        if len(files) == 1 and not any(suffix in Path(files[0]).name for suffix in TABLE_SUFFIXES):
+        if len(files) == 1 and file_format(Path(files[0])) == "lines" and not is_table(Path(files[0])):
             file = Path(files[0]).name
             raise UsageError(
                 f"--{name} takes one file at a time; repeat it for the second one: --{name} {file} --{name} FILE"

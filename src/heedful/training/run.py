@@ -64,6 +64,7 @@ def train(
     seed: int | None = None,
     bleu_tokenizer: str | None = None,
     device: str = "auto",
+    columns: str | Sequence[str | int] = (),
     on_bad_line: str | None = None,
     tensorboard: bool = False,
     resume: FilePath | None = None,
@@ -73,15 +74,15 @@ def train(
 ) -> TrainedModel:
     """Train on files and return the trained model: `heedful.train("translate", "train.en", "train.de", time="10m")`.
 
-    `time` is "90s", "10m" or seconds; `settings` are "model.width=256" and the like; `architecture` is "transformer" or
+    `time` is "90s", "10m" or seconds; `columns` are those of a table, as "en,de" or [1, 2]; `settings` are "model.width=256" and the like; `architecture` is "transformer" or
     "recurrent"; `resume="run"` continues the run in that folder and needs no other arguments. Under torchrun or SLURM
     each process calls this with the same arguments.
     """
     request = TrainingRequest(
         task=task, files=files, valid=valid, test=test, out=out, recipe=recipe, settings=settings,
         architecture=architecture, start_from=start_from, time=time, steps=steps, seed=seed,
-        bleu_tokenizer=bleu_tokenizer, device=device, on_bad_line=on_bad_line, tensorboard=tensorboard, resume=resume,
-        auto_batch=auto_batch, check_resume=check_resume, listeners=listeners,
+        bleu_tokenizer=bleu_tokenizer, device=device, columns=columns, on_bad_line=on_bad_line,
+        tensorboard=tensorboard, resume=resume, auto_batch=auto_batch, check_resume=check_resume, listeners=listeners,
     )  # fmt: skip
     return run_training(request)
 
@@ -97,13 +98,15 @@ def plan(
     time: str | int | float | None = None,
     steps: int | None = None,
     device: str = "auto",
+    columns: str | Sequence[str | int] = (),
     on_bad_line: str | None = None,
     listeners: Sequence[Listener] = (),
 ) -> Forecast:
     """Forecast `train` with the same arguments: parameters, operations, memory, time and disk. Nothing is trained."""
     request = TrainingRequest(
         task=task, files=files, valid=valid, recipe=recipe, settings=settings, architecture=architecture,
-        start_from=start_from, time=time, steps=steps, device=device, on_bad_line=on_bad_line, listeners=listeners,
+        start_from=start_from, time=time, steps=steps, device=device, columns=columns,
+        on_bad_line=on_bad_line, listeners=listeners,
     )  # fmt: skip
     return prepare_request(request).forecast
 

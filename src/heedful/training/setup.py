@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from heedful.data.batching import Batches
+from heedful.data.corpus_files import as_columns
 from heedful.data.dataset import PreparedData
 from heedful.data.doctor_report import CorpusReport
 from heedful.data.quick_check import check_corpus, data_issues, doctor_command
@@ -203,7 +204,7 @@ def check_training_files(data: dict[str, Any], task: Task, events: Events) -> Co
         [Path(file) for file in data["train"]],
         task.corpus_kind,
         held_out=[Path(file) for name in task.held_out_files for file in data.get(name, ())],
-        columns=data.get("columns", ()),
+        columns=as_columns(data.get("columns")),
         on_bad_line=data.get("on_bad_line", "fail"),
         start_progress=events.stage,
     )
@@ -218,6 +219,8 @@ def prepare_data(
     tokenizers = tokenizers or task.train_tokenizers(recipe, files, report.characters)
     data = task.prepare_data(recipe, files, tokenizers, report.characters)
     events.note(f"read {task.corpus_size(report)}, {report.characters:,} characters")
+    for layout in report.layout[:3]:
+        events.note(f"columns    {layout}")
     issues = data_issues(report, data.dropped, data.first_lines, data.truncated)
     for issue in issues:
         events.note(str(issue))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from heedful.data.corpus_readers import has_columns, require_columns
 from heedful.data.line_reader import OnBadLine
 from heedful.data.progress import StartProgress, no_progress
 from heedful.errors import UsageError
@@ -48,7 +49,7 @@ class EvaluationOptions:
     """How held-out files are read and decoded; a task uses the options that apply to it."""
 
     columns: Sequence[str] = ()
-    """Column names of texts and labels; empty: the usual names."""
+    """Names or numbers of the columns that are read; empty: those the model was trained on, or the usual ones."""
     on_bad_line: OnBadLine = "fail"
     beam: int = 4
     length_penalty: float = 1.0
@@ -62,6 +63,12 @@ def evaluate_model(
     """Score a trained model on held-out files with its task's metrics."""
     if trained.task not in TASKS:
         raise UsageError(f"{trained.folder} holds an {trained.model.config.family} without a task: there is no score")
+    from heedful.training.recipe import recipe_columns  # which imports TASKS
+
     trained.require_tokenizer()
-    task, paths = get_task(trained.task), [Path(file) for file in files]
-    return task.evaluate_files(trained, paths, options or EvaluationOptions())
+    task, paths, options = get_task(trained.task), [Path(file) for file in files], options or EvaluationOptions()
+    if options.columns:
+        require_columns(paths, options.columns)
+    elif trained.task != "embed" and has_columns(paths, columns := recipe_columns(trained.folder)):
+        options = replace(options, columns=columns)
+    return task.evaluate_files(trained, paths, options)

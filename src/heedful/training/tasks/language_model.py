@@ -91,7 +91,7 @@ class LanguageModelTask(TextTask[Generator]):
         return TrainingComponents(objective, train, valid, evaluate, 1, generate)
 
     def evaluate_files(self, trained: Generator, files: Sequence[Path], options: EvaluationOptions) -> dict[str, Any]:
-        return evaluate_text(trained, read_documents(files, on_bad_line=options.on_bad_line))
+        return evaluate_text(trained, read_documents(files, columns=options.columns, on_bad_line=options.on_bad_line))
 
     def evaluate_split(self, trained: Generator, split: Split, options: EvaluationOptions) -> dict[str, Any]:
         return evaluate_split(trained, split)

@@ -113,7 +113,7 @@ class MaskedLMTask(TextTask[MaskFiller]):
 
     def evaluate_files(self, trained: MaskFiller, files: Sequence[Path], options: EvaluationOptions) -> dict[str, Any]:
         read = read_sentences if predicts_next_sentence(trained) else read_documents
-        pieces = read(files, on_bad_line=options.on_bad_line)
+        pieces = read(files, columns=options.columns, on_bad_line=options.on_bad_line)
         return evaluate_masked_lm(trained, encode_documents(trained, pieces))
 
     def evaluate_split(self, trained: MaskFiller, split: Split, options: EvaluationOptions) -> dict[str, Any]:

@@ -142,7 +142,7 @@ class QuestionAnsweringTask(Task[QuestionAnswerer]):
     def evaluate_files(
         self, trained: QuestionAnswerer, files: Sequence[Path], options: EvaluationOptions
     ) -> dict[str, Any]:
-        rows = read_questions(files, on_bad_line=options.on_bad_line)
+        rows = read_questions(files, columns=options.columns, on_bad_line=options.on_bad_line)
         texts = [(row.question, row.passage, *(answer.text for answer in row.answers)) for row in rows]
         return evaluate_answers(trained, texts, start_progress=options.start_progress)
 

@@ -128,8 +128,8 @@ class TranslationTask(Task[Translator]):
         return TrainingComponents(objective, train, valid, evaluate, len(examples), generate)
 
     def evaluate_files(self, trained: Translator, files: Sequence[Path], options: EvaluationOptions) -> dict[str, Any]:
-        pairs = [(pair.source, pair.target) for pair in read_pairs(files, on_bad_line=options.on_bad_line)]
-        return self._evaluate(trained, pairs, options, calibration_size=0)
+        read = read_pairs(files, columns=options.columns, on_bad_line=options.on_bad_line)
+        return self._evaluate(trained, [(pair.source, pair.target) for pair in read], options, calibration_size=0)
 
     def evaluate_split(self, trained: Translator, split: Split, options: EvaluationOptions) -> dict[str, Any]:
         fitted = trained.confidence.texts if trained.confidence else 0

@@ -10,6 +10,7 @@ import torch
 
 from heedful.data.dataset import PreparedData, Split
 from heedful.data.skip_gram_batches import SkipGramBatches, count_words
+from heedful.errors import UsageError
 from heedful.evaluation.perplexity import evaluate_perplexity
 from heedful.evaluation.word_vector_benchmarks import evaluate_word_vectors
 from heedful.inference.embedder import Embedder
@@ -93,6 +94,8 @@ class WordEmbeddingTask(TextTask[Embedder]):
         return TrainingComponents(objective, train, valid, evaluate)
 
     def evaluate_files(self, trained: Embedder, files: Sequence[Path], options: EvaluationOptions) -> dict[str, Any]:
+        if options.columns:
+            raise UsageError("--columns: benchmarks of word vectors have no columns to choose; leave it out")
         return evaluate_word_vectors(trained.words, files, options.on_bad_line)
 
     def evaluate_split(self, trained: Embedder, split: Split, options: EvaluationOptions) -> dict[str, Any]:
