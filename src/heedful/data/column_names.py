@@ -69,7 +69,7 @@ def _language_names() -> dict[str, str]:
     """Languages by code and by name, in many languages."""
     from babel import Locale
 
-    names = {code: code for code in Locale("en").languages if len(code) == 2}
+    names = {str(code): str(code) for code in Locale("en").languages if len(str(code)) == 2}
     names |= dict(pair.split(":") for pair in LONG_CODES.split())
     for locale in LOCALES.split():
         languages = Locale(locale).languages
@@ -122,7 +122,7 @@ def _may_be_name(cell: str) -> bool:
     return len(cell) <= 40 and "\n" not in cell and not ENDS_SENTENCE.search(cell) and any(map(str.isalpha, cell))
 
 
-def _has_known_names(names: Sequence[str], columns: Sequence[Sequence[str]]) -> bool:
+def _has_known_names(names: Sequence[str], columns: Sequence[list[str]]) -> bool:
     """Two known names or more, or two different languages. In a word list `it, es` may be English and German."""
     known = sum(name.casefold() in KNOWN for name in names)
     languages = [code for name in names if name.casefold() not in KNOWN and (code := language(name))]
@@ -130,9 +130,10 @@ def _has_known_names(names: Sequence[str], columns: Sequence[Sequence[str]]) -> 
         return True
     if len(set(languages)) < 2:
         return bool(known and languages) and len(names) > 2
-    is_word_list = sum(" " in cell for column in columns for cell in column) < 0.2 * sum(map(len, columns))
+    cells = [cell for column in columns for cell in column]
+    is_word_list = bool(cells) and sum(" " in cell for cell in cells) < 0.2 * len(cells)
     bare = all(len(name) == 2 and name.islower() for name in names)
-    return not (bare and is_word_list and sum(map(len, columns)) and "en" not in languages)
+    return not (bare and is_word_list and "en" not in languages)
 
 
 def _unlike_column(cell: str, column: Sequence[str]) -> bool:

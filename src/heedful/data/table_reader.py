@@ -166,7 +166,7 @@ def _position(layout: TableLayout, name: str) -> int:
 
 def _key(layout: TableLayout, name: str) -> str:
     """The key of a record's value, `translation.en` for a nested one; upper and lower case may differ."""
-    keys = [*layout.sample[0], *_text_keys(layout)]
+    keys: list[str] = [*layout.sample[0], *_text_keys(layout)]
     if name in keys:
         return name
     for key in keys:

@@ -74,8 +74,9 @@ def train(
 ) -> TrainedModel:
     """Train on files and return the trained model: `heedful.train("translate", "train.en", "train.de", time="10m")`.
 
-    `time` is "90s", "10m" or seconds; `columns` are those of a table, as "en,de" or [1, 2]; `settings` are "model.width=256" and the like; `architecture` is "transformer" or
-    "recurrent"; `resume="run"` continues the run in that folder and needs no other arguments. Under torchrun or SLURM
+    `time` is "90s", "10m" or seconds; `columns` are those of a table, as "en,de" or [1, 2]; `settings` are
+    "model.width=256" and the like; `architecture` is "transformer" or "recurrent"; `resume="run"` continues the run in
+    that folder and needs no other arguments. Under torchrun or SLURM
     each process calls this with the same arguments.
     """
     request = TrainingRequest(
