@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from heedful.data.corpus_files import as_columns
 from heedful.data.line_reader import OnBadLine
 from heedful.errors import UsageError
 from heedful.evaluation.word_vector_benchmarks import evaluate_word_vectors
@@ -22,7 +23,7 @@ def evaluate(
     beam: int = 4,
     length_penalty: float = 1.0,
     bleu_tokenizer: str = "auto",
-    columns: Sequence[str] = (),
+    columns: str | Sequence[str | int] = (),
     on_bad_line: OnBadLine = "fail",
     device: str = "auto",
     listeners: Sequence[Listener] = (),
@@ -37,9 +38,11 @@ def evaluate(
         raise UsageError("nothing to evaluate on: name the held-out files")
     paths = [Path(file) for file in files]
     if not isinstance(model, TrainedModel) and Path(model).is_file():
+        if columns:
+            raise UsageError("--columns: benchmarks of word vectors have no columns to choose; leave it out")
         return evaluate_word_vectors(load_word_vectors(Path(model)), paths, on_bad_line)
     options = EvaluationOptions(
-        columns=columns,
+        columns=as_columns(columns),
         on_bad_line=on_bad_line,
         beam=beam,
         length_penalty=length_penalty,
