@@ -84,7 +84,7 @@ def pair_columns(names: Sequence[str]) -> tuple[str, str] | None:
     lowered = {name.strip().casefold(): name for name in reversed(names)}
     if {"source", "target"} <= lowered.keys():
         return lowered["source"], lowered["target"]
-    languages = [name for name in names if language(name)]
+    languages = [name for name in names if name.casefold() not in KNOWN and language(name)]  # id: not Indonesian
     if len(languages) == 2 and language(languages[0]) != language(languages[1]):
         return languages[0], languages[1]
     sources, targets = ([lowered[name] for name in known if name in lowered] for known in (SOURCE, TARGET))

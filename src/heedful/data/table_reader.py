@@ -74,7 +74,8 @@ def choose_pair(layout: TableLayout, columns: Sequence[str] = ()) -> tuple[str, 
         if pair := pair_columns(names) or (pair_columns(nested) if len(nested) == 2 else None):
             return pair
         raise DataError(
-            f"{layout.path}: which columns are source and target? Name two of {quoted_names(names)} (--columns A,B)"
+            f"{layout.path} has no columns 'source' and 'target'; columns found: {quoted_names(names)}; name "
+            "two of them (--columns)"
         )
     texts = [number for number in range(layout.width) if _holds_text(layout, number)]
     numbers = texts if len(texts) > 1 and layout.width > 2 else range(layout.width)
