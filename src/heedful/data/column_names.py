@@ -104,7 +104,10 @@ def is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
         return True
     if any(name.casefold() in KNOWN or language(name) for name in named) and may_be_header(named, rows):
         return True
-    return any(_unlike_column(cell, column) for cell, column in zip(cells, columns, strict=True) if cell)
+    if any(_unlike_column(cell, column) for cell, column in zip(cells, columns, strict=True) if cell):
+        return True
+    texts = [len(set(column)) > len(column) / 2 for column in columns]
+    return any(texts) and any(_unlike_labels(cell, column) for cell, column in zip(cells, columns, strict=True) if cell)
 
 
 def may_be_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
@@ -137,16 +140,19 @@ def _has_known_names(names: Sequence[str], columns: Sequence[list[str]]) -> bool
 
 
 def _unlike_column(cell: str, column: Sequence[str]) -> bool:
-    """A word above numbers, an identifier above text, or a unique value above a few that repeat."""
+    """A word above numbers, or an identifier above text."""
     if len(column) < 2:
         return False
     if all(_is_number(value) for value in column if value) and any(column):
         return not _is_number(cell)
-    if re.fullmatch(r"[A-Za-z]+(?:_[A-Za-z0-9]+)+", cell) and not any("_" in value for value in column):
-        return True
+    return bool(re.fullmatch(r"[A-Za-z]+(?:_[A-Za-z0-9]+)+", cell)) and not any("_" in value for value in column)
+
+
+def _unlike_labels(cell: str, column: Sequence[str]) -> bool:
+    """A unique value above a few single words that repeat."""
     counts = Counter(column)
-    repeats = len(column) >= MIN_ROWS and len(counts) <= len(column) / 4 and min(counts.values()) > 1
-    return repeats and cell not in counts
+    repeat = len(column) >= MIN_ROWS and len(counts) <= len(column) / 4 and min(counts.values()) > 1
+    return repeat and cell not in counts and not any(" " in value for value in counts)
 
 
 def _is_number(cell: str) -> bool:
