@@ -79,6 +79,14 @@ def test_two_files_become_an_evaluated_model_and_the_recipe_reproduces_it(
     assert trained.confidence is not None
     assert trained.confidence.unit == "characters"
 
+    assert "verdict    not usable: " in done.stderr
+    assert "next       heedful train --recipe one/recipe.toml --steps " in done.stderr
+    (one, two) = json.loads(heedful_command("runs", "--json", cwd=tmp_path).stdout)
+    assert (one["folder"], two["folder"]) == ("one", "two")
+    assert one["checksums"] == two["checksums"]
+    assert one["scores"]["bleu"] == two["scores"]["bleu"]
+    assert one["is_useful"] is False
+
     events = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     losses = [event["loss"] for event in events if event["kind"] == "step"]
     assert losses[-1] < losses[0]
@@ -117,6 +125,15 @@ def test_without_validation_files_some_pairs_are_held_out(first: heedful.Trained
     assert first.translate("3 May 2020") is not None
     assert first.folder is not None
     assert "validation" in (first.folder / "card.md").read_text()
+
+
+def test_a_model_is_evaluated_from_python(first: heedful.TrainedModel, dates: Path) -> None:
+    files = (dates / "test.source", dates / "test.target")
+    scores = heedful.evaluate(first, *files, beam=1, bleu_tokenizer="char")
+    assert scores["texts"] == 60
+    assert "tok:char" in scores["bleu_signature"]
+    with pytest.raises(heedful.UsageError, match="name the held-out files"):
+        heedful.evaluate(first)
 
 
 def test_recurrent_models_and_language_models_are_trained(dates: Path, tmp_path: Path) -> None:

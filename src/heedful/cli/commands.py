@@ -16,12 +16,13 @@ from heedful.cli.generate import generate
 from heedful.cli.import_ import import_
 from heedful.cli.map import map_
 from heedful.cli.plan import plan
+from heedful.cli.runs import runs
 from heedful.cli.similar import similar
 from heedful.cli.train import train
 from heedful.cli.translate import translate
 
 COMMANDS = (
-    *(demo, doctor, plan, train, evaluate),
+    *(demo, doctor, plan, train, evaluate, runs),
     *(translate, generate, fill, classify, answer, embed, similar, analogy, export),
 )
 for command in COMMANDS:

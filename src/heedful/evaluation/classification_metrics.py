@@ -140,9 +140,23 @@ def class_scores(
         "calibration_error": curve.error,
         "loss": float(text_losses(probabilities, true, multi_label).mean()),
         "examples": len(true),
+        **majority_scores(true),
         "f1": dict(zip(names, f1.tolist(), strict=True)),
         **({} if multi_label else confusion),
         "reliability": {"labels" if multi_label else "classes": asdict(curve)},
+    }
+
+
+def majority_scores(true: npt.NDArray[np.bool_]) -> dict[str, float]:
+    """Accuracy and macro F1 of giving every text the most frequent set of labels."""
+    rows, counts = np.unique(true, axis=0, return_counts=True)
+    majority = rows[counts.argmax()]
+    references = true.sum(0)
+    f1 = np.where(majority, 2 * references / np.maximum(1, len(true) + references), 0.0)
+    present = references > 0
+    return {
+        "majority_accuracy": float(counts.max() / len(true)),
+        "majority_macro_f1": float(f1[present].mean()) if present.any() else 0.0,
     }
 
 

@@ -13,6 +13,7 @@ from heedful.models.build import count_parameters
 from heedful.training.finetune import describe_pretrained
 from heedful.training.forecast.forecast import ForecastComparison
 from heedful.training.recipe import to_toml
+from heedful.training.reporting.verdict import Verdict
 from heedful.training.run_progress import RunProgress
 from heedful.training.setup import PreparedRun
 from heedful.training.tasks import get_task
@@ -27,6 +28,7 @@ def write_model_card(
     progress: RunProgress,
     scores: dict[str, Any],
     evaluated_on: str,
+    verdict: Verdict,
     comparison: Sequence[ForecastComparison],
     folder: Path,
 ) -> Path:
@@ -45,6 +47,10 @@ def write_model_card(
 ```python
 heedful.load("{folder.name}").{task.name}({task.example_arguments})
 ```
+
+## Verdict
+
+{verdict.sentence()}
 
 ## Scores
 

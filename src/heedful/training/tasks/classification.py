@@ -40,7 +40,7 @@ from heedful.text.special_token_template import template_for
 from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size
 from heedful.training.recipe import Recipe
 from heedful.training.tasks import EvaluationOptions
-from heedful.training.tasks.task import Task, Tokenizers, TrainingComponents
+from heedful.training.tasks.task import MainScore, Task, Tokenizers, TrainingComponents
 from heedful.training.trainer import Evaluation
 
 CARD_SAMPLES = 8
@@ -58,6 +58,7 @@ class ClassificationTask(Task[Classifier]):
     name = "classify"
     corpus_kind = "labeled"
     description = "classifies"
+    main_score = MainScore("accuracy", "accuracy", ".1%")
     selection_metric = "accuracy (macro F1 with class weights or multiple labels)"
     score_note = (
         "Accuracy has a 95% Wilson interval; macro F1 is the unweighted mean over classes; the calibration error is "
@@ -195,6 +196,25 @@ class ClassificationTask(Task[Classifier]):
         if temperature != 1.0:
             best.settings = best.settings.with_changes(temperature=temperature, calibration_texts=len(half))
             best.save_settings()
+
+    def weaknesses(self, scores: dict[str, Any]) -> list[str]:
+        signs = []
+        if "confusion" in scores and sum(map(any, zip(*scores["confusion"]["counts"], strict=True))) == 1:
+            signs.append("every text gets the same class")
+        if scores["accuracy"] <= scores["majority_accuracy"] and scores["macro_f1"] <= scores["majority_macro_f1"]:
+            signs.append(f"accuracy {scores['accuracy']:.1%} is no better than {self._majority(scores)}")
+        return signs
+
+    def baselines(self, scores: dict[str, Any]) -> list[str]:
+        return [self._majority(scores)]
+
+    def _majority(self, scores: dict[str, Any]) -> str:
+        return f"always the most frequent class: {scores['majority_accuracy']:.1%}"
+
+    def scarcity(self, data: PreparedData) -> str:
+        texts, classes = data.train.examples, len(data.metadata["names"])
+        few = texts < 100 * classes
+        return f"only {texts:,} texts for {classes:,} classes: a hundred or more of each are needed" if few else ""
 
     def plots(self, scores: dict[str, Any], folder: Path) -> dict[str, Path]:
         plots = {"reliability": draw_reliability(scores["reliability"], folder / "reliability.png", unit="class")}

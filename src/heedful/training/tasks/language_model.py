@@ -24,7 +24,7 @@ from heedful.objectives.causal_lm_loss import CausalLMLoss
 from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size
 from heedful.training.recipe import Recipe
 from heedful.training.tasks import EvaluationOptions
-from heedful.training.tasks.task import TextTask, TrainingComponents
+from heedful.training.tasks.task import MainScore, TextTask, TrainingComponents
 from heedful.training.trainer import Evaluation
 
 SAMPLE_TOKENS = 64
@@ -36,6 +36,7 @@ class LanguageModelTask(TextTask[Generator]):
 
     name = "generate"
     description = "generates text"
+    main_score = MainScore("bits_per_byte", "bits per byte", ".3f", higher_is_better=False)
     selection_metric = "bits per byte"
     score_note = "Bits per byte are comparable across tokenizers; perplexity per token is not."
     sample_columns = ("unprompted text",)
@@ -95,6 +96,11 @@ class LanguageModelTask(TextTask[Generator]):
 
     def evaluate_split(self, trained: Generator, split: Split, options: EvaluationOptions) -> dict[str, Any]:
         return evaluate_split(trained, split)
+
+    def baselines(self, scores: dict[str, Any]) -> list[str]:
+        if "unigram_loss" not in scores:
+            return []
+        return [f"by token frequencies: {scores['bits_per_byte'] * scores['unigram_loss'] / scores['loss']:.3f}"]
 
     def headline(self, scores: dict[str, Any]) -> str:
         return f"{scores['bits_per_byte']:.3f} bits per byte, perplexity {scores['perplexity']:.2f} per token"

@@ -30,7 +30,7 @@ from heedful.text.tokenizer import Tokenizer
 from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size
 from heedful.training.recipe import Recipe
 from heedful.training.tasks import EvaluationOptions
-from heedful.training.tasks.task import TextTask, Tokenizers, TrainingComponents
+from heedful.training.tasks.task import MainScore, TextTask, Tokenizers, TrainingComponents
 from heedful.training.trainer import Evaluation
 
 CARD_SAMPLES = 5
@@ -45,6 +45,7 @@ class MaskedLMTask(TextTask[MaskFiller]):
         "Loss and perplexity are those of masked tokens: comparable only under the same tokenizer and masking "
         "probability, and not with a causal language model's."
     )
+    main_score = MainScore("accuracy", "accuracy", ".1%")
     sample_columns = ("text", "model", "masked word")
     scaling_rule = ScalingRule(parameters_per_layer=12, stacks=1, min_epochs=1, max_epochs=100)
     vocabulary_factor = 12  # the output layer runs at few tokens, and a masked token is best a whole word

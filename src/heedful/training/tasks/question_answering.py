@@ -28,10 +28,12 @@ from heedful.objectives.answer_span_loss import AnswerSpanLoss
 from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size
 from heedful.training.recipe import DataRecipe, Recipe
 from heedful.training.tasks import EvaluationOptions
-from heedful.training.tasks.task import Task, Tokenizers, TrainingComponents
+from heedful.training.tasks.task import MainScore, Task, Tokenizers, TrainingComponents
 from heedful.training.trainer import Evaluation
 
 CARD_SAMPLES = 5
+MIN_F1 = 0.1
+"""A model below this has not learned to answer."""
 DEFAULT_WINDOW: int = DataRecipe.model_fields["max_length"].default
 ANSWER_LENGTH_QUANTILE = 0.999
 """Quantile of the training answers' lengths that limits predicted spans."""
@@ -44,6 +46,7 @@ class QuestionAnsweringTask(Task[QuestionAnswerer]):
     name = "answer"
     corpus_kind = "questions"
     description = "answers questions about a passage"
+    main_score = MainScore("f1", "F1", ".1%")
     selection_metric = "F1"
     score_note = "Exact match and F1 as in SQuAD (best over the references), with a 95% bootstrap interval."
     loss_unit = "span position"
@@ -149,6 +152,15 @@ class QuestionAnsweringTask(Task[QuestionAnswerer]):
     def evaluate_split(self, trained: QuestionAnswerer, split: Split, options: EvaluationOptions) -> dict[str, Any]:
         texts = calibration_halves(split)[1] if trained.settings.threshold is not None else split.texts
         return evaluate_answers(trained, texts, start_progress=options.start_progress)
+
+    def weaknesses(self, scores: dict[str, Any]) -> list[str]:
+        f1 = scores.get("f1_answerable", scores["f1"])
+        return [f"F1 {f1:.1%} of the questions that have an answer"] if f1 < MIN_F1 else []
+
+    def scarcity(self, data: PreparedData) -> str:
+        questions = data.train.examples
+        few = questions < 10_000
+        return f"only {questions:,} questions: start from a pretrained encoder (--from)" if few else ""
 
     def headline(self, scores: dict[str, Any]) -> str:
         return (

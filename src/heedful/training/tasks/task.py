@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic
+from typing import Any, ClassVar, Generic, NamedTuple
 
 import torch
 from typing_extensions import TypeVar
@@ -22,6 +22,7 @@ from heedful.data.dataset import PreparedData, Split
 from heedful.data.doctor_report import CorpusKind, CorpusReport
 from heedful.data.progress import StartProgress
 from heedful.data.text_dataset import prepare_text, train_text_tokenizer
+from heedful.evaluation.baselines import unigram_loss
 from heedful.inference.trained_model import TrainedModel
 from heedful.models.model_config import ModelConfig
 from heedful.objectives.objective import Objective
@@ -52,6 +53,19 @@ class TrainingComponents:
     """Generates that many texts of at most `at_most` tokens; the forecast times it."""
 
 
+class MainScore(NamedTuple):
+    """The score that sums a model up."""
+
+    key: str
+    label: str
+    form: str
+    """Format of the value."""
+    higher_is_better: bool = True
+
+    def formatted(self, value: float) -> str:
+        return f"{self.label} {value:{self.form}}"
+
+
 class Task(ABC, Generic[ModelT]):
     """The extension point for tasks. Methods that are not abstract have a default that suits most tasks."""
 
@@ -68,6 +82,8 @@ class Task(ABC, Generic[ModelT]):
     """Arguments of the Python call shown in the model card."""
     sample_columns: ClassVar[tuple[str, ...]]
     """Column headers of the samples."""
+    main_score: ClassVar[MainScore | None] = None
+    """None: nothing is scored without a benchmark."""
     selection_metric: ClassVar[str] = "loss"
     """The validation metric that selects the best checkpoint."""
     loss_unit: ClassVar[str] = "token"
@@ -167,6 +183,24 @@ class Task(ABC, Generic[ModelT]):
         """Fit what depends on the finished model (temperature, thresholds), set it on `best` and store it."""
         return
 
+    # Verdict
+
+    def baseline_scores(self, data: PreparedData) -> dict[str, float]:
+        """Scores on the validation text of a model that has learned nothing, added to those of a run."""
+        return {}
+
+    def weaknesses(self, scores: dict[str, Any]) -> list[str]:
+        """What shows that a model with these scores is of no use; empty if it may be of use."""
+        return []
+
+    def baselines(self, scores: dict[str, Any]) -> list[str]:
+        """What a model that has learned nothing scores, to compare with."""
+        return []
+
+    def scarcity(self, data: PreparedData) -> str:
+        """Why there is too little training text for a useful model; empty if there may be enough."""
+        return ""
+
     # Reporting
 
     def card_section(self, best: ModelT, scores: dict[str, Any]) -> str:
@@ -200,5 +234,21 @@ class TextTask(Task[ModelT]):
     def prepare_data(self, recipe: Recipe, files: CorpusFiles, tokenizers: Tokenizers, characters: int) -> PreparedData:
         return prepare_text(files, tokenizers[0], characters=characters)
 
+    def baseline_scores(self, data: PreparedData) -> dict[str, float]:
+        return {"unigram_loss": unigram_loss(data.train.sides[0], data.valid.sides[0], len(data.tokenizers[0]))}
+
+    def weaknesses(self, scores: dict[str, Any]) -> list[str]:
+        return no_better_than_unigrams(scores)
+
+    def scarcity(self, data: PreparedData) -> str:
+        size = data.train.size.bytes
+        return f"only {size:,} bytes of text: a language model needs a million or more" if size < 500_000 else ""
+
     def validation_fraction(self, characters: int) -> float:
         return min(0.1 if characters < 10_000_000 else 0.02, 5_000_000 / characters)
+
+
+def no_better_than_unigrams(scores: dict[str, Any]) -> list[str]:
+    """What shows that a model predicts tokens no better than by their frequencies."""
+    loss, unigram = scores["loss"], scores.get("unigram_loss", float("inf"))
+    return [] if loss < unigram else [f"its loss of {loss:.2f} is no better than {unigram:.2f}, by token frequencies"]

@@ -15,6 +15,7 @@ from heedful.data.dataset import PreparedData, Split
 from heedful.data.doctor_report import CorpusReport
 from heedful.data.pair_dataset import PairBatches, prepare_pairs, train_pair_tokenizers
 from heedful.data.progress import StartProgress
+from heedful.evaluation.baselines import unigram_loss
 from heedful.evaluation.bleu_tokenizer import choose_bleu_tokenizer
 from heedful.evaluation.calibration import draw_reliability
 from heedful.evaluation.evaluator import evaluate_translation
@@ -31,10 +32,14 @@ from heedful.training.defaults import ScalingRule, TrainingConditions, largest_s
 from heedful.training.recipe import Recipe
 from heedful.training.reporting.diagnostics import calibrate_translator, evaluation_length_limits
 from heedful.training.tasks import EvaluationOptions
-from heedful.training.tasks.task import Task, Tokenizers, TrainingComponents
+from heedful.training.tasks.task import MainScore, Task, Tokenizers, TrainingComponents, no_better_than_unigrams
 from heedful.training.trainer import Evaluation
 
 CARD_SAMPLES = 5
+MIN_BLEU, MIN_CHRF, MIN_EXACT_MATCH = 1.0, 25.0, 0.01
+"""A translator below all three has not learned to translate."""
+MIN_DISTINCT = 0.1
+"""Fewer different translations than this share of the different references: they are alike."""
 
 
 class TranslationTask(Task[Translator]):
@@ -43,6 +48,7 @@ class TranslationTask(Task[Translator]):
     name = "translate"
     corpus_kind = "pairs"
     description = "translates"
+    main_score = MainScore("bleu", "BLEU", ".1f")
     selection_metric = "BLEU with greedy search, or by loss where no 4-gram matches,"
     score_note = "BLEU is cased and detokenized, with a 95% bootstrap interval; compare only equal signatures."
     sample_columns = ("source", "model", "reference")
@@ -150,6 +156,37 @@ class TranslationTask(Task[Translator]):
 
     def calibrate(self, best: Translator, data: PreparedData, start_progress: StartProgress) -> None:
         calibrate_translator(best, data, start_progress)
+
+    def baseline_scores(self, data: PreparedData) -> dict[str, float]:
+        train, valid, vocabulary = data.train.sides[-1], data.valid.sides[-1], len(data.tokenizers[-1])
+        return {"unigram_loss": unigram_loss(train, valid, vocabulary, ends=True)}
+
+    def weaknesses(self, scores: dict[str, Any]) -> list[str]:
+        distinct, references = scores["distinct_outputs"], scores["distinct_references"]
+        alike = f"{distinct:,} different translations for {references:,} references"
+        signs = [
+            (
+                scores["bleu"] < MIN_BLEU and scores["chrf"] < MIN_CHRF and scores["exact_match"] < MIN_EXACT_MATCH,
+                f"BLEU {scores['bleu']:.1f} and chrF {scores['chrf']:.1f}",
+            ),
+            (distinct < MIN_DISTINCT * references, alike),
+            (scores["copied_sources"] > 0.5, f"{scores['copied_sources']:.0%} of the translations copy their source"),
+            (
+                scores["bleu"] <= scores["source_bleu"] and scores["chrf"] < scores["source_chrf"],
+                f"copying the source scores as much: {self._copying(scores)}",
+            ),
+        ]
+        return [sign for applies, sign in signs if applies] + no_better_than_unigrams(scores)
+
+    def baselines(self, scores: dict[str, Any]) -> list[str]:
+        return [f"copying the source: {self._copying(scores)}"]
+
+    def _copying(self, scores: dict[str, Any]) -> str:
+        return f"BLEU {scores['source_bleu']:.1f}, chrF {scores['source_chrf']:.1f}"
+
+    def scarcity(self, data: PreparedData) -> str:
+        pairs = data.train.examples
+        return f"only {pairs:,} pairs: a translator needs tens of thousands" if pairs < 10_000 else ""
 
     def card_section(self, best: Translator, scores: dict[str, Any]) -> str:
         alignment = "nothing: this model has no cross-attention" if best.alignment is None else str(best.alignment)

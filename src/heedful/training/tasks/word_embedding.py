@@ -101,6 +101,12 @@ class WordEmbeddingTask(TextTask[Embedder]):
     def evaluate_split(self, trained: Embedder, split: Split, options: EvaluationOptions) -> dict[str, Any]:
         return {"words": len(trained.words), "width": trained.model.config.width}
 
+    def baseline_scores(self, data: PreparedData) -> dict[str, float]:
+        return {}
+
+    def weaknesses(self, scores: dict[str, Any]) -> list[str]:
+        return []
+
     def headline(self, scores: dict[str, Any]) -> str:
         lines = [
             f"{name.replace('_', ' ')} {value:.3f}"

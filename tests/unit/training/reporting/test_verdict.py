@@ -1,0 +1,107 @@
+"""The verdict says that a useless model is useless, why, and what to type next."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heedful.data.dataset import PreparedData, Split
+from heedful.data.text_size import TextSize
+from heedful.training.recipe import Recipe, make_recipe
+from heedful.training.reporting.verdict import TrainingCourse, Verdict, judge_run
+from heedful.training.run_catalog import RunSummary
+
+GOOD: dict[str, Any] = {
+    "bleu": 31.2, "chrf": 55.0, "exact_match": 0.1, "source_bleu": 2.0, "source_chrf": 15.0, "copied_sources": 0.0,
+    "distinct_outputs": 98, "distinct_references": 100, "loss": 1.5, "unigram_loss": 6.0,
+}  # fmt: skip
+BAD = {"bleu": 0.1, "chrf": 9.0, "exact_match": 0.0}
+CONVERGED = TrainingCourse(steps=1000, epochs=20.0, losses=(4.0, 2.0, 1.51, 1.5, 1.5), seconds_per_step=0.5)
+SHORT = TrainingCourse(steps=50, epochs=0.2, losses=(8.0, 7.0, 6.0), seconds_per_step=2.0)
+OVERFIT = replace(CONVERGED, losses=(4.0, 3.0, 4.0, 5.0))
+MANY = 100_000
+
+
+def recipe(task: str = "translate", dropout: float = 0.1) -> Recipe:
+    family = {"translate": "encoder_decoder", "classify": "encoder", "generate": "decoder"}[task]
+    model = {"family": family, "width": 16, "heads": 2, "layers": 1, "dropout": dropout}
+    tokenizer, data = {"kind": "characters", "vocabulary": 60}, {"train": ["a.en", "a.de"]}
+    return make_recipe({"task": task, "data": data, "tokenizer": tokenizer, "model": model, "training": {"steps": 9}})
+
+
+def verdict(
+    course: TrainingCourse = CONVERGED, examples: int = MANY, previous: RunSummary | None = None, **scores: Any
+) -> Verdict:
+    split = Split((), examples, TextSize(9, 9, 9))
+    data = PreparedData((), split, split, {}, {}, metadata={"names": ["a", "b"]})
+    return judge_run(recipe(), data, course, {**GOOD, **scores}, Path("my run"), previous)
+
+
+@pytest.mark.parametrize(
+    ("scores", "sign"),
+    [
+        (BAD, "BLEU 0.1 and chrF 9.0"),
+        ({"distinct_outputs": 3}, "3 different translations for 100 references"),
+        ({"copied_sources": 0.7}, "70% of the translations copy their source"),
+        ({"source_bleu": 40.0, "source_chrf": 60.0}, "copying the source scores as much: BLEU 40.0"),
+        ({"loss": 6.1}, "loss of 6.10 is no better than 6.00, by token frequencies"),
+    ],
+)
+def test_a_useless_translator_is_called_so(scores: dict[str, Any], sign: str) -> None:
+    judged = verdict(**scores)
+    assert not judged.is_useful
+    assert judged.finding.startswith("not usable: ")
+    assert sign in judged.finding
+
+
+def test_the_reason_leads_to_the_next_command() -> None:
+    short = verdict(SHORT, **BAD)
+    assert short.reasons == ("0.2 epochs of training", "the loss was still falling")
+    assert shlex.split(short.next_command) == ["heedful", "train", "--recipe", "my run/recipe.toml", "--steps", "750"]
+    assert short.next_seconds == 1500
+    assert "(about 25m00s)" in short.lines()[-1]
+    overfit = verdict(OVERFIT, 600, **BAD)
+    assert "memorizes" in overfit.reasons[0]
+    assert overfit.reasons[1] == "only 600 pairs: a translator needs tens of thousands"
+    assert overfit.next_command.endswith("--set model.dropout=0.3")
+    unexplained = verdict(CONVERGED, **BAD)
+    assert "misaligned" in unexplained.reasons[0]
+    assert unexplained.next_command == "heedful doctor a.en a.de --as pairs"
+
+
+def test_a_useful_model_is_compared_with_copying_and_with_the_previous_run() -> None:
+    assert verdict().lines() == ["verdict    BLEU 31.2; copying the source: BLEU 2.0, chrF 15.0"]
+    before = RunSummary("runs/one", "translate", "finished", "2026-01-01", (), 1, 1, 1, "", scores={"bleu": 28.3})
+    assert verdict(previous=before).finding.endswith("better than one on the same data: BLEU 28.3")
+    assert "worse than one" in verdict(previous=before, bleu=20.0).finding
+    improving = verdict(replace(CONVERGED, losses=(3.0, 2.0, 1.5)))
+    assert improving.is_useful
+    assert improving.next_command.endswith("--steps 5000")
+
+
+def test_a_classifier_that_always_answers_the_same_is_useless() -> None:
+    split = Split((), 50, TextSize(9, 9, 9))
+    data = PreparedData((), split, split, {}, {}, metadata={"names": ["a", "b"]})
+    scores = {
+        "accuracy": 0.6, "macro_f1": 0.375, "majority_accuracy": 0.6, "majority_macro_f1": 0.375,
+        "confusion": {"names": ["a", "b"], "counts": [[6, 0], [4, 0]]},
+    }  # fmt: skip
+    judged = judge_run(recipe("classify"), data, CONVERGED, scores, Path("run"))
+    assert judged.finding == (
+        "not usable: every text gets the same class; "
+        "accuracy 60.0% is no better than always the most frequent class: 60.0%"
+    )
+    assert judged.reasons == ("only 50 texts for 2 classes: a hundred or more of each are needed",)
+
+
+def test_a_language_model_is_compared_with_token_frequencies() -> None:
+    split = Split((), 1, TextSize(9, 9, MANY * 10))
+    data = PreparedData((), split, split, {}, {})
+    scores = {"loss": 3.0, "unigram_loss": 6.0, "bits_per_byte": 2.0}
+    useful = judge_run(recipe("generate"), data, CONVERGED, scores, Path("run"))
+    assert useful.finding == "bits per byte 2.000; by token frequencies: 4.000"
+    assert not judge_run(recipe("generate"), data, CONVERGED, {**scores, "loss": 6.0}, Path("run")).is_useful
