@@ -84,6 +84,7 @@ def through_load(**options: Any) -> Callable[[Cell, Path, str], Decode]:
 
 
 def cuda_graphs(cell: Cell, folder: Path, device: str) -> Decode:
+    from heedful.generation.backends.backend import SearchRequest
     from heedful.generation.backends.cuda_graph_backend import CudaGraphDecoder
     from heedful.generation.backends.torch_backend import TorchBackend
     from heedful.generation.search.settings import SearchSettings
@@ -91,7 +92,7 @@ def cuda_graphs(cell: Cell, folder: Path, device: str) -> Decode:
     backend = TorchBackend(CudaGraphDecoder(cell.model().to(device).bfloat16()), batch_tokens=10**9)
     run = backend.translate if cell.family == "pairs" else backend.generate
     texts, settings = cell.texts(), SearchSettings(beam=cell.beam, max_length=cell.output_tokens)
-    return lambda: sum(len(best.tokens) for best, *_ in run(texts, settings))
+    return lambda: sum(len(best.tokens) for best, *_ in run(SearchRequest(texts, settings)))
 
 
 def heedful_torch(cell: Cell, folder: Path, device: str) -> Decode:
