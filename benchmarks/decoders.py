@@ -149,7 +149,7 @@ def ctranslate2_itself(quantization: str) -> Callable[[Cell, Path, str], Decode]
 
 def without_cache(cell: Cell, folder: Path, device: str) -> Decode:
     """Every step reads the whole text again."""
-    from heedful.generation.search.partial_hypotheses import masked_log_softmax
+    from heedful.generation.search.decoding_batch import masked_log_softmax
 
     model = cell.model().to(device)
     if device == "cuda":

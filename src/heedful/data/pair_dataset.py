@@ -18,7 +18,7 @@ from heedful.data.dataset import DatasetWriter, PreparedData, prepare_dataset, t
 from heedful.data.token_store import Ids, Sequences
 from heedful.shapes import Int
 from heedful.text.special_tokens import END, PAD, START
-from heedful.text.subword_regularization import SplitTable
+from heedful.text.subword_regularization import SubwordSplits
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
 
@@ -49,7 +49,7 @@ class PairBatches(BucketedBatches):
         max_tokens: int,
         seed: int,
         shuffle: bool = True,
-        splits: tuple[SplitTable, SplitTable] | None = None,
+        splits: tuple[SubwordSplits, SubwordSplits] | None = None,
         subword_dropout: float = 0.0,
     ) -> None:
         lengths = np.stack([source.lengths + 1, target.lengths + 1])  # END on both sides

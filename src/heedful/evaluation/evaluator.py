@@ -20,8 +20,8 @@ from heedful.evaluation.perplexity import evaluate_perplexity
 from heedful.evaluation.text_metrics import sample_scores, text_scores
 from heedful.inference.trained_model import TrainedModel
 from heedful.inference.translator import Translator
+from heedful.inspection.alignment_head_selection import choose_unit
 from heedful.inspection.confidence import Confidence
-from heedful.inspection.head_selection import choose_unit
 from heedful.objectives.causal_lm_loss import CausalLMLoss
 from heedful.objectives.seq2seq_loss import Seq2SeqLoss
 from heedful.text.special_tokens import END

@@ -52,7 +52,7 @@ class ExtractedAnswer:
 
     question: str
     spans: tuple[Span, ...]
-    """Candidate answers, best first."""
+    """TranslationCandidate answers, best first."""
     threshold: float | None = None
     no_answer_probability: float = 0.0
     id: str | None = None

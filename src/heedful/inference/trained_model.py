@@ -21,8 +21,8 @@ from heedful.model_folder import TARGET_TOKENIZER_FILE, TOKENIZER_FILE, save
 from heedful.models.model_config import ModelConfig
 from heedful.text.special_token_template import SpecialTokenTemplate
 from heedful.text.tokenizer import Tokenizer
+from heedful.vectors.model_word_table import word_table_from_model
 from heedful.vectors.nearest_neighbors import WordTable
-from heedful.vectors.vector_sources import word_table_from_model
 
 HEAD_TASKS = {"sequence_class": "classify", "answer_span": "answer", "masked_token": "fill"}
 """The task of a model with this head; the first one counts."""

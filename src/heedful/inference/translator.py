@@ -17,8 +17,8 @@ from heedful.generation.results import ScoredWord, Translation, hypothesis_words
 from heedful.generation.search.settings import Engine, SearchSettings
 from heedful.generation.streaming import until_stop_string
 from heedful.generation.terminology.glossary import Glossary
-from heedful.generation.terminology.required_terms import Candidate, translate_with_requirements
-from heedful.generation.terminology.requirements import Requirement, find_requirements
+from heedful.generation.terminology.required_terms import TranslationCandidate, translate_with_requirements
+from heedful.generation.terminology.requirements import RequiredSpan, find_requirements
 from heedful.inference.decoding_arguments import IterTranslateOptions, TranslateOptions
 from heedful.inference.trained_model import TrainedModel, text_batches, text_list
 from heedful.inspection.attention_alignment import ALIGNMENT_FILE, Alignment, align, default_alignment
@@ -140,7 +140,7 @@ class Translator(TrainedModel):
         search = SearchRequest([segment.tokens for segment in free], request.settings, prefixes, progress=progress)
         for segment, hypotheses in zip(free, self.backends.select(search).translate(search), strict=True):
             texts = self.tokenizers[-1].decode([hypothesis.tokens for hypothesis in hypotheses])
-            segment.candidates = [Candidate(*candidate) for candidate in zip(texts, hypotheses, strict=True)]
+            segment.candidates = [TranslationCandidate(*candidate) for candidate in zip(texts, hypotheses, strict=True)]
         for prefix, is_first in ((request.config.prefix, True), ("", False)):
             if bound := [segment for segment in segments if segment.required and segment.is_first is is_first]:
                 self._search_required(bound, prefix, request)
@@ -179,7 +179,7 @@ class Translator(TrainedModel):
             warnings=warnings,
         )
 
-    def _scored(self, source: str, candidate: Candidate, request: _Request) -> Translation:
+    def _scored(self, source: str, candidate: TranslationCandidate, request: _Request) -> Translation:
         """A candidate with its words' probabilities, calibrated by `confidence`."""
         text, hypothesis = candidate
         confidence = self.confidence or Confidence()
@@ -206,7 +206,7 @@ class Translator(TrainedModel):
         alignment = self.alignment or default_alignment(self.model)
         (source_unit, target_unit), target = alignment.units, self.tokenizers[-1]
 
-        def target_words(best: Candidate) -> TokenizedWords:
+        def target_words(best: TranslationCandidate) -> TokenizedWords:
             if best.text == target.decode([best.hypothesis.tokens])[0]:
                 return words_from_tokens(best.hypothesis.tokens, target, target_unit)
             return tokenize_words(best.text, target, target_unit)  # terms were inserted after the search
@@ -241,11 +241,11 @@ class _Segment:
     text: str
     tokens: list[int]
     is_first: bool
-    required: Sequence[Requirement]
-    candidates: Sequence[Candidate] = ()
+    required: Sequence[RequiredSpan]
+    candidates: Sequence[TranslationCandidate] = ()
 
     @property
-    def best(self) -> Candidate:
+    def best(self) -> TranslationCandidate:
         return self.candidates[0]
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from heedful.errors import UsageError
-from heedful.interop.weight_transforms import sinusoid_table
+from heedful.interop.equivalent_weights import sinusoid_table
 from heedful.models.build import Model
 from heedful.models.model_config import ModelConfig, TransformerConfig
 from heedful.text.special_tokens import END, NEVER_GENERATED, START, UNKNOWN

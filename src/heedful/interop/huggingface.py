@@ -17,8 +17,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from heedful.errors import CheckpointError, HeedfulError, UsageError
+from heedful.interop.equivalent_weights import ModelWeights, rewrite_for_layout, sinusoid_table
 from heedful.interop.huggingface_layouts import ACTIVATIONS, LAYOUTS, UNCHANGED, Layout, WeightForm
-from heedful.interop.weight_transforms import ModelWeights, rewrite_for_layout, sinusoid_table
 from heedful.layers.positions import SinusoidalPositions
 from heedful.models.build import Model, build
 from heedful.models.model_config import ModelConfig, TransformerConfig

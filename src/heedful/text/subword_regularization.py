@@ -22,7 +22,7 @@ from heedful.text.tokenizer import Tokenizer
 Ids = NDArray[np.integer[Any]]
 
 
-class SplitTable:
+class SubwordSplits:
     """For every token the pair of tokens it can be split into.
 
     For BPE this is the pair it was merged from. WordPiece and unigram store no merges: of all pairs in the vocabulary,

@@ -7,8 +7,8 @@
     report     evaluate_and_report         scores and model card
 
 Special cases join at one point each: other ranks in `join_run`, resuming in `resume_run`, smaller batches after running
-out of memory in `train_new_model`, failures of the machine in `readable_failures`, CUDA graphs in `Trainer`. A task's
-objective and batches are the `TrainingComponents` of its file in `tasks`.
+out of memory in `train_with_batch_retries`, failures of the machine in `readable_failures`, CUDA graphs in `Trainer`.
+A task's objective and batches are the `TrainingComponents` of its file in `tasks`.
 """
 
 from __future__ import annotations
@@ -132,13 +132,13 @@ def start_or_resume(request: TrainingRequest, group: ProcessGroup) -> TrainedMod
     if group.size > 1 and (request.auto_batch or request.check_resume):
         raise UsageError("--auto-batch and --check-resume need a single process: run without torchrun")
     if request.resume is None:
-        return train_new_model(request, group)
+        return train_with_batch_retries(request, group)
     if can_resume(request.resume) or not requested_settings(request):
         return resume_run(request, group)
-    return train_new_model(replace(request, out=request.resume), group)
+    return train_with_batch_retries(replace(request, out=request.resume), group)
 
 
-def train_new_model(request: TrainingRequest, group: ProcessGroup) -> TrainedModel:
+def train_with_batch_retries(request: TrainingRequest, group: ProcessGroup) -> TrainedModel:
     """Start a run; with --auto-batch, start over with smaller batches until it fits into memory."""
     settings = new_run_settings(request)
     if group.size > 1 and not get_task(settings["task"]).supports_distributed:

@@ -13,7 +13,7 @@ from heedful.errors import HeedfulError, UsageError
 
 Points = npt.NDArray[np.float32]
 LABEL_OFFSETS = [(6, 0), (0, 8), (0, -8), (-6, 0), (6, 8), (6, -8), (-6, 8), (-6, -8), (14, 16), (14, -16), (-14, 16)]
-"""Candidate positions of a label relative to its dot, in points; the first free one is used."""
+"""TranslationCandidate positions of a label relative to its dot, in points; the first free one is used."""
 
 
 def project_to_2d(vectors: Points) -> tuple[Points, tuple[float, float]]:

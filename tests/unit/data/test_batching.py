@@ -16,7 +16,7 @@ from heedful.data.pair_dataset import PairBatches
 from heedful.data.text_dataset import TextBatches
 from heedful.data.token_store import Sequences
 from heedful.text.special_tokens import END, PAD, START
-from heedful.text.subword_regularization import SplitTable
+from heedful.text.subword_regularization import SubwordSplits
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
 
@@ -71,7 +71,7 @@ def test_subword_dropout_keeps_the_text_and_depends_on_seed_and_epoch_alone() ->
     lines = [f"the {number} cats sat on mats together, counting {number}" for number in range(60)]
     tokenizer = Tokenizer.train(lines, TokenizerConfig(vocabulary=400))
     side = Sequences.from_lists(tokenizer.encode(lines))
-    table = SplitTable(tokenizer)
+    table = SubwordSplits(tokenizer)
 
     def read(seed: int, epoch: int) -> dict[int, list[list[int]]]:
         batches = PairBatches(side, side, max_tokens=500, seed=seed, splits=(table, table), subword_dropout=0.3)

@@ -10,6 +10,7 @@ import torch
 
 import heedful
 from heedful.errors import CheckpointError, UsageError
+from heedful.inspection.alignment_head_selection import alignment_error_rates, choose_unit, select_head
 from heedful.inspection.attention_alignment import (
     ALIGNMENT_FILE,
     Alignment,
@@ -19,7 +20,6 @@ from heedful.inspection.attention_alignment import (
     extract_links,
     word_weights,
 )
-from heedful.inspection.head_selection import alignment_error_rates, choose_unit, select_head
 from heedful.text.word_tokens import TokenizedWords
 
 TAP = "decoder.1.cross.weights"

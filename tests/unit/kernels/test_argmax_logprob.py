@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from heedful.generation.search.partial_hypotheses import masked_log_softmax
+from heedful.generation.search.decoding_batch import masked_log_softmax
 from heedful.kernels.argmax_logprob import argmax_logprob
 
 

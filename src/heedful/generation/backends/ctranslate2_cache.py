@@ -20,7 +20,7 @@ from heedful.errors import HeedfulError
 from heedful.files import new_folder
 from heedful.generation.backends.backend import SearchRequest
 from heedful.generation.backends.ctranslate2_engine import CTranslate2Engine
-from heedful.generation.search.partial_hypotheses import masked_log_softmax
+from heedful.generation.search.decoding_batch import masked_log_softmax
 from heedful.generation.search.settings import SearchSettings
 from heedful.interop.ctranslate2_export import Quantization, export_ctranslate2, import_ctranslate2
 from heedful.text.special_tokens import END, SPECIAL_TOKENS, START

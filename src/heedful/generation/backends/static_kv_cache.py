@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from heedful.cuda_graphs import CudaGraphCapturer
 from heedful.device import cudnn_attention
-from heedful.generation.search.partial_hypotheses import masked_log_softmax
+from heedful.generation.search.decoding_batch import masked_log_softmax
 from heedful.kernels import dispatch
 from heedful.layers.kv_cache import KVCache, StaticCacheIndex
 from heedful.layers.masks import Mask

@@ -16,8 +16,8 @@ from heedful.data.collate import pad_sequences
 from heedful.generation.backends.backend import Results, SearchRequest
 from heedful.generation.search.beam_search import search
 from heedful.generation.search.decode_loop import decode_steps
+from heedful.generation.search.decoding_batch import DecodingBatch
 from heedful.generation.search.hypotheses import Hypothesis
-from heedful.generation.search.partial_hypotheses import PartialHypotheses
 from heedful.generation.search.settings import SearchSettings
 from heedful.models.protocols import DecoderModel
 from heedful.shapes import Int
@@ -104,7 +104,7 @@ class TorchBackend:
         limits = torch.tensor([max_length], device=tokens.device)
         sampling = settings.sampling
         choose = None if sampling is None else sampling.token_chooser(1, 1, max_length, tokens.device)
-        hypotheses = PartialHypotheses(model, state, prompt=tokens, rules=settings.rules, window=window)
+        hypotheses = DecodingBatch(model, state, prompt=tokens, rules=settings.rules, window=window)
         for step in decode_steps(hypotheses, limits, choose):
             token = int(step.tokens[0])
             if token in (END, PAD):

@@ -1,6 +1,6 @@
 """Beam search over any model that decodes step by step (G1).
 
-Independent of the architecture: it needs only `model.extend` and `state.reorder`, which `PartialHypotheses` calls.
+Independent of the architecture: it needs only `model.extend` and `state.reorder`, which `DecodingBatch` calls.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from heedful.generation.search.decode_loop import GPU_CHECK_INTERVAL, decode, sample
+from heedful.generation.search.decoding_batch import DecodingBatch
 from heedful.generation.search.hypotheses import BeamCandidates, BeamHypotheses, BeamStep, Hypothesis
-from heedful.generation.search.partial_hypotheses import PartialHypotheses
 from heedful.generation.search.settings import SearchSettings
 from heedful.layers.kv_cache import DecoderState
 from heedful.models.protocols import DecoderModel
@@ -31,7 +31,7 @@ def search(
 ) -> list[list[Hypothesis]]:
     """Sampling, greedy search or beam search, as the settings say; `n_best` hypotheses per row, best first."""
     copies = settings.n_best if settings.sampling else 1
-    partial = PartialHypotheses(
+    partial = DecodingBatch(
         model, state, prompt=prompt, prefixes=prefixes, rules=settings.rules, window=window, copies=copies
     )
     if settings.sampling is not None:
@@ -43,7 +43,7 @@ def search(
 
 @torch.inference_mode()
 def beam_search(
-    partial: PartialHypotheses, limits: Int[Tensor, " batch"], settings: SearchSettings
+    partial: DecodingBatch, limits: Int[Tensor, " batch"], settings: SearchSettings
 ) -> list[list[Hypothesis]]:
     """The `n_best` hypotheses of each row, best first, by log P / length^α        Wu 2016, 7 (simplified)
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from heedful.generation.search.decoding_batch import DecodingBatch
 from heedful.generation.search.hypotheses import Hypothesis
-from heedful.generation.search.partial_hypotheses import PartialHypotheses
 from heedful.generation.search.sampling import SamplingConfig, TokenChooser
 from heedful.shapes import Float, Int
 from heedful.text.special_tokens import PAD
@@ -28,7 +28,7 @@ class DecodeStep(NamedTuple):
 
 
 def decode_steps(
-    hypotheses: PartialHypotheses, limits: Int[Tensor, " rows"], choose: TokenChooser | None = None
+    hypotheses: DecodingBatch, limits: Int[Tensor, " rows"], choose: TokenChooser | None = None
 ) -> Iterator[DecodeStep]:
     """Generate token by token until END, a stop string or the limit; finished rows leave the batch.
 
@@ -66,7 +66,7 @@ def decode_steps(
 
 
 def decode(
-    hypotheses: PartialHypotheses, limits: Int[Tensor, " rows"], choose: TokenChooser | None = None
+    hypotheses: DecodingBatch, limits: Int[Tensor, " rows"], choose: TokenChooser | None = None
 ) -> list[Hypothesis]:
     """Run `decode_steps` to the end: one hypothesis per row, greedy without `choose`."""
     steps = list(decode_steps(hypotheses, limits, choose))
@@ -80,7 +80,7 @@ def decode(
 
 
 def sample(
-    hypotheses: PartialHypotheses, limits: Int[Tensor, " texts"], sampling: SamplingConfig, samples: int
+    hypotheses: DecodingBatch, limits: Int[Tensor, " texts"], sampling: SamplingConfig, samples: int
 ) -> list[list[Hypothesis]]:
     """Sample hypotheses for each text, which has `samples` rows. The same seed gives the same texts (G2)."""
     limits = hypotheses.raise_limits(limits.repeat_interleave(samples))

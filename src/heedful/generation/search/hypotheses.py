@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from heedful.generation.search.partial_hypotheses import PartialHypotheses
+from heedful.generation.search.decoding_batch import DecodingBatch
 from heedful.generation.search.settings import SearchSettings
 from heedful.text.special_tokens import END
 
@@ -44,7 +44,7 @@ class Hypothesis:
 
 
 class BeamCandidates(NamedTuple):
-    """Candidate continuations, each rows × candidates: tensors on the model's device, or NumPy arrays."""
+    """TranslationCandidate continuations, each rows × candidates: tensors on the model's device, or NumPy arrays."""
 
     totals: Any
     """Log-probability of the hypothesis with its new token."""
@@ -84,7 +84,7 @@ def _transfer(parts: Sequence[Tensor]) -> list[Any]:
 class BeamHypotheses:
     """The finished hypotheses of every row, and the tokens of the unfinished ones."""
 
-    def __init__(self, limits: Sequence[int], settings: SearchSettings, partial: PartialHypotheses) -> None:
+    def __init__(self, limits: Sequence[int], settings: SearchSettings, partial: DecodingBatch) -> None:
         self.beam = settings.beam
         self.rows = [FinishedHypotheses(limit, settings) for limit in limits]
         self.active = self.rows

@@ -14,10 +14,10 @@ from operator import itemgetter
 
 import numpy as np
 
-from heedful.generation.terminology.assembly import TextPart, assemble
 from heedful.generation.terminology.glossary import sentence_starts
 from heedful.generation.terminology.occlusion import AlignmentShares, TextWords
-from heedful.generation.terminology.requirements import ModelInput, Requirement
+from heedful.generation.terminology.protected_join import TextPart, assemble
+from heedful.generation.terminology.requirements import ModelInput, RequiredSpan
 from heedful.generation.terminology.tag_placement import WordAlignment, place_tags
 from heedful.text.word_boundaries import find_words, inside_word
 
@@ -67,7 +67,7 @@ def insert_requirements(source: ModelInput, text: str, shares: AlignmentShares, 
     return assemble([*parts, TextPart(inserted[copied_until:], False)])
 
 
-def locate_terms(text: str, required: Sequence[Requirement]) -> dict[int, Span]:
+def locate_terms(text: str, required: Sequence[RequiredSpan]) -> dict[int, Span]:
     """Spans of the required terms that a text already contains, by index; long terms first, without overlap."""
     located: dict[int, Span] = {}
     first_words = set(sentence_starts(text))
@@ -102,7 +102,7 @@ def _split_target(
     return words
 
 
-def _insert(words: Sequence[TargetWord], requirement: Requirement, source: Sequence[Span]) -> list[TargetWord]:
+def _insert(words: Sequence[TargetWord], requirement: RequiredSpan, source: Sequence[Span]) -> list[TargetWord]:
     """The words with one more requirement, in place of those that came from its source span, or before them."""
     shares = _one_hot(requirement, source)
     source_word = int(shares.argmax())
@@ -137,7 +137,7 @@ def _replaceable(words: Sequence[TargetWord]) -> Iterator[range]:
     yield from (range(first + 1, last) for first, last in pairwise(boundaries) if last > first + 1)
 
 
-def _one_hot(requirement: Requirement, source: Sequence[Span]) -> AlignmentShares:
+def _one_hot(requirement: RequiredSpan, source: Sequence[Span]) -> AlignmentShares:
     """Shares of a text that comes from the requirement's source span alone."""
     return np.array([float(span == (requirement.start, requirement.end)) for span in source])
 

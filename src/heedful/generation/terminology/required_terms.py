@@ -19,7 +19,7 @@ from heedful.generation.search.hypotheses import Hypothesis
 from heedful.generation.search.settings import SearchSettings
 from heedful.generation.terminology.insertion import insert_requirements, locate_terms, target_words
 from heedful.generation.terminology.occlusion import normalize_scores, occlusion_scores
-from heedful.generation.terminology.requirements import ModelInput, Requirement
+from heedful.generation.terminology.requirements import ModelInput, RequiredSpan
 from heedful.text.markup_tags import tag_structure
 from heedful.text.protected_spans import find_protected_spans
 from heedful.text.tokenizer import Tokenizer
@@ -28,7 +28,7 @@ MAX_COPIED = 60
 """Characters of a placeholder or tag that a model may be expected to copy."""
 
 
-class Candidate(NamedTuple):
+class TranslationCandidate(NamedTuple):
     """A translation and the hypothesis it was made from."""
 
     text: str
@@ -39,21 +39,24 @@ def translate_with_requirements(
     backend: TorchBackend,
     tokenizers: tuple[Tokenizer, ...],
     texts: Sequence[str],
-    required: Sequence[Sequence[Requirement]],
+    required: Sequence[Sequence[RequiredSpan]],
     settings: SearchSettings,
     *,
     prefix: str = "",
-) -> list[list[Candidate]]:
+) -> list[list[TranslationCandidate]]:
     """The best translations of each text with everything that is `required` of it, best first.
 
     They begin with `prefix`, tags aside. `find_requirements` finds what is required.
     """
 
-    def translate(sources: Sequence[str]) -> list[list[Candidate]]:
+    def translate(sources: Sequence[str]) -> list[list[TranslationCandidate]]:
         ids, prefix_ids = tokenizers[0].encode(list(sources)), tokenizers[-1].encode([prefix])
         prefixes = prefix_ids * len(ids) if prefix else None
         results = backend.translate(SearchRequest(ids, settings, prefixes))
-        return [[Candidate(tokenizers[-1].decode([each.tokens])[0], each) for each in result] for result in results]
+        return [
+            [TranslationCandidate(tokenizers[-1].decode([each.tokens])[0], each) for each in result]
+            for result in results
+        ]
 
     inputs = [ModelInput.of(text, requirements) for text, requirements in zip(texts, required, strict=True)]
     free = translate([each.text for each in inputs])
@@ -65,7 +68,7 @@ def translate_with_requirements(
     scores = iter(occlusion_scores(backend.decoding_model(), tokenizers, pairs))
     results = [
         [
-            Candidate(insert_requirements(source, text, normalize_scores(next(scores)), prefix), hypothesis)
+            TranslationCandidate(insert_requirements(source, text, normalize_scores(next(scores)), prefix), hypothesis)
             for text, hypothesis in candidates
         ]
         for source, candidates in zip(inputs, free, strict=True)
@@ -78,12 +81,12 @@ def translate_with_requirements(
     return results
 
 
-def _may_be_copied(required: Sequence[Requirement]) -> bool:
+def _may_be_copied(required: Sequence[RequiredSpan]) -> bool:
     lengths = [len(requirement.text) for requirement in required if requirement.kind != "term"]
     return bool(lengths) and max(lengths) <= MAX_COPIED
 
 
-def _is_complete(text: str, source: str, required: Sequence[Requirement]) -> bool:
+def _is_complete(text: str, source: str, required: Sequence[RequiredSpan]) -> bool:
     """Whether a translation has every placeholder, tag and term of its source, and no other placeholder or tag."""
     spans = [find_protected_spans(each) for each in (text, source)]
     copied, expected = (Counter(span.text for span in each) for each in spans)

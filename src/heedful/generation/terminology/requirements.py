@@ -14,11 +14,11 @@ from heedful.text.markup_tags import tag_role
 from heedful.text.protected_spans import find_protected_spans
 from heedful.text.word_boundaries import find_words
 
-STAND_IN = "X"
+SUBSTITUTE = "X"
 """Replaces a placeholder in the model's input: training text rarely has placeholders."""
 
 
-class Requirement(NamedTuple):
+class RequiredSpan(NamedTuple):
     """A span of the source, and the text that must appear for it in the translation."""
 
     start: int
@@ -27,13 +27,13 @@ class Requirement(NamedTuple):
     kind: Literal["term", "placeholder", "tag"]
 
 
-def find_requirements(text: str, glossary: Glossary | None = None, *, keep: bool = True) -> list[Requirement]:
+def find_requirements(text: str, glossary: Glossary | None = None, *, keep: bool = True) -> list[RequiredSpan]:
     """Requirements from left to right: protected spans (`keep`), and glossary terms outside them."""
-    protected = [Requirement(*span) for span in find_protected_spans(text)] if keep else []
+    protected = [RequiredSpan(*span) for span in find_protected_spans(text)] if keep else []
     if glossary is None:
         return protected
     covered = {index for span in protected for index in range(span.start, span.end)}
-    terms = (Requirement(*term, "term") for term in glossary.find(text))
+    terms = (RequiredSpan(*term, "term") for term in glossary.find(text))
     return sorted([*protected, *(term for term in terms if covered.isdisjoint(range(term.start, term.end)))])
 
 
@@ -42,26 +42,26 @@ class ModelInput:
     """A source as the model reads it: without tags, and with a stand-in for each placeholder."""
 
     text: str
-    required: Sequence[Requirement]
+    required: Sequence[RequiredSpan]
     """Terms and placeholders, with their spans in this text."""
     tags: Sequence[Tag]
     """Tags, and spaces written as &nbsp;, with their positions in this text."""
 
     @classmethod
-    def of(cls, source: str, requirements: Sequence[Requirement]) -> ModelInput:
+    def of(cls, source: str, requirements: Sequence[RequiredSpan]) -> ModelInput:
         text, copied_until = "", 0
-        required: list[Requirement] = []
+        required: list[RequiredSpan] = []
         tags: list[Tag] = []
         for each in requirements:
             text = _append(text, source[copied_until : each.start])
             copied_until = each.end
-            shown = source[each.start : each.end] if each.kind == "term" else stand_in(each)
+            shown = source[each.start : each.end] if each.kind == "term" else substitute_text(each)
             if not shown.strip():
                 tags.append(Tag(len(text), each.text))
                 between_words = text[-1:].strip() and source[copied_until : copied_until + 1].strip()
                 text += " " if tag_role(each.text) == "alone" and between_words else ""  # "one<br>two" is two words
             else:
-                required.append(Requirement(len(text), len(text) + len(shown), each.text, each.kind))
+                required.append(RequiredSpan(len(text), len(text) + len(shown), each.text, each.kind))
                 text += shown
         return cls(_append(text, source[copied_until:]), required, tags)
 
@@ -71,13 +71,13 @@ class ModelInput:
         return TextWords(self.text, find_words(self.text, [(each.start, each.end) for each in self.required]))
 
 
-def stand_in(requirement: Requirement) -> str:
+def substitute_text(requirement: RequiredSpan) -> str:
     """The text the model reads in place of a required span: empty for a tag, the character for an HTML entity, or X."""
     if requirement.kind == "tag":
         return ""
     text = requirement.text
-    plain = "%" if text == "%%" else html.unescape(text) if text[0] == "&" else STAND_IN
-    return plain if len(plain) == 1 else STAND_IN
+    plain = "%" if text == "%%" else html.unescape(text) if text[0] == "&" else SUBSTITUTE
+    return plain if len(plain) == 1 else SUBSTITUTE
 
 
 def _append(before: str, after: str) -> str:

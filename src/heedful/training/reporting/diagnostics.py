@@ -17,9 +17,9 @@ from heedful.generation.decoding_config import DEFAULT_BEAM
 from heedful.generation.input_splitting import InputSplitting
 from heedful.generation.search.settings import SearchSettings
 from heedful.inference.translator import Translator
+from heedful.inspection.alignment_head_selection import choose_unit, select_head
 from heedful.inspection.attention_alignment import Alignment, has_cross_attention
 from heedful.inspection.confidence import Confidence
-from heedful.inspection.head_selection import choose_unit, select_head
 from heedful.inspection.hmm_aligner import WordLinks, align_words
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.word_tokens import Unit, split_words, tokenize_words, word_probabilities, words_from_tokens

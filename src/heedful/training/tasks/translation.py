@@ -27,7 +27,7 @@ from heedful.inference.translator import Translator
 from heedful.inspection.attention_alignment import TranslationModel
 from heedful.inspection.confidence import Confidence
 from heedful.objectives.seq2seq_loss import Seq2SeqLoss
-from heedful.text.subword_regularization import SplitTable
+from heedful.text.subword_regularization import SubwordSplits
 from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size
 from heedful.training.recipe import Recipe
 from heedful.training.reporting.diagnostics import calibrate_translator, evaluation_length_limits
@@ -95,7 +95,7 @@ class TranslationTask(Task[Translator]):
 
     def training_components(self, recipe: Recipe, data: PreparedData, device: torch.device) -> TrainingComponents:
         training, dropout = recipe.training, recipe.tokenizer.subword_dropout
-        tables = tuple(SplitTable(tokenizer) for tokenizer in data.tokenizers) if dropout else ()
+        tables = tuple(SubwordSplits(tokenizer) for tokenizer in data.tokenizers) if dropout else ()
         train = PairBatches(
             *data.train.sides,
             max_tokens=training.batch_tokens,

@@ -22,7 +22,7 @@ from heedful.training.recipe import Recipe
 from heedful.training.tasks import EvaluationOptions
 from heedful.training.tasks.task import TextTask, TrainingComponents
 from heedful.training.trainer import Evaluation
-from heedful.vectors.vector_sources import word_table_from_model
+from heedful.vectors.model_word_table import word_table_from_model
 
 PROBES = (30, 100, 300, 1000, 3000)
 """Frequency ranks of the words whose nearest neighbors are shown."""

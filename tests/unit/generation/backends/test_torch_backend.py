@@ -10,8 +10,8 @@ import torch
 
 from heedful.generation.backends.backend import SearchRequest
 from heedful.generation.backends.torch_backend import TorchBackend
+from heedful.generation.search.decoding_batch import masked_log_softmax
 from heedful.generation.search.logits_rules import LogitsRules
-from heedful.generation.search.partial_hypotheses import masked_log_softmax
 from heedful.generation.search.sampling import SamplingConfig
 from heedful.generation.search.settings import SearchSettings
 from heedful.text.special_tokens import END

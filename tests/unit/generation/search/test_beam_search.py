@@ -13,13 +13,13 @@ from heedful.generation.backends.backend import SearchRequest
 from heedful.generation.backends.torch_backend import TorchBackend
 from heedful.generation.search.beam_search import search
 from heedful.generation.search.decode_loop import decode
-from heedful.generation.search.hypotheses import FinishedHypotheses, Hypothesis
-from heedful.generation.search.partial_hypotheses import (
+from heedful.generation.search.decoding_batch import (
     SMALL_STEP,
-    PartialHypotheses,
+    DecodingBatch,
     masked_log_softmax,
     small_step_threads,
 )
+from heedful.generation.search.hypotheses import FinishedHypotheses, Hypothesis
 from heedful.generation.search.settings import SearchSettings
 from heedful.text.special_tokens import END, NEVER_GENERATED, START
 
@@ -56,7 +56,7 @@ def _tokens(results: list[list[Hypothesis]]) -> list[list[list[int]]]:
 def test_cached_greedy_search_equals_recomputing_every_step(name: str, make_model: Make) -> None:
     model = make_model(name)
     state, limits = _start(model)
-    for row, hypothesis in enumerate(decode(PartialHypotheses(model, state), limits)):
+    for row, hypothesis in enumerate(decode(DecodingBatch(model, state), limits)):
         tokens: list[int] = []
         for _ in range(int(limits[row])):
             single, _ = _start(model)
@@ -156,7 +156,7 @@ def test_beam_of_one_is_greedy(name: str, make_model: Make) -> None:
     state, limits = _start(model)
     other, _ = _start(model)
     results = search(model, state, limits, SearchSettings(beam=1))
-    assert [hypotheses[0] for hypotheses in results] == decode(PartialHypotheses(model, other), limits)
+    assert [hypotheses[0] for hypotheses in results] == decode(DecodingBatch(model, other), limits)
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -179,10 +179,10 @@ def test_forcing_the_greedy_prefix_does_not_change_the_text(name: str, make_mode
     model = make_model(name)
     state, _ = _start(model)
     limits = torch.full((5,), 9)
-    free = decode(PartialHypotheses(model, state), limits)
+    free = decode(DecodingBatch(model, state), limits)
     for size in (1, 2):
         state, _ = _start(model)
-        forced = decode(PartialHypotheses(model, state, prefixes=[each.tokens[:size] for each in free]), limits)
+        forced = decode(DecodingBatch(model, state, prefixes=[each.tokens[:size] for each in free]), limits)
         assert [each.tokens for each in forced] == [each.tokens for each in free]
 
 

@@ -11,7 +11,7 @@ import heedful
 from heedful.errors import UsageError
 from heedful.loading import wrap_model
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
-from heedful.vectors.vector_sources import word_table_from_model
+from heedful.vectors.model_word_table import word_table_from_model
 
 TEXT = ["the king and the queen walked, the king talked; walking and talking."] * 9
 

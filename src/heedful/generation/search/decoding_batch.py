@@ -31,7 +31,7 @@ class NextTokenScores(NamedTuple):
     ranked: Float[Tensor, "rows vocabulary"]
 
 
-class PartialHypotheses:
+class DecodingBatch:
     """Partial hypotheses, one per row. A search reads `scores`, chooses tokens and calls `append`.
 
     `prompt` is what each row begins with (START, or a prompt); it is read and not part of the hypothesis. `prefixes`
