@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 
 from heedful.errors import UsageError
+from heedful.syntax import argument
 
 
 def select_device(device: str | torch.device = "auto") -> torch.device:
@@ -31,13 +32,14 @@ def select_device(device: str | torch.device = "auto") -> torch.device:
         name = os.environ.get("HEEDFUL_DEVICE") or "auto"
     if name == "auto":
         return torch.device(next(kind for kind, available in present.items() if available))
-    kind, _, index = name.partition(":")
-    if kind not in present or (index and not index.isdigit()):
-        raise UsageError(f"unknown device '{name}'; known: auto, {', '.join(present)}")
+    kind, colon, index = name.partition(":")
+    if kind not in present or (colon and not index.isdecimal()):
+        raise UsageError(f"unknown device {name!r:.60}; known: auto, {', '.join(present)}")
     if not present[kind]:
-        raise UsageError(f"no {kind} device is available; use device auto or cpu")
+        raise UsageError(f"{argument('device', name)}: there is no {kind} device here; use {argument('device', 'cpu')}")
     if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
-        raise UsageError(f"no device '{name}'; there are {torch.cuda.device_count()}, counted from cuda:0")
+        count = torch.cuda.device_count()
+        raise UsageError(f"{argument('device', name)}: there are {count}, counted from cuda:0")
     return torch.device(name)
 
 

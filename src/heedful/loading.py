@@ -35,6 +35,7 @@ from heedful.model_folder import (
     load_model,
     read_config,
 )
+from heedful.syntax import by_interface
 from heedful.text.special_tokens import SPECIAL_TOKENS, START
 from heedful.text.tokenizer import Tokenizer
 from heedful.vectors.nearest_neighbors import WordTable
@@ -57,6 +58,8 @@ def load(folder: str | os.PathLike[str], *, device: str | torch.device = "auto")
     `device`: "auto" (CUDA or MPS if there is one, else CPU), "cpu", "cuda", "cuda:1", "mps". To require one type, use
     for example `heedful.Translator.load`. A Hugging Face layout is converted as `heedful import` does.
     """
+    if not isinstance(folder, str | os.PathLike):
+        raise UsageError(f"load takes the path of a model folder, got {folder!r:.60}")
     path, target = Path(folder), select_device(device)
     read = _read_heedful if is_heedful_format(path) else _read_huggingface
     model, tokenizers = read(path)
@@ -72,10 +75,8 @@ def load_as(
     trained: Any = load(folder, device=device)
     if not isinstance(trained, model_type):
         command = "embed" if trained.task == "encode" else trained.task
-        raise UsageError(
-            f"{folder} is {trained.kind}, not {model_type.kind}; use heedful.{type(trained).__name__}.load, "
-            f"or `heedful {command}` on the command line"
-        )
+        use = by_interface(f"heedful.{type(trained).__name__}.load", f"heedful {command}")
+        raise UsageError(f"{folder} is {trained.kind}, not {model_type.kind}; use {use}")
     return trained
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,8 @@ HUGGINGFACE_TARGET = "target"
 """Subfolder of a Hugging Face layout with the target's tokenizer, where it has its own."""
 FORMAT = "heedful-1"
 TEMPORARY = "saving.tmp"
+HUB_NAME = re.compile(r"(?!\.)[\w.-]+(/[\w.-]+)?")
+"""A model of the Hugging Face Hub: NAME or OWNER/NAME."""
 
 
 def save(model: Any, folder: str | os.PathLike[str]) -> Path:
@@ -100,10 +104,24 @@ class SkipInitialization(TorchFunctionMode):
         return (*args, *(kwargs or {}).values())[0] if initializes else func(*args, **(kwargs or {}))
 
 
+def missing_folder_hint(folder: Path) -> str:
+    """What to do about a missing folder: the nearest one beside it, or how to download a model of that name."""
+    beside = folder.parent.iterdir() if folder.parent.is_dir() else iter(())
+    models = [path.name for path in beside if (path / CONFIG).is_file()]
+    if close := get_close_matches(folder.name, models, n=1, cutoff=0.8):
+        return f"; did you mean '{folder.parent / close[0]}'?"
+    name = str(folder).rpartition("huggingface.co/")[2]
+    if not HUB_NAME.fullmatch(name):
+        return ""
+    directory = name.rpartition("/")[2]
+    return f"; to use a model of the Hugging Face Hub, download it first: hf download {name} --local-dir {directory}"
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     """Read config.json of a model folder; a folder without a valid one is an error."""
     if not folder.is_dir():
-        raise CheckpointError(f"{folder} is not a model folder" + ("" if folder.exists() else ": it does not exist"))
+        problem = "" if folder.exists() else f": it does not exist{missing_folder_hint(folder)}"
+        raise CheckpointError(f"{folder} is not a model folder{problem}")
     try:
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -201,7 +201,7 @@ def test_a_usage_error_is_one_line(heedful_command: Any, model: Path, tmp_path: 
         ([*arguments, "--passage-file", "no.txt"], 3, "no such file"),
         ([*arguments, "--passage", "x " * 100, "--stride", "0"], 3, "windows are off"),
         ([*arguments, "--input", "some.jsonl"], 2, "give one or the other"),
-        (["translate", model, "x"], 2, "use heedful.QuestionAnswerer.load"),
+        (["translate", model, "x"], 2, "use heedful answer"),
         (["answer", model, "--question", "Where " * 60, "--passage", "x"], 3, "leaves no room"),
     ]
     for words, code, message in cases:

@@ -39,6 +39,23 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def lines_writer(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A language model that continues every prompt with line breaks."""
+    folder = tmp_path_factory.mktemp("lines") / "writer"
+    tokenizer = Tokenizer.train(["KING:\nSpeak.\n"] * 9, TokenizerConfig(kind="characters", vocabulary=50))
+    model = heedful.build("laptop-writer", vocabulary=len(tokenizer), width=16, heads=2, layers=1, tie_output=False)
+    for weight, value in (
+        (model.decoder.norm.weight, 0),
+        (model.decoder.norm.bias, 1),
+        (model.heads.next_token.weight, 0),
+    ):
+        torch.nn.init.constant_(weight, value)
+    model.heads.next_token.weight.data[tokenizer.encode(["\n"])[0][-1]] = 2.0
+    tokenizer.save(heedful.save(model, folder) / "tokenizer.json")
+    return folder
+
+
 class Done(NamedTuple):
     code: int
     out: str
@@ -96,6 +113,18 @@ def test_a_prompt_and_lines_are_continued(models: Path, command: Command) -> Non
     assert lines.out.splitlines()[2] == ""  # a blank line stays blank
     whole = command("generate", models / "writer", "--json", *options, stdin="3 M\n")
     assert "3 M" + json.loads(whole.out)["text"] + "\n" == prompted.out
+
+
+def test_continuations_with_line_breaks_are_printed_whole(lines_writer: Path, command: Command) -> None:
+    """A model whose texts have many lines would give empty answers if they ended at the first line break."""
+    writer = ("generate", lines_writer, "--max-length", "3")
+    text = "KING:\n\n\n"
+    assert command(*writer, "KING:").out == f"{text}\n"
+    assert command(*writer, "KING:", "--n-best", "2").out == f"{text}\n---\n{text}\n"
+    assert command(*writer, "KING:", "--beam", "2").out == f"{text}\n"
+    piped = command(*writer, "--n-best", "2", stdin="KING:\nKING:\n")
+    assert piped.out == 2 * "KING:   \tKING:   \n"
+    assert command(*writer, "--stop", "\n", stdin="KING:\n").out == "KING:\n"
 
 
 def test_an_open_pipe_is_answered_line_by_line(models: Path, tmp_path: Path) -> None:

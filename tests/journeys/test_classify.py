@@ -115,7 +115,7 @@ def case(*words: str, code: int, message: str) -> Any:
         case("train", "classify", "one.tsv", code=3, message="only one class, 'good'"),
         case("train", "classify", "train.tsv", "--model", "recurrent", code=2, message="leave out --model recurrent"),
         case("train", "classify", "train.tsv", "--set", "training.freeze=9", code=2, message="the model has 2 layers"),
-        case("translate", "model", "x", code=2, message="a classifier, not a translator; use heedful.Classifier"),
+        case("translate", "model", "x", code=2, message="a classifier, not a translator; use heedful classify"),
     ],
 )
 def test_each_usage_error_is_one_line(

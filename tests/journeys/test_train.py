@@ -81,7 +81,7 @@ def test_two_files_become_an_evaluated_model_and_the_recipe_reproduces_it(
 
     assert "verdict    not usable: " in done.stderr
     assert "next       heedful train --recipe one/recipe.toml --steps " in done.stderr
-    (one, two) = json.loads(heedful_command("runs", "--json", cwd=tmp_path).stdout)
+    one, two = map(json.loads, heedful_command("runs", "--json", cwd=tmp_path).stdout.splitlines())
     assert (one["folder"], two["folder"]) == ("one", "two")
     assert one["checksums"] == two["checksums"]
     assert one["scores"]["bleu"] == two["scores"]["bleu"]

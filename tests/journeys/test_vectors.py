@@ -52,13 +52,23 @@ def test_train_writes_recipe_card_and_vectors(run: Path) -> None:
 
 def test_similar_words_and_analogies(run: Path, heedful_command: Command) -> None:
     near = heedful_command("similar", "embed-1", "paris", "--json", cwd=run)
-    (result,) = json.loads(near.stdout)
+    result = json.loads(near.stdout)
     assert result["word"] == "paris"
-    assert len(result["similar"]) == 10
+    assert len(result["neighbors"]) == 10
     both = heedful_command("similar", "embed-1", "Paris", "rome", "--top", "2", cwd=run)
-    assert [line for line in both.stdout.splitlines() if line and not line.startswith(" ")] == ["Paris", "rome"]
+    assert [line.split("\t")[0] for line in both.stdout.splitlines()] == ["Paris", "Paris", "rome", "rome"]
     answer = heedful_command("analogy", "embed-1", "paris", "france", "italy", cwd=run)
-    assert answer.stdout.split()[0] == "rome", answer.stdout
+    assert answer.stdout.split("\t")[0] == "rome", answer.stdout
+
+
+def test_an_unknown_word_is_a_note_and_the_others_are_answered(run: Path, heedful_command: Command) -> None:
+    done = heedful_command("similar", "embed-1", "paris", "Zzzyx", "--top", "2", cwd=run)
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 2)
+    assert done.stderr == "heedful: embed-1 does not know 'Zzzyx'; try another word\n"
+    lines = heedful_command("similar", "embed-1", "Zzzyx", "paris", "--json", cwd=run).stdout.splitlines()
+    unknown, known = map(json.loads, lines)
+    assert (unknown["word"], unknown["neighbors"], len(unknown["warnings"])) == ("Zzzyx", [], 1)
+    assert len(known["neighbors"]) == 10
 
 
 def test_evaluate_scores_a_model_and_its_word2vec_export_alike(run: Path, heedful_command: Command) -> None:
@@ -119,7 +129,7 @@ def test_a_resumed_run_gives_bitwise_the_same_model(fork_server: Any, run: Path,
         (["analogy", "embed-1", "paris", "france", "qqqqq"], 2, "does not know 'qqqqq'; try another word"),
         (["similar", "corpus.txt", "paris"], 4, "neither a model folder nor a word2vec file"),
         (["similar", "gone", "paris"], 4, "gone is not a model folder: it does not exist"),
-        (["translate", "embed-1", "paris"], 2, "embed-1 is an embedder, not a translator; use heedful.Embedder.load"),
+        (["translate", "embed-1", "paris"], 2, "embed-1 is an embedder, not a translator; use heedful embed"),
         (["evaluate", "embed-1", "corpus.txt"], 3, "neither"),
         (["map", "embed-1", "paris", "rome"], 2, "a map needs at least three words, got 2"),
         (["embed", "embed-1", "--compare", "the streets"], 2, "--compare takes at least two texts, got 1"),

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from heedful.cli.decoding_options import AsJson
-from heedful.cli.similar import Top, VectorSource, print_neighbors
+from heedful.cli.similar import Top, VectorSource
+from heedful.cli.text_io import output_lines
 
 
 def analogy(
@@ -19,11 +20,18 @@ def analogy(
     top: Top = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Find the word that is to ITALY as PARIS is to FRANCE: the nearest neighbors of paris − france + italy."""
+    """Find the word that is to ITALY as PARIS is to FRANCE: the nearest neighbors of paris − france + italy.
+
+    Examples:
+      heedful analogy embed-1 paris france italy
+    """
     from heedful.loading import load_word_vectors
 
-    results = load_word_vectors(model).analogy(one, its, other, top)
-    if as_json:
-        typer.echo(json.dumps([near._asdict() for near in results], ensure_ascii=False))
-        return
-    print_neighbors(results)
+    neighbors = load_word_vectors(model).analogy(one, its, other, top)
+    with output_lines(None) as write:
+        if as_json:
+            result = {"words": [one, its, other], "neighbors": [near._asdict() for near in neighbors]}
+            write(json.dumps(result, ensure_ascii=False))
+            return
+        for near in neighbors:
+            write(f"{near.word}\t{near.cosine:.4f}")

@@ -31,9 +31,9 @@ def answer(
     ] = None,
     output: options.Output = None,
     as_json: options.AsJson = False,
-    top: Annotated[int, typer.Option(min=1, help="Answers per question, best first (with --json).")] = 1,
+    top: Annotated[int, typer.Option(min=1, help="Answers per question, best first.")] = 1,
     threshold: Annotated[
-        float | None, typer.Option(help="Below this score, there is no answer.  [default: fitted in training]")
+        float | None, typer.Option(show_default="fitted in training", help="Below this score, there is no answer.")
     ] = None,
     stride: Annotated[
         int | None, typer.Option(min=0, help="Stride in tokens between windows of a long passage; 0 = no windows.")
@@ -43,8 +43,15 @@ def answer(
     ] = "fail",
     device: options.Device = "auto",
 ) -> None:
-    """Extract the answer to QUESTION from PASSAGE: its text, character positions, score (log-odds against no answer)
-    and probability, separated by tabs. One line out for each question in."""
+    """Extract the answer to a question from a passage.
+
+    One line out for each question in: answer, character positions, score (log-odds against no answer) and probability,
+    separated by tabs.
+
+    Examples:
+      heedful answer answer-1 --question "Who wrote it?" --passage-file page.txt
+      heedful answer answer-1 --input questions.jsonl --json
+    """
     from heedful import QuestionAnswerer
     from heedful.loading import load_as
 
@@ -69,15 +76,18 @@ def answer(
             text = passage if passage is not None else read_passage(passage_file)
             results = iter([answerer.answer(question or "", text, top=top, threshold=threshold, stride=stride)])
         for result in results:
-            lines.write(result.to_json() if as_json else plain(result))
+            lines.write(result.to_json() if as_json else plain(result, top))
 
 
-def plain(answer: ExtractedAnswer) -> str:
-    """The answer, its position, score and probability, separated by tabs."""
+def plain(answer: ExtractedAnswer, top: int) -> str:
+    """The `top` answers with their positions, scores and probabilities, separated by tabs."""
+    fields = [
+        f"{' '.join(span.text.split())}\t{span.start}-{span.end}\t{span.score:.4f}\t{span.probability:.4f}"
+        for span in answer.spans
+    ]
     if answer.best is None:
-        return f"{NO_ANSWER}\t\t{-answer.spans[0].score:.2f}\t{answer.no_answer_probability:.1%}"
-    span = answer.best
-    return f"{' '.join(span.text.split())}\t{span.start}-{span.end}\t{span.score:.2f}\t{span.probability:.1%}"
+        fields = [f"{NO_ANSWER}\t\t{-answer.spans[0].score:.4f}\t{answer.no_answer_probability:.4f}", *fields]
+    return "\t".join(fields[:top])
 
 
 def read_passage(file: Path | None) -> str:

@@ -8,19 +8,32 @@ from typing import Annotated
 
 import typer
 
+from heedful import __version__
 from heedful.errors import HeedfulError
+from heedful.syntax import command_line
 
 app = typer.Typer(
     name="heedful",
     help="Train, use and inspect transformer models on your own text.",
+    epilog="New here? `heedful demo` trains a small translator in about 90 seconds; `heedful train` says what to type.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
 )
 
 
+def print_version(requested: bool) -> bool:
+    if requested:
+        typer.echo(f"heedful {__version__}")
+        raise typer.Exit
+    return requested
+
+
 @app.callback()
 def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Train, use and inspect transformer models on your own text."""
@@ -37,7 +50,8 @@ def main() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     debug = "--debug" in sys.argv
     try:
-        app()
+        with command_line():
+            app()
     except HeedfulError as error:
         if debug:
             raise

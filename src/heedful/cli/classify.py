@@ -19,12 +19,22 @@ def classify(
     input_: options.Input = None,
     output: options.Output = None,
     as_json: options.AsJson = False,
-    top: Annotated[int, typer.Option(min=1, help="Print the k most probable classes.")] = 1,
+    top: Annotated[
+        int | None,
+        typer.Option(min=1, show_default="1; with --json all", help="Number of classes, most probable first."),
+    ] = None,
     on_bad_line: options.SkipBad = "fail",
     device: options.Device = "auto",
 ) -> None:
-    """Print the class of TEXT, or of each line of standard input or a file, and its probability: one line out for each
-    line in. Pairs of texts are separated by a tab."""
+    """Print the class of TEXT, or of each line of standard input or a file, and its probability.
+
+    One line out for each line in: classes, each with its probability, separated by tabs. The texts of a pair are
+    separated by a tab.
+
+    Examples:
+      heedful classify classify-1 "A charming film." "A waste of time."
+      heedful classify classify-1 --top 2 --json < reviews.txt
+    """
     from heedful import Classifier
     from heedful.loading import load_as
 
@@ -32,10 +42,10 @@ def classify(
     classifier = load_as(Classifier, model, device=device)
     with lines:
         for result in classifier.iter_classify(lines):
-            lines.write(result.to_json() if as_json else plain(result, top), result.warnings)
+            lines.write(result.to_json(top) if as_json else plain(result, top), result.warnings)
 
 
-def plain(result: ClassifiedText, top: int) -> str:
-    """Tab-separated labels and probabilities: the `top` classes, or all labels a multi-label classifier assigns."""
-    labels = result.labels if result.multi_label and top == 1 else result.ranking[:top]
+def plain(result: ClassifiedText, top: int | None) -> str:
+    """Tab-separated labels and probabilities: the `top` classes, or those the classifier assigns."""
+    labels = result.labels if top is None else result.ranking[:top]
     return "\t".join(f"{label.name}\t{label.probability:.4f}" for label in labels)

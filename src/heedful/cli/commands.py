@@ -1,6 +1,8 @@
-"""Register all commands, in the order `heedful --help` lists them."""
+"""Register all commands, in the order and the groups in which `heedful --help` lists them."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from heedful.cli.analogy import analogy
 from heedful.cli.answer import answer
@@ -18,14 +20,20 @@ from heedful.cli.map import map_
 from heedful.cli.plan import plan
 from heedful.cli.runs import runs
 from heedful.cli.similar import similar
+from heedful.cli.task_help import TaskCommand
 from heedful.cli.train import train
 from heedful.cli.translate import translate
 
-COMMANDS = (
-    *(demo, doctor, plan, train, evaluate, runs),
-    *(translate, generate, fill, classify, answer, embed, similar, analogy, export),
-)
-for command in COMMANDS:
-    app.command()(command)
-app.command("map")(map_)
-app.command("import")(import_)
+GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Train": (demo, doctor, plan, train, evaluate, runs),
+    "Use a model": (translate, generate, fill, classify, answer),
+    "Vectors": (embed, similar, analogy, map_),
+    "Exchange with other libraries": (export, import_),
+}
+WITH_TASK = (plan, train)
+"""Commands whose first argument is a task."""
+
+for group, commands in GROUPS.items():
+    for command in commands:
+        name, kind = command.__name__.rstrip("_"), TaskCommand if command in WITH_TASK else None
+        app.command(name, cls=kind, rich_help_panel=group)(command)

@@ -14,13 +14,17 @@ def demo(
     ),
     steps: Annotated[int, typer.Option(min=1, help="Number of training steps.")] = 800,
 ) -> None:
-    """Train a small translator of dates in about 90 seconds, test it and plot its attention."""
+    """Train a small translator of dates in about 90 seconds, test it and plot its attention.
+
+    Examples:
+      heedful demo --out dates
+    """
     from heedful.errors import UsageError
     from heedful.training.dates_demo import demo as run_demo
     from heedful.training.reporting.events import terminal_listener
 
     if out.exists() and any(out.iterdir()):
-        raise UsageError(f"{out} exists and is not empty; choose another --out")
+        raise UsageError(f"{out} exists and is not empty; choose another folder: --out DIR")
     typer.echo("Dates as people write them in 17 languages → ISO 8601. No downloads: the corpus is generated.\n")
     result = run_demo(out, steps=steps, listeners=[terminal_listener()])
     typer.echo("\nUnseen days:")

@@ -25,7 +25,7 @@ def doctor(
             help="Two line-aligned text files or a table of pairs; running text; tables of texts with labels; SQuAD."
         ),
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON: one object on a line.")] = False,
     write: Annotated[
         Path | None, typer.Option("--write", metavar="DIR", help="Write a clean copy into a new folder.")
     ] = None,
@@ -39,14 +39,21 @@ def doctor(
     ] = None,
     columns: Annotated[
         str | None,
-        typer.Option(help="Columns to read, by name or number: en,de or 1,2 or review,stars.  [default: usual names]"),
+        typer.Option(
+            metavar="A,B", show_default="usual names", help="Columns by name or number: en,de or 1,2 or review,stars."
+        ),
     ] = None,
     kind: Annotated[
         Literal["auto", "pairs", "text", "labeled", "questions"],
-        typer.Option("--as", help="Read as pairs, text, labeled texts or questions; default: by the file names."),
+        typer.Option("--as", help="Read as pairs, text, labeled texts or questions; auto: by the file names."),
     ] = "auto",
 ) -> None:
-    """Check FILES for blank, malformed, misaligned, duplicate and leaked lines, and measure them."""
+    """Check FILES for blank, malformed, misaligned, duplicate and leaked lines, and measure them.
+
+    Examples:
+      heedful doctor train.en train.de --against test.en --against test.de
+      heedful doctor reviews.csv --columns review,stars --write clean
+    """
     from heedful.data.corpus_doctor import examine
     from heedful.data.corpus_files import as_columns
     from heedful.training.reporting.events import Events, terminal_listener

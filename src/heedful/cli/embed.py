@@ -34,7 +34,12 @@ def embed(
     on_bad_line: options.SkipBad = "fail",
     device: options.Device = "auto",
 ) -> None:
-    """Embed each TEXT as the mean of MODEL's hidden states over its tokens; with --compare print similarities."""
+    """Embed each TEXT as the mean of MODEL's hidden states over its tokens; with --compare print similarities.
+
+    Examples:
+      heedful embed translate-1 "A dog." "A cat." --compare
+      heedful embed translate-1 --input texts.txt --output vectors.npy
+    """
     import heedful
 
     to_array = output is not None and output.suffix == ".npy" and not compare
@@ -54,7 +59,8 @@ def embed(
             return
         for embedding in embeddings:
             vector = [round(value, 7) for value in embedding.vector.tolist()]
-            result = {"text": embedding.text, "vector": vector, "warnings": list(embedding.warnings)}
+            result = {"text": embedding.text, "vector": vector}
+            result |= {"warnings": list(embedding.warnings)} if embedding.warnings else {}
             lines.write(result if as_json else " ".join(f"{value:.6g}" for value in vector), embedding.warnings)
 
 
@@ -68,7 +74,7 @@ def write_similarities(embeddings: list[TextEmbedding], lines: LineStream, as_js
     first, *others = embeddings
     cosines = cosine_similarities(np.stack([each.vector for each in others]), first.vector).tolist()
     for cosine, other in zip(cosines, others, strict=True):
-        lines.write({"text": other.text, "cosine": cosine} if as_json else f"{cosine:.4f}  {other.text}")
+        lines.write({"text": other.text, "cosine": cosine} if as_json else f"{cosine:.4f}\t{other.text}")
 
 
 def save_array(embeddings: list[TextEmbedding], output: Path) -> None:

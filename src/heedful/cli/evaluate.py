@@ -19,13 +19,21 @@ def evaluate(
     bleu_tokenizer: BleuTokenizer = "auto",
     columns: Annotated[
         str | None,
-        typer.Option(help="Columns to read, as in training.  [default: those of the training, or by their names]"),
+        typer.Option(
+            metavar="A,B",
+            show_default="those of the training, or usual names",
+            help="Columns by name or number: en,de or 1,2 or review,stars.",
+        ),
     ] = None,
     on_bad_line: SkipBad = "fail",
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Score MODEL on FILES with its task's metrics.
+
+    Examples:
+      heedful evaluate translate-1 test.en test.de
+      heedful evaluate classify-1 test.tsv --json
 
     Translation: BLEU with signature and confidence interval, chrF, exact match, calibration. Language models:
     perplexity, bits per byte. Masked language models: accuracy. Classifiers: accuracy with confidence interval, F1,
@@ -39,7 +47,7 @@ def evaluate(
         columns=columns or (), on_bad_line=on_bad_line, device=device, listeners=[terminal_listener()],
     )  # fmt: skip
     if as_json:
-        typer.echo(json.dumps(scores, indent=2))
+        typer.echo(json.dumps(scores, ensure_ascii=False))
         return
     plain = {name: value for name, value in scores.items() if not isinstance(value, dict | list)}
     width = max(map(len, plain))

@@ -16,7 +16,11 @@ def export(
     to: Annotated[Literal["huggingface", "ctranslate2", "onnx", "word2vec"], typer.Option(help="Format.")],
     int8: Annotated[bool, typer.Option("--int8", help="8-bit weights (ctranslate2 only).")] = False,
 ) -> None:
-    """Export MODEL and its tokenizer for transformers, CTranslate2 or onnxruntime, or its word vectors."""
+    """Export MODEL and its tokenizer for transformers, CTranslate2 or onnxruntime, or its word vectors.
+
+    Examples:
+      heedful export translate-1 for-ctranslate2 --to ctranslate2 --int8
+    """
     import heedful
 
     heedful.export(model, to, folder, quantization="int8" if int8 else "float32")

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 def fill(
     model: options.Model,
     text: Annotated[
-        list[str] | None, typer.Argument(help="Texts with [MASK]; default: lines of standard input.")
+        list[str] | None,
+        typer.Argument(metavar="TEXT", help="Texts with [MASK]; default: lines of standard input."),
     ] = None,
     input_: options.Input = None,
     output: options.Output = None,
@@ -27,8 +28,13 @@ def fill(
     on_bad_line: options.SkipBad = "fail",
     device: options.Device = "auto",
 ) -> None:
-    """Predict the words at each [MASK] of TEXT, or of lines of standard input or a file: one line out for each line
-    in, with tab-separated words and probabilities, and ||| between masks."""
+    """Predict the words at each [MASK] of TEXT, or of lines of standard input or a file.
+
+    One line out for each line in: words, each with its probability, separated by tabs; ||| between masks.
+
+    Examples:
+      heedful fill fill-1 "The [MASK] is green." --top 3
+    """
     from heedful import MaskFiller
     from heedful.loading import load_as
 
@@ -54,5 +60,5 @@ def fillable(lines: LineStream, filler: MaskFiller) -> Iterator[str | None]:
 
 
 def plain(result: FilledText) -> str:
-    masks = ("\t".join(f"{word} {probability:.3f}" for word, probability in mask) for mask in result.guesses)
+    masks = ("\t".join(f"{word}\t{probability:.4f}" for word, probability in mask) for mask in result.guesses)
     return "\t|||\t".join(masks)

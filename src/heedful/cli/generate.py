@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heedful.cli import decoding_options as options
+from heedful.cli.decoding_options import SAMPLING, SEARCH, option
 from heedful.cli.text_io import LineStream, exit_on_closed_pipe, print_note
 
 if TYPE_CHECKING:
@@ -19,13 +20,14 @@ if TYPE_CHECKING:
 def generate(
     model: options.Model,
     prompt: Annotated[
-        str | None, typer.Argument(help="Prompt; '' starts a new document. Default: lines of standard input.")
+        str | None,
+        typer.Argument(metavar="PROMPT", help="Prompt; '' starts a new document. Default: lines of standard input."),
     ] = None,
     input_: options.Input = None,
     output: options.Output = None,
     as_json: options.AsJson = False,
     temperature: Annotated[
-        float | None, typer.Option(help="Sampling temperature; 0 = greedy.  [default: 0.8, or 0 with --beam]")
+        float | None, option(SAMPLING, show_default="0.8; 0 with --beam", help="Sampling temperature; 0 = greedy.")
     ] = None,
     top_k: options.TopK = 0,
     top_p: options.TopP = 1.0,
@@ -33,10 +35,10 @@ def generate(
     repetition_penalty: options.RepetitionPenalty = 1.0,
     seed: options.Seed = 0,
     min_length: options.MinLength = 0,
-    max_length: Annotated[int | None, typer.Option(help="Maximum length in tokens.  [default: 100]")] = None,
+    max_length: Annotated[int | None, option(SEARCH, show_default="100", help="Maximum length in tokens.")] = None,
     stop: options.Stop = None,
     forbid: options.Forbidden = None,
-    beam: Annotated[int | None, typer.Option(help="Beam size: search instead of sampling.  [default: 1]")] = None,
+    beam: Annotated[int | None, option(SEARCH, show_default="1", help="Beam size: search instead of sampling.")] = None,
     length_penalty: options.LengthPenalty = 1.0,
     n_best: options.NBest = 1,
     exact: options.Exact = False,
@@ -45,8 +47,16 @@ def generate(
     on_bad_line: options.SkipBad = "fail",
     device: options.Device = "auto",
 ) -> None:
-    """Continue PROMPT, printed while it is generated; or continue each line of standard input or a file up to the end
-    of the line (with --json, beyond it)."""
+    """Continue PROMPT, or each line of standard input or a file.
+
+    The continuation of PROMPT is printed while it is generated; of several (--n-best), --- separates one from the next.
+    For lines, one line out for each line in: line breaks in a continuation become spaces, and results are separated by
+    tabs (--json keeps line breaks; --stop $'\\n' ends at the first).
+
+    Examples:
+      heedful generate generate-1 "Once upon a time" --temperature 0.7
+      heedful generate generate-1 "Once upon a time" --n-best 3 --max-length 50
+    """
     from heedful import Generator
     from heedful.loading import load_as
 
@@ -58,7 +68,7 @@ def generate(
     decoding: GenerateOptions = {
         "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p,
         "repetition_penalty": repetition_penalty, "seed": seed, "min_length": min_length, "max_length": max_length,
-        "stop": [*(stop or ()), *([] if streamed or as_json else ["\n"])], "forbidden": forbid or (), "beam": beam,
+        "stop": stop or (), "forbidden": forbid or (), "beam": beam,
         "length_penalty": length_penalty, "n_best": n_best, "exact": exact, "engine": engine, "int8": int8,
     }  # fmt: skip
     if streamed and prompt is not None:
@@ -69,12 +79,16 @@ def generate(
         return
     with lines:
         for continuation in generator.iter_generate(lines, skip_blank=prompt is None, **decoding):
-            lines.write(continuation.to_json() if as_json else plain(continuation), continuation.warnings)
+            whole = prompt is not None and not as_json
+            result = continuation.to_json() if as_json else plain(continuation, whole)
+            lines.write(result, continuation.warnings, whole=whole)
 
 
-def plain(continuation: Continuation) -> str:
-    """The prompt with its continuation, or tab-separated n-best continuations."""
+def plain(continuation: Continuation, whole: bool) -> str:
+    """The prompt with its continuation or continuations: whole texts, or fields of a line separated by tabs."""
     texts = [continuation.prompt + each.text for each in (continuation, *continuation.alternatives)]
+    if whole:
+        return "\n---\n".join(texts)
     return texts[0] if len(texts) == 1 else "\t".join(text.replace("\t", " ") for text in texts)
 
 

@@ -1,4 +1,7 @@
-"""heedful import: convert a Hugging Face model to a heedful model folder."""
+"""heedful import: convert a Hugging Face model to a heedful model folder.
+
+heedful import bert-base-uncased bert
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,11 @@ def import_(
     ],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Output folder; new or empty.")],
 ) -> None:
-    """Convert a BERT, GPT-2, Llama, Marian, Pegasus or BART folder to a heedful model folder."""
+    """Convert a BERT, GPT-2, Llama, Marian, Pegasus or BART folder to a heedful model folder.
+
+    Examples:
+      heedful import bert-base-uncased bert
+    """
     from heedful.interop.conversion import import_folder
     from heedful.models.build import count_parameters
 

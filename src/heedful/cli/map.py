@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from heedful.cli.similar import VectorSource
+from heedful.cli.text_io import print_note
+from heedful.errors import UsageError
 
 
 def map_(
@@ -16,12 +18,21 @@ def map_(
     output: Annotated[Path, typer.Option(help="Image file: .png, .svg or .pdf.")] = Path("map.png"),
     near: Annotated[int, typer.Option(min=0, help="Also plot this many nearest neighbors of each word.")] = 0,
 ) -> None:
-    """Plot the vectors of WORDs, projected to their first two principal components (PCA)."""
+    """Plot the vectors of WORDs, projected to their first two principal components (PCA).
+
+    Examples:
+      heedful map embed-1 king queen man woman --near 3 --output map.svg
+    """
     from heedful.loading import load_word_vectors
     from heedful.vectors.pca_plot import draw_word_map
 
     table = load_word_vectors(model)
-    shown = dict.fromkeys(table.words[table.index(word)] for word in words)
+    unknown = [problem for word in words if (problem := table.problem(word))]
+    if len(unknown) == len(words):
+        raise UsageError("; ".join(unknown))
+    for problem in unknown:
+        print_note(f"left out: {problem}")
+    shown = dict.fromkeys(table.words[table.index(word)] for word in words if word in table)
     for word in list(shown) if near else ():
         shown |= dict.fromkeys(neighbor.word for neighbor in table.similar(word, near))
     vectors = table.unit_vectors[[table.index(word) for word in shown]]

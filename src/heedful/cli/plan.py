@@ -7,27 +7,30 @@ from typing import Annotated
 import typer
 
 from heedful.cli import training_options as options
+from heedful.cli.decoding_options import MACHINE, AsJson, option
 
 
 def plan(
-    task: options.Task,
+    task: options.Task = None,
     files: options.Files = None,
     valid: options.Valid = None,
-    recipe: options.RecipeFile = None,
+    columns: options.Columns = None,
+    on_bad_line: options.OnBadLine = None,
+    time: options.Time = None,
+    steps: options.Steps = None,
     settings: options.Settings = None,
+    recipe: options.RecipeFile = None,
     architecture: options.Architecture = "transformer",
     start_from: options.StartFrom = None,
     next_sentence: options.NextSentence = False,
-    time: options.Time = None,
-    steps: options.Steps = None,
     device: options.Device = "auto",
-    columns: options.Columns = None,
-    on_bad_line: options.OnBadLine = None,
     gpus: Annotated[
         int | None,
-        typer.Option(min=1, help="Also forecast this many devices like this one: memory, communication, throughput."),
+        option(
+            MACHINE, min=1, help="Also forecast this many devices like this one: memory, communication, throughput."
+        ),
     ] = None,
-    as_json: options.AsJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """Forecast a training run: parameters by part, operations, peak memory, time and disk. Nothing is trained."""
     from heedful.training.forecast.multi_gpu import plan_multi_gpu

@@ -16,7 +16,12 @@ def runs(
     folder: Annotated[Path, typer.Argument(help="Folder that holds runs.")] = Path(),
     as_json: AsJson = False,
 ) -> None:
-    """List the runs in FOLDER from the oldest to the newest: task, data, size, date and scores."""
+    """List the runs in FOLDER from the oldest to the newest: task, data, size, date and scores.
+
+    Examples:
+      heedful runs
+      heedful runs experiments --json
+    """
     from heedful.errors import UsageError
     from heedful.training.run_catalog import list_runs
 
@@ -24,7 +29,8 @@ def runs(
         raise UsageError(f"{folder} is not a folder")
     listed = list_runs(folder)
     if as_json:
-        typer.echo(json.dumps([asdict(run) for run in listed], indent=2, ensure_ascii=False))
+        for run in listed:
+            typer.echo(json.dumps(asdict(run), ensure_ascii=False))
         return
     if not listed:
         typer.echo(f"no runs in {folder.resolve()}")

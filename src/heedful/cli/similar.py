@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from heedful.cli.decoding_options import AsJson
-
-if TYPE_CHECKING:
-    from heedful.vectors.nearest_neighbors import Neighbor
+from heedful.cli.text_io import output_lines, print_note
+from heedful.errors import UsageError
 
 VectorSource = Annotated[
     Path, typer.Argument(metavar="MODEL", help="Model folder, or word2vec file: text, binary, .gz.")
@@ -26,22 +24,27 @@ def similar(
     top: Top = 10,
     as_json: AsJson = False,
 ) -> None:
-    """Print the nearest neighbors of each WORD with their cosine similarities."""
+    """Print the nearest neighbors of each WORD with their cosine similarities.
+
+    One line out for each neighbor: word, neighbor and cosine, separated by tabs.
+
+    Examples:
+      heedful similar embed-1 king queen --top 5
+    """
     from heedful.loading import load_word_vectors
 
     table = load_word_vectors(model)
-    results = {word: table.similar(word, top) for word in words}
-    if as_json:
-        listed = [{"word": word, "similar": [near._asdict() for near in nears]} for word, nears in results.items()]
-        typer.echo(json.dumps(listed, ensure_ascii=False))
-        return
-    for number, (word, nears) in enumerate(results.items()):
-        if len(results) > 1:
-            typer.echo(("\n" if number else "") + word)
-        print_neighbors(nears, indent="  " if len(results) > 1 else "")
-
-
-def print_neighbors(neighbors: Sequence[Neighbor], indent: str = "") -> None:
-    width = max((len(near.word) for near in neighbors), default=0)
-    for near in neighbors:
-        typer.echo(f"{indent}{near.word:<{width}}  {near.cosine:.4f}")
+    unknown = {word: table.problem(word) for word in words}
+    if all(unknown.values()):
+        raise UsageError("; ".join(unknown.values()))
+    with output_lines(None) as write:
+        for word, problem in unknown.items():
+            neighbors = [] if problem else table.similar(word, top)
+            if problem:
+                print_note(problem)
+            if as_json:
+                result = {"word": word, "neighbors": [near._asdict() for near in neighbors]}
+                write(json.dumps(result | ({"warnings": [problem]} if problem else {}), ensure_ascii=False))
+            else:
+                for near in neighbors:
+                    write(f"{word}\t{near.word}\t{near.cosine:.4f}")

@@ -75,9 +75,13 @@ class LineStream:
                 self.warn(number, f"left empty: {line.message.removesuffix(SKIP_HINT).rstrip()}")
                 yield ""
 
-    def write(self, result: str | dict[str, Any], warnings: Sequence[str] = ()) -> None:
-        """Write the next line's result, as text or JSON, and its warnings to standard error."""
-        self._write_line(result if isinstance(result, str) else json.dumps(result, ensure_ascii=False))
+    def write(self, result: str | dict[str, Any], warnings: Sequence[str] = (), *, whole: bool = False) -> None:
+        """Write the next line's result, as text or JSON, and its warnings to standard error.
+
+        Line breaks in a text become spaces, unless it is `whole`: the only result, and written as it is.
+        """
+        text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
+        self._write_line(text if whole else text.replace("\n", " "))
         self.results += 1
         for warning in warnings:
             self.warn(self.results, warning)
@@ -136,8 +140,7 @@ def _open_for_writing(path: Path) -> Any:
 
 
 def _write(stream: Any, text: str, *, flush: bool = False) -> None:
-    """Write one line; line breaks inside the text become spaces."""
-    stream.write((text.replace("\n", " ") + "\n").encode())
+    stream.write((text + "\n").encode())
     if flush:
         stream.flush()
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from heedful.cli import decoding_options as options
+from heedful.cli.decoding_options import SAMPLING, SEARCH, option
 from heedful.cli.text_io import LineStream, print_note
 
 if TYPE_CHECKING:
     from heedful.generation.results import Translation
+
+TERMS = "Terminology and alignment"
 
 
 def translate(
@@ -20,10 +21,10 @@ def translate(
     input_: options.Input = None,
     output: options.Output = None,
     as_json: options.AsJson = False,
-    beam: Annotated[int | None, typer.Option(help="Beam size; 1 = greedy search.  [default: 4]")] = None,
+    beam: Annotated[int | None, option(SEARCH, show_default="4", help="Beam size; 1 = greedy search.")] = None,
     length_penalty: options.LengthPenalty = 1.0,
     n_best: options.NBest = 1,
-    temperature: Annotated[float, typer.Option(help="Above 0: sample instead of searching.")] = 0.0,
+    temperature: Annotated[float, option(SAMPLING, help="Above 0: sample instead of searching.")] = 0.0,
     top_k: options.TopK = 0,
     top_p: options.TopP = 1.0,
     min_p: options.MinP = 0.0,
@@ -31,17 +32,17 @@ def translate(
     seed: options.Seed = 0,
     min_length: options.MinLength = 0,
     max_length: Annotated[
-        int | None, typer.Option(help="Maximum length in tokens.  [default: twice the source's, plus 20]")
+        int | None, option(SEARCH, show_default="twice the source's, plus 20", help="Maximum length in tokens.")
     ] = None,
     stop: options.Stop = None,
-    prefix: Annotated[str, typer.Option(help="Start every translation with this text.")] = "",
+    prefix: Annotated[str, option(SEARCH, metavar="TEXT", help="Start every translation with this text.")] = "",
     forbid: options.Forbidden = None,
     glossary: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Required terms: lines of source term, tab, target term.")
+        Path | None, option(TERMS, metavar="FILE", help="Required terms: lines of source term, tab, target term.")
     ] = None,
-    keep: Annotated[bool, typer.Option(help="Copy placeholders, tags, URLs and e-mail addresses unchanged.")] = True,
+    keep: Annotated[bool, option(TERMS, help="Copy placeholders, tags, URLs and e-mail addresses unchanged.")] = True,
     alignments: Annotated[
-        bool, typer.Option("--alignments", help="Append word alignments: ||| 0-0 1-2 (source-target, from 0).")
+        bool, option(TERMS, "--alignments", help="Append word alignments: ||| 0-0 1-2 (source-target, from 0).")
     ] = False,
     exact: options.Exact = False,
     engine: options.Engine = "auto",
@@ -49,7 +50,12 @@ def translate(
     on_bad_line: options.SkipBad = "fail",
     device: options.Device = "auto",
 ) -> None:
-    """Translate TEXT, or lines of standard input or a file: one line out for each line in."""
+    """Translate TEXT, or lines of standard input or a file: one line out for each line in.
+
+    Examples:
+      heedful translate translate-1 "A man rides a bicycle."
+      heedful translate translate-1 --beam 8 < in.en > out.de
+    """
     from heedful import Translator
     from heedful.loading import load_as
 

@@ -91,4 +91,4 @@ class CorpusReport(Config):
         return tuple(location.line for finding in findings for location in finding.locations)
 
     def to_json(self) -> str:
-        return self.model_dump_json(indent=2)
+        return self.model_dump_json()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, overload
@@ -120,7 +120,7 @@ class Classifier(TrainedModel):
         """Classify a text, or a list of texts; a pair of texts classified together is a tuple."""
         if isinstance(text, str | tuple):
             return self._classify([text])[0]
-        if not isinstance(text, Iterable):
+        if not isinstance(text, Iterable) or isinstance(text, bytes | Mapping):
             raise UsageError(f"expected a text or a list of texts, got {text!r:.60}")
         return self._classify(list(text))
 

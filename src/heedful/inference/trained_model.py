@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -166,14 +166,14 @@ def text_list(text: object) -> tuple[list[str], bool]:
     """Check that the input is a string or an iterable of strings; return a list, and whether it was one string."""
     if isinstance(text, str):
         return [text], True
-    if not isinstance(text, Iterable):
+    if not isinstance(text, Iterable) or isinstance(text, bytes | Mapping):
         raise UsageError(f"expected a text or a list of texts, got {text!r:.60}")
     return [_string(each) for each in text], False
 
 
 def text_batches(texts: Iterable[str | None], first: int | None = None) -> Iterator[list[str]]:
     """Group texts into batches: `first` texts at first (a list: as many as possible), then more and more."""
-    if isinstance(texts, str) or not isinstance(texts, Iterable):
+    if isinstance(texts, str | bytes | Mapping) or not isinstance(texts, Iterable):
         raise UsageError(f"expected an iterable of texts, got {texts!r:.60}")
     first = first or (LARGEST_BATCH if isinstance(texts, Sequence) else FIRST_BATCH)
     return stream_batches((text if text is None else _string(text) for text in texts), first)

@@ -23,6 +23,7 @@ from heedful.inference.decoding_arguments import IterTranslateOptions, Translate
 from heedful.inference.trained_model import TrainedModel, text_batches, text_list
 from heedful.inspection.attention_alignment import ALIGNMENT_FILE, Alignment, align, default_alignment
 from heedful.inspection.confidence import CONFIDENCE_FILE, Confidence
+from heedful.syntax import argument
 from heedful.text.sentence_splitter import TextSegment, join_segments
 from heedful.text.special_tokens import UNKNOWN
 from heedful.text.tokenizer import Tokenizer
@@ -199,7 +200,7 @@ class Translator(TrainedModel):
         for best in (segment.best.hypothesis for segment in text.segments):
             output = self.tokenizers[-1].decode([best.tokens])[0]
             if not best.ended and not any(stop in output for stop in request.config.stop):
-                yield f"the translation was cut off after {len(best.tokens):,} tokens (see --max-length)"
+                yield f"the translation was cut off after {len(best.tokens):,} tokens (see {argument('max_length')})"
 
     def _align(self, segments: Sequence[_Segment]) -> list[_WordLinks]:
         """Word alignments by the attention head chosen in training, or by the default for a model without one."""

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from heedful.errors import HeedfulError, OutOfMemoryError, StoppedError
+from heedful.syntax import argument, call, settings_argument
 from heedful.training.recipe import RECIPE
 
 OUT_OF_MEMORY_MESSAGES = (
@@ -40,9 +41,7 @@ def readable_failures(settings: dict[str, Any], folder: Path | None = None) -> I
         raise readable from None
     except (KeyboardInterrupt, SystemExit) as stop:
         started = folder is not None and (folder / RECIPE).is_file()
-        message = (
-            f"stopped; resume with: heedful train --resume {folder}" if started else "stopped before the run began"
-        )
+        message = f"stopped; resume with: {call('train', resume=folder)}" if started else "stopped before the run began"
         code = 128 + signal.SIGINT if isinstance(stop, KeyboardInterrupt) else int(stop.code or 0)
         raise StoppedError(message, code - 128) from None
 
@@ -58,7 +57,7 @@ def _readable(error: Exception, training: dict[str, Any], folder: Path | None) -
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler would raise the same error again later
         reason = (text.splitlines() or [type(error).__name__])[0].rstrip(".")
         return HeedfulError(
-            f"a DataLoader worker died: {reason}. Resume with: heedful train --resume {folder} "
+            f"a DataLoader worker died: {reason}. Resume with: {call('train', resume=folder)} "
             f"(training.workers={training['workers']}; 0 needs no worker processes)"
         )
     if isinstance(error, OSError) and error.errno is not None:
@@ -71,9 +70,10 @@ def out_of_memory(training: dict[str, Any]) -> OutOfMemoryError:
     if "batch_tokens" not in training:
         return OutOfMemoryError("out of memory, and smaller batches would not help: use a machine with more memory")
     tokens, accumulate = training["batch_tokens"], training.get("accumulate", 1)
+    smaller = {"training.batch_tokens": max(1, tokens // 2), "training.accumulate": 2 * accumulate}
     return OutOfMemoryError(
-        f"out of memory with training.batch_tokens={tokens}: use --set training.batch_tokens={max(1, tokens // 2)} "
-        f"--set training.accumulate={2 * accumulate} (the same tokens per step), or --auto-batch",
+        f"out of memory with training.batch_tokens={tokens}: use {settings_argument(smaller)} "
+        f"(the same tokens per step), or {argument('auto_batch', True)}",
         tokens,
         accumulate,
     )

@@ -15,6 +15,7 @@ from heedful.loading import load
 from heedful.model_folder import TOKENIZER_FILE
 from heedful.models.build import build
 from heedful.models.model_config import ModelConfig
+from heedful.syntax import argument
 from heedful.text.special_token_template import SpecialTokenTemplate
 from heedful.training.tasks.task import Task
 
@@ -55,7 +56,7 @@ def load_pretrained(folder: str, task: Task, *, recurrent: bool) -> TrainedModel
         hint = f"; {task.name} can start from: {families}" if families else ""
         raise UsageError(f"{folder} holds {article} {family} for {base.task}, not {task.name}{hint}")
     if recurrent and not family.startswith("recurrent"):
-        raise UsageError(f"{folder} holds {article} {family}: leave out --model recurrent")
+        raise UsageError(f"{folder} holds {article} {family}: leave out {argument('architecture', 'recurrent')}")
     if not base.tokenizers:
         raise UsageError(f"{folder} has no {TOKENIZER_FILE}: fine-tuning needs the model's vocabulary")
     if family == "encoder":

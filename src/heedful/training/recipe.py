@@ -7,7 +7,6 @@ the settings it chose.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -195,7 +194,7 @@ class Recipe(Config):
     @model_validator(mode="after")
     def _check_model(self) -> Recipe:
         if self.data.next_sentence and self.task != "fill":
-            raise ValueError(f"data.next_sentence (--next-sentence) is for fill, not {self.task}")
+            raise ValueError(f"data.next_sentence is for fill, not {self.task}")
         self.model_config_for(vocabulary=8)
         if (self.model["family"] == "word_vectors") != (self.training.optimizer == "row_adagrad"):
             raise ValueError("training.optimizer = 'row_adagrad' is for word vectors (embed), and embed needs it")
@@ -207,7 +206,7 @@ class Recipe(Config):
 
 
 def read_recipe(file: Path) -> dict[str, Any]:
-    """Read the settings of a recipe file; `make_recipe` validates them after `--set` has been applied."""
+    """Read the settings of a recipe file; `make_recipe` validates them after changes have been applied."""
     try:
         with file.open("rb") as stream:
             return tomllib.load(stream)
@@ -245,55 +244,7 @@ def known_keys(path: tuple[str, ...] = ()) -> list[str]:
     """The keys a recipe may have at `path`."""
     if not path:
         return list(Recipe.model_fields)
-    return [key for section in SECTIONS.get(path[0], ()) for key in section.model_fields]
-
-
-def check_keys(settings: dict[str, Any]) -> None:
-    """Refuse unknown keys before anything is read or run."""
-    for name, value in settings.items():
-        if name not in Recipe.model_fields:
-            raise UsageError(f"unknown setting '{name}'; {nearest(name, Recipe.model_fields)}")
-        if name in SECTIONS:
-            _section(settings, name)
-        for key in value if isinstance(value, dict) else ():
-            if key not in known_keys((name,)):
-                other = [f"{section}.{key}" for section in SECTIONS if key in known_keys((section,))]
-                hint = nearest(other[0], other) if other else nearest(key, known_keys((name,)))
-                raise UsageError(f"unknown setting '{name}.{key}'; {hint}")
-
-
-def apply_overrides(settings: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """Copy the settings with overrides such as "model.width=256"; values are TOML, or else bare strings."""
-    result = dict(settings)
-    for override in overrides:
-        path, equals, text = override.partition("=")
-        if not equals:
-            raise UsageError(f"--set takes section.key=value, got '{override}'")
-        section, dot, key = path.strip().partition(".")
-        known = SECTIONS if dot else Recipe.model_fields
-        if section not in known:
-            raise UsageError(f"unknown setting '{path}'; {nearest(section, known)}")
-        try:
-            value = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
-            value = text
-        result[section] = {**_section(result, section), key: value} if dot else value
-    return result
-
-
-def _section(settings: dict[str, Any], name: str) -> dict[str, Any]:
-    section = settings.get(name, {})
-    if not isinstance(section, dict):
-        raise UsageError(f"{name} is a section of settings, not {section!r}; write {name}.key=value")
-    return section
-
-
-def merge_settings(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Copy the settings with `changes`, merged section by section."""
-    return settings | {
-        name: {**settings.get(name, {}), **value} if isinstance(value, dict) else value
-        for name, value in changes.items()
-    }
+    return list(dict.fromkeys(key for section in SECTIONS.get(path[0], ()) for key in section.model_fields))
 
 
 def settings_of(recipe: Recipe) -> dict[str, Any]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from heedful.data.corpus_files import as_columns
 from heedful.data.table_layout import file_format, is_table
 from heedful.errors import UsageError, nearest
-from heedful.training.recipe import apply_overrides, check_keys, merge_settings, read_recipe
+from heedful.syntax import argument, call
+from heedful.training.recipe import read_recipe
 from heedful.training.reporting.events import Listener, summary_writer
+from heedful.training.requested_settings import Settings, apply_settings, check_keys, merge_settings
 from heedful.training.tasks import TASKS
 
 ARCHITECTURES = ("transformer", "recurrent")
@@ -32,7 +35,7 @@ class TrainingRequest:
     test: Files = ()
     out: FilePath | None = None
     recipe: FilePath | None = None
-    settings: Sequence[str] = ()
+    settings: Settings = ()
     architecture: str = "transformer"
     start_from: FilePath | None = None
     time: str | int | float | None = None
@@ -50,13 +53,28 @@ class TrainingRequest:
     """Called with every event of the run."""
 
     def __post_init__(self) -> None:
+        self._check_types()
         if self.architecture not in ARCHITECTURES:
             raise UsageError(f"unknown model '{self.architecture}'; {nearest(self.architecture, ARCHITECTURES)}")
         if self.resume is not None and self.out is not None and Path(self.resume) != Path(self.out):
-            raise UsageError(f"--resume {self.resume} and --out {self.out} name two folders; give only --resume DIR")
+            resume, out = argument("resume", self.resume), argument("out", self.out)
+            raise UsageError(f"{resume} and {out} name two folders; give only {resume}")
         if self.tensorboard:
             summary_writer()  # fails at once where TensorBoard is not installed
         _ = self.seconds  # a malformed duration fails at once
+
+    def _check_types(self) -> None:
+        paths = {name: path_list(getattr(self, name)) for name in ("files", "valid", "test")}
+        for name in ("out", "recipe", "start_from", "resume"):
+            paths[name] = path_list(() if getattr(self, name) is None else getattr(self, name))
+        for name, values in paths.items():
+            for value in values:
+                if not isinstance(value, FilePath):
+                    raise UsageError(f"{argument(name)} takes a path, got {value!r:.60}")
+        for name, least in (("steps", 1), ("seed", 0)):
+            number = getattr(self, name)
+            if number is not None and (not isinstance(number, Integral) or number < least):
+                raise UsageError(f"{argument(name)} must be an integer of at least {least}, got {number!r:.60}")
 
     @property
     def seconds(self) -> float | None:
@@ -80,7 +98,7 @@ def duration_in_seconds(text: str) -> float:
 
 def requested_settings(request: TrainingRequest) -> dict[str, Any]:
     """The part of a recipe that the caller specified, with every key checked."""
-    settings = apply_overrides(read_recipe(Path(request.recipe)) if request.recipe else {}, request.settings)
+    settings = apply_settings(read_recipe(Path(request.recipe)) if request.recipe else {}, request.settings)
     check_keys(settings)
     files = {"train": request.files, "valid": request.valid, "test": request.test}
     data: dict[str, Any] = {name: resolved(paths) for name, paths in files.items() if paths}
@@ -104,28 +122,50 @@ def requested_settings(request: TrainingRequest) -> dict[str, Any]:
 
 def resolved(paths: Files) -> list[str]:
     """Absolute paths, of one file or several."""
-    return [str(Path(path).resolve()) for path in ([paths] if isinstance(paths, str | Path) else paths)]
+    return [str(Path(path).resolve()) for path in path_list(paths)]
+
+
+def path_list(paths: Files) -> Sequence[FilePath]:
+    """One path or several, as a list."""
+    return paths if isinstance(paths, list | tuple) else [paths]  # type: ignore[list-item]
 
 
 def check_held_out_pairs(settings: dict[str, Any]) -> None:
-    """Refuse one half of a pair after --valid or --test: the option is repeated for the second file."""
+    """Refuse one half of a pair as validation or test text."""
     if settings.get("task") not in TASKS or not TASKS[settings["task"]].paired:
         return
     for name in ("valid", "test"):
         files = settings.get("data", {}).get(name, ())
         if len(files) == 1 and file_format(Path(files[0])) == "lines" and not is_table(Path(files[0])):
             file = Path(files[0]).name
-            raise UsageError(
-                f"--{name} takes one file at a time; repeat it for the second one: --{name} {file} --{name} FILE"
-            )
+            raise UsageError(f"a pair is two files, got only {file}: write {argument(name, [file, 'FILE'])}")
 
 
 def new_run_settings(request: TrainingRequest) -> dict[str, Any]:
     """The requested settings of a new run, which has at least a task and training files."""
     settings = requested_settings(request)
     task = settings.get("task")
+    if task is None:
+        raise UsageError(f"name a task and its text, for example:\n{task_examples()}")
     if task not in TASKS:
-        raise UsageError(f"unknown task '{task}'; {nearest(str(task), TASKS)}")
+        raise unknown_task(str(task))
     if not settings.get("data", {}).get("train"):
-        raise UsageError(f"nothing to train on: heedful train {task} FILE …")
+        example = call("train", task, *TASKS[task].example)
+        raise UsageError(f"nothing to train on; {task} takes {TASKS[task].files}: {example}")
     return settings
+
+
+def unknown_task(task: str) -> UsageError:
+    """The error for an unknown task; for a file, that the task comes before it."""
+    if Path(task).suffix or Path(task).exists():
+        hint = f"the task comes before the files, as in {call('train', 'generate', task)}; tasks: {', '.join(TASKS)}"
+    else:
+        hint = nearest(task, TASKS)
+    return UsageError(f"unknown task '{task}'; {hint}")
+
+
+def task_examples() -> str:
+    """What to type for each task, and which text it takes; one task a line."""
+    calls = {call("train", name, *task.example): task.files for name, task in TASKS.items()}
+    width = max(map(len, calls))
+    return "\n".join(f"  {example:<{width}}   {files}" for example, files in calls.items())

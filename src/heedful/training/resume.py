@@ -31,8 +31,9 @@ from heedful.training.checkpoint.run_manifest import (
     tokenizer_checksums,
 )
 from heedful.training.forecast.forecast import Forecast
-from heedful.training.recipe import RECIPE, Recipe, make_recipe, merge_settings, read_recipe, settings_of
+from heedful.training.recipe import RECIPE, Recipe, make_recipe, read_recipe, settings_of
 from heedful.training.reporting.events import METRICS_FILE, Events
+from heedful.training.requested_settings import merge_settings
 from heedful.training.run_progress import RunProgress, is_finished
 from heedful.training.setup import PreparedRun
 

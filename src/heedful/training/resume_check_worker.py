@@ -16,8 +16,9 @@ from heedful.device import select_device
 from heedful.loading import read_tokenizers
 from heedful.model_folder import save
 from heedful.training.forecast.forecast import forecast
-from heedful.training.recipe import RECIPE, make_recipe, merge_settings, read_recipe
+from heedful.training.recipe import RECIPE, make_recipe, read_recipe
 from heedful.training.reporting.events import Events
+from heedful.training.requested_settings import merge_settings
 from heedful.training.resume import can_resume, load_interrupted_run
 from heedful.training.run import Run, build_run
 from heedful.training.run_folder import create_run_folder

@@ -28,6 +28,7 @@ from heedful.files import write_atomic
 from heedful.inference.trained_model import TrainedModel
 from heedful.loading import load
 from heedful.model_folder import build_on_meta, save
+from heedful.syntax import argument
 from heedful.training.checkpoint.checkpointer import Checkpointer
 from heedful.training.checkpoint.format import Checkpoint, prune_checkpoints, read_checkpoint
 from heedful.training.checkpoint.run_manifest import STATE_FOLDER, RunManifest, lock_run_folder
@@ -36,8 +37,10 @@ from heedful.training.failures import out_of_memory, readable_failures, with_sma
 from heedful.training.final_evaluation import evaluate_and_report
 from heedful.training.forecast.forecast import Forecast, compare_forecast
 from heedful.training.recipe import RECIPE, to_toml
+from heedful.training.reporting.display import progress_listeners
 from heedful.training.reporting.events import METRICS_FILE, Events, Listener, MetricsFile, TensorBoard
 from heedful.training.request import FilePath, Files, TrainingRequest, new_run_settings, requested_settings
+from heedful.training.requested_settings import Settings
 from heedful.training.resume import can_resume, is_cleaned_up, load_interrupted_run, parse_resume_path
 from heedful.training.resume_check import check_resume
 from heedful.training.run_folder import choose_run_folder, claim_run_folder, create_run_folder, remove_run_folder
@@ -56,7 +59,7 @@ def train(
     test: Files = (),
     out: FilePath | None = None,
     recipe: FilePath | None = None,
-    settings: Sequence[str] = (),
+    settings: Settings = (),
     architecture: str = "transformer",
     start_from: FilePath | None = None,
     time: str | int | float | None = None,
@@ -70,20 +73,22 @@ def train(
     resume: FilePath | None = None,
     auto_batch: bool = False,
     check_resume: bool = False,
+    show_progress: bool | None = None,
     listeners: Sequence[Listener] = (),
 ) -> TrainedModel:
     """Train on files and return the trained model: `heedful.train("translate", "train.en", "train.de", time="10m")`.
 
-    `time` is "90s", "10m" or seconds; `columns` are those of a table, as "en,de" or [1, 2]; `settings` are
-    "model.width=256" and the like; `architecture` is "transformer" or "recurrent"; `resume="run"` continues the run in
-    that folder and needs no other arguments. Under torchrun or SLURM
-    each process calls this with the same arguments.
+    `time` is "90s", "10m" or seconds; `columns` are those of a table, as "en,de" or [1, 2]; `settings` are recipe
+    settings such as {"model.width": 256}; `architecture` is "transformer" or "recurrent"; `resume="run"` continues the
+    run in that folder and needs no other arguments. Progress is shown in a notebook and on a terminal, or as
+    `show_progress` says. Under torchrun or SLURM each process calls this with the same arguments.
     """
     request = TrainingRequest(
         task=task, files=files, valid=valid, test=test, out=out, recipe=recipe, settings=settings,
         architecture=architecture, start_from=start_from, time=time, steps=steps, seed=seed,
         bleu_tokenizer=bleu_tokenizer, device=device, columns=columns, on_bad_line=on_bad_line,
-        tensorboard=tensorboard, resume=resume, auto_batch=auto_batch, check_resume=check_resume, listeners=listeners,
+        tensorboard=tensorboard, resume=resume, auto_batch=auto_batch, check_resume=check_resume,
+        listeners=(*progress_listeners(show_progress), *listeners),
     )  # fmt: skip
     return run_training(request)
 
@@ -93,7 +98,7 @@ def plan(
     *files: FilePath,
     valid: Files = (),
     recipe: FilePath | None = None,
-    settings: Sequence[str] = (),
+    settings: Settings = (),
     architecture: str = "transformer",
     start_from: FilePath | None = None,
     time: str | int | float | None = None,
@@ -101,13 +106,14 @@ def plan(
     device: str = "auto",
     columns: str | Sequence[str | int] = (),
     on_bad_line: str | None = None,
+    show_progress: bool | None = None,
     listeners: Sequence[Listener] = (),
 ) -> Forecast:
     """Forecast `train` with the same arguments: parameters, operations, memory, time and disk. Nothing is trained."""
     request = TrainingRequest(
         task=task, files=files, valid=valid, recipe=recipe, settings=settings, architecture=architecture,
-        start_from=start_from, time=time, steps=steps, device=device, columns=columns,
-        on_bad_line=on_bad_line, listeners=listeners,
+        start_from=start_from, time=time, steps=steps, device=device, columns=columns, on_bad_line=on_bad_line,
+        listeners=(*progress_listeners(show_progress), *listeners),
     )  # fmt: skip
     return prepare_request(request).forecast
 
@@ -130,7 +136,8 @@ def run_training(request: TrainingRequest) -> TrainedModel:
 
 def start_or_resume(request: TrainingRequest, group: ProcessGroup) -> TrainedModel:
     if group.size > 1 and (request.auto_batch or request.check_resume):
-        raise UsageError("--auto-batch and --check-resume need a single process: run without torchrun")
+        options = f"{argument('auto_batch')} and {argument('check_resume')}"
+        raise UsageError(f"{options} need a single process: run without torchrun")
     if request.resume is None:
         return train_with_batch_retries(request, group)
     if can_resume(request.resume) or not requested_settings(request):
@@ -139,7 +146,7 @@ def start_or_resume(request: TrainingRequest, group: ProcessGroup) -> TrainedMod
 
 
 def train_with_batch_retries(request: TrainingRequest, group: ProcessGroup) -> TrainedModel:
-    """Start a run; with --auto-batch, start over with smaller batches until it fits into memory."""
+    """Start a run; with `auto_batch`, start over with smaller batches until it fits into memory."""
     settings = new_run_settings(request)
     if group.size > 1 and not get_task(settings["task"]).supports_distributed:
         raise UsageError(f"{settings['task']} is trained by a single process: run it without torchrun")
@@ -276,7 +283,8 @@ def resume_run(request: TrainingRequest, group: ProcessGroup) -> TrainedModel:
         return load_finished(folder, select_device(request.device), request, group)
     interrupted = load_interrupted_run(path, requested_settings(request), request.device, events)
     if request.architecture not in ("transformer", interrupted.architecture):
-        raise UsageError(f"the run in {folder} trains a {interrupted.architecture} model: leave out --model")
+        trained = f"a {interrupted.architecture} model"
+        raise UsageError(f"the run in {folder} trains {trained}: leave out {argument('architecture')}")
     if interrupted.is_complete:
         return load_finished(folder, interrupted.device, request, group)
     recipe, checkpoint = interrupted.recipe, interrupted.checkpoint
@@ -284,7 +292,7 @@ def resume_run(request: TrainingRequest, group: ProcessGroup) -> TrainedModel:
         prune_checkpoints(folder / STATE_FOLDER, checkpoint, keep=recipe.training.keep_checkpoints)
         events.note(f"resuming after step {checkpoint.step} of {recipe.training.steps}")
         if request.time is not None:
-            events.note("--time has no effect on a resumed run: it became a number of steps when the run began")
+            events.note(f"{argument('time')} has no effect on a resumed run: it became a number of steps when it began")
         write_atomic(folder / RECIPE, to_toml(recipe))
         prepared = interrupted.prepared(prepare_data_again(recipe, interrupted.tokenizers, events))
         MetricsFile(folder / METRICS_FILE).truncate_after(checkpoint.step)
@@ -329,7 +337,7 @@ def file_listeners(request: TrainingRequest, folder: Path, step: int = 0) -> lis
 
 
 def with_resume_check(trained: TrainedModel, folder: Path, request: TrainingRequest, events: Events) -> TrainedModel:
-    """Return the model; with --check-resume, first check that resuming this run is exact and report the result."""
+    """Return the model; with `check_resume`, first check that resuming this run is exact and report the result."""
     if request.check_resume:
         events.note(str(check_resume(folder, trained.device)))
     return trained

@@ -12,6 +12,7 @@ from pathlib import Path
 from heedful.errors import UsageError
 from heedful.files import write_atomic
 from heedful.model_folder import TARGET_TOKENIZER_FILE, TASK_FILE, TOKENIZER_FILE
+from heedful.syntax import argument
 from heedful.training.checkpoint.run_manifest import (
     RunFolderLockedError,
     RunManifest,
@@ -30,7 +31,7 @@ def choose_run_folder(out: str | Path | None, task: str) -> Path:
         return next(path for n in range(1, 100_000) if not (path := Path(f"{task}-{n}")).exists())
     folder = Path(out)
     if is_occupied(folder):
-        raise UsageError(f"{folder} exists and is not empty; choose another --out")
+        raise UsageError(f"{folder} exists and is not empty; choose another folder: {argument('out', 'DIR')}")
     parent = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         raise UsageError(f"cannot write to {folder}: {parent} is not a writable folder")

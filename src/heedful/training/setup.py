@@ -19,6 +19,7 @@ from heedful.errors import UsageError
 from heedful.inference.trained_model import TrainedModel
 from heedful.models.build import build
 from heedful.models.model_config import ModelConfig
+from heedful.syntax import argument
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.defaults import TrainingConditions
 from heedful.training.finetune import (
@@ -80,7 +81,7 @@ def prepare_run(settings: dict[str, Any], request: TrainingRequest, events: Even
     start_from = settings.get("start_from")
     base = load_pretrained(start_from, task, recurrent=recurrent) if start_from else None
     if recurrent and not base and not task.has_recurrent_model:
-        raise UsageError(f"{task.name} has no recurrent model: leave out --model recurrent")
+        raise UsageError(f"{task.name} has no recurrent model: leave out {argument('architecture', 'recurrent')}")
     data_settings = settings["data"]
     if base:
         cap_max_length(data_settings, base)

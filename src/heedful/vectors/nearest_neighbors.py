@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from heedful.errors import DataError, UsageError
+from heedful.errors import DataError, UsageError, require_positive
 
 Vector = npt.NDArray[np.float32]
 Table = npt.NDArray[np.float32]
@@ -45,16 +45,24 @@ class WordTable:
 
     def find_index(self, word: str) -> int | None:
         """Return the row of a word, else of its lower-case form, else None."""
+        if not isinstance(word, str):
+            raise UsageError(f"a word must be a string, got {word!r:.60}")
         return self._indices.get(word, self._indices.get(word.lower()))
 
     def index(self, word: str) -> int:
         """Return the row of a word; raise for an unknown word with the nearest spelling."""
         index = self.find_index(word)
         if index is None:
-            close = get_close_matches(word.lower(), self.words[:SUGGESTION_WORDS], n=1, cutoff=0.7)
-            hint = f"did you mean '{close[0]}'?" if close else "try another word"
-            raise UsageError(f"{self.name} does not know '{word}'; {hint}")
+            raise UsageError(self.problem(word))
         return index
+
+    def problem(self, word: str) -> str:
+        """That a word is unknown, with the nearest spelling; empty if it is known."""
+        if word in self:
+            return ""
+        close = get_close_matches(word.lower(), self.words[:SUGGESTION_WORDS], n=1, cutoff=0.7)
+        hint = f"did you mean '{close[0]}'?" if close else "try another word"
+        return f"{self.name} does not know '{word}'; {hint}"
 
     @cached_property
     def unit_vectors(self) -> Table:
@@ -81,6 +89,7 @@ class WordTable:
         return self._nearest(analogy_vectors(self.unit_vectors, np.array([indices]))[0], top, set(indices))
 
     def _nearest(self, query: Vector, top: int, excluded: set[int]) -> list[Neighbor]:
+        require_positive(top=top)
         cosines = self.unit_vectors @ query
         cosines[list(excluded)] = -np.inf
         count = min(top, len(self) - len(excluded))

@@ -46,7 +46,7 @@ def test_an_interruption_says_how_to_resume_if_the_run_has_started(
         raise stop
     (tmp_path / RECIPE).touch()
     with (
-        pytest.raises(StoppedError, match="resume with: heedful train --resume") as raised,
+        pytest.raises(StoppedError, match=r'resume with: heedful\.train\(resume="') as raised,
         readable_failures({}, tmp_path),
     ):
         raise stop

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from heedful.errors import UsageError
-from heedful.training.recipe import apply_overrides, check_keys, make_recipe, read_recipe, to_toml
+from heedful.training.recipe import make_recipe, read_recipe, to_toml
+from heedful.training.requested_settings import apply_settings, check_keys
 
 SETTINGS: dict[str, Any] = {
     "task": "translate",
@@ -28,7 +29,7 @@ def test_a_recipe_survives_a_round_trip_through_toml(tmp_path: Path) -> None:
 
 
 def test_overrides_are_toml_values_or_bare_strings() -> None:
-    changed = apply_overrides(SETTINGS, ["model.width=128", "training.schedule=linear", "seed=9", "model.bias=false"])
+    changed = apply_settings(SETTINGS, ["model.width=128", "training.schedule=linear", "seed=9", "model.bias=false"])
     recipe = make_recipe(changed)
     assert (recipe.model["width"], recipe.training.schedule, recipe.seed) == (128, "linear", 9)
     assert recipe.model["bias"] is False
@@ -50,7 +51,7 @@ def test_overrides_are_toml_values_or_bare_strings() -> None:
 )
 def test_a_misspelled_key_suggests_the_nearest_one(override: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        check_keys(apply_overrides(SETTINGS, [override]))
+        check_keys(apply_settings(SETTINGS, [override]))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +71,7 @@ def test_a_misspelled_key_suggests_the_nearest_one(override: str, message: str) 
 )
 def test_an_invalid_value_is_named(override: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        make_recipe(apply_overrides(SETTINGS, [override]))
+        make_recipe(apply_settings(SETTINGS, [override]))
 
 
 def test_a_duplicate_key_in_a_file_names_its_line(tmp_path: Path) -> None:

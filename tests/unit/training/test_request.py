@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from heedful.errors import UsageError
+from heedful.syntax import command_line
 from heedful.training.request import TrainingRequest, duration_in_seconds, new_run_settings, requested_settings
 
 
@@ -53,7 +54,7 @@ def test_settings_of_a_request_override_each_other_in_order(tmp_path: Path) -> N
 def test_half_a_pair_is_refused_with_the_right_form(option: str) -> None:
     """As typed in `--valid dev.en dev.de`, where dev.de becomes a training file."""
     halves: dict[str, Any] = {option: ["dev.en"]}
-    with pytest.raises(UsageError, match=f"--{option} dev.en --{option} FILE"):
+    with command_line(), pytest.raises(UsageError, match=f"--{option} dev.en --{option} FILE"):
         new_run_settings(TrainingRequest(task="translate", files=["a.en", "a.de", "dev.de"], **halves))
     assert new_run_settings(TrainingRequest(task="generate", files=["a.en"], **halves))
     table: dict[str, Any] = {option: ["dev.tsv.gz"]}
@@ -62,7 +63,7 @@ def test_half_a_pair_is_refused_with_the_right_form(option: str) -> None:
 
 def test_resume_and_out_name_one_folder() -> None:
     assert TrainingRequest(resume="run", out="run")
-    with pytest.raises(UsageError, match="--resume a and --out b name two folders; give only --resume DIR"):
+    with pytest.raises(UsageError, match='resume="a" and out="b" name two folders; give only resume="a"'):
         TrainingRequest(resume="a", out="b")
 
 

@@ -64,13 +64,14 @@ def test_the_previous_run_has_the_same_task_and_data(folder: Path) -> None:
 
 def test_the_command_prints_a_table_or_json(folder: Path) -> None:
     from heedful.cli.app import app
-    from heedful.cli.commands import COMMANDS  # registers them
+    from heedful.cli.commands import GROUPS  # registers the commands
 
-    assert COMMANDS
+    assert GROUPS
     printed = CliRunner().invoke(app, ["runs", str(folder)]).output
     assert "not usable: BLEU 0.1" in printed
     assert "a.en, a.de  (150 parameters, 9 examples)" in printed
-    listed = json.loads(CliRunner().invoke(app, ["runs", str(folder), "--json"]).output)
+    lines = CliRunner().invoke(app, ["runs", str(folder), "--json"]).output.splitlines()
+    listed = [json.loads(line) for line in lines]
     assert [run["scores"].get("bleu") for run in listed] == [20.0, 20.0, 0.1, None]
 
 

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from heedful.errors import CheckpointError, StoppedError
+from heedful.syntax import call
 from heedful.training.checkpoint.format import Checkpoint, write_checkpoint
 from heedful.training.checkpoint.run_manifest import STATE_FOLDER, RunManifest
 from heedful.training.signals import StopSignal
@@ -83,7 +84,7 @@ class Checkpointer:
         """The error that ends a run after a stop signal."""
         step = self.trainer.progress.step
         return StoppedError(
-            f"stopped after step {step} and saved; resume with: heedful train --resume {self.folder}", signal
+            f"stopped after step {step} and saved; resume with: {call('train', resume=self.folder)}", signal
         )
 
     def _is_due(self) -> bool:

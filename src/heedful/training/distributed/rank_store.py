@@ -24,6 +24,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from heedful.errors import HeedfulError, UsageError
+from heedful.syntax import call
 from heedful.training.distributed.rank import RankInfo
 
 TIMEOUT_VARIABLE = "HEEDFUL_TIMEOUT"
@@ -184,7 +185,7 @@ class RankStore:
     def _lost(self, ranks: str) -> LostRankError:
         return LostRankError(
             f"{ranks} died or has not answered for {self.timeout:g} s ({TIMEOUT_VARIABLE}): this rank ends, too; "
-            "continue from the last checkpoint with: heedful train --resume"
+            f"continue from the last checkpoint with: {call('train', resume='DIR')}"
         )
 
 

@@ -140,7 +140,7 @@ class Forecast:
 
     def to_json(self) -> str:
         derived = {"peak_memory": self.peak_memory, "seconds": self.seconds, "fits": self.fits}
-        return json.dumps(asdict(self) | derived, indent=2)
+        return json.dumps(asdict(self) | derived)
 
 
 def forecast(recipe: Recipe, data: PreparedData, config: ModelConfig, device: torch.device) -> Forecast:

@@ -22,6 +22,7 @@ from heedful.layers.block import Block
 from heedful.models.build import build
 from heedful.models.model_config import ModelConfig
 from heedful.models.recurrent import Recurrence
+from heedful.syntax import argument
 from heedful.training.forecast.forecast import Forecast, format_bytes
 from heedful.training.reporting.events import format_duration
 from heedful.training.setup import PreparedRun
@@ -147,7 +148,7 @@ class MultiGpuForecast:
             name: asdict(forecast) | {"peak_memory": forecast.peak_memory} for name, forecast in self.strategies.items()
         }
         added = {"gpus": self.gpus, "interconnect": asdict(self.interconnect), "strategies": strategies}
-        return json.dumps(json.loads(self.one.to_json()) | added, indent=2)
+        return json.dumps(json.loads(self.one.to_json()) | added)
 
 
 def forecast_multi_gpu(
@@ -156,9 +157,9 @@ def forecast_multi_gpu(
     """Extend a forecast for one device to `gpus` of them; the `batches` of a step are distributed if they divide
     evenly, else their rows."""
     if gpus < 1:
-        raise UsageError(f"--gpus must be positive, got {gpus}")
+        raise UsageError(f"{argument('gpus')} must be positive, got {gpus}")
     if gpus > max(1, one.labels):
-        raise UsageError(f"--gpus {gpus}: more than the {one.labels:,.0f} {one.unit} to predict in a step")
+        raise UsageError(f"{argument('gpus', gpus)}: more than the {one.labels:,.0f} {one.unit} to predict in a step")
     batches_each = batches // gpus if batches % gpus == 0 else batches
     load = StepLoad(sum(one.parameters.values()), gathered_bytes(config), one.seconds_per_step, batches_each)
 

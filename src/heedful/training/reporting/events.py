@@ -12,6 +12,7 @@ from typing import Any
 
 from heedful.errors import UsageError
 from heedful.files import atomic_file
+from heedful.syntax import argument
 from heedful.training.reporting.progress_bar import DelayedDisplay, StageProgressBar
 
 METRICS_FILE = "metrics.jsonl"
@@ -107,7 +108,7 @@ def summary_writer() -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise UsageError("--tensorboard needs TensorBoard: pip install 'heedful[tensorboard]'") from None
+        raise UsageError(f"{argument('tensorboard')} needs TensorBoard: pip install 'heedful[tensorboard]'") from None
     return SummaryWriter
 
 

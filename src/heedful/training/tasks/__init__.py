@@ -22,19 +22,62 @@ class TaskEntry(NamedTuple):
     """What the command line knows of a task before importing it (which imports torch)."""
 
     module: str
+    model: str
+    """What is trained."""
     files: str
-    """Which files it is trained on, for the help text."""
+    """Which files it is trained on."""
+    example: tuple[str, ...]
+    """Names of training files in examples."""
+    use: tuple[str, ...]
+    """The words after `heedful` that use a trained model, in examples."""
     paired: bool = False
     """Whether its text comes as two aligned files, source and target."""
 
 
 TASKS = {
-    "translate": TaskEntry("translation", "two aligned files, or one table", paired=True),
-    "generate": TaskEntry("language_model", "running text"),
-    "fill": TaskEntry("masked_lm", "running text"),
-    "classify": TaskEntry("classification", "a table of texts and labels"),
-    "answer": TaskEntry("question_answering", "questions about passages: SQuAD .json, .jsonl, .csv"),
-    "embed": TaskEntry("word_embedding", "running text, for word vectors"),
+    "translate": TaskEntry(
+        "translation",
+        "a translator",
+        "two line-aligned files, or one table of pairs",
+        ("train.en", "train.de"),
+        ("translate", "translate-1", "A man rides a bicycle."),
+        paired=True,
+    ),
+    "generate": TaskEntry(
+        "language_model",
+        "a language model",
+        "running text",
+        ("book.txt",),
+        ("generate", "generate-1", "Once upon a time"),
+    ),
+    "fill": TaskEntry(
+        "masked_lm",
+        "a masked language model",
+        "running text",
+        ("book.txt",),
+        ("fill", "fill-1", "The [MASK] is green."),
+    ),
+    "classify": TaskEntry(
+        "classification",
+        "a classifier",
+        "a table of texts and labels",
+        ("reviews.tsv",),
+        ("classify", "classify-1", "A charming film."),
+    ),
+    "answer": TaskEntry(
+        "question_answering",
+        "a question answerer",
+        "questions about passages: SQuAD .json, .jsonl, .csv",
+        ("questions.json",),
+        ("answer", "answer-1", "--question", "Who wrote it?", "--passage-file", "page.txt"),
+    ),
+    "embed": TaskEntry(
+        "word_embedding",
+        "word vectors",
+        "running text",
+        ("book.txt",),
+        ("similar", "embed-1", "king"),
+    ),
 }
 
 

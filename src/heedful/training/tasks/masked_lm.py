@@ -24,6 +24,7 @@ from heedful.evaluation.masked_lm_metrics import (
 from heedful.inference.mask_filler import MASK_TEXT, MaskFiller
 from heedful.models.encoder import Encoder
 from heedful.objectives.masked_lm_loss import MaskedLMLoss
+from heedful.syntax import by_interface
 from heedful.text.sentence_splitter import split_sentences
 from heedful.text.special_token_template import SpecialTokenTemplate
 from heedful.text.tokenizer import Tokenizer
@@ -78,7 +79,8 @@ class MaskedLMTask(TextTask[MaskFiller]):
         if settings["data"].get("next_sentence"):
             segments, tasks = settings["model"].get("segments", 2), settings["model"].get("tasks", ("next_sentence",))
             if segments < 2 or "next_sentence" not in tasks:
-                raise UsageError("the model to start from has no next-sentence head: leave out --next-sentence")
+                option = by_interface("data.next_sentence", "--next-sentence")
+                raise UsageError(f"the model to start from has no next-sentence head: leave out {option}")
             return {"tasks": ("masked_token", "next_sentence"), "segments": 2, **context}
         return {"tasks": ("masked_token",), **context}
 

@@ -76,7 +76,7 @@ def test_a_stop_signal_saves_and_the_error_says_how_to_resume(tmp_path: Path) ->
     stop, checkpointer = StopSignal(), make_checkpointer(tmp_path)
     checkpointer.trainer.progress.step = 7
     stop.handle(15, None)
-    with pytest.raises(StoppedError, match="after step 7 and saved; resume with: heedful train --resume") as caught:
+    with pytest.raises(StoppedError, match=r"after step 7 and saved; resume with: heedful\.train\(resume=") as caught:
         checkpointer.after_step(stop)
     assert caught.value.exit_code == 143
     assert [path.name for path in list_checkpoints(tmp_path / "training")] == ["step-00000007"]

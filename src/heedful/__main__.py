@@ -1,0 +1,7 @@
+"""`python -m heedful`: the `heedful` command."""
+
+from __future__ import annotations
+
+from heedful.cli.app import main
+
+main()
