@@ -110,7 +110,8 @@ def _column_table(report: CorpusReport) -> Any:
     table = _table("", "characters", "words", "script", "median length", "99% within", "longest")
     for column in report.columns:
         lengths = [f"{length:,}" for length in (column.median, column.p99, column.longest)]
-        table.add_row(column.name, f"{column.characters:,}", f"{column.words:,}", column.script, *lengths)
+        words = "" if column.words is None else f"{column.words:,}"
+        table.add_row(column.name, f"{column.characters:,}", words, column.script, *lengths)
     return table
 
 

@@ -29,6 +29,7 @@ from heedful.data.line_reader import BadLine, OnBadLine, handle_bad_line
 from heedful.data.progress import ProgressCallback
 from heedful.data.qa_reader import Question, scan_questions
 from heedful.data.table_reader import LIST_SEPARATOR, Cells
+from heedful.data.unicode_scripts import UNSPACED_SCRIPTS
 
 MAX_LOCATIONS = 10
 """Locations listed for each finding."""
@@ -238,7 +239,7 @@ def _summary(name: str, column: ColumnStatistics) -> ColumnSummary:
     return ColumnSummary(
         name=name,
         characters=column.characters,
-        words=column.words,
+        words=None if column.script in UNSPACED_SCRIPTS else column.words,
         script=column.script,
         median=column.quantile(0.5),
         p99=column.quantile(0.99),

@@ -41,7 +41,8 @@ class ColumnSummary(Config):
 
     name: str
     characters: int
-    words: int
+    words: int | None
+    """None where the script puts no spaces between them."""
     script: str
     median: int
     p99: int

@@ -273,3 +273,10 @@ def test_multi30k_has_few_issues(corpora: Path) -> None:
     assert report.lines("ratio") == (16510, 16664)  # their German side is "@@"
     assert report.lines("leak") == (4750,)
     assert report.count("duplicate") == 3
+
+
+def test_words_are_not_counted_in_text_without_spaces(tmp_path: Path) -> None:
+    files = [tmp_path / "a.en", tmp_path / "a.zh"]
+    files[0].write_text("I am a student.\nThe cat sat.\n")
+    files[1].write_text("我是学生。\n猫坐下了。\n", encoding="utf-8")
+    assert [column.words for column in examine(files).columns] == [7, None]
