@@ -50,6 +50,16 @@ def corpora() -> Path:
     return Path(folder)
 
 
+@pytest.fixture(scope="session")
+def quiet_transformers(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Silence progress bars and warnings of transformers, and keep its copies of modeling files to this test run."""
+    from transformers import dynamic_module_utils, logging
+
+    dynamic_module_utils.HF_MODULES_CACHE = str(tmp_path_factory.mktemp("modules"))
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+
+
 FORK_SERVER = Path(__file__).with_name("fork_server.py")
 
 

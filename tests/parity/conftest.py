@@ -26,15 +26,6 @@ def _separate_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytes
 
 
 @pytest.fixture(scope="session")
-def quiet_transformers() -> None:
-    """Silence progress bars and warnings of transformers."""
-    from transformers import logging
-
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-
-
-@pytest.fixture(scope="session")
 def dates() -> Dates:
     return dates_corpus(train=2000, valid=20, test=60, languages=("en", "de", "fr"))
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 import torch
 import transformers
 
@@ -17,6 +18,7 @@ from heedful.inference.trained_model import TrainedModel
 from heedful.interop.conversion import import_folder
 from heedful.loading import wrap_model
 from heedful.text.special_tokens import END
+from heedful.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("quiet_transformers")
 
@@ -35,9 +37,21 @@ def test_transformers_translates_like_heedful(
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "there")
     assert type(model).__name__ == "PegasusForConditionalGeneration"
     batch = tokenizer(held_out, padding=True, return_tensors="pt")
-    output = model.generate(input_ids=batch.input_ids, attention_mask=batch.attention_mask, max_new_tokens=14)
+    output = model.generate(**batch, num_beams=1, max_new_tokens=14)
     assert [until_end(ids[1:]) for ids in output] == translations
     assert tokenizer.batch_decode(output, skip_special_tokens=True) == translator.tokenizers[0].decode(translations)
+
+
+def test_default_generation_settings_search_like_heedful(
+    translator: TrainedModel, held_out: list[str], tmp_path: Path
+) -> None:
+    heedful.export(translator, "huggingface", tmp_path / "there")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "there")
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "there")
+    output = model.generate(**tokenizer(held_out, padding=True, return_tensors="pt"), max_new_tokens=40)
+    settings = SearchSettings(beam=4, early_stopping=True, max_length=40)
+    results = TorchBackend(translator.model).translate(SearchRequest(translator.tokenizer.encode(held_out), settings))
+    assert [until_end(ids[1:]) for ids in output] == [best.tokens for best, *_ in results]
 
 
 def test_transformers_generates_like_heedful(
@@ -116,6 +130,21 @@ def test_special_token_text_stays_text_after_export(translator: TrainedModel, tm
     text = "1 May <s> 1999"
     assert tokenizer(text).input_ids == [*translator.tokenizers[0].encode([text])[0], END]
     assert (tokenizer.pad_token_id, tokenizer.eos_token_id) == (0, END)
+
+
+def test_tokenizer_of_an_imported_encoder_keeps_its_special_tokens(tmp_path: Path) -> None:
+    names = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]
+    vocabulary = {name: index for index, name in enumerate(names)}
+    rust = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocabulary, unk_token="[UNK]"))
+    rust.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    rust.add_special_tokens([name for name in names if name.startswith("[")])
+    model = heedful.build("bert-tiny", **{**SMALL, "vocabulary": len(names)}, tasks=("sequence_class",))
+    heedful.export(wrap_model(model, (Tokenizer(rust),)), "huggingface", tmp_path / "there")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "there")
+    pair = tokenizer("a", "b a")
+    assert pair.input_ids == [3, 6, 4, 7, 6, 4]
+    assert pair.token_type_ids == [0, 0, 0, 1, 1, 1]
+    assert (tokenizer.pad_token_id, tokenizer.mask_token_id, tokenizer.cls_token_id) == (0, 5, 3)
 
 
 def test_exported_model_reimports_with_tokenizer_and_translations(

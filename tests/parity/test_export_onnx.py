@@ -14,6 +14,7 @@ import torch
 
 import heedful
 from heedful.inference.trained_model import TrainedModel
+from heedful.interop.usage_snippets import usage_snippet
 from heedful.text.special_tokens import END, NEVER_GENERATED, PAD, START
 from heedful.text.tokenizer import Tokenizer
 
@@ -100,6 +101,14 @@ def test_onnxruntime_generates_like_heedful(
         (logits,) = model.run(None, {"tokens": tokens})
         tokens = np.concatenate([tokens, most_probable(logits)], 1)
     assert until_end(tokens[:, len(prompts[0]) :]) == continuations
+
+
+def test_printed_snippets_translate_and_generate(
+    translator: TrainedModel, writer: TrainedModel, exported: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, trained in (("translator", translator), ("writer", writer)):
+        exec(usage_snippet(trained, "onnx", exported / name), {})
+        assert capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -18,10 +18,17 @@ def export(
 ) -> None:
     """Export MODEL and its tokenizer for transformers, CTranslate2 or onnxruntime, or its word vectors.
 
+    Prints the files, and Python that uses them.
+
     Examples:
       heedful export translate-1 for-ctranslate2 --to ctranslate2 --int8
+      heedful export translate-1 for-transformers --to huggingface
     """
     import heedful
+    from heedful.interop.usage_snippets import usage_snippet
 
-    heedful.export(model, to, folder, quantization="int8" if int8 else "float32")
+    trained = heedful.load(model, device="cpu")
+    trained.export(to, folder, quantization="int8" if int8 else "float32")
     typer.echo(f"{folder}: {', '.join(sorted(file.name for file in folder.iterdir()))}")
+    if snippet := usage_snippet(trained, to, folder):
+        typer.echo(f"\n{snippet}", nl=False)

@@ -76,7 +76,7 @@ class MaskFiller(TrainedModel):
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, with mask tokens where it says [MASK]."""
         parts = self.mask_pattern.split(text)
-        if self.has_space_prefixes:
+        if self.tokenizer.has_space_prefixes:
             parts[:-1] = [part.removesuffix(" ") for part in parts[:-1]]
         first, *others = parts
         tokens = self.tokenizer.encode([first])[0] if first else []
@@ -87,12 +87,6 @@ class MaskFiller(TrainedModel):
     @cached_property
     def mask_pattern(self) -> re.Pattern[str]:
         return re.compile("|".join(map(re.escape, {MASK_TEXT, self.tokenizer.tokens[self.template.mask]})))
-
-    @cached_property
-    def has_space_prefixes(self) -> bool:
-        """Whether tokens include the space before a word; a mask then stands for that space, too."""
-        pieces = self.tokenizer.pieces(range(len(self.tokenizer)))
-        return any(piece[:1] == " " and piece.strip() for piece in pieces)
 
     def _check_top(self, top: int) -> int:
         if not 1 <= top <= len(self.tokenizer):
@@ -139,6 +133,6 @@ class MaskFiller(TrainedModel):
         )
         filled, *others = self.mask_pattern.split(text)
         for (best, *_), after in zip(pieces, others, strict=True):
-            continues_word = best.startswith("##") or (self.has_space_prefixes and not best.startswith(" "))
+            continues_word = best.startswith("##") or (self.tokenizer.has_space_prefixes and not best.startswith(" "))
             filled = (filled.removesuffix(" ") if continues_word else filled) + best.strip().removeprefix("##") + after
         return FilledText(text, guesses, filled)

@@ -11,15 +11,19 @@ from typing import Any
 
 from heedful.errors import HeedfulError, UsageError, nearest
 from heedful.files import new_folder, require_empty
+from heedful.generation.decoding_config import DEFAULT_BEAM
 from heedful.inference.classifier import Classifier
+from heedful.inference.question_answerer import QuestionAnswerer
 from heedful.inference.trained_model import TrainedModel
 from heedful.interop.ctranslate2_export import Quantization, export_ctranslate2
 from heedful.interop.huggingface import choose_layout, export_model
-from heedful.interop.huggingface_tokenizer import export_tokenizer
+from heedful.interop.huggingface_custom import MODEL_TYPE
+from heedful.interop.huggingface_tokenizer import export_tokenizer, special_token_roles
 from heedful.interop.onnx_export import export_onnx
 from heedful.interop.word2vec_format import write_word2vec
 from heedful.loading import load
 from heedful.model_folder import HUGGINGFACE_TARGET, TOKENIZER_FILE
+from heedful.models.model_config import TransformerConfig
 from heedful.text.special_tokens import END, NEVER_GENERATED, PAD, START
 
 FORMATS = ("huggingface", "ctranslate2", "onnx", "word2vec")
@@ -67,20 +71,53 @@ def import_folder(source: str | os.PathLike[str], folder: str | os.PathLike[str]
 
 def _to_huggingface(trained: TrainedModel, folder: Path) -> None:
     model, config = trained.model, trained.model.config
-    layout = choose_layout(model)
-    special: dict[str, Any] = {"pad_token_id": PAD, "bos_token_id": START, "eos_token_id": END}
-    if isinstance(trained, Classifier):
-        names = dict(enumerate(trained.settings.names))
-        special |= {"id2label": names, "label2id": {name: index for index, name in names.items()}}
-        special |= {"problem_type": "multi_label_classification"} if trained.settings.multi_label else {}
-    if config.family == "encoder_decoder":
-        special |= {"decoder_start_token_id": START, "forced_eos_token_id": None}
-    export_model(model, folder, layout, **special)
-    if config.family != "encoder":
-        settings = {**special, "suppress_tokens": NEVER_GENERATED, "max_length": config.max_length}
+    model_type = choose_layout(model)
+    export_model(model, folder, model_type, **_token_ids(trained), **_class_names(trained))
+    if trained.task in ("translate", "generate"):
+        settings = _generation_settings(config)
+        if model_type == MODEL_TYPE and config.family == "encoder_decoder":
+            del settings["max_length"]  # its `generate` limits each text by the length of its source
         (folder / "generation_config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
     for tokenizer, path in zip(trained.tokenizers, (folder, folder / HUGGINGFACE_TARGET), strict=False):
-        export_tokenizer(tokenizer, path, config)
+        export_tokenizer(tokenizer, path, config, _max_input_tokens(trained))
+
+
+def _token_ids(trained: TrainedModel) -> dict[str, Any]:
+    """Ids of special tokens in config.json; an encoder only pads."""
+    family = trained.model.config.family
+    if family == "encoder":
+        roles = special_token_roles(trained.tokenizer, family) if trained.tokenizers else {}
+        return {"pad_token_id": trained.tokenizer.tokens.index(roles["pad_token"]) if roles else PAD}
+    ids: dict[str, Any] = {"pad_token_id": PAD, "bos_token_id": START, "eos_token_id": END}
+    return ids if family == "decoder" else {**ids, "decoder_start_token_id": START, "forced_eos_token_id": None}
+
+
+def _class_names(trained: TrainedModel) -> dict[str, Any]:
+    if not isinstance(trained, Classifier):
+        return {}
+    names = dict(enumerate(trained.settings.names))
+    kind = {"problem_type": "multi_label_classification"} if trained.settings.multi_label else {}
+    return {"id2label": names, "label2id": {name: index for index, name in names.items()}, **kind}
+
+
+def _max_input_tokens(trained: TrainedModel) -> int:
+    """Tokens that the model reads at most, special tokens included."""
+    if isinstance(trained, Classifier):
+        return trained.settings.max_length
+    if isinstance(trained, QuestionAnswerer):
+        return trained.settings.max_tokens
+    length: int = trained.model.config.max_length
+    return length
+
+
+def _generation_settings(config: TransformerConfig) -> dict[str, Any]:
+    """heedful's default search in the words of transformers: the same tokens are suppressed and the same texts win."""
+    special = {"pad_token_id": PAD, "eos_token_id": END, "suppress_tokens": NEVER_GENERATED}
+    settings = {**special, "max_length": config.max_length, "do_sample": False, "renormalize_logits": True}
+    if config.family == "decoder":
+        return {**settings, "bos_token_id": END}  # what an empty prompt begins with
+    beam = {"num_beams": DEFAULT_BEAM, "length_penalty": 1.0, "early_stopping": True}
+    return {**settings, **beam, "bos_token_id": START, "decoder_start_token_id": START, "forced_eos_token_id": None}
 
 
 def _to_ctranslate2(trained: TrainedModel, folder: Path, quantization: Quantization) -> None:

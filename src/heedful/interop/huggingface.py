@@ -1,4 +1,4 @@
-"""Import and export models in Hugging Face layouts: BERT, GPT-2, Llama, Marian, Pegasus, BART.
+"""Import and export models in Hugging Face layouts: BERT, GPT-2, Llama, Marian, Pegasus, BART, or with modeling files.
 
 The parity tests import random `transformers` models through this module and compare logits.
 """
@@ -18,12 +18,14 @@ from torch import Tensor
 
 from heedful.errors import CheckpointError, HeedfulError, UsageError
 from heedful.interop.equivalent_weights import ModelWeights, rewrite_for_layout, sinusoid_table
+from heedful.interop.huggingface_custom import MODEL_TYPE, copy_code, custom_config, import_custom, require_supported
 from heedful.interop.huggingface_layouts import ACTIVATIONS, LAYOUTS, UNCHANGED, Layout, WeightForm
 from heedful.layers.positions import SinusoidalPositions
 from heedful.models.build import Model, build
 from heedful.models.model_config import ModelConfig, TransformerConfig
 from heedful.models.presets import make_config
 
+MODEL_TYPES = sorted((*LAYOUTS, MODEL_TYPE))
 OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}
 """Names of a norm's gain and bias in the oldest files."""
 
@@ -38,12 +40,13 @@ def import_model(folder: Path) -> Model:
 
 
 def _import(hf_config: dict[str, Any], folder: Path) -> Model:
-    layout = LAYOUTS.get(hf_config.get("model_type", ""))
-    if layout is None:
-        raise CheckpointError(
-            f"models of type '{hf_config.get('model_type')}' cannot be imported; known: {', '.join(sorted(LAYOUTS))}"
-        )
-    hf_weights = _read_weights(folder, layout)
+    model_type = hf_config.get("model_type", "")
+    if model_type == MODEL_TYPE:
+        return import_custom(hf_config, _read_weights(folder))
+    if model_type not in LAYOUTS:
+        raise CheckpointError(f"models of type '{model_type}' cannot be imported; known: {', '.join(MODEL_TYPES)}")
+    layout = LAYOUTS[model_type]
+    hf_weights = _layout_names(_read_weights(folder), layout)
     config = _import_config(hf_config, hf_weights, layout)
     with torch.device("meta"):
         model: Model = build(config)
@@ -60,10 +63,17 @@ def _import(hf_config: dict[str, Any], folder: Path) -> Model:
 def export_model(model: Model, folder: Path, model_type: str, **settings: Any) -> None:
     """Write a model so that `transformers` can load it; `settings` are further keys of config.json.
 
+    The model type "heedful" is not a layout of transformers: the folder then holds the code that builds the model.
     Raises UsageError naming the first setting that the layout cannot express.
     """
+    if model_type == MODEL_TYPE:
+        custom = custom_config(require_supported(model.config))
+        weights = {name: weight.detach().cpu().contiguous() for name, weight in model.state_dict().items()}
+        _write(folder, {**custom, **settings}, weights)
+        copy_code(folder)
+        return
     if model_type not in LAYOUTS:
-        raise UsageError(f"unknown layout '{model_type}'; known: {', '.join(sorted(LAYOUTS))}")
+        raise UsageError(f"unknown layout '{model_type}'; known: {', '.join(MODEL_TYPES)}")
     layout = LAYOUTS[model_type]
     rewritten = _rewrite(layout, model)
     if unsupported := unsupported_settings(rewritten.config, layout):
@@ -72,27 +82,23 @@ def export_model(model: Model, folder: Path, model_type: str, **settings: Any) -
         raise UsageError(f"the {model_type} layout needs {', '.join(missing)}: pass the ids your tokenizer gives them")
     hf_config = {**_export_config(rewritten.config, layout), **settings}
     prefix = "" if hf_config["architectures"] == ["BertModel"] else layout.prefix
+    _write(folder, hf_config, _export_weights(rewritten, layout, prefix))
+
+
+def _write(folder: Path, hf_config: dict[str, Any], weights: dict[str, Tensor]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(_export_weights(rewritten, layout, prefix), folder / "model.safetensors", metadata={"format": "pt"})
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps(hf_config, indent=2) + "\n", encoding="utf-8")
     shutil.copymode(folder / "config.json", folder / "model.safetensors")  # safetensors' default is private
 
 
 def choose_layout(model: Model) -> str:
-    """Return the layout that expresses this model; raise naming what the nearest one cannot express."""
-    family = model.config.family
-    layouts = [layout for layout in LAYOUTS.values() if layout.fixed["family"] == family]
-    if not layouts:
-        raise UsageError(f"no layout of Hugging Face expresses family='{family}'")
-    unsupported = {
-        layout.model_type: unsupported_settings(_rewrite(layout, model).config, layout) for layout in layouts
-    }
-    nearest = min(unsupported, key=lambda name: len(unsupported[name]))
-    if unsupported[nearest]:
-        instead = "ctranslate2 or onnx" if family != "encoder" else "onnx"
-        problem = f"the {nearest} layout of Hugging Face cannot express {unsupported[nearest][0]}"
-        raise UsageError(f"{problem}; export to {instead} instead")
-    return nearest
+    """Return the layout of transformers that expresses this model, or "heedful": one with code of its own."""
+    for layout in LAYOUTS.values():
+        if not unsupported_settings(_rewrite(layout, model).config, layout):
+            return layout.model_type
+    require_supported(model.config)
+    return MODEL_TYPE
 
 
 def _rewrite(layout: Layout, model: Model) -> ModelWeights:
@@ -117,8 +123,8 @@ def _export_weights(model: ModelWeights, layout: Layout, prefix: str) -> dict[st
     return hf_weights | {prefix + name: sinusoid_table(config, config.max_length) for name in layout.sinusoid_tables}
 
 
-def _read_weights(folder: Path, layout: Layout) -> dict[str, Tensor]:
-    """Read all safetensors files of the folder, and strip the prefix that some classes add to names."""
+def _read_weights(folder: Path) -> dict[str, Tensor]:
+    """Read all safetensors files of the folder."""
     files = sorted(folder.glob("model*.safetensors"))
     if not files:
         raise CheckpointError("no model.safetensors found (pickled weights are not read)")
@@ -128,6 +134,11 @@ def _read_weights(folder: Path, layout: Layout) -> dict[str, Tensor]:
             weights |= load_file(file)
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{file.name} cannot be read as safetensors: {error}") from None
+    return weights
+
+
+def _layout_names(weights: dict[str, Tensor], layout: Layout) -> dict[str, Tensor]:
+    """Strip the prefix that some classes add to the names of weights, and replace names of the oldest files."""
     names = {name: re.sub(r"\.(gamma|beta)$", lambda end: OLD_NAMES[end[0]], name) for name in weights}
     return {names[name].removeprefix(layout.prefix): weight for name, weight in weights.items()}
 

@@ -113,6 +113,11 @@ class Tokenizer:
         added = self._rust.get_added_tokens_decoder()
         return frozenset(index for index, token in added.items() if token.special)
 
+    @cached_property
+    def has_space_prefixes(self) -> bool:
+        """Whether tokens include the space before a word; a mask then stands for that space, too."""
+        return any(piece[:1] == " " and piece.strip() for piece in self.pieces(range(len(self))))
+
     def spans(self, text: str) -> list[TokenSpan]:
         """Return the tokens of one text with the characters each covers; together they cover the text.
 

@@ -76,7 +76,7 @@ def refusal(folder: Path) -> str:
         (
             "gpt2",
             {"model_type": "mamba"},
-            "models of type 'mamba' cannot be imported; known: bart, bert, gpt2, llama, marian, pegasus",
+            "models of type 'mamba' cannot be imported; known: bart, bert, gpt2, heedful, llama, marian, pegasus",
         ),
         ("gpt2", {"activation_function": "quick_gelu"}, "activation 'quick_gelu' is not supported"),
         (
@@ -263,7 +263,9 @@ def test_model_of_another_family_is_refused(layout: str, tmp_path: Path) -> None
 
 
 def test_unknown_layout_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"^unknown layout 'gpt3'; known: bart, bert, gpt2, llama, marian, pegasus$"):
+    with pytest.raises(
+        UsageError, match=r"^unknown layout 'gpt3'; known: bart, bert, gpt2, heedful, llama, marian, pegasus$"
+    ):
         export_model(model("gpt2"), tmp_path, "gpt3")
 
 
