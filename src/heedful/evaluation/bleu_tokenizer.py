@@ -21,10 +21,8 @@ NAMES: tuple[str, ...] = get_args(BleuTokenizerName)
 EXTRAS = {
     "ja-mecab": "pip install 'heedful[ja]'",
     "ko-mecab": "pip install 'heedful[ko]'",
-    "flores101": "pip install sentencepiece; its model is downloaded at first use",
-    "flores200": "pip install sentencepiece; its model is downloaded at first use",
 }
-"""How to install the tokenizers that need more than sacreBLEU."""
+"""How to install the tokenizers that this package has an extra for."""
 KANA = re.compile("[\u3041-\u30ff]")
 MIN_KANA_SHARE = 0.05
 """Japanese mixes kana with Han characters; Chinese has next to none."""
@@ -45,7 +43,7 @@ def choose_bleu_tokenizer(references: Sequence[str], requested: str = "auto") ->
     if not (problem := unavailable(name)):
         return BleuTokenizer(name)
     if requested != "auto":
-        raise UsageError(f"the BLEU tokenizer '{name}' is not available ({problem}): {EXTRAS[name]}")
+        raise UsageError(f"the BLEU tokenizer '{name}' is not installed: {EXTRAS.get(name, problem)}")
     return BleuTokenizer("char", f"the BLEU tokenizer {name} is not installed, so characters count: {EXTRAS[name]}")
 
 

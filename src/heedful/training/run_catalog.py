@@ -40,8 +40,11 @@ class RunSummary:
 
 def list_runs(folder: Path) -> list[RunSummary]:
     """The runs in a folder, itself included, from the oldest to the newest."""
-    candidates = [folder, *sorted(path for path in folder.iterdir() if path.is_dir())] if folder.is_dir() else []
-    runs = (read_run(path) for path in candidates if (path / RECIPE_FILE).is_file() and (path / LOG_FILE).is_file())
+    try:
+        candidates = [folder, *sorted(folder.iterdir())]
+    except OSError:  # not a folder, or not readable
+        return []
+    runs = map(read_run, candidates)
     return sorted((run for run in runs if run is not None), key=lambda run: run.date)
 
 
@@ -56,8 +59,10 @@ def previous_run(folder: Path, task: str, checksums: Mapping[str, list[str]]) ->
 
 
 def read_run(folder: Path) -> RunSummary | None:
-    """Summarize the run in a folder; None if its recipe or log is damaged."""
+    """Summarize the run in a folder; None if it has none, or its recipe or log is damaged or not readable."""
     try:
+        if not (folder / RECIPE_FILE).is_file() or not (folder / LOG_FILE).is_file():
+            return None
         recipe = tomllib.loads((folder / RECIPE_FILE).read_text(encoding="utf-8"))
         events = {event["kind"]: event for event in read_events(folder / LOG_FILE)}
         written = datetime.fromtimestamp((folder / LOG_FILE).stat().st_mtime)

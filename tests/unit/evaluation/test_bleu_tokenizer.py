@@ -42,7 +42,10 @@ def test_a_missing_tokenizer_falls_back_to_characters_and_says_so(monkeypatch: p
         choose_bleu_tokenizer(JAPANESE, "ja-mecab")
 
 
-def test_a_requested_tokenizer_is_used_and_an_unknown_one_refused() -> None:
+def test_a_requested_tokenizer_is_used_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_bleu_tokenizer(JAPANESE, "char") == BleuTokenizer("char")
+    monkeypatch.setattr(bleu_tokenizer, "unavailable", lambda name: "no network")
+    with pytest.raises(UsageError, match="'flores200' is not installed: no network"):
+        choose_bleu_tokenizer(JAPANESE, "flores200")
     with pytest.raises(UsageError, match="unknown BLEU tokenizer 'ja-mecb'; did you mean 'ja-mecab'"):
         choose_bleu_tokenizer(JAPANESE, "ja-mecb")

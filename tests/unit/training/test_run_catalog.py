@@ -60,6 +60,7 @@ def test_the_previous_run_has_the_same_task_and_data(folder: Path) -> None:
     assert Path(again.folder).name == "b", "not itself"
     assert previous_run(folder / "new", "generate", CHECKSUMS) is None
     assert previous_run(folder / "new", "translate", {}) is None
+    assert previous_run(folder / "missing" / "new", "translate", CHECKSUMS) is None
 
 
 def test_the_command_prints_a_table_or_json(folder: Path) -> None:
