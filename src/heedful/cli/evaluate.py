@@ -39,12 +39,11 @@ def evaluate(
     perplexity, bits per byte. Masked language models: accuracy. Classifiers: accuracy with confidence interval, F1,
     calibration error. Question answering: exact match, F1. Word vectors: analogies, similarity benchmarks.
     """
-    from heedful.training.reporting.events import terminal_listener
     from heedful.training.scoring import evaluate as evaluate_files
 
     scores = evaluate_files(
         model, *files, beam=beam, length_penalty=length_penalty, bleu_tokenizer=bleu_tokenizer,
-        columns=columns or (), on_bad_line=on_bad_line, device=device, listeners=[terminal_listener()],
+        columns=columns or (), on_bad_line=on_bad_line, device=device, show_progress=True,
     )  # fmt: skip
     if as_json:
         typer.echo(json.dumps(scores, ensure_ascii=False))

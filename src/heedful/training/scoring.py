@@ -12,6 +12,7 @@ from heedful.errors import UsageError
 from heedful.evaluation.word_vector_benchmarks import evaluate_word_vectors
 from heedful.inference.trained_model import TrainedModel
 from heedful.loading import load, load_word_vectors
+from heedful.training.reporting.display import progress_listeners
 from heedful.training.reporting.events import Events, Listener
 from heedful.training.request import FilePath
 from heedful.training.tasks import EvaluationOptions, evaluate_model
@@ -26,13 +27,14 @@ def evaluate(
     columns: str | Sequence[str | int] = (),
     on_bad_line: OnBadLine = "fail",
     device: str = "auto",
+    show_progress: bool | None = None,
     listeners: Sequence[Listener] = (),
 ) -> dict[str, Any]:
     """Score a model on held-out files with its task's metrics: `heedful.evaluate("translate-1", "test.en", "test.de")`.
 
     `model` is a folder, a loaded model, or a word2vec file; the files are read as for training, for word vectors they
     are benchmarks. `beam`, `length_penalty` and `bleu_tokenizer` ("auto": by the script of the references) are for
-    translation, `columns` for tables.
+    translation, `columns` for tables. `show_progress` is as in `heedful.train`.
     """
     if not files:
         raise UsageError("nothing to evaluate on: name the held-out files")
@@ -47,6 +49,6 @@ def evaluate(
         beam=beam,
         length_penalty=length_penalty,
         bleu_tokenizer=bleu_tokenizer,
-        start_progress=Events(*listeners).stage,
+        start_progress=Events(*progress_listeners(show_progress), *listeners).stage,
     )
     return evaluate_model(model if isinstance(model, TrainedModel) else load(model, device=device), paths, options)
