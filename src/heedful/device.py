@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 
 from heedful.errors import UsageError
+from heedful.quantities import count
 from heedful.syntax import argument
 
 
@@ -141,7 +142,17 @@ def disable_onednn_cache() -> None:
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "0")
 
 
+def process_start() -> float:
+    """When this process started, on the clock of `time.monotonic`."""
+    now, status = time.monotonic(), Path("/proc/self/stat")
+    if not status.exists():  # not Linux: the time that imports took is about the processor time used so far
+        return now - time.process_time()
+    ticks = int(status.read_text().rpartition(")")[2].split()[19])
+    return now - (time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
+
+
 def describe_machine(device: torch.device) -> str:
     """Device, threads and torch version, for the model card."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
-    return f"{device.type} ({name}), {torch.get_num_threads()} threads, torch {torch.__version__.partition('+')[0]}"
+    threads = count(torch.get_num_threads(), "thread")
+    return f"{device.type} ({name}), {threads}, torch {torch.__version__.partition('+')[0]}"

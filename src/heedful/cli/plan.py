@@ -33,6 +33,7 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Forecast a training run: parameters by part, operations, peak memory, time and disk. Nothing is trained."""
+    from heedful.device import process_start
     from heedful.training.forecast.multi_gpu import plan_multi_gpu
     from heedful.training.reporting.events import terminal_listener
     from heedful.training.request import TrainingRequest
@@ -41,8 +42,8 @@ def plan(
     request = TrainingRequest(
         task=task, files=files or (), valid=valid or (), recipe=recipe,
         settings=options.with_next_sentence(settings, next_sentence), architecture=architecture,
-        start_from=start_from, time=time, steps=steps, device=device, columns=columns or (),
-        on_bad_line=on_bad_line, listeners=() if as_json else (terminal_listener(),),
+        start_from=start_from, time=time, steps=steps, device=device, columns=columns or (), on_bad_line=on_bad_line,
+        listeners=() if as_json else (terminal_listener(),), start=process_start(),
     )  # fmt: skip
     prepared = prepare_request(request)
     forecast = prepared.forecast if gpus is None else plan_multi_gpu(prepared, gpus)

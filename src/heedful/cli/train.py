@@ -30,12 +30,16 @@ def train(
     auto_batch: options.AutoBatch = False,
 ) -> None:
     """Train a model on your text, evaluate it, and write it with a model card to a new folder."""
-    from heedful.training import run
+    from heedful.device import process_start
+    from heedful.training.reporting.events import terminal_listener
+    from heedful.training.request import TrainingRequest
+    from heedful.training.run import run_training
 
-    run.train(
-        task, *(files or ()), valid=valid or (), test=test or (), out=out, recipe=recipe,
+    request = TrainingRequest(
+        task=task, files=files or (), valid=valid or (), test=test or (), out=out, recipe=recipe,
         settings=options.with_next_sentence(settings, next_sentence), architecture=architecture,
         start_from=start_from, time=time, steps=steps, seed=seed, bleu_tokenizer=bleu_tokenizer, device=device,
         columns=columns or (), on_bad_line=on_bad_line, tensorboard=tensorboard, resume=resume, auto_batch=auto_batch,
-        check_resume=check_resume, show_progress=True,
+        check_resume=check_resume, listeners=(terminal_listener(),), start=process_start(),
     )  # fmt: skip
+    run_training(request)

@@ -7,7 +7,7 @@ It does not depend on workers, world size or time: a resumed run, or one on more
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +58,23 @@ def evenly_split(count: int, chosen: int) -> tuple[list[int], list[int]]:
     """Indices of `chosen` of `count` items, evenly spaced, and those of the other items."""
     indices = evenly_spaced(count, chosen)
     return indices, sorted({*range(count)}.difference(indices))
+
+
+class ScoringSample(NamedTuple):
+    """The texts of a split that scores are computed on."""
+
+    indices: list[int]
+    held_out: list[int]
+    """Positions in `indices` of texts that nothing was fitted on."""
+
+    @classmethod
+    def choose(cls, count: int, *, fitted: int = 0, share: float = 1.0) -> ScoringSample:
+        """All of `count` texts, or an evenly spaced share of them, without the `fitted` ones (`evenly_split`)."""
+        _, held_out = evenly_split(count, fitted)
+        if share >= 1:
+            return cls(list(range(count)), held_out)
+        chosen = [held_out[index] for index in evenly_spaced(len(held_out), max(1, round(share * count)))]
+        return cls(chosen, list(range(len(chosen))))
 
 
 def length_buckets(lengths: npt.ArrayLike, max_tokens: int, *, longest_first: bool = False) -> list[Indices]:

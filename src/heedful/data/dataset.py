@@ -27,6 +27,7 @@ METADATA = "dataset.json"
 LABELS = "labels"
 """The side that holds label indices."""
 MAX_SAMPLE_TEXTS = 2000
+PIECE_TOKENS = 256
 BLOCK, BLOCK_CHARACTERS = 8192, 1 << 20
 """Texts encoded at a time: enough to keep every core of the tokenizer busy, and never a gigabyte of long lines."""
 
@@ -49,6 +50,13 @@ class Split:
     passage and answers."""
     labels: Sequences | None = None
     """Label indices of each text, if it has labels."""
+
+    @property
+    def scored_texts(self) -> int:
+        """Number of texts that scores are computed on; running text counts in pieces of `PIECE_TOKENS`."""
+        if self.labels is not None:
+            return len(self.labels)
+        return len(self.texts) or -(-len(self.sides[0].ids) // PIECE_TOKENS)
 
 
 @dataclass(frozen=True)

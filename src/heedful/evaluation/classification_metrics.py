@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from heedful.data.batching import Indices, evenly_spaced_batches, evenly_split
+from heedful.data.batching import Indices, ScoringSample, evenly_spaced_batches
 from heedful.data.dataset import Split
 from heedful.data.labeled_dataset import ClassBatches, encode_example
 from heedful.data.progress import StartProgress, no_progress
@@ -32,15 +32,21 @@ MAX_CLASSES_SHOWN = 30
 
 
 def evaluate_classifier(
-    trained: Classifier, split: Split, start_progress: StartProgress = no_progress, *, calibration_size: int = 0
+    trained: Classifier,
+    split: Split,
+    start_progress: StartProgress = no_progress,
+    *,
+    sample: ScoringSample | None = None,
 ) -> dict[str, Any]:
-    """Compute every metric of a classifier on labeled texts.
+    """Compute every metric of a classifier on labeled texts, or on a sample of them.
 
-    The temperature was fitted on `calibration_size` evenly spaced texts, which are left out of the calibration error.
+    The calibration error is that of the sample's held-out texts, which the temperature was not fitted on.
     """
-    classes, labels = trained.settings, label_indices(split)
+    classes, all_labels = trained.settings, label_indices(split)
+    chosen, held_out = sample or ScoringSample.choose(len(all_labels))
+    labels = [all_labels[row] for row in chosen]
     template = template_for(trained.model.config.family, trained.tokenizers[0])
-    rows = [encode_example(template, [side[row].tolist() for side in split.sides]) for row in range(len(labels))]
+    rows = [encode_example(template, [side[row].tolist() for side in split.sides]) for row in chosen]
     with start_progress("classifying", len(rows)) as watch:
         logits = classifier_logits(trained.model, rows, watch)
     score = partial(class_scores, names=classes.names, multi_label=classes.multi_label)
@@ -49,7 +55,6 @@ def evaluate_classifier(
     scores = score(calibrated, labels)
     if classes.temperature == 1.0:
         return scores
-    _, held_out = evenly_split(len(labels), calibration_size)
     after, before = (score(table[held_out], [labels[index] for index in held_out]) for table in (calibrated, raw))
     curves = {"raw": before["reliability"], "corrected": after["reliability"]}
     errors = {"calibration_error": after["calibration_error"], "calibration_error_raw": before["calibration_error"]}

@@ -7,7 +7,6 @@ from copy import copy
 from dataclasses import asdict
 from typing import Any
 
-from heedful.data.batching import evenly_split
 from heedful.data.dataset import Split
 from heedful.data.pair_dataset import PairBatches
 from heedful.data.progress import StartProgress, no_progress
@@ -37,11 +36,11 @@ def evaluate_translation(
     length_penalty: float = 1.0,
     bleu_tokenizer: str = "auto",
     start_progress: StartProgress = no_progress,
-    calibration_size: int = 0,
+    held_out: Sequence[int] | None = None,
 ) -> dict[str, Any]:
     """Score translations (BLEU, chrF), the calibration of word probabilities, and the perplexity of the references.
 
-    Confidence was fitted on `calibration_size` evenly spaced pairs, which are left out of the calibration error.
+    The calibration error is that of the pairs `held_out` (indices; None: all), which confidence was not fitted on.
     """
     sources, targets = (list(side) for side in zip(*pairs, strict=True))
     tokenizer = choose_bleu_tokenizer(targets, bleu_tokenizer)
@@ -53,7 +52,7 @@ def evaluate_translation(
         translations = list(uncalibrated.iter_translate(sources, progress=watch, engine="torch", **decoding))
     outputs = [translation.text for translation in translations]
     scores = {**text_scores(outputs, targets, tokenizer), **copy_scores(outputs, sources, targets, tokenizer)}
-    _, held_out = evenly_split(len(targets), calibration_size)
+    held_out = range(len(targets)) if held_out is None else held_out
     words = [[(word.text, word.probability) for word in translations[index].words] for index in held_out]
     probabilities, correct = word_correctness(words, [targets[index] for index in held_out], confidence.unit)
     raw = reliability_curve(probabilities, correct)
@@ -108,9 +107,10 @@ def evaluate_text(trained: TrainedModel, pieces: Iterable[tuple[str, bool]]) -> 
     return evaluate_split(trained, Split(sides, len(documents), TextSize.measure(text for text, _ in chunks)))
 
 
-def evaluate_split(trained: TrainedModel, split: Split) -> dict[str, Any]:
-    """Compute the perplexity of prepared token ids."""
+def evaluate_split(trained: TrainedModel, split: Split, *, share: float = 1.0) -> dict[str, Any]:
+    """Compute the perplexity of prepared token ids, or of an evenly spaced share of them."""
     context = trained.model.config.max_length if hasattr(trained.model.config, "max_length") else 256
     rows = max(1, BATCH_TOKENS // context)
     batches = TextBatches(split.sides[0], context=context, rows=rows, seed=0, shuffle=False)
-    return evaluate_perplexity(trained.model, CausalLMLoss(), batches, split, trained.device)
+    limit = round(share * batches.labels_per_epoch)
+    return evaluate_perplexity(trained.model, CausalLMLoss(), batches, split, trained.device, limit=limit)

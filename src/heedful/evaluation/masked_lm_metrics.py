@@ -49,8 +49,8 @@ def score_masked_tokens(
     return scores | ({"next_sentence_accuracy": correct_pairs / pairs, "pairs": pairs} if pairs else {})
 
 
-def evaluate_masked_lm(trained: TrainedModel, text: Sequences) -> dict[str, Any]:
-    """Evaluate a whole text; the seed is fixed, so the same tokens are masked every time."""
+def evaluate_masked_lm(trained: TrainedModel, text: Sequences, *, share: float = 1.0) -> dict[str, Any]:
+    """Evaluate a text or an evenly spaced share of it; the seed is fixed, so the same tokens are masked every time."""
     batches = masked_batches(
         text,
         trained.tokenizers[0],
@@ -61,7 +61,8 @@ def evaluate_masked_lm(trained: TrainedModel, text: Sequences) -> dict[str, Any]
         shuffle=False,
         share=MASK_RATE,
     )
-    return {**score_masked_tokens(trained.model, batches, trained.device), "mask_rate": MASK_RATE}
+    limit = round(share * batches.labels_per_epoch)
+    return {**score_masked_tokens(trained.model, batches, trained.device, limit=limit), "mask_rate": MASK_RATE}
 
 
 def predicts_next_sentence(trained: TrainedModel) -> bool:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from heedful.data.corpus_readers import has_tables
+from heedful.data.dataset import PreparedData
 from heedful.inference.trained_model import TrainedModel
 from heedful.loading import load
+from heedful.quantities import count
 from heedful.training.checkpoint.run_manifest import read_run_manifest
-from heedful.training.forecast.forecast import ForecastComparison
+from heedful.training.forecast.final_costs import MORE, REPORT_SECONDS, LinearCost
+from heedful.training.forecast.forecast import ForecastComparison, TrainingUsage, compare_forecast
 from heedful.training.reporting.events import Events
 from heedful.training.reporting.model_card import write_model_card
 from heedful.training.reporting.verdict import TrainingCourse, judge_run
@@ -19,43 +22,48 @@ from heedful.training.run_catalog import previous_run
 from heedful.training.run_progress import RunProgress
 from heedful.training.setup import PreparedRun
 from heedful.training.tasks import EvaluationOptions, evaluate_model, get_task
+from heedful.training.tasks.task import Task
+from heedful.training.time_limit import FEWEST_TEXTS
 
 
 def evaluate_and_report(
-    prepared: PreparedRun,
-    progress: RunProgress,
-    comparison: Sequence[ForecastComparison],
-    folder: Path,
-    events: Events,
+    prepared: PreparedRun, progress: RunProgress, usage: TrainingUsage, folder: Path, events: Events
 ) -> TrainedModel:
     """Calibrate and evaluate the best model on the test files, or else the validation text, and write the card."""
-    data, settings, task = prepared.data, prepared.recipe.data, get_task(prepared.recipe.task)
+    data, recipe, task = prepared.data, prepared.recipe, get_task(prepared.recipe.task)
     best = load(folder, device=prepared.device)
-    task.calibrate(best, data, events.stage)
+    task.calibrate(best, data, events.stage, recipe.training.calibration_texts)
+    best.save_settings()
+    events.end_phase("calibration")
     options = EvaluationOptions(
-        settings.columns if has_tables(settings.test) else (),
-        on_bad_line=settings.on_bad_line,
-        bleu_tokenizer=prepared.recipe.training.bleu_tokenizer,
+        recipe.data.columns if has_tables(recipe.data.test) else (),
+        on_bad_line=recipe.data.on_bad_line,
+        bleu_tokenizer=recipe.training.bleu_tokenizer,
         start_progress=events.stage,
     )
-    if settings.test:
-        evaluated_on = f"{len(settings.test)} test file(s)"
-        scores = evaluate_model(best, settings.test, options)
+    if recipe.data.test:
+        evaluated_on = count(len(recipe.data.test), "test file")
+        scores = evaluate_model(best, recipe.data.test, options)
     else:
-        evaluated_on = "the validation text"
-        scores = task.evaluate_split(best, data.valid, options)
+        scores, evaluated_on = score_validation_text(task, best, data, options, prepared.forecast.limit, events)
     scores |= task.baseline_scores(data)
+    events.end_phase("scores")
     checksums = read_run_manifest(folder).files
     course, previous = TrainingCourse.of_run(prepared, progress), previous_run(folder, task.name, checksums)
-    verdict = judge_run(prepared.recipe, data, course, scores, folder, previous)
+    verdict = judge_run(recipe, data, course, scores, folder, previous)
+
+    def comparison() -> list[ForecastComparison]:
+        return compare_forecast(prepared.forecast, usage, events.seconds, events.phases)
+
     card = write_model_card(prepared, best, progress, scores, evaluated_on, verdict, comparison, folder)
+    events.end_phase("report")
     events.note(f"scores     {task.headline(scores)}, on {evaluated_on}")
     for line in verdict.lines():
         events.note(line)
-    usage = [row.formatted() for row in comparison]
-    events.note(f"took       {', '.join(f'{name} {actual}' for name, _, actual in usage)}")
+    compared = comparison()
+    usage_text = [f"{name} {actual}" for name, _, actual in (row.formatted() for row in compared)]
+    events.note(f"took       {', '.join(usage_text)}")
     events.note(f"report     {card}")
-    compared = [row._asdict() for row in comparison]
     events.emit(
         "done",
         folder=str(folder),
@@ -64,7 +72,27 @@ def evaluate_and_report(
         headline=task.headline(scores),
         scores=scores,
         verdict=asdict(verdict),
-        compared=compared,
+        compared=[row._asdict() for row in compared],
         data={"examples": data.train.examples, "checksums": checksums},
     )
     return best
+
+
+def score_validation_text(
+    task: Task, best: TrainedModel, data: PreparedData, options: EvaluationOptions, limit: float | None, events: Events
+) -> tuple[dict[str, Any], str]:
+    """Score a model on the validation text, or on as much of it as the time limit leaves time for; and say which."""
+    total = data.valid.scored_texts
+    if limit is None or total <= FEWEST_TEXTS:
+        return task.evaluate_split(best, data.valid, options), "the validation text"
+
+    def score(texts: int) -> dict[str, Any]:
+        return task.evaluate_split(best, data.valid, replace(options, share=texts / total))
+
+    cost = LinearCost.measure(score, min(total, MORE))
+    left = limit - REPORT_SECONDS - events.seconds
+    texts = cost.texts_within(left, least=FEWEST_TEXTS, most=total)
+    evaluated_on = "the validation text"
+    if texts < total:
+        evaluated_on = f"{texts / total:.0%} of the validation text, evenly spaced: as much as --time left time for"
+    return score(texts), evaluated_on

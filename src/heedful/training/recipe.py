@@ -140,6 +140,8 @@ class TrainingRecipe(Config):
     from the validation text and select the best model; the scores in the card are computed separately."""
     bleu_tokenizer: BleuTokenizerName = "auto"
     """sacreBLEU's tokenizer (translate); auto: by the script of the references."""
+    calibration_texts: PositiveInt = 1000
+    """Maximum validation texts that alignment, word confidence, temperature and thresholds are fitted on."""
     patience: NonNegativeInt = 0
     """Early stopping: evaluations without improvement; 0 = off."""
     checkpoint_every: NonNegativeInt = 0

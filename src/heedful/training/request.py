@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Integral
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from heedful.data.corpus_files import as_columns
@@ -14,7 +15,7 @@ from heedful.data.table_layout import file_format, is_table
 from heedful.errors import UsageError, nearest
 from heedful.syntax import argument, call
 from heedful.training.recipe import read_recipe
-from heedful.training.reporting.events import Listener, summary_writer
+from heedful.training.reporting.events import Events, Listener, summary_writer
 from heedful.training.requested_settings import Settings, apply_settings, check_keys, merge_settings
 from heedful.training.tasks import TASKS
 
@@ -51,6 +52,8 @@ class TrainingRequest:
     check_resume: bool = False
     listeners: Sequence[Listener] = ()
     """Called with every event of the run."""
+    start: float = field(default_factory=monotonic)
+    """When the time limit began to run: at the call, or at the start of the command's process."""
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -75,6 +78,10 @@ class TrainingRequest:
             number = getattr(self, name)
             if number is not None and (not isinstance(number, Integral) or number < least):
                 raise UsageError(f"{argument(name)} must be an integer of at least {least}, got {number!r:.60}")
+
+    def events(self) -> Events:
+        """The events of the run, timed from its start."""
+        return Events(*self.listeners, start=self.start)
 
     @property
     def seconds(self) -> float | None:

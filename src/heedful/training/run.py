@@ -35,7 +35,7 @@ from heedful.training.checkpoint.run_manifest import STATE_FOLDER, RunManifest, 
 from heedful.training.distributed.process_group import SINGLE_PROCESS, ProcessGroup, join_process_group
 from heedful.training.failures import out_of_memory, readable_failures, with_smaller_batch
 from heedful.training.final_evaluation import evaluate_and_report
-from heedful.training.forecast.forecast import Forecast, compare_forecast
+from heedful.training.forecast.forecast import Forecast, TrainingUsage
 from heedful.training.recipe import RECIPE, to_toml
 from heedful.training.reporting.display import progress_listeners
 from heedful.training.reporting.events import METRICS_FILE, Events, Listener, MetricsFile, TensorBoard
@@ -120,7 +120,7 @@ def plan(
 
 def prepare_request(request: TrainingRequest) -> PreparedRun:
     """Prepare the run that `request` describes, without a folder for it."""
-    return prepare_run(new_run_settings(request), request, Events(*request.listeners))
+    return prepare_run(new_run_settings(request), request, request.events())
 
 
 def run_training(request: TrainingRequest) -> TrainedModel:
@@ -159,19 +159,19 @@ def train_with_batch_retries(request: TrainingRequest, group: ProcessGroup) -> T
                 raise
             settings = with_smaller_batch(settings, error)
         sizes = ", ".join(f"training.{name}={settings['training'][name]}" for name in ("batch_tokens", "accumulate"))
-        Events(*request.listeners).note(f"out of memory: starting over with {sizes}")
+        request.events().note(f"out of memory: starting over with {sizes}")
 
 
 def train_new_run(settings: dict[str, Any], request: TrainingRequest, group: ProcessGroup) -> TrainedModel:
     """Prepare a run, create its folder with a checkpoint of step 0, and train it."""
+    events = request.events()
     with readable_failures(settings):
-        prepared = prepare_run(settings, request, Events(*request.listeners))
+        prepared = prepare_run(settings, request, events)
         if request.auto_batch and not prepared.forecast.fits:
             raise out_of_memory(settings["training"])
         prepared.forecast.check_memory()
     with claim_run_folder(request.out, prepared.recipe.task) as folder, readable_failures(settings, folder):
         with create_run_folder(prepared, folder) as manifest:
-            events = Events(*request.listeners)
             # A model that will be sharded may not fit on a single device.
             whole = replace(prepared, device=torch.device("cpu")) if group.size > 1 else prepared
             run = build_run(whole, folder, manifest, events)
@@ -253,11 +253,10 @@ def train_and_report(run: Run, request: TrainingRequest) -> TrainedModel:
         patience = f"no improvement in {progress.evaluations_since_best} evaluations (training.patience)"
         best = f"the best model is that of step {progress.best_step:,}"
         events.note(f"stopped    after step {progress.step:,}: {patience}; {best}")
-    comparison = compare_forecast(
-        prepared.forecast, progress.step, progress.tokens, events.seconds, peak_memory(prepared.device)
-    )
+    usage = TrainingUsage(progress.step, progress.tokens, peak_memory(prepared.device))
+    events.end_phase("training")
     with readable_failures({}, folder):  # without settings: smaller training batches would not help here
-        trained = evaluate_and_report(prepared, progress, comparison, folder, events)
+        trained = evaluate_and_report(prepared, progress, usage, folder, events)
     return with_resume_check(trained, folder, request, events)
 
 
@@ -277,7 +276,7 @@ def fit(run: Run) -> RunProgress:
 
 def resume_run(request: TrainingRequest, group: ProcessGroup) -> TrainedModel:
     """Continue a run from its checkpoint; a finished one is loaded as it is."""
-    path, events = str(request.resume), Events(*request.listeners)
+    path, events = str(request.resume), request.events()
     folder, _ = parse_resume_path(path)
     if is_cleaned_up(folder):
         return load_finished(folder, select_device(request.device), request, group)
@@ -297,13 +296,13 @@ def resume_run(request: TrainingRequest, group: ProcessGroup) -> TrainedModel:
         prepared = interrupted.prepared(prepare_data_again(recipe, interrupted.tokenizers, events))
         MetricsFile(folder / METRICS_FILE).truncate_after(checkpoint.step)
         listeners = (*request.listeners, *file_listeners(request, folder, checkpoint.step))
-        events = Events(*listeners, elapsed_before=checkpoint.metadata["seconds"])
+        events = Events(*listeners, start=request.start, elapsed_before=checkpoint.metadata["seconds"])
         return train_and_report(build_run(prepared, folder, interrupted.manifest, events, group, checkpoint), request)
 
 
 def load_finished(folder: Path, device: torch.device, request: TrainingRequest, group: ProcessGroup) -> TrainedModel:
     """Load the model of a finished run, on every rank."""
-    events = Events(*request.listeners)
+    events = request.events()
     events.note(f"the run in {folder} is finished")
     group.broadcast_from_rank_zero(lambda: str(folder.absolute()))
     return with_resume_check(load(folder, device=device), folder, request, events)

@@ -30,16 +30,19 @@ from heedful.training.finetune import (
     pretrained_model_settings,
     pretrained_tokenizer_settings,
 )
+from heedful.training.forecast.final_costs import FinalCosts, measure_final_costs
 from heedful.training.forecast.forecast import Forecast, forecast
+from heedful.training.forecast.timing import MEASURED_SECONDS
 from heedful.training.recipe import DataRecipe, Recipe, TrainingRecipe, make_recipe
 from heedful.training.reporting.events import Events
 from heedful.training.request import TrainingRequest
 from heedful.training.tasks import get_task
 from heedful.training.tasks.task import Task, TrainingComponents
+from heedful.training.time_limit import TimeAllocation
 
 DEFAULT_SECONDS = 600.0
-TRAINING_SHARE = 0.9
-"""Share of the time limit spent on training; the rest is for reading the text and the final evaluation."""
+MEASURED_SHARE = 0.04
+"""Share of a short time limit for which steps are measured."""
 UNKNOWN_STEPS = 1_000_000
 """Steps in the trial recipe of a run whose length depends on the time a step takes."""
 MIN_STEPS = 50
@@ -85,7 +88,9 @@ def prepare_run(settings: dict[str, Any], request: TrainingRequest, events: Even
     data_settings = settings["data"]
     if base:
         cap_max_length(data_settings, base)
+    events.end_phase("start-up")
     report = check_training_files(data_settings, task, events)
+    events.end_phase("reading")
     data_settings.setdefault("held_out", task.validation_fraction(report.characters))
     tokenizer = {**task.tokenizer_defaults(report.characters), **settings.get("tokenizer", {})}
     tokenizer.setdefault("vocabulary", task.vocabulary_size(report.characters))
@@ -93,15 +98,16 @@ def prepare_run(settings: dict[str, Any], request: TrainingRequest, events: Even
     # The data depend on neither model nor steps, which are chosen once the data are known.
     data_recipe = make_recipe({**settings, "model": {"family": "encoder"}, "training": {"steps": 1}})
     data = prepare_data(data_recipe, report, events, base.tokenizers if base else ())
+    limit = None if "steps" in settings.get("training", {}) else request.seconds or DEFAULT_SECONDS
     conditions = TrainingConditions(
         recurrent=recurrent,
         tokens=sum(int(side.lengths.sum()) for side in data.train.sides),
-        seconds=request.seconds or DEFAULT_SECONDS,
+        seconds=DEFAULT_SECONDS if limit is None else max(1.0, limit - events.seconds),
         flops=matmul_flops(device),
         gpu=device.type == "cuda",
         pretrained=base is not None,
     )
-    return choose_settings(settings, task, conditions, data, device, base)
+    return choose_settings(settings, task, conditions, data, device, base, limit, events)
 
 
 def choose_settings(
@@ -111,8 +117,10 @@ def choose_settings(
     data: PreparedData,
     device: torch.device,
     base: TrainedModel | None,
+    limit: float | None,
+    events: Events,
 ) -> PreparedRun:
-    """Choose the model and training settings left open; the number of steps follows from the forecast."""
+    """Choose the model and training settings left open; the number of steps follows from the time limit."""
     defaults = pretrained_model_settings(base, task) if base else task.model_defaults(conditions)
     model = settings["model"] = {**defaults, **settings.get("model", {}), **task.head_settings(data)}
     training = settings["training"] = {**task.training_defaults(conditions, model), **settings.get("training", {})}
@@ -126,21 +134,33 @@ def choose_settings(
     pretrained = match_weights(base, config, task, task.reinitialized_prefixes(base, data)) if base else None
     batches = task.training_components(trial, data, device).train
     configure_cpu_memory(trial.training, batches, device)
-    expected = forecast(trial, data, config, device)
-    seconds = conditions.seconds if "steps" not in training else expected.seconds
+    measured = MEASURED_SECONDS if limit is None else min(MEASURED_SECONDS, MEASURED_SHARE * limit)
+    expected = forecast(trial, data, config, device, seconds=measured)
+    seconds = expected.seconds if limit is None else limit
     if device.type == "cuda" and "compile" not in training and seconds >= MIN_COMPILED_SECONDS:
         expected, training["compile"] = try_compiling(trial, expected, data, config, device)
     if pretrained:
         expected = replace(expected, start=pretrained.to_json())
+    costs = FinalCosts()
+    if expected.timing == "measured":
+        costs = measure_final_costs(task, data, config, device, at_most=trial.training.steps // 20)
+    events.end_phase("dry run")
+    allocation = TimeAllocation.within(limit, events.seconds, costs, data.valid.scored_texts)
     if "steps" not in training:
-        affordable = expected.steps_within(TRAINING_SHARE * conditions.seconds)
         epochs = task.scaling_rule.most_epochs(pretrained=base is not None)
         useful = epochs * len(batches.plan(0)) // trial.training.accumulate
-        training["steps"] = max(MIN_STEPS, min(affordable, useful))
+        training["steps"] = max(MIN_STEPS, min(expected.steps_within(allocation.training), useful))
     training.setdefault("warmup", min(1000, max(1, training["steps"] // 20)))
     training.setdefault("evaluate_every", -(-training["steps"] // expected.evaluation_count(training["steps"])))
+    training.setdefault("calibration_texts", allocation.calibration_texts)
     recipe = make_recipe(settings)
-    return PreparedRun(recipe, data, config, pretrained, device, expected.for_run(recipe.training))
+    expected = replace(
+        expected.for_run(recipe.training),
+        limit=limit,
+        setup_phases=dict(events.phases),
+        final_phases=allocation.final_phases,
+    )
+    return PreparedRun(recipe, data, config, pretrained, device, expected)
 
 
 def configure_cpu_memory(recipe: TrainingRecipe, batches: Batches, device: torch.device) -> None:
@@ -217,7 +237,9 @@ def prepare_data(
     """Train the tokenizers unless there are some, encode the text, and report what was dropped or looks wrong."""
     task = get_task(recipe.task)
     files = recipe.data.files(events.stage)
-    tokenizers = tokenizers or task.train_tokenizers(recipe, files, report.characters)
+    if not tokenizers:
+        tokenizers = task.train_tokenizers(recipe, files, report.characters)
+        events.end_phase("vocabulary")
     data = task.prepare_data(recipe, files, tokenizers, report.characters)
     events.note(f"read {task.corpus_size(report)}, {report.characters:,} characters")
     for layout in report.layout[:3]:
@@ -228,6 +250,7 @@ def prepare_data(
     if issues:
         held_out = [Path(file) for name in task.held_out_files for file in getattr(recipe.data, name)]
         events.note(f"to list all issues: {doctor_command(report, files.train, held_out, recipe.data.columns)}")
+    events.end_phase("encoding")
     return replace(data, issues=issues)
 
 
@@ -250,5 +273,7 @@ def describe_run(prepared: PreparedRun, folder: Path) -> list[str]:
         f"{training.optimizer} at {training.learning_rate:.2g} ({training.schedule}), {training.precision}"
         + (", compiled" if training.compile else ""),
         f"forecast   {expected.summary()}",
+        f"time       {expected.describe_phases()}",
+        *([f"limit      {expected.describe_overrun()}"] if expected.exceeds_limit else []),
         f"folder     {folder}: recipe.toml holds every choice",
     ]

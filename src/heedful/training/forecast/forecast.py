@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -15,11 +14,17 @@ from heedful.device import available_memory, matmul_flops, memory_in_use, releas
 from heedful.errors import HeedfulError
 from heedful.models.build import ParameterCount, build, count_parameters
 from heedful.models.model_config import ModelConfig
+from heedful.quantities import count, format_bytes, format_duration, format_flops
 from heedful.training.finetune import describe_pretrained
 from heedful.training.forecast.dry_run import StepCost, dry_run_step
-from heedful.training.forecast.timing import StepTiming, batch_elements, measure_timing, sample_batches
+from heedful.training.forecast.timing import (
+    MEASURED_SECONDS,
+    StepTiming,
+    batch_elements,
+    measure_timing,
+    sample_batches,
+)
 from heedful.training.recipe import Recipe, TrainingRecipe
-from heedful.training.reporting.events import format_duration
 from heedful.training.tasks import get_task
 
 FRAGMENTATION = {"cpu": 0.4}
@@ -40,6 +45,8 @@ MAX_EVALUATIONS = 12
 MAX_EVALUATION_TIME = 0.04
 """Share of the time, unless that allows fewer than two evaluations."""
 
+LIMIT_MARGIN = 1.05
+"""A forecast beyond this multiple of the time limit is reported: the forecast has an error."""
 MEMORY_MARGIN = 1.15
 """A run is refused only beyond this multiple of the available memory: the forecast has an error."""
 REMEDY = "lower training.batch_tokens (and raise training.accumulate as much), or model.width"
@@ -72,6 +79,12 @@ class Forecast:
     """measured: on a few real steps; estimated: from the FLOPs and the speed of the machine."""
     unit: str = "tokens"
     """What the labels are."""
+    limit: float | None = None
+    """The time limit in seconds, if the run has one."""
+    setup_phases: dict[str, float] = field(default_factory=dict)
+    """Seconds of each phase before training: measured."""
+    final_phases: dict[str, float] = field(default_factory=dict)
+    """Seconds of each phase after training."""
     start: dict[str, Any] | None = None
     """For fine-tuning: the weights loaded from a pretrained model, the new and the unused ones."""
 
@@ -80,10 +93,20 @@ class Forecast:
         return sum(self.memory.values())
 
     @property
-    def seconds(self) -> float:
-        return self.seconds_for(self.steps)
+    def phases(self) -> dict[str, float]:
+        """Seconds of every phase of the run, from the command to the report."""
+        training = {
+            "training": self.steps * self.seconds_per_step,
+            "evaluations": self.evaluations * self.seconds_per_evaluation,
+        }
+        return {**self.setup_phases, **training, **self.final_phases}
 
-    def seconds_for(self, steps: int) -> float:
+    @property
+    def seconds(self) -> float:
+        """Duration of the run, from the command to the report."""
+        return sum(self.phases.values())
+
+    def training_seconds(self, steps: int) -> float:
         """Duration of this many steps and of the evaluations between them."""
         return steps * (self.seconds_per_step + self.seconds_per_evaluation * self.evaluations / self.steps)
 
@@ -115,9 +138,29 @@ class Forecast:
     def summary(self) -> str:
         """The forecast in one line."""
         return (
-            f"{sum(self.parameters.values()):,} parameters; about {format_duration(self.seconds)} for "
-            f"{self.steps:,} steps, and {format_bytes(self.peak_memory)} of {format_bytes(self.available)} available"
+            f"{sum(self.parameters.values()):,} parameters; {count(self.steps, 'step')} of "
+            f"{self.seconds_per_step:.3g} s; {format_bytes(self.peak_memory)} of {format_bytes(self.available)} "
+            "of memory"
         )
+
+    @property
+    def exceeds_limit(self) -> bool:
+        """Whether the run will take clearly longer than its time limit."""
+        return self.limit is not None and self.seconds > LIMIT_MARGIN * self.limit
+
+    def describe_overrun(self) -> str:
+        """Why the run will exceed its time limit."""
+        before, after = sum(self.setup_phases.values()), sum(self.final_phases.values())
+        return (
+            f"{format_duration(self.limit or 0)} are too few: {format_duration(before)} are over, the phases after "
+            f"training take {format_duration(after)} however few texts they use, and training gets "
+            f"{count(self.steps, 'step')}; about {format_duration(self.seconds)} in all"
+        )
+
+    def describe_phases(self) -> str:
+        """The duration of the run and of each phase of it."""
+        phases = ", ".join(f"{name} {format_duration(seconds)}" for name, seconds in self.phases.items() if seconds)
+        return f"{format_duration(self.seconds)} in all: {phases}"
 
     def __str__(self) -> str:
         """The forecast as a table."""
@@ -127,8 +170,9 @@ class Forecast:
             "a step": f"{self.labels:,.0f} {self.unit} to predict, {format_flops(self.flops)}",
             "memory": f"{format_bytes(self.peak_memory)} at most, of {format_bytes(self.available)} on {self.device}: "
             f"{memory}",
-            "time": f"{format_duration(self.seconds)}: {self.steps:,} steps of {self.seconds_per_step:.3g} s and "
-            f"{self.evaluations} evaluations of {self.seconds_per_evaluation:.3g} s ({self.timing})",
+            "time": self.describe_phases(),
+            "training": f"{count(self.steps, 'step')} of {self.seconds_per_step:.3g} s and "
+            f"{count(self.evaluations, 'evaluation')} of {self.seconds_per_evaluation:.3g} s ({self.timing})",
             "disk": f"{format_bytes(self.checkpoint)} for the model, {format_bytes(self.disk)} with checkpoints",
         }
         if self.start:
@@ -139,12 +183,24 @@ class Forecast:
         return "\n".join(lines if self.fits else [*lines, f"{'':<12}this will not fit: {REMEDY}"])
 
     def to_json(self) -> str:
-        derived = {"peak_memory": self.peak_memory, "seconds": self.seconds, "fits": self.fits}
+        derived = {
+            "peak_memory": self.peak_memory,
+            "seconds": self.seconds,
+            "phases": self.phases,
+            "fits": self.fits,
+        }
         return json.dumps(asdict(self) | derived)
 
 
-def forecast(recipe: Recipe, data: PreparedData, config: ModelConfig, device: torch.device) -> Forecast:
-    """Forecast a run: dry-run a step without memory, then measure a few if memory and time allow.
+def forecast(
+    recipe: Recipe,
+    data: PreparedData,
+    config: ModelConfig,
+    device: torch.device,
+    *,
+    seconds: float = MEASURED_SECONDS,
+) -> Forecast:
+    """Forecast a run: dry-run a step without memory, then measure a few, for so many seconds, if memory and time allow.
 
     Nothing is kept, and the state of the random number generators does not change.
     """
@@ -157,7 +213,7 @@ def forecast(recipe: Recipe, data: PreparedData, config: ModelConfig, device: to
     estimate = flops / (matmul_flops(device) * UTILIZATION.get(device.type, 0.3))
     labels = recipe.training.accumulate * sum(components.objective.token_count(batch) for batch in epoch) / len(epoch)
     if sum(parts.values()) < available_memory(device) and estimate < MAX_MEASURED_STEP:
-        timing = measure_timing(recipe.training, components, config, device, epoch)
+        timing = measure_timing(recipe.training, components, config, device, epoch, seconds)
     else:
         eval_labels = min(recipe.training.eval_labels, components.valid.labels_per_epoch)
         timing = StepTiming(estimate, estimate / 3 * eval_labels / labels, None)
@@ -220,34 +276,35 @@ class ForecastComparison(NamedTuple):
 
     def formatted(self) -> tuple[str, str, str]:
         """Name, forecast and actual value as text."""
-        formats: dict[str, Callable[[float], str]] = {"peak memory": format_bytes, "time": format_duration}
-        format_value = formats.get(self.name, "{:,.0f}".format)
+        formats: dict[str, Callable[[float], str]] = {"peak": format_bytes, "time": format_duration}
+        format_value = formats.get(self.name.partition(" ")[0], "{:,.0f}".format)
         return self.name, format_value(self.forecast), f"{format_value(self.actual)} ({self.ratio - 1:+.0%})"
 
 
+@dataclass(frozen=True)
+class TrainingUsage:
+    """What training took: steps, labels and peak memory in bytes; its seconds are those of the phase."""
+
+    steps: int
+    labels: int
+    peak_memory: int
+
+
 def compare_forecast(
-    forecast: Forecast, steps: int, labels: int, seconds: float, peak_memory: int
+    forecast: Forecast, usage: TrainingUsage, seconds: float, phases: Mapping[str, float]
 ) -> list[ForecastComparison]:
-    """Forecast and actual values of a run of this many steps and labels."""
-    expected_seconds = forecast.seconds_for(steps)
+    """Forecast and actual values of a run of so many seconds; `phases` are those of this process."""
+    training = forecast.training_seconds(usage.steps)
+    expected = {"training": training, **forecast.final_phases}
+    total = sum(forecast.setup_phases.values()) + sum(expected.values())
     pairs: dict[str, tuple[float, float]] = {
-        "peak memory": (forecast.peak_memory, peak_memory),
-        "time": (expected_seconds, seconds),
-        f"{forecast.unit} per second": (forecast.labels * steps / expected_seconds, labels / seconds),
+        "peak memory": (forecast.peak_memory, usage.peak_memory),
+        "time": (total, seconds),
+        **{f"time of {name}": (value, phases[name]) for name, value in expected.items() if value and name in phases},
     }
+    if phases.get("training") and "start-up" in phases:  # a resumed run trains a part of its steps
+        pairs[f"{forecast.unit} per second"] = (
+            forecast.labels * usage.steps / training,
+            usage.labels / phases["training"],
+        )
     return [ForecastComparison(name, expected, actual, actual / expected) for name, (expected, actual) in pairs.items()]
-
-
-def format_flops(number: int | float) -> str:
-    """2.5e12 → "2.5 TFLOP"."""
-    return _scaled(number, 1000, ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"))
-
-
-def format_bytes(number: int | float) -> str:
-    """1_500_000 → "1.43 MiB"."""
-    return _scaled(number, 1024, ("B", "KiB", "MiB", "GiB", "TiB"))
-
-
-def _scaled(number: int | float, base: int, units: Sequence[str]) -> str:
-    power = min(len(units) - 1, max(0, int(math.log(max(1.0, number), base))))
-    return f"{number / base**power:.3g} {units[power]}"

@@ -22,9 +22,9 @@ from heedful.layers.block import Block
 from heedful.models.build import build
 from heedful.models.model_config import ModelConfig
 from heedful.models.recurrent import Recurrence
+from heedful.quantities import format_bytes, format_duration
 from heedful.syntax import argument
-from heedful.training.forecast.forecast import Forecast, format_bytes
-from heedful.training.reporting.events import format_duration
+from heedful.training.forecast.forecast import Forecast
 from heedful.training.setup import PreparedRun
 
 ELEMENT_BYTES = 4

@@ -22,8 +22,10 @@ from heedful.training.tasks.task import TrainingComponents
 from heedful.training.trainer import Trainer
 
 PASSES = 3
-LONGEST_EVALUATION = 5.0
-"""Seconds up to which an estimated evaluation is also run in full to time it."""
+MEASURED_SECONDS = 3.0
+"""Seconds for which steps are measured, and up to which an evaluation is measured in full."""
+MEASURED_TEXTS = 32
+"""Texts generated to estimate the time of an evaluation."""
 
 
 @dataclass(frozen=True)
@@ -54,25 +56,27 @@ def measure_timing(
     config: ModelConfig,
     device: torch.device,
     epoch: Sequence[Any],
+    seconds: float,
 ) -> StepTiming:
-    """Train and evaluate a model of this config briefly, on batches that represent an epoch (`sample_batches`)."""
+    """Train a model of this config for about so many seconds, on batches that represent an epoch (`sample_batches`),
+    and evaluate it: in full if that takes no longer."""
     release_freed_memory()
     reset_peak_memory(device)
     with torch.random.fork_rng():
         model = build(config)
         trainer = Trainer(model, components.objective, components.train, recipe, seed=0, device=device, events=Events())
-        step = time_steps(trainer, epoch) + time_batch(components.train) * recipe.accumulate
+        step = time_steps(trainer, epoch, seconds) + time_batch(components.train) * recipe.accumulate
         with trainer.averaged_weights():
             evaluate_briefly(model.eval(), components, device)
             peak = peak_memory(device)
-            return StepTiming(step, time_evaluation(model, components, device, recipe.eval_labels), peak)
+            return StepTiming(step, time_evaluation(model, components, device, recipe.eval_labels, seconds), peak)
 
 
-def time_steps(trainer: Trainer, epoch: Sequence[Any], seconds: float = 2.0) -> float:
-    """Seconds per step: the median over a few passes, each over batches of all sizes in their true proportions.
+def time_steps(trainer: Trainer, epoch: Sequence[Any], seconds: float) -> float:
+    """Seconds per step: the mean over a few passes, each over batches of all sizes in their true proportions.
 
     A first pass is not timed: the first step of each shape is slow, many times so on a GPU, because kernels are loaded
-    and selected then.
+    and selected then. The mean, not the median: other load on the machine is a part of what steps will take.
     """
     accumulate = trainer.recipe.accumulate
 
@@ -87,7 +91,7 @@ def time_steps(trainer: Trainer, epoch: Sequence[Any], seconds: float = 2.0) -> 
     number = accumulate * max(2, min(steps, int(seconds / slowest / (PASSES + 1))))
     batches = [epoch[int((i + 0.5) / number * len(epoch))] for i in range(number)]
     times = [_time(train, batches) for _ in range(PASSES + 1)]
-    return statistics.median(times[1:]) * accumulate / number
+    return statistics.fmean(times[1:]) * accumulate / number
 
 
 def time_batch(batches: Batches) -> float:
@@ -104,7 +108,9 @@ def evaluate_briefly(model: nn.Module, components: TrainingComponents, device: t
 
 
 @torch.inference_mode()
-def time_evaluation(model: nn.Module, components: TrainingComponents, device: torch.device, eval_labels: int) -> float:
+def time_evaluation(
+    model: nn.Module, components: TrainingComponents, device: torch.device, eval_labels: int, longest: float
+) -> float:
     """Seconds of an evaluation, estimated from a part of it; if that is short, measured in full."""
 
     def predict(batches: Sequence[Any]) -> None:
@@ -113,10 +119,10 @@ def time_evaluation(model: nn.Module, components: TrainingComponents, device: to
 
     sample = sample_batches(components.valid, 4)
     per_label = _time(predict, sample) / sum(components.objective.token_count(batch) for batch in sample)
-    texts = min(64, components.generated_texts)
+    texts = min(MEASURED_TEXTS, components.generated_texts)
     generation = _time(components.generate, model, texts, None) * components.generated_texts / texts if texts else 0.0
-    seconds = per_label * min(eval_labels, components.valid.labels_per_epoch) + generation
-    return _time(components.evaluate, model) if seconds < LONGEST_EVALUATION else seconds
+    estimate = per_label * min(eval_labels, components.valid.labels_per_epoch) + generation
+    return _time(components.evaluate, model) if estimate < longest else estimate
 
 
 def _time(function: Callable[..., object], *arguments: Any) -> float:

@@ -24,27 +24,29 @@ from heedful.inspection.hmm_aligner import WordLinks, align_words
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.word_tokens import Unit, split_words, tokenize_words, word_probabilities, words_from_tokens
 
-MAX_VALIDATION_PAIRS = 1000
-"""Most validation pairs used to select the alignment head."""
-MAX_ALIGNER_CELLS = 4_000_000
-"""Most (source word, target word) cells the statistical aligner is fitted on: bounds its time and memory."""
+CONFIDENCE_SHARE = {"cpu": 0.3}
+"""Share of the texts that are translated to fit word confidence, where translating is slow."""
+ALIGNER_CELLS = 4000
+"""(Source word, target word) cells that the statistical aligner is fitted on, for each text: bounds its time and
+memory."""
 WordPair = tuple[Sequence[str], Sequence[str]]
 
 
-def calibrate_translator(best: Translator, data: PreparedData, start_progress: StartProgress) -> None:
-    """Fit alignment, confidence and input splitting, set them on `best` and write their JSON files to its folder."""
-    best.alignment = select_alignment_head(best, data, start_progress)
-    best.confidence = calibrate_word_confidence(best, data, start_progress)
+def calibrate_translator(best: Translator, data: PreparedData, start_progress: StartProgress, texts: int) -> None:
+    """Fit alignment, confidence and input splitting on at most so many validation texts, and set them on `best`."""
+    best.alignment = select_alignment_head(best, data, start_progress, texts)
+    best.confidence = calibrate_word_confidence(best, data, start_progress, texts)
     sources = [source for source, _ in data.valid.texts]
     best.splitting = InputSplitting.measure(data.train.sides[0].lengths, sources, best.model.config)
-    best.save_settings()
 
 
-def select_alignment_head(best: Translator, data: PreparedData, start_progress: StartProgress) -> Alignment | None:
+def select_alignment_head(
+    best: Translator, data: PreparedData, start_progress: StartProgress, limit: int
+) -> Alignment | None:
     """Select the head that agrees most with a statistical aligner on validation pairs; None without attention."""
     if not has_cross_attention(best.model):
         return None
-    texts = [data.valid.texts[index] for index in evenly_spaced(len(data.valid.texts), MAX_VALIDATION_PAIRS)]
+    texts = [data.valid.texts[index] for index in evenly_spaced(len(data.valid.texts), limit)]
     units = choose_unit([source for source, _ in texts]), choose_unit([target for _, target in texts])
     source_tokenizer, target_tokenizer = best.tokenizers[0], best.tokenizers[-1]
     pairs = [
@@ -52,7 +54,8 @@ def select_alignment_head(best: Translator, data: PreparedData, start_progress: 
         for source, target in texts
     ]
     cells = sum(len(source.words) * len(target.words) for source, target in pairs) / len(pairs)
-    words = [*((source.words, target.words) for source, target in pairs), *sample_training_pairs(data, units, cells)]
+    sampled = sample_training_pairs(data, units, int(limit * ALIGNER_CELLS / max(1.0, cells)))
+    words = [*((source.words, target.words) for source, target in pairs), *sampled]
     with start_progress("aligning words", len(words)) as watch:
         links = statistical_alignments(words, units, progress=watch)
     with start_progress("comparing heads", len(pairs)) as watch:
@@ -68,11 +71,10 @@ def statistical_alignments(pairs: Sequence[WordPair], units: tuple[Unit, Unit], 
     return align_words(pairs, symmetric=units[0] == units[1], **options)
 
 
-def sample_training_pairs(data: PreparedData, units: tuple[Unit, Unit], cells: float) -> list[WordPair]:
-    """Training pairs from all over the corpus, as many as `MAX_ALIGNER_CELLS` allows at `cells` cells a pair."""
+def sample_training_pairs(data: PreparedData, units: tuple[Unit, Unit], limit: int) -> list[WordPair]:
+    """At most so many training pairs from all over the corpus."""
     total = len(data.train.sides[0])
-    count = min(total, int(MAX_ALIGNER_CELLS / max(1.0, cells)))
-    indices = np.linspace(0, total - 1, count).astype(int).tolist()
+    indices = np.linspace(0, total - 1, min(total, limit)).astype(int).tolist()
     sides = []
     for side, tokenizer, unit in zip(data.train.sides, (data.tokenizers[0], data.tokenizers[-1]), units, strict=True):
         texts = tokenizer.decode([side[index].tolist() for index in indices])
@@ -80,9 +82,11 @@ def sample_training_pairs(data: PreparedData, units: tuple[Unit, Unit], cells: f
     return list(zip(*sides, strict=True))
 
 
-def calibrate_word_confidence(best: Translator, data: PreparedData, start_progress: StartProgress) -> Confidence:
+def calibrate_word_confidence(
+    best: Translator, data: PreparedData, start_progress: StartProgress, limit: int
+) -> Confidence:
     """Fit how often words of a given probability are correct, on evenly spaced validation texts: half at most."""
-    limit = 1000 if best.device.type == "cuda" else 300
+    limit = round(limit * CONFIDENCE_SHARE.get(best.device.type, 1.0))
     count = len(data.valid.texts)
     texts = [data.valid.texts[index] for index in evenly_spaced(count, max(1, min(limit, count // 2)))]
     targets = [target for _, target in texts]

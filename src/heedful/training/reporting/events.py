@@ -12,6 +12,7 @@ from typing import Any
 
 from heedful.errors import UsageError
 from heedful.files import atomic_file
+from heedful.quantities import format_duration
 from heedful.syntax import argument
 from heedful.training.reporting.progress_bar import DelayedDisplay, StageProgressBar
 
@@ -22,13 +23,23 @@ Listener = Callable[[dict[str, Any]], None]
 class Events:
     """Sends each event, with the seconds since the start of the run, to every listener."""
 
-    def __init__(self, *listeners: Listener, elapsed_before: float = 0.0) -> None:
+    def __init__(self, *listeners: Listener, start: float | None = None, elapsed_before: float = 0.0) -> None:
         self.listeners = listeners
-        self.start = time.monotonic() - elapsed_before  # includes the time before an interruption
+        self.start = (time.monotonic() if start is None else start) - elapsed_before
+        """When the run began (`time.monotonic`), moved back by the time before an interruption."""
+        self.phases: dict[str, float] = {}
+        """Seconds of each phase of the run that has ended, in their order."""
+        self._phase_began = self.start + elapsed_before
 
     @property
     def seconds(self) -> float:
         return time.monotonic() - self.start
+
+    def end_phase(self, name: str) -> None:
+        """End the current phase under this name; the next one begins."""
+        now = time.monotonic()
+        self.phases[name] = self.phases.get(name, 0.0) + now - self._phase_began
+        self._phase_began = now
 
     def emit(self, kind: str, **facts: Any) -> None:
         event = {"kind": kind, "seconds": round(self.seconds, 3), **facts}
@@ -157,13 +168,6 @@ def format_event(event: dict[str, Any]) -> str:
             return f"step {event['step']:>6}/{steps}  {scores}{'  (best)' if event['best'] else ''}"
         case _:
             return ""
-
-
-def format_duration(seconds: float) -> str:
-    """90 → "1m30s"."""
-    whole = max(0, round(seconds))
-    hours, minutes = divmod(whole // 60, 60)
-    return f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{whole % 60:02d}s" if minutes else f"{whole}s"
 
 
 class LiveTable:

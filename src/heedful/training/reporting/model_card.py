@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -29,10 +29,10 @@ def write_model_card(
     scores: dict[str, Any],
     evaluated_on: str,
     verdict: Verdict,
-    comparison: Sequence[ForecastComparison],
+    comparison: Callable[[], Sequence[ForecastComparison]],
     folder: Path,
 ) -> Path:
-    """Write card.md and the plots into `folder`."""
+    """Write card.md and the plots into `folder`; `comparison` is taken last, so that it counts nearly all the time."""
     task = get_task(prepared.recipe.task)
     parameters = count_parameters(best.model).total
     section = task.card_section(best, scores)
@@ -65,7 +65,7 @@ on a fixed sample of the validation set. The scores above were computed separate
 {section}{plots}
 ## Forecast and measurement
 
-{table(("quantity", "forecast", "measured"), [row.formatted() for row in comparison])}
+{table(("quantity", "forecast", "measured"), [row.formatted() for row in comparison()])}
 
 ## Data
 

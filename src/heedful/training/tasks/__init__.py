@@ -97,6 +97,8 @@ class EvaluationOptions:
     beam: int = 4
     length_penalty: float = 1.0
     bleu_tokenizer: str = "auto"
+    share: float = 1.0
+    """Share of a validation split to score, evenly spaced."""
     start_progress: StartProgress = no_progress
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from heedful.data.batching import evenly_spaced
+from heedful.data.batching import ScoringSample, evenly_spaced
 from heedful.data.corpus_files import CorpusFiles
 from heedful.data.dataset import PreparedData, Split
 from heedful.data.doctor_report import CorpusReport
@@ -180,22 +180,22 @@ class ClassificationTask(Task[Classifier]):
 
     def evaluate_split(self, trained: Classifier, split: Split, options: EvaluationOptions) -> dict[str, Any]:
         fitted = trained.settings.calibration_texts
-        return evaluate_classifier(trained, split, options.start_progress, calibration_size=fitted)
+        sample = ScoringSample.choose(len(label_indices(split)), fitted=fitted, share=options.share)
+        return evaluate_classifier(trained, split, options.start_progress, sample=sample)
 
-    def calibrate(self, best: Classifier, data: PreparedData, start_progress: StartProgress) -> None:
-        """Fit the softmax temperature on half of the validation texts, evenly spaced, and store it in task.json."""
-        half, multi_label = evenly_spaced(data.valid.examples, data.valid.examples // 2), data.metadata["multi_label"]
-        if len(half) < MIN_CALIBRATION_TEXTS:
+    def calibrate(self, best: Classifier, data: PreparedData, start_progress: StartProgress, texts: int) -> None:
+        """Fit the softmax temperature on evenly spaced validation texts, half of them at most."""
+        fitted = evenly_spaced(data.valid.examples, min(texts, data.valid.examples // 2))
+        if len(fitted) < MIN_CALIBRATION_TEXTS:
             return
-        texts = [[side[index].tolist() for side in data.valid.sides] for index in half]
+        rows = [[side[index].tolist() for side in data.valid.sides] for index in fitted]
         template = template_for(best.model.config.family, best.tokenizers[0])
-        with start_progress("calibrating probabilities", len(half)) as watch:
-            logits = classifier_logits(best.model, [encode_example(template, text) for text in texts], watch)
+        with start_progress("calibrating probabilities", len(fitted)) as watch:
+            logits = classifier_logits(best.model, [encode_example(template, row) for row in rows], watch)
         labels = label_indices(data.valid)
-        temperature = fit_useful_temperature(logits, [labels[index] for index in half], multi_label)
+        temperature = fit_useful_temperature(logits, [labels[index] for index in fitted], data.metadata["multi_label"])
         if temperature != 1.0:
-            best.settings = best.settings.with_changes(temperature=temperature, calibration_texts=len(half))
-            best.save_settings()
+            best.settings = best.settings.with_changes(temperature=temperature, calibration_texts=len(fitted))
 
     def weaknesses(self, scores: dict[str, Any]) -> list[str]:
         signs = []

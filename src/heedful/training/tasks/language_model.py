@@ -95,7 +95,7 @@ class LanguageModelTask(TextTask[Generator]):
         return evaluate_text(trained, read_documents(files, columns=options.columns, on_bad_line=options.on_bad_line))
 
     def evaluate_split(self, trained: Generator, split: Split, options: EvaluationOptions) -> dict[str, Any]:
-        return evaluate_split(trained, split)
+        return evaluate_split(trained, split, share=options.share)
 
     def baselines(self, scores: dict[str, Any]) -> list[str]:
         if "unigram_loss" not in scores:

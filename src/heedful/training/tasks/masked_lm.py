@@ -120,7 +120,7 @@ class MaskedLMTask(TextTask[MaskFiller]):
         return evaluate_masked_lm(trained, encode_documents(trained, pieces))
 
     def evaluate_split(self, trained: MaskFiller, split: Split, options: EvaluationOptions) -> dict[str, Any]:
-        return evaluate_masked_lm(trained, split.sides[0])
+        return evaluate_masked_lm(trained, split.sides[0], share=options.share)
 
     def headline(self, scores: dict[str, Any]) -> str:
         line = (

@@ -101,14 +101,14 @@ class QuestionAnsweringTask(Task[QuestionAnswerer]):
         windows, tokens = len(split.sides[0]), int(split.sides[0].lengths.sum())
         return f"{split.examples:,} questions in {windows:,} windows, {tokens:,} tokens"
 
-    def calibrate(self, best: QuestionAnswerer, data: PreparedData, start_progress: StartProgress) -> None:
+    def calibrate(self, best: QuestionAnswerer, data: PreparedData, start_progress: StartProgress, texts: int) -> None:
         """Fit the no-answer threshold on half of the validation questions, if some are unanswerable."""
         if any(len(texts) == 2 for texts in (*data.train.texts, *data.valid.texts)):
             fitted, _ = calibration_halves(data.valid)
-            predictions = predict_spans(best, fitted, start_progress=start_progress)
+            chosen = [fitted[index] for index in evenly_spaced(len(fitted), texts)]
+            predictions = predict_spans(best, chosen, start_progress=start_progress)
             both = len({bool(prediction.references) for prediction in predictions}) == 2
             best.settings = best.settings.with_changes(threshold=best_threshold(predictions)[1] if both else 0.0)
-            best.save_settings()
 
     def training_components(self, recipe: Recipe, data: PreparedData, device: torch.device) -> TrainingComponents:
         batching: dict[str, Any] = {"max_tokens": recipe.training.batch_tokens, "seed": recipe.seed}
@@ -151,7 +151,8 @@ class QuestionAnsweringTask(Task[QuestionAnswerer]):
 
     def evaluate_split(self, trained: QuestionAnswerer, split: Split, options: EvaluationOptions) -> dict[str, Any]:
         texts = calibration_halves(split)[1] if trained.settings.threshold is not None else split.texts
-        return evaluate_answers(trained, texts, start_progress=options.start_progress)
+        chosen = evenly_spaced(len(texts), max(1, round(options.share * len(texts))))
+        return evaluate_answers(trained, [texts[index] for index in chosen], start_progress=options.start_progress)
 
     def weaknesses(self, scores: dict[str, Any]) -> list[str]:
         f1 = scores.get("f1_answerable", scores["f1"])

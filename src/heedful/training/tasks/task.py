@@ -179,8 +179,9 @@ class Task(ABC, Generic[ModelT]):
     def evaluate_split(self, trained: ModelT, split: Split, options: EvaluationOptions) -> dict[str, Any]:
         """Compute the same scores on a prepared split: the validation set, if there are no test files."""
 
-    def calibrate(self, best: ModelT, data: PreparedData, start_progress: StartProgress) -> None:
-        """Fit what depends on the finished model (temperature, thresholds), set it on `best` and store it."""
+    def calibrate(self, best: ModelT, data: PreparedData, start_progress: StartProgress, texts: int) -> None:
+        """Fit what depends on the finished model (temperature, thresholds) on at most so many validation texts, and set
+        it on `best`."""
         return
 
     # Verdict

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from heedful.data.batching import evenly_spaced
+from heedful.data.batching import ScoringSample, evenly_spaced
 from heedful.data.corpus_files import CorpusFiles
 from heedful.data.corpus_readers import read_pairs
 from heedful.data.dataset import PreparedData, Split
@@ -135,14 +135,19 @@ class TranslationTask(Task[Translator]):
 
     def evaluate_files(self, trained: Translator, files: Sequence[Path], options: EvaluationOptions) -> dict[str, Any]:
         read = read_pairs(files, columns=options.columns, on_bad_line=options.on_bad_line)
-        return self._evaluate(trained, [(pair.source, pair.target) for pair in read], options, calibration_size=0)
+        return self._evaluate(trained, [(pair.source, pair.target) for pair in read], options)
 
     def evaluate_split(self, trained: Translator, split: Split, options: EvaluationOptions) -> dict[str, Any]:
         fitted = trained.confidence.texts if trained.confidence else 0
-        return self._evaluate(trained, split.texts, options, fitted)
+        sample = ScoringSample.choose(len(split.texts), fitted=fitted, share=options.share)
+        return self._evaluate(trained, [split.texts[index] for index in sample.indices], options, sample.held_out)
 
     def _evaluate(
-        self, trained: Translator, pairs: Sequence[tuple[str, ...]], options: EvaluationOptions, calibration_size: int
+        self,
+        trained: Translator,
+        pairs: Sequence[tuple[str, ...]],
+        options: EvaluationOptions,
+        held_out: Sequence[int] | None = None,
     ) -> dict[str, Any]:
         return evaluate_translation(
             trained,
@@ -151,11 +156,11 @@ class TranslationTask(Task[Translator]):
             length_penalty=options.length_penalty,
             bleu_tokenizer=options.bleu_tokenizer,
             start_progress=options.start_progress,
-            calibration_size=calibration_size,
+            held_out=held_out,
         )
 
-    def calibrate(self, best: Translator, data: PreparedData, start_progress: StartProgress) -> None:
-        calibrate_translator(best, data, start_progress)
+    def calibrate(self, best: Translator, data: PreparedData, start_progress: StartProgress, texts: int) -> None:
+        calibrate_translator(best, data, start_progress, texts)
 
     def baseline_scores(self, data: PreparedData) -> dict[str, float]:
         train, valid, vocabulary = data.train.sides[-1], data.valid.sides[-1], len(data.tokenizers[-1])

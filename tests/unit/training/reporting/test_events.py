@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,6 @@ from heedful.training.reporting.events import (
     MetricsFile,
     PlainLines,
     TensorBoard,
-    format_duration,
     terminal_listener,
 )
 
@@ -84,8 +84,19 @@ def test_tensorboard_gets_losses_and_scores(tmp_path: Path) -> None:
     assert not {"evaluation/best", "step/steps"} & set(written.Tags()["scalars"])
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.0, "0s"), (59.4, "59s"), (90.0, "1m30s"), (3700.0, "1h01m"), (-5.0, "0s")]
-)
-def test_format_duration(seconds: float, text: str) -> None:
-    assert format_duration(seconds) == text
+def test_phases_of_a_run_add_up_to_the_time_since_its_start() -> None:
+    """The first phase begins with the command, before any event could be sent."""
+    events = Events(start=time.monotonic() - 5.0)
+    events.end_phase("start-up")
+    events.end_phase("reading")
+    events.end_phase("start-up")
+    assert list(events.phases) == ["start-up", "reading"]
+    assert events.phases["start-up"] == pytest.approx(5.0, abs=0.5)
+    assert sum(events.phases.values()) == pytest.approx(events.seconds, abs=0.1)
+
+
+def test_a_resumed_run_counts_the_time_before_it_was_interrupted_but_not_in_its_phases() -> None:
+    events = Events(start=time.monotonic(), elapsed_before=100.0)
+    events.end_phase("training")
+    assert 100.0 <= events.seconds < 101.0
+    assert events.phases["training"] < 1.0
