@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from heedful.files import verify_manifest
 from heedful.training.checkpoint.format import list_checkpoints
 from heedful.training.checkpoint.run_manifest import lock_run_folder
 
@@ -292,6 +293,23 @@ def test_a_damaged_best_model_is_trained_again(fork_server: Any, folder: Path) -
     assert "resuming after step 5 of 10" in done.output
     assert "--time has no effect on a resumed run" in done.output
     assert best.read_bytes() == whole
+
+
+@pytest.mark.parametrize("half_done", [True, False])
+def test_a_lost_best_model_is_replaced_by_the_weights_of_the_last_checkpoint(
+    fork_server: Any, folder: Path, half_done: bool
+) -> None:
+    """No checkpoint is from before the best model was saved; the run can be finished all the same."""
+    if not half_done:
+        assert resume(fork_server, folder).code == 0
+    for path in list_checkpoints(folder / "run" / "training")[1:]:
+        shutil.rmtree(path)
+    flip(folder / "run" / "model.safetensors", 0.5)
+    done = resume(fork_server, folder)
+    assert done.code == 0, done.output
+    assert "run/model.safetensors is damaged, and every checkpoint is newer: the weights of step 10" in done.output
+    verify_manifest(folder / "run")
+    assert (folder / "run" / "card.md").is_file()
 
 
 def test_if_all_checkpoints_are_damaged_all_are_named(fork_server: Any, folder: Path) -> None:

@@ -48,6 +48,8 @@ class InterruptedRun:
     checkpoint: Checkpoint
     tokenizers: tuple[Tokenizer, ...]
     device: torch.device
+    best_is_lost: bool = False
+    """Whether the best model is damaged and no checkpoint is old enough to train it again."""
 
     @property
     def architecture(self) -> str:
@@ -57,7 +59,8 @@ class InterruptedRun:
     def is_complete(self) -> bool:
         """Whether the run is trained, evaluated and reported."""
         progress = RunProgress(**self.checkpoint.metadata["progress"])
-        return is_finished(self.recipe.training, progress) and _is_reported(self.folder)
+        finished = is_finished(self.recipe.training, progress) and _is_reported(self.folder)
+        return finished and not self.best_is_lost
 
     def prepared(self, data: PreparedData) -> PreparedRun:
         """The run as it was prepared when it began; weights come from the checkpoint."""
@@ -97,25 +100,27 @@ def load_interrupted_run(
     tokenizers = read_tokenizers(folder)
     if tokenizer_checksums(tokenizers) != manifest.tokenizers:
         raise CheckpointError(f"{folder / TOKENIZER_FILE} is not the tokenizer the run began with")
+    best_is_lost = False
     if chosen:
         checkpoint = read_checkpoint(chosen, manifest.run_id, trusted=trusted)
     else:
         newest = newest_checkpoint(folder / STATE_FOLDER, manifest.run_id, events.note)
-        checkpoint = before_damaged_model(folder, newest, events)
+        checkpoint, best_is_lost = before_damaged_model(folder, newest, events)
     torch_device = resume_device(manifest, device)
     if changed := machine_differences(manifest, torch_device):
         events.note(f"the machine differs ({changed}): the last digits may differ from an uninterrupted run")
-    return InterruptedRun(folder, manifest, recipe, checkpoint, tokenizers, torch_device)
+    return InterruptedRun(folder, manifest, recipe, checkpoint, tokenizers, torch_device, best_is_lost)
 
 
-def before_damaged_model(folder: Path, newest: Checkpoint, events: Events) -> Checkpoint:
-    """The newest checkpoint; if the best model is damaged, the newest from before it was saved, to train it again.
+def before_damaged_model(folder: Path, newest: Checkpoint, events: Events) -> tuple[Checkpoint, bool]:
+    """The newest checkpoint; if the best model is damaged, the newest from before it was saved, to train it again; and
+    whether there is none, so that the best model is lost.
 
     A save that was interrupted is not damage: its evaluation comes after the newest checkpoint and is repeated.
     """
     best_step = newest.metadata["progress"]["best_step"]
     if not best_step or (folder / TEMPORARY).exists():
-        return newest
+        return newest, False
     try:
         verify_manifest(folder, (CONFIG, WEIGHTS))
     except CheckpointError as error:
@@ -124,9 +129,10 @@ def before_damaged_model(folder: Path, newest: Checkpoint, events: Events) -> Ch
                 older = read_checkpoint(path, newest.run_id)
                 if older.metadata["progress"]["best_step"] < best_step:
                     events.note(f"{error}; resuming from a checkpoint before it was saved")
-                    return older
-        events.note(f"{error}, and every checkpoint is newer: the next better model replaces it")
-    return newest
+                    return older, False
+        events.note(f"{error}, and every checkpoint is newer: the weights of step {newest.step:,} replace it")
+        return newest, True
+    return newest, False
 
 
 def resume_device(manifest: RunManifest, requested: str) -> torch.device:

@@ -244,11 +244,11 @@ def build_trainer(
     )
 
 
-def train_and_report(run: Run, request: TrainingRequest) -> TrainedModel:
+def train_and_report(run: Run, request: TrainingRequest, *, best_is_lost: bool = False) -> TrainedModel:
     """Fit the model, then evaluate the best one and write the report."""
     prepared, folder, events = run.prepared, run.checkpointer.folder, run.trainer.events
     reset_peak_memory(prepared.device)
-    progress = fit(run)
+    progress = fit(run, best_is_lost=best_is_lost)
     if progress.step < prepared.recipe.training.steps:
         patience = f"no improvement in {progress.evaluations_since_best} evaluations (training.patience)"
         best = f"the best model is that of step {progress.best_step:,}"
@@ -260,11 +260,13 @@ def train_and_report(run: Run, request: TrainingRequest) -> TrainedModel:
     return with_resume_check(trained, folder, request, events)
 
 
-def fit(run: Run) -> RunProgress:
-    """Train to the last step, saving checkpoints and the best model on the way."""
+def fit(run: Run, *, best_is_lost: bool = False) -> RunProgress:
+    """Train to the last step, saving checkpoints and the best model on the way; every rank calls this."""
     run.trainer.events.emit("begin")
     try:
         with StopSignal() as stop:
+            if run.trainer.process_group.broadcast_from_rank_zero(lambda: best_is_lost):
+                run.trainer.replace_best(run.evaluate, run.save_best)
             progress = run.trainer.fit(run.evaluate, run.save_best, lambda: run.checkpointer.after_step(stop))
         run.trainer.process_group.shut_down()
         if stop.received:  # while the last checkpoint was being saved
@@ -297,7 +299,8 @@ def resume_run(request: TrainingRequest, group: ProcessGroup) -> TrainedModel:
         MetricsFile(folder / METRICS_FILE).truncate_after(checkpoint.step)
         listeners = (*request.listeners, *file_listeners(request, folder, checkpoint.step))
         events = Events(*listeners, start=request.start, elapsed_before=checkpoint.metadata["seconds"])
-        return train_and_report(build_run(prepared, folder, interrupted.manifest, events, group, checkpoint), request)
+        run = build_run(prepared, folder, interrupted.manifest, events, group, checkpoint)
+        return train_and_report(run, request, best_is_lost=interrupted.best_is_lost)
 
 
 def load_finished(folder: Path, device: torch.device, request: TrainingRequest, group: ProcessGroup) -> TrainedModel:

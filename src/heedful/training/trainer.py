@@ -109,9 +109,20 @@ class Trainer:
             if evaluating or progress.step % self._report_every() == 0:
                 self._report(pending=0 if evaluating else PENDING_STEPS)
             if evaluating:
+                if isinstance(self.average, CheckpointAverage):
+                    self.average.update(self.model)
                 self._evaluate(evaluate, save_best)
             after_step()
         return progress
+
+    def replace_best(
+        self, evaluate: Callable[[nn.Module], Evaluation], save_best: Callable[[nn.Module], object]
+    ) -> None:
+        """Save the current weights as the best model, whose file is lost; early stopping counts on."""
+        since_best = self.progress.evaluations_since_best
+        self.progress.best_score = -float("inf")
+        self._evaluate(evaluate, save_best)
+        self.progress.evaluations_since_best = since_best
 
     @property
     def finished(self) -> bool:
@@ -172,8 +183,6 @@ class Trainer:
 
     def _evaluate(self, evaluate: Callable[[nn.Module], Evaluation], save_best: Callable[[nn.Module], object]) -> None:
         progress = self.progress
-        if isinstance(self.average, CheckpointAverage):
-            self.average.update(self.model)
         with self.averaged_weights():
             model = unsharded_model(self.model.eval(), self.process_group)
             result = self.process_group.broadcast_from_rank_zero(lambda: evaluate(model))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -130,7 +131,7 @@ def terminal_listener(stream: Any = None) -> Listener:
 
 
 class PlainLines:
-    """Prints one line an event, for logs and pipes."""
+    """Prints one line an event, for logs and pipes; when the reader of a pipe is gone, the run goes on without it."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
@@ -144,8 +145,12 @@ class PlainLines:
 
     def _print(self, event: dict[str, Any]) -> None:
         line = format_event(event)
-        if line:
+        if not line:
+            return
+        try:
             print(line, file=self.stream, flush=True)
+        except BrokenPipeError:  # `2>&1 | head -1`: metrics.jsonl and the card have everything
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
 
 
 def format_event(event: dict[str, Any]) -> str:

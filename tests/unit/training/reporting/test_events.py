@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import time
 from pathlib import Path
 
@@ -82,6 +83,15 @@ def test_tensorboard_gets_losses_and_scores(tmp_path: Path) -> None:
     assert [(point.step, point.value) for point in written.Scalars("evaluation/bleu")] == [(20, 31.5)]
     assert "evaluation/valid_loss" in written.Tags()["scalars"]
     assert not {"evaluation/best", "step/steps"} & set(written.Tags()["scalars"])
+
+
+def test_a_run_goes_on_when_the_reader_of_its_lines_is_gone() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as stream:
+        events = Events(PlainLines(stream))
+        events.note("a line that is not read")
+        events.note("nor this")
 
 
 def test_phases_of_a_run_add_up_to_the_time_since_its_start() -> None:
