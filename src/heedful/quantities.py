@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
     """1 → "1 step", 2000 → "2,000 steps"; `plural` where it does not end in s alone."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+SINGULAR = {
+    **{f"{noun}s": noun for noun in ("answer", "example", "label", "line", "pair", "passage", "question", "record",
+                                     "row", "sentence", "source", "target", "text", "window")},
+    "are": "is", "their": "its", "have": "has", "were": "was",
+}  # fmt: skip
+
+
+def describe_count(number: int, description: str) -> str:
+    """2 → "2 pairs that are blank", 1 → "1 pair that is blank": a count with a description in the plural.
+
+    After a comma, other things may be counted.
+    """
+    if number == 1:
+        counted, comma, rest = description.partition(",")
+        counted = re.sub(r"\w+", lambda word: SINGULAR.get(word[0], word[0]), counted)
+        description = counted + comma + rest.replace(" their ", " its ")
+    return f"{number:,} {description}"
 
 
 def format_bytes(number: int | float) -> str:

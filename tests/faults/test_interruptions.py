@@ -32,7 +32,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "transformer": {"model.heads": 2, "model.layers": 1, "training.optimizer": "muon", "training.workers": 1},
     "recurrent": {"training.average": "last", "training.average_last": 3, "tokenizer.subword_dropout": 0.0},
 }
-CLOCK = {"seconds", "tokens_per_second", "seconds_per_step", "memory_gib", "folder", "card", "compared"}
+CLOCK = {"seconds", "tokens_per_second", "seconds_per_step", "seconds_left", "memory_gib", "folder", "card", "compared"}
 TAKEN = re.compile(r"^## Forecast and measurement$.*?(?=^## )", re.MULTILINE | re.DOTALL)
 
 

@@ -56,7 +56,8 @@ def folder(half: Path, tmp_path: Path) -> Path:
     """A copy of it to change."""
     copy = Path(shutil.copytree(half, tmp_path / "copy"))
     for file in (copy / "run" / "recipe.toml", copy / "run" / "training" / "run.json"):
-        assert str(half) in file.read_text()
+        assert "../text/train.source" in file.read_text(), "relative to the run's folder, so that it may move with them"
+        assert str(half) not in file.read_text()
     return copy
 
 
@@ -307,7 +308,7 @@ def test_a_lost_best_model_is_replaced_by_the_weights_of_the_last_checkpoint(
     flip(folder / "run" / "model.safetensors", 0.5)
     done = resume(fork_server, folder)
     assert done.code == 0, done.output
-    assert "run/model.safetensors is damaged, and every checkpoint is newer: the weights of step 10" in done.output
+    assert "every checkpoint is newer: the weights of step 10 replace it" in done.output
     verify_manifest(folder / "run")
     assert (folder / "run" / "card.md").is_file()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from heedful.quantities import count, format_bytes, format_duration, format_flops
+from heedful.quantities import count, describe_count, format_bytes, format_duration, format_flops
 
 
 @pytest.mark.parametrize(
@@ -13,6 +13,20 @@ from heedful.quantities import count, format_bytes, format_duration, format_flop
 def test_nouns_agree_with_their_count(number: int, noun: str, text: str) -> None:
     assert count(number, noun) == text
     assert count(12_000, "query", "queries") == "12,000 queries"
+
+
+@pytest.mark.parametrize(
+    ("description", "one"),
+    [
+        ("duplicate pairs", "1 duplicate pair"),
+        ("long lines or records that are also held out", "1 long line or record that is also held out"),
+        ("untranslated targets, equal to their source", "1 untranslated target, equal to its source"),
+        ("questions whose answer is not in the passage", "1 question whose answer is not in the passage"),
+    ],
+)
+def test_a_description_agrees_with_a_count_of_one(description: str, one: str) -> None:
+    assert describe_count(1, description) == one
+    assert describe_count(1200, description) == f"1,200 {description}"
 
 
 def test_bytes_and_flops_have_three_digits_and_never_an_exponent() -> None:

@@ -72,6 +72,16 @@ def content_hash(files: Files) -> str:
     return total.hexdigest()
 
 
+def named_checksums(files: Files, most: int = 8) -> str:
+    """The names of files with the first digits of their SHA-256, for whoever has to find the same files again."""
+    paths = expand_folders(files)
+    named = []
+    for path in paths[:most]:
+        with path.open("rb") as file:
+            named.append(f"{path.name} (SHA-256 {hashlib.file_digest(file, 'sha256').hexdigest()[:12]}…)")
+    return ", ".join(named) + (f" and {len(paths) - most:,} more" if len(paths) > most else "")
+
+
 def as_paths(files: Files | str | PathLike[str]) -> list[Path]:
     """Paths from one file name or several."""
     return [Path(files)] if isinstance(files, str | PathLike) else [Path(file) for file in files]

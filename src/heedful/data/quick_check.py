@@ -13,6 +13,7 @@ from heedful.data.doctor_report import CorpusKind, CorpusReport, Finding
 from heedful.data.line_reader import OnBadLine
 from heedful.data.progress import StartProgress, no_progress
 from heedful.errors import DataError
+from heedful.quantities import describe_count
 
 MAX_MEASURED = 5_000_000
 """Rows checked for duplicates and the like: some 60 bytes each while they are compared."""
@@ -36,7 +37,7 @@ class DataIssue(NamedTuple):
 
     def __str__(self) -> str:
         location = f", first at {self.first}" if self.first else ""
-        return f"{self.rows:,} {self.description} ({self.action}){location}"
+        return f"{describe_count(self.rows, self.description)} ({self.action}){location}"
 
 
 def check_corpus(

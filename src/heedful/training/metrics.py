@@ -50,6 +50,8 @@ class TrainingMetrics:
     def __init__(self, progress: RunProgress, events: Events) -> None:
         self.progress, self.events = progress, events
         self.recent: list[tuple[str, int, PendingMetrics]] = []
+        self.timed_steps, self.timed_seconds = 0, 0.0
+        """Steps of all windows, and their seconds: evaluations and a first step are not among them."""
         self.restart_clock()
 
     def restart_clock(self) -> None:
@@ -82,10 +84,17 @@ class TrainingMetrics:
         """Return the metrics since the last report and start a new window."""
         progress, grad_norm = self.progress, self.collect(pending=pending)
         loss = progress.window_loss / progress.window_labels if progress.window_labels else math.nan
-        window = MetricsWindow(loss, grad_norm, self.steps, self.tokens, max(1e-9, time.monotonic() - self.since))
+        seconds = max(1e-9, time.monotonic() - self.since)
+        window = MetricsWindow(loss, grad_norm, max(1, self.steps), self.tokens, seconds)
         progress.window_loss, progress.window_labels = 0.0, 0
+        self.timed_steps, self.timed_seconds = self.timed_steps + window.steps, self.timed_seconds + window.seconds
         self.restart_clock()
         return window
+
+    @property
+    def seconds_per_step(self) -> float:
+        """The mean over all windows."""
+        return self.timed_seconds / max(1, self.timed_steps)
 
     def _count_skipped(self, position: str, reason: str) -> None:
         """Count a step whose update the optimizer has already skipped on the device."""

@@ -6,7 +6,9 @@ the settings it chose.
 
 from __future__ import annotations
 
+import os
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -208,10 +210,13 @@ class Recipe(Config):
 
 
 def read_recipe(file: Path) -> dict[str, Any]:
-    """Read the settings of a recipe file; `make_recipe` validates them after changes have been applied."""
+    """Read the settings of a recipe file; `make_recipe` validates them after changes have been applied.
+
+    Its paths are relative to its folder; those returned are absolute.
+    """
     try:
         with file.open("rb") as stream:
-            return tomllib.load(stream)
+            return absolute_paths(tomllib.load(stream), file.parent)
     except FileNotFoundError:
         raise UsageError(f"recipe {file} does not exist") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -256,6 +261,62 @@ def settings_of(recipe: Recipe) -> dict[str, Any]:
     return settings
 
 
-def to_toml(recipe: Recipe) -> str:
-    """Write the recipe as TOML that `read_recipe` reads back."""
-    return tomli_w.dumps(settings_of(recipe))
+def to_toml(recipe: Recipe, folder: Path | None = None) -> str:
+    """Write the recipe as TOML that `read_recipe` reads back from `folder`; without a folder, files by name only.
+
+    Settings of other tasks are left out, as long as they have their default.
+    """
+    settings = settings_of(recipe)
+    for section, values in (("data", recipe.data), ("tokenizer", recipe.tokenizer), ("training", recipe.training)):
+        for key, field in type(values).model_fields.items():
+            tasks = TASKS_USING.get(f"{section}.{key}")
+            if tasks and recipe.task not in tasks and getattr(values, key) == field.default:
+                settings[section].pop(key, None)
+    named = map_paths(settings, lambda path: Path(path).name) if folder is None else relative_paths(settings, folder)
+    return tomli_w.dumps(named)
+
+
+TASKS_USING = {
+    "data.max_length": ("translate", "classify", "answer"),
+    "data.stride": ("answer",),
+    "data.next_sentence": ("fill",),
+    "tokenizer.joint": ("translate",),
+    "tokenizer.subword_dropout": ("translate",),
+    "training.context": ("generate", "fill"),
+    "training.mask_probability": ("fill",),
+    "training.whole_word_masking": ("fill",),
+    "training.window": ("embed",),
+    "training.negatives": ("embed",),
+    "training.subsample": ("embed",),
+    "training.class_weights": ("classify",),
+    "training.r_drop": ("translate",),
+    "training.eval_texts": ("translate", "answer"),
+    "training.bleu_tokenizer": ("translate",),
+    "training.calibration_texts": ("translate", "classify", "answer"),
+}
+"""Settings that only these tasks use."""
+
+
+def absolute_paths(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The settings with the paths of files made absolute: they are relative to `folder`."""
+    return map_paths(settings, lambda path: str((folder / path).resolve()))
+
+
+def relative_paths(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The settings with the paths of files relative to `folder`, so that they name no more of a disk than they must."""
+    return map_paths(settings, lambda path: os.path.relpath(path, folder.resolve()))
+
+
+def map_paths(settings: dict[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
+    """Copy the settings with every path of a file changed; values of a wrong type stay, for `make_recipe` to refuse."""
+    result = dict(settings)
+    if isinstance(result.get("start_from"), str):
+        result["start_from"] = change(result["start_from"])
+    if isinstance(data := result.get("data"), dict):
+        result["data"] = {
+            key: [change(path) if isinstance(path, str) else path for path in value]
+            if key in ("train", "valid", "test") and isinstance(value, list | tuple)
+            else value
+            for key, value in data.items()
+        }
+    return result

@@ -36,7 +36,7 @@ from heedful.training.distributed.process_group import SINGLE_PROCESS, ProcessGr
 from heedful.training.failures import out_of_memory, readable_failures, with_smaller_batch
 from heedful.training.final_evaluation import evaluate_and_report
 from heedful.training.forecast.forecast import Forecast, TrainingUsage
-from heedful.training.recipe import RECIPE, to_toml
+from heedful.training.recipe import RECIPE, relative_paths, to_toml
 from heedful.training.reporting.display import progress_listeners
 from heedful.training.reporting.events import METRICS_FILE, Events, Listener, MetricsFile, TensorBoard
 from heedful.training.request import FilePath, Files, TrainingRequest, new_run_settings, requested_settings
@@ -294,7 +294,7 @@ def resume_run(request: TrainingRequest, group: ProcessGroup) -> TrainedModel:
         events.note(f"resuming after step {checkpoint.step} of {recipe.training.steps}")
         if request.time is not None:
             events.note(f"{argument('time')} has no effect on a resumed run: it became a number of steps when it began")
-        write_atomic(folder / RECIPE, to_toml(recipe))
+        write_atomic(folder / RECIPE, to_toml(recipe, folder))
         prepared = interrupted.prepared(prepare_data_again(recipe, interrupted.tokenizers, events))
         MetricsFile(folder / METRICS_FILE).truncate_after(checkpoint.step)
         listeners = (*request.listeners, *file_listeners(request, folder, checkpoint.step))
@@ -326,7 +326,7 @@ def join_run(request: TrainingRequest, group: ProcessGroup) -> TrainedModel:
 
 
 def report_setup(prepared: PreparedRun, folder: Path, events: Events) -> None:
-    recipe = prepared.recipe.model_dump(mode="json")
+    recipe = relative_paths(prepared.recipe.model_dump(mode="json"), folder)
     events.emit("ready", folder=str(folder), recipe=recipe, **asdict(prepared.forecast))
     for line in describe_run(prepared, folder):
         events.note(line)

@@ -74,7 +74,7 @@ def create_run_folder(prepared: PreparedRun, folder: Path) -> Iterator[RunManife
             prepared.device,
             asdict(prepared.forecast),
         )
-        write_atomic(folder / RECIPE, to_toml(prepared.recipe))
+        write_atomic(folder / RECIPE, to_toml(prepared.recipe, folder))
     except BaseException:
         remove_run_folder(folder)
         raise

@@ -260,10 +260,17 @@ def prepare_data_again(recipe: Recipe, tokenizers: tuple[Tokenizer, ...], events
     return prepare_data(recipe, report, events, tokenizers)
 
 
+def setting_text(value: Any) -> str:
+    """A setting as a reader writes it: sequences by their items, on and off for booleans."""
+    if isinstance(value, list | tuple):
+        return " + ".join(map(str, value)) or "none"
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+
+
 def describe_run(prepared: PreparedRun, folder: Path) -> list[str]:
     """The chosen settings and the forecast, shown before the first step."""
     recipe, expected = prepared.recipe, prepared.forecast
-    model = ", ".join(f"{key} {value}" for key, value in recipe.model.items())
+    model = ", ".join(f"{key} {setting_text(value)}" for key, value in recipe.model.items())
     training = recipe.training
     return [
         *([f"start      {describe_pretrained(expected.start)}"] if expected.start else []),

@@ -103,8 +103,11 @@ class Trainer:
         recipe, progress = self.recipe, self.progress
         stream = self.batch_stream()
         self.metrics.restart_clock()
+        first = progress.step + 1
         while not self.finished:
             self.metrics.add(self.step(stream))
+            if progress.step == first and self._report_every() > 1:  # a first step also warms up
+                self.metrics.restart_clock()
             evaluating = progress.step % recipe.evaluate_every == 0 or progress.step == recipe.steps
             if evaluating or progress.step % self._report_every() == 0:
                 self._report(pending=0 if evaluating else PENDING_STEPS)
@@ -176,6 +179,7 @@ class Trainer:
             tokens_per_second=window.tokens / window.seconds,
             unit=self.batches.unit,
             seconds_per_step=window.seconds / window.steps,
+            seconds_left=(self.recipe.steps - progress.step) * self.metrics.seconds_per_step,
             memory_gib=memory_in_use(self.device) / 2**30,
             epoch=progress.epoch,
             skipped=progress.skipped,

@@ -34,13 +34,13 @@ def test_each_issue_is_reported_with_its_count_and_first_location(pair: list[Pat
     report = check_corpus(pair, "pairs", held_out=test)
     too_long = "pairs longer than 9 tokens"
     assert [str(issue) for issue in data_issues(report, {"blank": 1, too_long: 3}, {too_long: 8})] == [
-        "1 blank lines (dropped), first at a.de:40",
+        "1 blank line (dropped), first at a.de:40",
         "3 pairs longer than 9 tokens (dropped), first at a.en:8",
-        "1 duplicate pairs (kept), first at a.en:10",
-        "1 pairs whose source is also held out, 1 of 1 held-out texts (kept), first at a.en:8",
-        "1 untranslated targets, equal to their source (kept), first at a.en:20",
-        "1 pairs with an unusual length ratio (kept), first at a.en:30",
-        "1 pairs with a side in an unexpected script (kept), first at a.en:50",
+        "1 duplicate pair (kept), first at a.en:10",
+        "1 pair whose source is also held out, 1 of 1 held-out texts (kept), first at a.en:8",
+        "1 untranslated target, equal to its source (kept), first at a.en:20",
+        "1 pair with an unusual length ratio (kept), first at a.en:30",
+        "1 pair with a side in an unexpected script (kept), first at a.en:50",
     ]
     assert report.usable == 199
     more = doctor_command(report, pair, test)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from heedful.errors import UsageError
-from heedful.training.recipe import make_recipe, read_recipe, to_toml
-from heedful.training.requested_settings import apply_settings, check_keys
+from heedful.training.recipe import TASKS_USING, absolute_paths, make_recipe, read_recipe, to_toml
+from heedful.training.requested_settings import apply_settings, check_keys, known_keys
 
 SETTINGS: dict[str, Any] = {
     "task": "translate",
@@ -22,10 +22,36 @@ SETTINGS: dict[str, Any] = {
 
 
 def test_a_recipe_survives_a_round_trip_through_toml(tmp_path: Path) -> None:
-    recipe = make_recipe(SETTINGS)
+    recipe = make_recipe(absolute_paths(SETTINGS, tmp_path))
     file = tmp_path / "recipe.toml"
-    file.write_text(to_toml(recipe), encoding="utf-8")
+    file.write_text(to_toml(recipe, tmp_path), encoding="utf-8")
     assert make_recipe(read_recipe(file)) == recipe
+
+
+def test_paths_of_a_recipe_are_relative_to_its_folder(tmp_path: Path) -> None:
+    recipe = make_recipe(absolute_paths({**SETTINGS, "start_from": "base"}, tmp_path / "text"))
+    (tmp_path / "run").mkdir()
+    file = tmp_path / "run" / "recipe.toml"
+    file.write_text(to_toml(recipe, file.parent), encoding="utf-8")
+    assert str(tmp_path) not in file.read_text()
+    (tmp_path / "run").rename(tmp_path / "elsewhere")
+    settings = read_recipe(tmp_path / "elsewhere" / "recipe.toml")
+    assert settings["start_from"] == str(tmp_path / "text" / "base")
+    assert settings["data"]["train"] == [str(tmp_path / "text" / name) for name in SETTINGS["data"]["train"]]
+    assert "/" not in to_toml(recipe).partition("[tokenizer]")[0], "without a folder, files by name"
+
+
+def test_a_recipe_has_no_settings_of_other_tasks(tmp_path: Path) -> None:
+    written = to_toml(make_recipe(SETTINGS), tmp_path)
+    assert not [key for key in ("negatives", "mask_probability", "stride", "class_weights") if key in written]
+    changed = make_recipe({**SETTINGS, "training": {"steps": 1, "negatives": 7}})
+    assert "negatives = 7" in to_toml(changed, tmp_path)
+    training = {"steps": 1, "optimizer": "row_adagrad"}
+    embed = {**SETTINGS, "task": "embed", "model": {"family": "word_vectors"}, "training": training}
+    assert "negatives" in to_toml(make_recipe(embed), tmp_path)
+    for key in TASKS_USING:
+        section, _, name = key.partition(".")
+        assert name in known_keys((section,)), key
 
 
 def test_overrides_are_toml_values_or_bare_strings() -> None:

@@ -28,7 +28,7 @@ from heedful.files import write_atomic
 from heedful.model_folder import TARGET_TOKENIZER_FILE, TASK_FILE, TOKENIZER_FILE
 from heedful.models.model_config import ModelConfig
 from heedful.text.tokenizer import Tokenizer
-from heedful.training.recipe import RECIPE, Recipe, make_recipe
+from heedful.training.recipe import RECIPE, Recipe, absolute_paths, make_recipe, relative_paths
 
 STATE_FOLDER, MANIFEST_FILE, LOCK_FILE = "training", "run.json", "lock"
 SPLIT_NAMES = ("train", "valid", "test")
@@ -76,7 +76,7 @@ def write_run_manifest(
 ) -> RunManifest:
     """Write run.json."""
     content = {
-        "recipe": recipe.model_dump(mode="json"),
+        "recipe": relative_paths(recipe.model_dump(mode="json"), folder),
         "config": config.model_dump(mode="json"),
         "files": data_checksums(recipe),
         "tokenizers": tokenizer_checksums(tokenizers),
@@ -94,7 +94,7 @@ def read_run_manifest(folder: Path) -> RunManifest:
     try:
         text = file.read_bytes()
         content = json.loads(text)
-        recipe = make_recipe(content.pop("recipe"))
+        recipe = make_recipe(absolute_paths(content.pop("recipe"), folder))
         return RunManifest(hashlib.sha256(text).hexdigest(), recipe, **content)
     except FileNotFoundError:
         missing = f"{STATE_FOLDER}/{MANIFEST_FILE}"

@@ -134,7 +134,7 @@ class PlainLines:
     """Prints one line an event, for logs and pipes; when the reader of a pipe is gone, the run goes on without it."""
 
     def __init__(self, stream: Any) -> None:
-        self.stream = stream
+        self.stream, self.latest = stream, ""
         self.delayed = DelayedDisplay(self._print, every=10.0)
 
     def __call__(self, event: dict[str, Any]) -> None:
@@ -145,8 +145,9 @@ class PlainLines:
 
     def _print(self, event: dict[str, Any]) -> None:
         line = format_event(event)
-        if not line:
+        if not line or line == self.latest:
             return
+        self.latest = line
         try:
             print(line, file=self.stream, flush=True)
         except BrokenPipeError:  # `2>&1 | head -1`: metrics.jsonl and the card have everything
@@ -162,11 +163,10 @@ def format_event(event: dict[str, Any]) -> str:
         case "stage":
             return f"{event['name']}: {event['completed'] / max(1, event['total']):.0%}"
         case "step":
-            remaining = (steps - event["step"]) * event["seconds_per_step"]
             return (
                 f"step {event['step']:>6}/{steps}  loss {event['loss']:.4f}  "
                 f"{event['tokens_per_second']:,.0f} {event.get('unit', 'tokens')}/s  {event['memory_gib']:.2f} GiB  "
-                f"{format_duration(remaining)} left"
+                f"{format_duration(event['seconds_left'])} left"
             )
         case "evaluation":
             scores = "  ".join(f"{name} {value:.4g}" for name, value in event["scores"].items())

@@ -7,6 +7,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from heedful.data.corpus_files import named_checksums
 from heedful.device import describe_machine
 from heedful.inference.trained_model import TrainedModel
 from heedful.models.build import count_parameters
@@ -93,7 +94,7 @@ def describe_data(prepared: PreparedRun) -> list[tuple[str, str]]:
     recipe, data, start = prepared.recipe, prepared.data, prepared.forecast.start
     split_size = get_task(recipe.task).split_size
     facts = {
-        "training files": ", ".join(Path(file).name for file in recipe.data.train),
+        "training files": named_checksums(recipe.data.train),
         "training": split_size(data.train),
         "validation": split_size(data.valid),
         "vocabulary": " and ".join(f"{len(tokenizer):,} {recipe.tokenizer.kind}" for tokenizer in data.tokenizers),

@@ -19,7 +19,7 @@ from heedful.training.reporting.events import (
     terminal_listener,
 )
 
-STEP = {"step": 10, "steps": 50, "loss": 1.25, "tokens_per_second": 1234.5, "seconds_per_step": 3.0, "memory_gib": 0.5}
+STEP = {"step": 10, "steps": 50, "loss": 1.25, "tokens_per_second": 1234.5, "seconds_left": 120.0, "memory_gib": 0.5}
 
 
 class Terminal(io.StringIO):
