@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from heedful.data.dataset import PreparedData
+from heedful.quantities import format_duration
 from heedful.training.recipe import RECIPE, Recipe
-from heedful.training.reporting.events import format_duration
 from heedful.training.run_catalog import RunSummary
 from heedful.training.run_progress import RunProgress
 from heedful.training.setup import PreparedRun
