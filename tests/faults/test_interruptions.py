@@ -32,8 +32,11 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "transformer": {"model.heads": 2, "model.layers": 1, "training.optimizer": "muon", "training.workers": 1},
     "recurrent": {"training.average": "last", "training.average_last": 3, "tokenizer.subword_dropout": 0.0},
 }
-CLOCK = {"seconds", "tokens_per_second", "seconds_per_step", "seconds_left", "memory_gib", "folder", "card", "compared"}
-TAKEN = re.compile(r"^## Forecast and measurement$.*?(?=^## )", re.MULTILINE | re.DOTALL)
+CLOCK = {
+    "seconds", "tokens_per_second", "seconds_per_step", "seconds_left", "memory_gib", "folder", "card", "compared",
+    "date", "verdict",
+}  # fmt: skip
+TAKEN = re.compile(r"^## Forecast and measurement$.*?(?=^## )|\(about [^)]*\)", re.MULTILINE | re.DOTALL)
 
 
 def command(dates: Path, family: str, **changes: Any) -> list[str | Path]:
