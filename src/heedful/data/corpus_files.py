@@ -73,7 +73,7 @@ def content_hash(files: Files) -> str:
 
 
 def named_checksums(files: Files, most: int = 8) -> str:
-    """The names of files with the first digits of their SHA-256, for whoever has to find the same files again."""
+    """The names of files with the first digits of their SHA-256, by which the same files can be recognized."""
     paths = expand_folders(files)
     named = []
     for path in paths[:most]:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from heedful.errors import UsageError
-from heedful.training.recipe import TASKS_USING, absolute_paths, make_recipe, read_recipe, to_toml
-from heedful.training.requested_settings import apply_settings, check_keys, known_keys
+from heedful.training.recipe import TASKS_USING, absolute_paths, known_keys, make_recipe, read_recipe, to_toml
+from heedful.training.requested_settings import apply_settings, check_keys
 
 SETTINGS: dict[str, Any] = {
     "task": "translate",

@@ -60,7 +60,14 @@ def test_a_notebook_shows_notes_evaluations_and_the_latest_step_in_one_output(no
     with events.stage("encoding", 10) as advance:
         for _ in range(10):
             advance(1)
-    step = {"steps": 50, "loss": 1.25, "tokens_per_second": 1234.5, "seconds_per_step": 3.0, "memory_gib": 0.5}
+    step = {
+        "steps": 50,
+        "loss": 1.25,
+        "tokens_per_second": 1234.5,
+        "seconds_per_step": 3.0,
+        "seconds_left": 1.0,
+        "memory_gib": 0.5,
+    }
     events.emit("step", step=10, **step)
     events.emit("step", step=20, **step)
     events.emit("evaluation", step=20, steps=50, scores={"bleu": 31.5}, best=True)
