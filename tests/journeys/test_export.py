@@ -127,7 +127,8 @@ def test_int8_export_is_smaller(command: Command, model: Callable[..., Path], tm
             {},
             ["--to", "huggingface"],
             2,
-            "Hugging Face export does not support family='recurrent_decoder'",
+            "Hugging Face export does not support family='recurrent_decoder': train a transformer instead, "
+            "the default of `heedful train`",
         ),
         (
             "laptop-writer",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +217,23 @@ def test_reimported_folder_translates_alike(
     back: Any = import_folder(exported_translator, tmp_path / "back")
     assert back.tokenizers == translator.tokenizers
     assert back.translate(held_out[:9], engine="torch") == translator.translate(held_out[:9], engine="torch")
+
+
+def test_reimport_with_damaged_files_is_a_one_line_error(exported_translator: Path) -> None:
+    file = exported_translator / "config.json"
+    content = json.loads(file.read_text())
+    for changes, message in (({"layers": 3}, "do not fit: "), ({"positions": "spiral"}, "positions")):
+        file.write_text(json.dumps({**content, **changes}))
+        with pytest.raises(heedful.CheckpointError, match=message) as caught:
+            heedful.load(exported_translator)
+        assert "\n" not in str(caught.value)
+
+
+def test_transformers_saves_and_loads_it_again(exported_translator: Path, tmp_path: Path) -> None:
+    first = load_exported(exported_translator)
+    first.save_pretrained(tmp_path / "again")
+    again = load_exported(tmp_path / "again")
+    assert all(torch.equal(weight, again.state_dict()[name]) for name, weight in first.state_dict().items())
 
 
 def test_modeling_files_import_torch_and_transformers_only() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from heedful.errors import UsageError
+from heedful.errors import CheckpointError, UsageError
 from heedful.models.build import Model, build
 from heedful.models.model_config import ModelConfig, TransformerConfig
 
@@ -42,7 +42,10 @@ FAMILY_CLASSES = {"encoder_decoder": "ForSeq2SeqLM", "decoder": "ForCausalLM", "
 def require_supported(config: ModelConfig) -> TransformerConfig:
     """Return the configuration, or raise UsageError naming the first unsupported setting and the value to choose."""
     if not isinstance(config, TransformerConfig):
-        raise UsageError(f"Hugging Face export does not support family='{config.family}'")
+        raise UsageError(
+            f"Hugging Face export does not support family='{config.family}': train a transformer instead, "
+            "the default of `heedful train`"
+        )
     for name, values in REQUIRED.items():
         if (value := getattr(config, name)) not in values:
             raise UsageError(
@@ -81,5 +84,9 @@ def import_custom(hf_config: dict[str, Any], weights: dict[str, torch.Tensor]) -
     settings = {names[key]: value for key, value in hf_config.items() if key in names}
     with torch.device("meta"):
         model: Model = build(TransformerConfig(**settings))
-    model.load_state_dict(weights, assign=True)
+    try:
+        model.load_state_dict(weights, assign=True)
+    except RuntimeError as error:
+        problem = " ".join(str(error).split())
+        raise CheckpointError(f"weights and config.json do not fit: {problem}") from None
     return model.eval()
