@@ -67,6 +67,8 @@ def test_each_line_gets_a_label_and_its_probability(heedful_command: Any, home: 
     top = heedful_command("classify", "model", "--top", "2", "a lovely film", cwd=home).stdout.split("\t")
     assert [top[0], top[2]] == ["good", "bad"]
     assert float(top[1]) + float(top[3]) == pytest.approx(1.0, abs=2e-4)
+    first = json.loads(heedful_command("classify", "model", "--json", "--top", "1", "an awful soup", cwd=home).stdout)
+    assert list(first["probabilities"]) == [first["label"]]
     result = json.loads(heedful_command("classify", "model", "--json", "an awful soup", cwd=home).stdout)
     assert (result["text"], result["label"]) == ("an awful soup", "bad")
     assert set(result["probabilities"]) == {"good", "bad"}

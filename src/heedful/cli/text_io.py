@@ -54,7 +54,7 @@ class LineStream:
         return suppressed
 
     def __iter__(self) -> Iterator[str | None]:
-        from heedful.data.line_reader import SKIP_HINT, scan_lines, scan_stdin
+        from heedful.data.line_reader import scan_lines, scan_stdin, skip_hint
 
         if self.texts:
             yield from self.texts
@@ -72,7 +72,7 @@ class LineStream:
             elif self.on_bad_line == "fail":
                 raise DataError(str(line))
             else:
-                self.warn(number, f"left empty: {line.message.removesuffix(SKIP_HINT).rstrip()}")
+                self.warn(number, f"left empty: {line.message.removesuffix(skip_hint()).rstrip()}")
                 yield ""
 
     def write(self, result: str | dict[str, Any], warnings: Sequence[str] = (), *, whole: bool = False) -> None:

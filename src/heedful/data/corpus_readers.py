@@ -23,6 +23,7 @@ from heedful.data.table_layout import TABLES, TableLayout, file_format, is_table
 from heedful.data.table_reader import Cells, check_columns, choose_pair, describe_columns, quoted_names, scan_table
 from heedful.data.tmx_reader import choose_languages, scan_tmx
 from heedful.errors import DataError
+from heedful.syntax import argument
 from heedful.text.sentence_splitter import split_sentences
 
 Row = TypeVar("Row")
@@ -158,7 +159,7 @@ def text_column(layout: TableLayout, columns: Columns = ()) -> str:
     """The column of running text: the one requested, the one with a usual name, or the only one."""
     if columns:
         if len(columns) > 1:
-            raise DataError(f"{layout.path}: running text has one column, got --columns {','.join(columns)}")
+            raise DataError(f"{layout.path}: running text has one column, got {argument('columns', ','.join(columns))}")
         return columns[0]
     if names := [name for name in TEXT if name in layout.names]:
         return names[0]
@@ -169,14 +170,14 @@ def text_column(layout: TableLayout, columns: Columns = ()) -> str:
     header = layout.names or layout.sample[0]
     raise DataError(
         f"{layout.path} has no column 'text'; columns found: {quoted_names(header)}; name one of them, or its number "
-        "(--columns)"
+        f"({argument('columns')})"
     )
 
 
 def require_columns(files: Files, columns: Columns) -> None:
     """Raise DataError where columns are requested of files that have none."""
     if columns and not has_tables(files):
-        raise DataError(f"--columns {','.join(columns)}: there are no columns in {_names(files)}")
+        raise DataError(f"{argument('columns', ','.join(columns))}: there are no columns in {_names(files)}")
 
 
 def has_tables(files: Files) -> bool:

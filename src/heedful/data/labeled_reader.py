@@ -23,6 +23,7 @@ from heedful.data.progress import ProgressCallback
 from heedful.data.table_layout import is_table, read_layout
 from heedful.data.table_reader import quoted_names, scan_table
 from heedful.errors import DataError
+from heedful.syntax import argument
 
 SEPARATORS = re.compile(r"[|,]")
 
@@ -56,7 +57,9 @@ def find_columns(path: Path, columns: Sequence[str] = ()) -> LabeledColumns:
     header = [name.casefold() for name in layout.names]
     if columns:
         if len(columns) not in (2, 3):
-            raise DataError(f"{path}: one or two columns of text, then labels, got --columns {','.join(columns)}")
+            raise DataError(
+                f"{path}: one or two columns of text, then labels, got {argument('columns', ','.join(columns))}"
+            )
         *texts, label = columns
         is_number = label.isdecimal() and label not in header and int(label) <= len(header)
         name = header[int(label) - 1] if is_number else label.casefold()
@@ -70,7 +73,7 @@ def find_columns(path: Path, columns: Sequence[str] = ()) -> LabeledColumns:
         cells = layout.names or (layout.sample[0] if layout.sample else ())
         raise DataError(
             f"{path} has no column of {' and '.join(missing)}; columns found: {quoted_names(cells)}; "
-            "name them, texts first, or give their numbers (--columns)"
+            f"name them, texts first, or give their numbers ({argument('columns')})"
         )
     return LabeledColumns(tuple(texts), labels[0], labels[0] in LABELS)
 

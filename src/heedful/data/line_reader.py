@@ -20,6 +20,7 @@ from typing import IO, Literal, NamedTuple
 
 from heedful.data.progress import ProgressCallback
 from heedful.errors import DataError
+from heedful.syntax import argument
 
 MAX_LINE = 1_000_000
 """Bytes in a line, at most; its line end is not counted."""
@@ -34,7 +35,6 @@ XZ_MEMORY = 256 << 20
 BOM = b"\xef\xbb\xbf"
 OnBadLine = Literal["fail", "skip"]
 STDIN = Path("standard input")
-SKIP_HINT = "(--on-bad-line skip leaves such lines out)"
 
 MAGIC = {
     b"\x1f\x8b": "gzip data: name it .gz",
@@ -64,6 +64,11 @@ class BadLine(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.message}"
+
+
+def skip_hint() -> str:
+    """How to leave out unreadable lines, for the end of a message."""
+    return f"({argument('on_bad_line', 'skip')} leaves such lines out)"
 
 
 def read_lines(
@@ -134,7 +139,7 @@ def read_text_file(path: Path, *, limit: int = MAX_FILE, progress: ProgressCallb
         raise DataError(f"{path} is empty")
     text = _decode_line(path, b"".join(parts).removeprefix(BOM), 1, 0)
     if isinstance(text, BadLine):
-        raise DataError(str(text).removesuffix(f" {SKIP_HINT}"))
+        raise DataError(str(text).removesuffix(f" {skip_hint()}"))
     return text
 
 
@@ -192,12 +197,12 @@ def _decode_chunk(
 def _decode_line(path: Path, line: bytes, number: int, offset: int) -> str | BadLine:
     """Decode one line, which begins at this byte offset."""
     if (at := line.find(b"\0")) >= 0:
-        return BadLine("nul", path, number, f"byte offset {offset + at}: a NUL byte {SKIP_HINT}")
+        return BadLine("nul", path, number, f"byte offset {offset + at}: a NUL byte {skip_hint()}")
     try:
         return line.decode().replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         byte = f"0x{line[error.start]:02x}"
-        return BadLine("utf-8", path, number, f"byte offset {offset + error.start}: {byte} is not UTF-8 {SKIP_HINT}")
+        return BadLine("utf-8", path, number, f"byte offset {offset + error.start}: {byte} is not UTF-8 {skip_hint()}")
 
 
 def read_blocks(path: Path, size: int, progress: ProgressCallback | None, *, binary: bool = False) -> Iterator[bytes]:

@@ -27,6 +27,7 @@ from heedful.data.progress import ProgressCallback
 from heedful.data.table_layout import is_table, read_layout
 from heedful.data.table_reader import check_columns, check_string, scan_named
 from heedful.errors import DataError
+from heedful.syntax import argument
 
 COLUMN_ORDER = ("passage", "question", "answer", "answer_start")
 QUESTION_COLUMNS = ("id", "passage", "question", "answer", "answer_start")
@@ -197,7 +198,9 @@ def _table(
         raise DataError(f"{path}: questions come as .json (SQuAD), .jsonl, .tsv, .csv or tab-separated .txt")
     layout = read_layout(path, columns)
     if columns and not 2 + answered <= len(columns) <= len(COLUMN_ORDER):
-        raise DataError(f"{path}: passage, question, answer are the columns, got --columns {','.join(columns)}")
+        raise DataError(
+            f"{path}: passage, question, answer are the columns, got {argument('columns', ','.join(columns))}"
+        )
     check_columns(layout, columns)
     header = layout.names if layout.separator else ()
     passage = next((name for name in PASSAGE if name in header), PASSAGE[0])

@@ -15,6 +15,7 @@ from heedful.data.line_reader import BadLine, scan_lines
 from heedful.data.progress import ProgressCallback
 from heedful.data.table_layout import Record, TableLayout, parse_rows
 from heedful.errors import DataError
+from heedful.syntax import argument
 
 LIST_SEPARATOR = "|"
 """Between the items of a list in one cell."""
@@ -75,7 +76,7 @@ def choose_pair(layout: TableLayout, columns: Sequence[str] = ()) -> tuple[str, 
             return pair
         raise DataError(
             f"{layout.path} has no columns 'source' and 'target'; columns found: {quoted_names(names)}; name "
-            "two of them (--columns)"
+            f"two of them ({argument('columns')})"
         )
     texts = [number for number in range(layout.width) if _holds_text(layout, number)]
     numbers = texts if len(texts) > 1 and layout.width > 2 else range(layout.width)
@@ -86,7 +87,7 @@ def choose_pair(layout: TableLayout, columns: Sequence[str] = ()) -> tuple[str, 
 
 def _requested_pair(path: object, columns: Sequence[str]) -> tuple[str, str]:
     if len(columns) != 2 or columns[0] == columns[1]:
-        raise DataError(f"{path}: a pair has two different columns, got --columns {','.join(columns)}")
+        raise DataError(f"{path}: a pair has two different columns, got {argument('columns', ','.join(columns))}")
     return columns[0], columns[1]
 
 
@@ -154,14 +155,16 @@ def _position(layout: TableLayout, name: str) -> int:
     if len(matches) == 1:
         return matches[0]
     if matches:
-        raise DataError(f"{layout.path} has {len(matches)} columns {name!r}: give their numbers, as --columns 1,2")
+        raise DataError(
+            f"{layout.path} has {len(matches)} columns {name!r}: give their numbers, as {argument('columns', '1,2')}"
+        )
     if name.isdecimal() and 1 <= int(name) <= layout.width:
         return int(name) - 1
     if name.isdecimal():
         raise DataError(f"{layout.path} has no column {name}: it has {layout.width} columns")
     listed = f"columns found: {quoted_names(layout.names)}"
     if not layout.names:
-        listed = f"it has no header: give numbers from 1 to {layout.width}, as --columns 1,2"
+        listed = f"it has no header: give numbers from 1 to {layout.width}, as {argument('columns', '1,2')}"
     raise DataError(f"{layout.path} has no column {name!r}; {listed}")
 
 

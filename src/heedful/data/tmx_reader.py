@@ -15,6 +15,7 @@ from xml.parsers import expat
 from heedful.data.line_reader import MAX_LINE, BadLine, read_blocks
 from heedful.data.progress import ProgressCallback
 from heedful.errors import DataError
+from heedful.syntax import argument
 
 SAMPLE_UNITS = 100
 """Units whose languages are looked at to choose two."""
@@ -120,13 +121,15 @@ def choose_languages(path: Path, languages: Sequence[str] = ()) -> tuple[str, st
     listed = ", ".join(known) or "none"
     if languages:
         if len(languages) != 2:
-            raise DataError(f"{path}: a pair has two languages, got --columns {','.join(languages)}")
+            raise DataError(f"{path}: a pair has two languages, got {argument('columns', ','.join(languages))}")
         for name in languages:
             if not any(_matches(other, name) for other in known):
                 raise DataError(f"{path} has no language {name!r}; languages found: {listed}")
         return languages[0], languages[1]
     if len(known) != 2:
-        raise DataError(f"{path} has {len(known)} languages ({listed}): name source and target, as --columns en,de")
+        raise DataError(
+            f"{path} has {len(known)} languages ({listed}): name source and target, as {argument('columns', 'en,de')}"
+        )
     first, second = known
     primary = parser.source_language.partition("-")[0]
     return (second, first) if _matches(second, primary) and not _matches(first, primary) else (first, second)

@@ -12,6 +12,7 @@ from heedful.errors import UsageError
 from heedful.evaluation.word_vector_benchmarks import evaluate_word_vectors
 from heedful.inference.trained_model import TrainedModel
 from heedful.loading import load, load_word_vectors
+from heedful.syntax import argument
 from heedful.training.reporting.display import progress_listeners
 from heedful.training.reporting.events import Events, Listener
 from heedful.training.request import FilePath
@@ -41,7 +42,7 @@ def evaluate(
     paths = [Path(file) for file in files]
     if not isinstance(model, TrainedModel) and Path(model).is_file():
         if columns:
-            raise UsageError("--columns: benchmarks of word vectors have no columns to choose; leave it out")
+            raise UsageError(f"benchmarks of word vectors have no columns to choose; leave out {argument('columns')}")
         return evaluate_word_vectors(load_word_vectors(Path(model)), paths, on_bad_line)
     options = EvaluationOptions(
         columns=as_columns(columns),

@@ -16,6 +16,7 @@ from heedful.evaluation.word_vector_benchmarks import evaluate_word_vectors
 from heedful.inference.embedder import Embedder
 from heedful.models.word_vectors import WordVectors
 from heedful.objectives.skip_gram_loss import SkipGramLoss
+from heedful.syntax import argument
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.defaults import ScalingRule, TrainingConditions
 from heedful.training.recipe import Recipe
@@ -95,7 +96,7 @@ class WordEmbeddingTask(TextTask[Embedder]):
 
     def evaluate_files(self, trained: Embedder, files: Sequence[Path], options: EvaluationOptions) -> dict[str, Any]:
         if options.columns:
-            raise UsageError("--columns: benchmarks of word vectors have no columns to choose; leave it out")
+            raise UsageError(f"benchmarks of word vectors have no columns to choose; leave out {argument('columns')}")
         return evaluate_word_vectors(trained.words, files, options.on_bad_line)
 
     def evaluate_split(self, trained: Embedder, split: Split, options: EvaluationOptions) -> dict[str, Any]:
