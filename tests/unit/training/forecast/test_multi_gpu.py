@@ -117,9 +117,9 @@ def test_the_forecast_shows_both_strategies_and_its_assumptions() -> None:
     values = json.loads(result.to_json())
     assert values["gpus"] == 8
     assert values["strategies"]["sharded"]["peak_memory"] == sum(values["strategies"]["sharded"]["memory"].values())
-    with pytest.raises(UsageError, match="--gpus must be positive"):
+    with pytest.raises(UsageError, match="gpus must be positive"):
         forecast_multi_gpu(forecast(), config, 0, 1, Interconnect())
-    with pytest.raises(UsageError, match="--gpus 101: more than the 100 tokens to predict in a step"):
+    with pytest.raises(UsageError, match="gpus=101: more than the 100 tokens to predict in a step"):
         forecast_multi_gpu(forecast(), config, 101, 1, Interconnect())
 
 
