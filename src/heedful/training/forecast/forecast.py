@@ -47,6 +47,8 @@ MAX_EVALUATION_TIME = 0.04
 
 LIMIT_MARGIN = 1.05
 """A forecast beyond this multiple of the time limit is reported: the forecast has an error."""
+SHORTEST_PHASE = 0.05
+"""Seconds from which a phase is listed."""
 MEMORY_MARGIN = 1.15
 """A run is refused only beyond this multiple of the available memory: the forecast has an error."""
 REMEDY = "lower training.batch_tokens (and raise training.accumulate as much), or model.width"
@@ -159,7 +161,9 @@ class Forecast:
 
     def describe_phases(self) -> str:
         """The duration of the run and of each phase of it."""
-        phases = ", ".join(f"{name} {format_duration(seconds)}" for name, seconds in self.phases.items() if seconds)
+        phases = ", ".join(
+            f"{name} {format_duration(seconds)}" for name, seconds in self.phases.items() if seconds >= SHORTEST_PHASE
+        )
         return f"{format_duration(self.seconds)} in all: {phases}"
 
     def __str__(self) -> str:
@@ -300,7 +304,11 @@ def compare_forecast(
     pairs: dict[str, tuple[float, float]] = {
         "peak memory": (forecast.peak_memory, usage.peak_memory),
         "time": (total, seconds),
-        **{f"time of {name}": (value, phases[name]) for name, value in expected.items() if value and name in phases},
+        **{
+            f"time of {name}": (value, phases[name])
+            for name, value in expected.items()
+            if value >= SHORTEST_PHASE and name in phases
+        },
     }
     if phases.get("training") and "start-up" in phases:  # a resumed run trains a part of its steps
         pairs[f"{forecast.unit} per second"] = (

@@ -76,7 +76,8 @@ def time_steps(trainer: Trainer, epoch: Sequence[Any], seconds: float) -> float:
     """Seconds per step: the mean over a few passes, each over batches of all sizes in their true proportions.
 
     A first pass is not timed: the first step of each shape is slow, many times so on a GPU, because kernels are loaded
-    and selected then. The mean, not the median: other load on the machine is a part of what steps will take.
+    and selected then. The mean, not the median: other load on the machine is a part of what steps will take. Where steps
+    take seconds, a single pass is run.
     """
     accumulate = trainer.recipe.accumulate
 
@@ -86,12 +87,13 @@ def time_steps(trainer: Trainer, epoch: Sequence[Any], seconds: float) -> float:
             result = trainer.step(stream)
         float(result.loss)  # waits for the device
 
-    slowest = min(_time(train, [epoch[-1]] * accumulate) for _ in range(2))
+    slowest = min(_time(train, [epoch[-1]] * accumulate) for _ in range(2))  # seconds of a step
     steps = min(24, trainer.recipe.steps // 20)  # a short run gets a short measurement
     number = accumulate * max(2, min(steps, int(seconds / slowest / (PASSES + 1))))
     batches = [epoch[int((i + 0.5) / number * len(epoch))] for i in range(number)]
-    times = [_time(train, batches) for _ in range(PASSES + 1)]
-    return statistics.fmean(times[1:]) * accumulate / number
+    passes = PASSES + 1 if slowest * number * (PASSES + 1) / accumulate < 3 * seconds else 1
+    times = [_time(train, batches) for _ in range(passes)]
+    return statistics.fmean(times[1:] or times) * accumulate / number
 
 
 def time_batch(batches: Batches) -> float:
