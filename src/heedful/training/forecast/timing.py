@@ -76,8 +76,8 @@ def time_steps(trainer: Trainer, epoch: Sequence[Any], seconds: float) -> float:
     """Seconds per step: the mean over a few passes, each over batches of all sizes in their true proportions.
 
     A first pass is not timed: the first step of each shape is slow, many times so on a GPU, because kernels are loaded
-    and selected then. The mean, not the median: other load on the machine is a part of what steps will take. Where steps
-    take seconds, a single pass is run.
+    and selected then. The mean, not the median: other load on the machine is a part of what steps will take. Where a
+    step takes seconds, there is one pass only.
     """
     accumulate = trainer.recipe.accumulate
 
