@@ -41,6 +41,14 @@ def _fixed_seed() -> None:
     torch.manual_seed(0)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _cache_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Encoded text and converted models are written to a cache of the tests, never to the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HEEDFUL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture
 def corpora() -> Path:
     """The folder of real corpora; skips the test where there is none."""

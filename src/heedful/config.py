@@ -9,6 +9,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from heedful.errors import CheckpointError, UsageError, nearest
+from heedful.untrusted_files import parse_json_object
 
 
 class Config(BaseModel):
@@ -23,17 +24,18 @@ class Config(BaseModel):
             raise UsageError(validation_message(error, lambda _: type(self).model_fields)) from None
 
     @classmethod
-    def read_json(cls, file: Path) -> Self | None:
-        """The configuration stored in a JSON file; None if there is no such file."""
+    def from_json(cls, content: bytes, file: Path) -> Self:
+        """The configuration in the content of a JSON file."""
+        parse_json_object(content, file)
         try:
-            return cls.model_validate_json(file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
+            return cls.model_validate_json(content)
         except ValidationError as error:
             problem = validation_message(error, lambda _: cls.model_fields)
             raise CheckpointError(f"{file} is damaged or from another version: {problem}") from None
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"{file} is damaged: {error}") from None
+
+    def to_file(self) -> str:
+        """The content of a JSON file that `from_json` reads."""
+        return self.model_dump_json(indent=2) + "\n"
 
     def with_changes(self, **changes: Any) -> Self:
         """A validated copy with some settings replaced."""

@@ -13,11 +13,12 @@ import platform
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from heedful.errors import CheckpointError, UsageError
+from heedful.untrusted_files import open_regular, parse_json_object, read_bounded
 
 MANIFEST = "manifest.json"
 REPLACED = "replaced.tmp"
@@ -28,6 +29,10 @@ class Checksum(NamedTuple):
 
     size: int
     sha256: str
+
+    @classmethod
+    def of(cls, content: bytes) -> Checksum:
+        return cls(len(content), hashlib.sha256(content).hexdigest())
 
 
 def fsync(path: Path) -> None:
@@ -130,35 +135,62 @@ def write_manifest(folder: Path, names: Iterable[str], known: Mapping[str, Check
 
     `known`: checksums of further files that are on disk already.
     """
-    checksums = {name: _checksum(folder / name) for name in names}
-    entries = {name: checksum._asdict() for name, checksum in {**(known or {}), **checksums}.items()}
-    (folder / MANIFEST).write_text(json.dumps(entries, indent=2) + "\n", encoding="utf-8")
+    checksums = {name: checksum_of(folder / name) for name in names}
+    (folder / MANIFEST).write_text(_manifest_text({**(known or {}), **checksums}), encoding="utf-8")
     for name in (*checksums, MANIFEST):
         fsync(folder / name)
 
 
+def write_listed(file: Path, content: str) -> None:
+    """Write a file atomically and, where its folder has a manifest, list it there."""
+    write_atomic(file, content)
+    if (file.parent / MANIFEST).exists():
+        with suppress(CheckpointError):  # another program's manifest.json
+            entries = {**read_manifest(file.parent), file.name: Checksum.of(content.encode())}
+            write_atomic(file.parent / MANIFEST, _manifest_text(entries))
+
+
+def _manifest_text(entries: Mapping[str, Checksum]) -> str:
+    return json.dumps({name: checksum._asdict() for name, checksum in entries.items()}, indent=2) + "\n"
+
+
+def read_manifest(folder: Path) -> dict[str, Checksum]:
+    """Read manifest.json: the checksum of each file it lists."""
+    try:
+        entries = parse_json_object(read_bounded(folder / MANIFEST), folder / MANIFEST)
+        if any(Path(name).name != name for name in entries):
+            raise ValueError("a name with a folder")
+        manifest = {name: Checksum(entry["size"], entry["sha256"]) for name, entry in entries.items()}
+        if not all(type(size) is int and isinstance(sha256, str) for size, sha256 in manifest.values()):
+            raise TypeError("a size that is no number, or a checksum that is no text")
+        return manifest
+    except (OSError, ValueError, KeyError, TypeError, CheckpointError):
+        raise CheckpointError(f"{folder / MANIFEST} is missing or damaged; the folder cannot be verified") from None
+
+
 def verify_manifest(folder: Path, names: Iterable[str] | None = None) -> None:
     """Raise CheckpointError unless these files (default: all in the manifest) exist with their size and SHA-256."""
-    try:
-        entries = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        expected = {
-            folder / name: Checksum(entries[name]["size"], entries[name]["sha256"])
-            for name in (entries.keys() if names is None else names)
-        }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise CheckpointError(f"{folder / MANIFEST} is missing or damaged; the folder cannot be verified") from None
-    for file, checksum in expected.items():
+    manifest = read_manifest(folder)
+    listed = manifest.keys() if names is None else [*names]
+    if any(name not in manifest for name in listed):
+        raise CheckpointError(f"{folder / MANIFEST} is missing or damaged; the folder cannot be verified")
+    expected = {folder / name: manifest[name] for name in listed}
+    for file in expected:
         if not file.is_file():
             raise CheckpointError(f"{file} is missing")
-        if file.stat().st_size != checksum.size:
-            raise CheckpointError(f"{file} has {file.stat().st_size} bytes, its manifest says {checksum.size}")
     with ThreadPoolExecutor() as pool:  # hashlib releases the GIL: shards of a large checkpoint are hashed in parallel
-        actual = pool.map(_checksum, expected)
-    for (file, checksum), actual_checksum in zip(expected.items(), actual, strict=True):
-        if actual_checksum != checksum:
-            raise CheckpointError(f"{file} is damaged: its SHA-256 differs from the manifest's")
+        list(pool.map(verify_file, expected.keys(), expected.values()))
 
 
-def _checksum(file: Path) -> Checksum:
-    with file.open("rb") as stream:
+def verify_file(file: Path, expected: Checksum, content: bytes | None = None) -> None:
+    """Raise CheckpointError unless a file, or its `content` if that has been read, has this size and SHA-256."""
+    size = file.stat().st_size if content is None else len(content)
+    if size != expected.size:
+        raise CheckpointError(f"{file} has {size} bytes, its manifest says {expected.size}")
+    if (checksum_of(file) if content is None else Checksum.of(content)) != expected:
+        raise CheckpointError(f"{file} is damaged: its SHA-256 differs from the manifest's")
+
+
+def checksum_of(file: Path) -> Checksum:
+    with open_regular(file) as stream:
         return Checksum(file.stat().st_size, hashlib.file_digest(stream, "sha256").hexdigest())

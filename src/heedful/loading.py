@@ -26,15 +26,8 @@ from heedful.interop.vocabulary_remapping import (
     vocabulary_order,
 )
 from heedful.interop.word2vec_format import read_word2vec
-from heedful.model_folder import (
-    CONFIG,
-    HUGGINGFACE_TARGET,
-    TARGET_TOKENIZER_FILE,
-    TOKENIZER_FILE,
-    is_heedful_format,
-    load_model,
-    read_config,
-)
+from heedful.model_files import CONFIG, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, ModelFiles
+from heedful.model_folder import HUGGINGFACE_TARGET, load_model
 from heedful.syntax import by_interface
 from heedful.text.special_tokens import SPECIAL_TOKENS, START
 from heedful.text.tokenizer import Tokenizer
@@ -60,11 +53,15 @@ def load(folder: str | os.PathLike[str], *, device: str | torch.device = "auto")
     """
     if not isinstance(folder, str | os.PathLike):
         raise UsageError(f"load takes the path of a model folder, got {folder!r:.60}")
-    path, target = Path(folder), select_device(device)
-    read = _read_heedful if is_heedful_format(path) else _read_huggingface
-    model, tokenizers = read(path)
+    target = select_device(device)
+    return load_files(ModelFiles(Path(folder)), target)
+
+
+def load_files(files: ModelFiles, device: torch.device) -> AnyModel:
+    """Load a model folder that has been opened."""
+    model, tokenizers = (_read_heedful if files.is_heedful_format else _read_huggingface)(files)
     model_type: Any = TYPES[task_of(model.config)]
-    trained: AnyModel = model_type(model.to(target), tokenizers, path, **model_type.read_settings(path))
+    trained: AnyModel = model_type(model.to(device), tokenizers, files.folder, **model_type.read_settings(files))
     return trained
 
 
@@ -91,27 +88,30 @@ def load_word_vectors(path: str | os.PathLike[str]) -> WordTable:
     return WordTable(*read_word2vec(file), name=str(file)) if file.is_file() else load(file, device="cpu").words
 
 
-def _read_heedful(folder: Path) -> tuple[Any, tuple[Tokenizer, ...]]:
-    return load_model(folder), read_tokenizers(folder)
+def _read_heedful(files: ModelFiles) -> tuple[Any, tuple[Tokenizer, ...]]:
+    contents = {name: files.read(name) for name in (TOKENIZER_FILE, TARGET_TOKENIZER_FILE)}
+    stored = {files.folder / name: content for name, content in contents.items() if content is not None}
+    return load_model(files), tuple(Tokenizer.from_untrusted(content, file) for file, content in stored.items())
 
 
 def read_tokenizers(folder: Path) -> tuple[Tokenizer, ...]:
-    """The tokenizers in a model or run folder: none, one, or those of source and target."""
-    files = [folder / name for name in (TOKENIZER_FILE, TARGET_TOKENIZER_FILE)]
-    return tuple(Tokenizer.load(file) for file in files if file.is_file())
+    """The tokenizers in the folder of a run, which may have no model yet: one, or those of source and target."""
+    paths = [folder / name for name in (TOKENIZER_FILE, TARGET_TOKENIZER_FILE)]
+    return tuple(Tokenizer.load(path) for path in paths if path.exists())
 
 
-def _read_huggingface(folder: Path) -> tuple[Any, tuple[Tokenizer, ...]]:
+def _read_huggingface(files: ModelFiles) -> tuple[Any, tuple[Tokenizer, ...]]:
     """Read a model in a Hugging Face layout, with heedful's special tokens.
 
     Search code knows special tokens by heedful's ids, so the vocabulary of a decoder is reordered to have them. An
     encoder keeps its own: `SpecialTokenTemplate` finds them by name.
     """
-    if "model_type" not in read_config(folder):
+    folder = files.folder
+    if "model_type" not in files.config:
         raise CheckpointError(f"{folder / CONFIG} describes no model heedful knows (no 'format' or 'model_type')")
     model: Any = import_model(folder)
-    files = [folder / TOKENIZER_FILE, folder / HUGGINGFACE_TARGET / TOKENIZER_FILE]
-    tokenizers = [import_tokenizer(file) for file in files if file.is_file()]
+    paths = [folder / TOKENIZER_FILE, folder / HUGGINGFACE_TARGET / TOKENIZER_FILE]
+    tokenizers = [import_tokenizer(path) for path in paths if path.exists()]
     if tokenizers and model.config.family != "encoder":
         special_ids = read_special_ids(folder, tokenizers[0])
         if special_ids != list(range(len(SPECIAL_TOKENS))):

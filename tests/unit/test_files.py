@@ -146,7 +146,7 @@ def test_require_empty_accepts_missing_and_empty_folders_only(tmp_path: Path) ->
 def folder(tmp_path: Path) -> Path:
     for name in ("a", "b", "c"):
         (tmp_path / name).write_text(name * 10)
-    write_manifest(tmp_path, ("a", "b"), {"c": files._checksum(tmp_path / "c")})
+    write_manifest(tmp_path, ("a", "b"), {"c": files.checksum_of(tmp_path / "c")})
     verify_manifest(tmp_path)
     return tmp_path
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ import numpy.typing as npt
 
 from heedful.errors import CheckpointError, DataError, HeedfulError
 from heedful.files import commit_folder, remove_abandoned, temporary_folder, verify_manifest, write_manifest
+from heedful.user_cache import cache_folder
 
 Ids = npt.NDArray[np.integer[Any]]
 FORMAT = 6
@@ -88,9 +88,8 @@ class SequencesWriter:
 
 def store_path(key: dict[str, Any]) -> Path:
     """The folder of the store for this key, in HEEDFUL_CACHE or the user's cache."""
-    base = Path(os.environ.get("HEEDFUL_CACHE") or Path.home() / ".cache" / "heedful")
     digest = hashlib.sha256(json.dumps({**key, "format": FORMAT}, sort_keys=True).encode()).hexdigest()
-    return base / "stores" / digest[:24]
+    return cache_folder() / "stores" / digest[:24]
 
 
 @contextmanager

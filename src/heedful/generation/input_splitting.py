@@ -20,7 +20,6 @@ from heedful.text.protected_spans import find_protected_spans
 from heedful.text.sentence_splitter import TextSegment, split_sentences
 from heedful.text.tokenizer import Tokenizer
 
-INPUT_SPLITTING_FILE = "input_splitting.json"
 SINGLE_SENTENCE_SHARE = 0.01
 """Below this share of texts with several sentences, a model counts as one for single sentences.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from heedful.data.table_reader import LIST_SEPARATOR
 from heedful.errors import UsageError
 from heedful.generation.streaming import FIRST_BATCH
 from heedful.inference.trained_model import TrainedModel, text_batches
-from heedful.model_folder import TASK_FILE
+from heedful.model_files import TASK_FILE, ModelFiles
 from heedful.objectives.classification_loss import class_logits
 from heedful.objectives.objective import to_device
 from heedful.shapes import Float
@@ -49,7 +48,7 @@ class ClassifierSettings(Config):
     @classmethod
     def default(cls, config: Any, folder: Path | None = None) -> ClassifierSettings:
         """Settings for a model without stored ones: class names from a Hugging Face config.json, or numbers."""
-        described = json.loads((folder / "config.json").read_text(encoding="utf-8")) if folder else {}
+        described = ModelFiles(folder).config if folder else {}
         labels = described.get("id2label") or {}
         return cls(
             names=tuple(str(labels.get(str(index), index)) for index in range(config.classes)),

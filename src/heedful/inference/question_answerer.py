@@ -22,7 +22,7 @@ from heedful.errors import HeedfulError, UsageError
 from heedful.generation.streaming import stream_batches
 from heedful.inference.span_scores import Scores, Span, SpanTable
 from heedful.inference.trained_model import TrainedModel, text_list
-from heedful.model_folder import TASK_FILE
+from heedful.model_files import TASK_FILE
 from heedful.objectives.answer_span_loss import span_logits
 from heedful.text.tokenizer import Tokenizer
 

@@ -17,7 +17,8 @@ from heedful.errors import UsageError
 from heedful.files import write_atomic
 from heedful.generation.streaming import FIRST_BATCH, LARGEST_BATCH, stream_batches
 from heedful.inference.text_embedding import TextEmbedding, Vectors, embed_texts
-from heedful.model_folder import TARGET_TOKENIZER_FILE, TOKENIZER_FILE, save
+from heedful.model_files import TOKENIZER_FILE, ModelFiles
+from heedful.model_folder import tokenizer_files, write_model, write_optional_files
 from heedful.models.model_config import ModelConfig
 from heedful.text.special_token_template import SpecialTokenTemplate
 from heedful.text.tokenizer import Tokenizer
@@ -51,9 +52,13 @@ class TrainedModel:
         return load_as(cls, folder, device=device)
 
     @classmethod
-    def read_settings(cls, folder: Path) -> dict[str, Config | None]:
+    def read_settings(cls, files: ModelFiles) -> dict[str, Config]:
         """Read the settings stored beside the weights, as keyword arguments of this class."""
-        return {name: kind.read_json(folder / file) for name, (file, kind) in cls.settings_files.items()}
+        return {
+            name: kind.from_json(content, files.folder / file)
+            for name, (file, kind) in cls.settings_files.items()
+            if (content := files.read(file)) is not None
+        }
 
     @property
     def device(self) -> torch.device:
@@ -125,19 +130,18 @@ class TrainedModel:
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write weights, tokenizers and settings as a model folder for `heedful.load`."""
-        path = save(self.model, folder)
-        self.save_tokenizers(path)
-        self.save_settings(path)
-        return path
+        return write_model(self.model, Path(folder), self.files())
 
-    def save_settings(self, folder: Path | None = None) -> None:
-        """Write the settings that are stored beside the weights, to the model's own folder or another."""
-        target = folder or self.folder
-        assert target is not None, "a model made in memory has no folder to write to"
-        for name, (file, _) in self.settings_files.items():
-            settings: Config | None = getattr(self, name)
-            if settings is not None:
-                write_atomic(target / file, settings.model_dump_json(indent=2) + "\n")
+    def save_settings(self) -> None:
+        """Write the tokenizers and settings to the model's own folder, where its weights are."""
+        assert self.folder is not None, "a model made in memory has no folder to write to"
+        write_optional_files(self.folder, self.files())
+
+    def files(self) -> dict[str, str]:
+        """The content of the files beside the weights: tokenizers and settings."""
+        stored = {file: getattr(self, name) for name, (file, _) in self.settings_files.items()}
+        settings = {file: each.to_file() for file, each in stored.items() if each is not None}
+        return {**tokenizer_files(self.tokenizers), **settings}
 
     def export(
         self, to: str, folder: str | os.PathLike[str], *, quantization: Literal["float32", "int8"] = "float32"
@@ -148,8 +152,8 @@ class TrainedModel:
         return export(self, to, folder, quantization=quantization)
 
     def save_tokenizers(self, folder: Path) -> None:
-        for tokenizer, name in zip(self.tokenizers, (TOKENIZER_FILE, TARGET_TOKENIZER_FILE), strict=False):
-            tokenizer.save(folder / name)
+        for name, content in tokenizer_files(self.tokenizers).items():
+            write_atomic(folder / name, content)
 
 
 def task_of(config: ModelConfig) -> str:

@@ -12,7 +12,7 @@ from heedful.errors import UsageError
 from heedful.generation.backends.backend import SearchRequest, ignore_progress
 from heedful.generation.backends.select import Backends
 from heedful.generation.decoding_config import DEFAULT_BEAM, DecodingConfig
-from heedful.generation.input_splitting import INPUT_SPLITTING_FILE, InputSplitting, default_input_splitting
+from heedful.generation.input_splitting import InputSplitting, default_input_splitting
 from heedful.generation.results import ScoredWord, Translation, hypothesis_words
 from heedful.generation.search.settings import Engine, SearchSettings
 from heedful.generation.streaming import until_stop_string
@@ -21,8 +21,9 @@ from heedful.generation.terminology.required_terms import TranslationCandidate, 
 from heedful.generation.terminology.requirements import RequiredSpan, find_requirements
 from heedful.inference.decoding_arguments import IterTranslateOptions, TranslateOptions
 from heedful.inference.trained_model import TrainedModel, text_batches, text_list
-from heedful.inspection.attention_alignment import ALIGNMENT_FILE, Alignment, align, default_alignment
-from heedful.inspection.confidence import CONFIDENCE_FILE, Confidence
+from heedful.inspection.attention_alignment import Alignment, align, default_alignment
+from heedful.inspection.confidence import Confidence
+from heedful.model_files import ALIGNMENT_FILE, CONFIDENCE_FILE, INPUT_SPLITTING_FILE
 from heedful.syntax import argument
 from heedful.text.sentence_splitter import TextSegment, join_segments
 from heedful.text.special_tokens import UNKNOWN

@@ -21,7 +21,6 @@ from heedful.text.word_tokens import TokenizedWords, Unit
 
 TranslationModel = EncoderDecoder | RecurrentEncoderDecoder
 WordPairs = Sequence[tuple[TokenizedWords, TokenizedWords]]
-ALIGNMENT_FILE = "alignment.json"
 CROSS_WEIGHTS = "*cross.weights"
 Weights = npt.NDArray[np.float32]
 Row = Literal["output", "input"]

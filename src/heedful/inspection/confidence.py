@@ -10,7 +10,6 @@ import numpy.typing as npt
 from heedful.config import Config
 from heedful.text.word_tokens import Unit
 
-CONFIDENCE_FILE = "confidence.json"
 EPSILON = 1e-6
 """Probabilities are clipped to [ε, 1 − ε], so that logits are finite."""
 

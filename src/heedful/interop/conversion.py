@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from heedful.errors import HeedfulError, UsageError, nearest
 from heedful.files import new_folder, require_empty
 from heedful.generation.decoding_config import DEFAULT_BEAM
@@ -21,8 +23,9 @@ from heedful.interop.huggingface_custom import MODEL_TYPE
 from heedful.interop.huggingface_tokenizer import export_tokenizer, special_token_roles
 from heedful.interop.onnx_export import export_onnx
 from heedful.interop.word2vec_format import write_word2vec
-from heedful.loading import load
-from heedful.model_folder import HUGGINGFACE_TARGET, TOKENIZER_FILE
+from heedful.loading import load, load_files
+from heedful.model_files import TOKENIZER_FILE, ModelFiles
+from heedful.model_folder import HUGGINGFACE_TARGET
 from heedful.models.model_config import TransformerConfig
 from heedful.text.special_tokens import END, NEVER_GENERATED, PAD, START
 
@@ -61,8 +64,12 @@ def export(
 
 
 def import_folder(source: str | os.PathLike[str], folder: str | os.PathLike[str]) -> TrainedModel:
-    """Convert a folder in a Hugging Face layout to a model folder in heedful's format."""
-    trained = load(source, device="cpu")
+    """Convert a folder in a Hugging Face layout to a model folder in heedful's format.
+
+    One in heedful's format is accepted as it is, though files differ from its manifest or are not in it.
+    """
+    files = ModelFiles(Path(source), verify=False)
+    trained = load_files(files, torch.device("cpu"))
     with _output_folder(Path(folder)) as output:
         trained.save(output)
     trained.folder = Path(folder)

@@ -23,6 +23,8 @@ from heedful.text.special_tokens import END, NEVER_GENERATED, START, UNKNOWN
 Quantization = Literal["float32", "int8"]
 SUPPRESSED_BIAS = -6e4
 """Bias of tokens that must never be generated: 0 after a softmax, and finite in half precision."""
+MAX_POSITION_VALUES = 1 << 27
+"""Size of a table of positions that are computed elsewhere: half a gigabyte of float32."""
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH"}
 
 
@@ -57,6 +59,8 @@ def unsupported_setting(config: ModelConfig) -> str | None:
     for name, value in settings.items():
         if value not in allowed.get(name, (value,)):
             return f"{name}={value!r}"
+    if config.positions in ("none", "sinusoidal") and (max_positions(config) or 0) * config.width > MAX_POSITION_VALUES:
+        return f"max_length={config.max_length}"
     return None
 
 

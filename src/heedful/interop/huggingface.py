@@ -21,6 +21,8 @@ from heedful.interop.equivalent_weights import ModelWeights, rewrite_for_layout,
 from heedful.interop.huggingface_custom import MODEL_TYPE, copy_code, custom_config, import_custom, require_supported
 from heedful.interop.huggingface_layouts import ACTIVATIONS, LAYOUTS, UNCHANGED, Layout, WeightForm
 from heedful.layers.positions import SinusoidalPositions
+from heedful.model_files import ModelFiles
+from heedful.model_limits import check_layers, check_weights_file, require_finite
 from heedful.models.build import Model, build
 from heedful.models.model_config import ModelConfig, TransformerConfig
 from heedful.models.presets import make_config
@@ -32,7 +34,7 @@ OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}
 
 def import_model(folder: Path) -> Model:
     """Load a Hugging Face folder (`config.json` and safetensors) as one of our models."""
-    hf_config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    hf_config = ModelFiles(folder).config
     try:
         return _import(hf_config, folder)
     except HeedfulError as error:
@@ -48,6 +50,7 @@ def _import(hf_config: dict[str, Any], folder: Path) -> Model:
     layout = LAYOUTS[model_type]
     hf_weights = _layout_names(_read_weights(folder), layout)
     config = _import_config(hf_config, hf_weights, layout)
+    check_layers(config, folder, len(hf_weights))
     with torch.device("meta"):
         model: Model = build(config)
     weights = {
@@ -55,6 +58,7 @@ def _import(hf_config: dict[str, Any], folder: Path) -> Model:
     }
     _check_positions(hf_weights, layout)
     _check_unused(hf_weights, weights, config, layout)
+    require_finite(weights, folder)
     model.load_state_dict(weights, assign=True)
     model.eval()
     return model
@@ -130,6 +134,7 @@ def _read_weights(folder: Path) -> dict[str, Tensor]:
         raise CheckpointError("no model.safetensors found (pickled weights are not read)")
     weights: dict[str, Tensor] = {}
     for file in files:
+        check_weights_file(file)
         try:
             weights |= load_file(file)
         except (SafetensorError, OSError) as error:
@@ -237,13 +242,13 @@ def _import_weight(
     missing = [part for part in names if part not in hf_weights]
     if missing:
         raise CheckpointError(f"the weight {layout.prefix}{missing[0]} is missing")
-    weight = torch.cat([form.from_hf(hf_weights[part]) for part in names]).contiguous()
-    if weight.shape != empty.shape:
+    parts = [form.from_hf(hf_weights[part]) for part in names]
+    shape = torch.cat([part.to("meta") for part in parts]).shape
+    if shape != empty.shape:
         raise CheckpointError(
-            f"{' + '.join(names)} of shape {tuple(weight.shape)} does not fit config.json, "
-            f"which makes it {tuple(empty.shape)}"
+            f"{' + '.join(names)} of shape {tuple(shape)} does not fit config.json, which makes it {tuple(empty.shape)}"
         )
-    return weight
+    return torch.cat(parts).contiguous()
 
 
 def _export_weight(

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from heedful.errors import CheckpointError
 from heedful.models.build import Model, build
 from heedful.text.special_tokens import END, SPECIAL_TOKENS, START, UNKNOWN
 from heedful.text.tokenizer import Tokenizer
+from heedful.untrusted_files import parse_json_object, read_bounded
 
 ABSENT_LOGIT = -6e4
 """Logit of a special token that the imported model does not have: probability 0."""
@@ -47,11 +47,9 @@ def read_special_ids(folder: Path, tokenizer: Tokenizer) -> Order:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = parse_json_object(read_bounded(file), file)
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{file} cannot be read: {error}") from None
     return {key: value for key, value in content.items() if value is not None}
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 
 from heedful.config import Config
 from heedful.errors import UsageError
@@ -19,6 +19,11 @@ from heedful.layers.scores import ScoreName
 PositionName = Literal["none", "sinusoidal", "learned", "rotary", "alibi"]
 Task = Literal["masked_token", "next_sentence", "sequence_class", "answer_span", "pooled"]
 Pooling = Literal["first", "mean", "last"]
+Layers = Annotated[int, Field(gt=0, le=1000)]
+Width = Annotated[int, Field(gt=0, le=1 << 20)]
+Heads = Annotated[int, Field(gt=0, le=1 << 16)]
+Rows = Annotated[int, Field(gt=0, le=(1 << 31) - 1)]
+"""Rows of a table. Products of these sizes are numbers of bytes that fit into 64 bits."""
 
 
 class TransformerConfig(Config):
@@ -28,26 +33,26 @@ class TransformerConfig(Config):
     """
 
     family: Literal["encoder", "decoder", "encoder_decoder"]
-    vocabulary: PositiveInt
+    vocabulary: Rows
     """V; the source's where `target_vocabulary` is set."""
-    target_vocabulary: PositiveInt | None = None
+    target_vocabulary: Rows | None = None
     """Encoder-decoder only; None: source and target share one vocabulary and one table."""
     tie_output: bool = True
     """Tie the output layer to the input table (E3)."""
     output_bias: bool = False
 
-    width: PositiveInt = 512
-    heads: PositiveInt = 8
-    head_width: PositiveInt | None = None
+    width: Width = 512
+    heads: Heads = 8
+    head_width: Width | None = None
     """d_k; None: width / heads."""
-    value_width: PositiveInt | None = None
+    value_width: Width | None = None
     """d_v; None: d_k."""
-    key_value_heads: PositiveInt | None = None
+    key_value_heads: Heads | None = None
     """Fewer than heads: grouped-query attention."""
-    layers: PositiveInt = 6
-    decoder_layers: PositiveInt | None = None
+    layers: Layers = 6
+    decoder_layers: Layers | None = None
     """Encoder-decoder only; None: as many as the encoder."""
-    feed_forward: PositiveInt | None = None
+    feed_forward: Width | None = None
     """m; None: 4 · width."""
     activation: ActivationName = "relu"
     gated: bool = False
@@ -55,15 +60,15 @@ class TransformerConfig(Config):
 
     score: ScoreName = "scaled_dot"
     softmax: bool = True
-    window: PositiveInt | None = None
+    window: Rows | None = None
     """Attend to neighbors nearer than this only."""
     skip: bool = True
 
     positions: PositionName = "sinusoidal"
-    max_length: PositiveInt = 1024
+    max_length: Rows = 1024
     """Size of a learned position table, and the longest text to use with other position encodings."""
     position_combine: Combine = "add"
-    position_width: PositiveInt | None = None
+    position_width: Width | None = None
     """With position_combine="concatenate": the part of the width that encodes the position; None: half."""
     position_layout: SinusoidLayout = "interleaved"
     rotary_base: PositiveFloat = 10_000.0
@@ -83,7 +88,7 @@ class TransformerConfig(Config):
 
     tasks: tuple[Task, ...] = ()
     """Heads beyond next-token prediction, which decoders always have."""
-    classes: PositiveInt = 2
+    classes: Width = 2
     pooling: Pooling = "first"
     """Pooled vector of a text: its first token through a dense layer, the mean, or the last token."""
 
@@ -134,11 +139,11 @@ class RecurrentConfig(Config):
     """Configuration of recurrent networks (F4–F6)."""
 
     family: Literal["recurrent_decoder", "recurrent_encoder_decoder"]
-    vocabulary: PositiveInt
-    target_vocabulary: PositiveInt | None = None
+    vocabulary: Rows
+    target_vocabulary: Rows | None = None
     tie_output: bool = True
-    width: PositiveInt = 512
-    layers: PositiveInt = 1
+    width: Width = 512
+    layers: Layers = 1
     cell: Literal["gru", "lstm"] = "gru"
     bidirectional: bool = True
     """Whether the encoder also reads the source backwards."""
@@ -159,8 +164,8 @@ class WordVectorsConfig(Config):
     """Configuration of word vectors (E2)."""
 
     family: Literal["word_vectors"]
-    vocabulary: PositiveInt
-    width: PositiveInt = 100
+    vocabulary: Rows
+    width: Width = 100
 
 
 ModelConfig = TransformerConfig | RecurrentConfig | WordVectorsConfig

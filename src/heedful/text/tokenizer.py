@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,8 +18,10 @@ from tokenizers import Tokenizer as RustTokenizer
 from tokenizers import decoders
 
 from heedful.errors import CheckpointError, DataError, HeedfulError, UsageError
-from heedful.files import write_atomic
+from heedful.files import write_listed
 from heedful.text.tokenizer_kinds import BYTES, TokenizerConfig, infer_config, train_tokenizer
+from heedful.text.tokenizer_limits import check_tokenizer
+from heedful.untrusted_files import parse_json_object, read_bounded
 
 __all__ = ["TokenSpan", "Tokenizer", "TokenizerConfig"]
 
@@ -61,7 +64,8 @@ class Tokenizer:
             raise UsageError("encode takes a list of texts, got one string; put it in a list")
         rust = self._rust if at_start else self._without_prefix
         try:
-            return [encoding.ids for encoding in rust.encode_batch_fast(texts, add_special_tokens=False)]
+            with library_errors():
+                return [encoding.ids for encoding in rust.encode_batch_fast(texts, add_special_tokens=False)]
         except TypeError:
             raise _invalid_text(texts) from None
 
@@ -124,7 +128,8 @@ class Tokenizer:
         Tokens that share a character (the bytes of a rare "愛") each cover all of it.
         """
         try:
-            encoding = self._rust.encode(text, add_special_tokens=False)
+            with library_errors():
+                encoding = self._rust.encode(text, add_special_tokens=False)
         except TypeError:
             raise _invalid_text([text]) from None
         spans = [
@@ -135,18 +140,34 @@ class Tokenizer:
         return spans
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write tokenizer.json atomically."""
+        """Write tokenizer.json atomically; in a model folder it becomes the model's."""
         file = Path(path)
-        write_atomic(file, self._rust.to_str(pretty=True) + "\n")
+        write_listed(file, self.to_file())
         return file
+
+    def to_file(self) -> str:
+        """The content of tokenizer.json."""
+        return self._rust.to_str(pretty=True) + "\n"
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Tokenizer:
         """Load a tokenizer.json, trained here or elsewhere (then with its own special tokens)."""
+        file = Path(path)
         try:
-            return cls.from_json(Path(path).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, CheckpointError) as error:
-            raise CheckpointError(f"{os.fspath(path)} cannot be loaded as a tokenizer: {error}") from None
+            content = read_bounded(file)
+        except FileNotFoundError:
+            raise CheckpointError(f"{file} cannot be loaded as a tokenizer: it does not exist") from None
+        return cls.from_untrusted(content, file)
+
+    @classmethod
+    def from_untrusted(cls, content: bytes, file: Path) -> Tokenizer:
+        """Load the content of a tokenizer.json, checked for what would never end."""
+        described = parse_json_object(content, file)
+        try:
+            check_tokenizer(described)
+            return cls.from_json(content.decode())
+        except CheckpointError as error:
+            raise CheckpointError(f"{file} cannot be loaded as a tokenizer: {error}") from None
 
     @classmethod
     def from_json(cls, text: str) -> Tokenizer:
@@ -186,6 +207,19 @@ class Tokenizer:
         """Raise for unknown ids, which the library would silently drop."""
         if len(ids) and not 0 <= min(ids) <= max(ids) < len(self):
             raise UsageError(f"token ids go from 0 to {len(self) - 1}, got {min(ids)} to {max(ids)}")
+
+
+@contextmanager
+def library_errors() -> Iterator[None]:
+    """Raise CheckpointError for a panic in the Rust library, which no `except Exception` would catch."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise CheckpointError(
+            f"the tokenizer failed on this text, its tokenizer.json may be damaged: {error}"
+        ) from None
 
 
 def _require_text(texts: Iterable[str]) -> Iterator[str]:

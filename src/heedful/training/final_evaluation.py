@@ -11,6 +11,7 @@ from heedful.data.corpus_readers import has_tables
 from heedful.data.dataset import PreparedData
 from heedful.inference.trained_model import TrainedModel
 from heedful.loading import load
+from heedful.model_folder import write_optional_files
 from heedful.quantities import count
 from heedful.training.checkpoint.run_manifest import read_run_manifest
 from heedful.training.forecast.final_costs import MORE, REPORT_SECONDS, LinearCost
@@ -31,6 +32,7 @@ def evaluate_and_report(
 ) -> TrainedModel:
     """Calibrate and evaluate the best model on the test files, or else the validation text, and write the card."""
     data, recipe, task = prepared.data, prepared.recipe, get_task(prepared.recipe.task)
+    write_optional_files(folder, prepared.files())  # a calibration whose saving was interrupted left others
     best = load(folder, device=prepared.device)
     task.calibrate(best, data, events.stage, recipe.training.calibration_texts)
     best.save_settings()

@@ -12,7 +12,7 @@ from torch import Tensor
 from heedful.errors import UsageError
 from heedful.inference.trained_model import TrainedModel
 from heedful.loading import load
-from heedful.model_folder import TOKENIZER_FILE
+from heedful.model_files import TOKENIZER_FILE
 from heedful.models.build import build
 from heedful.models.model_config import ModelConfig
 from heedful.syntax import argument

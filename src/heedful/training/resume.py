@@ -16,7 +16,8 @@ from heedful.device import select_device
 from heedful.errors import CheckpointError, UsageError
 from heedful.files import verify_manifest
 from heedful.loading import read_tokenizers
-from heedful.model_folder import CONFIG, TEMPORARY, TOKENIZER_FILE, WEIGHTS
+from heedful.model_files import CONFIG, TOKENIZER_FILE, WEIGHTS
+from heedful.model_folder import TEMPORARY
 from heedful.models.presets import make_config
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.checkpoint.format import Checkpoint, list_checkpoints, newest_checkpoint, read_checkpoint

@@ -14,7 +14,6 @@ import torch
 
 from heedful.device import select_device
 from heedful.loading import read_tokenizers
-from heedful.model_folder import save
 from heedful.training.forecast.forecast import forecast
 from heedful.training.recipe import RECIPE, make_recipe, read_recipe
 from heedful.training.reporting.events import Events
@@ -42,7 +41,7 @@ def train_segment(source: Path, copy: Path, device: torch.device, kill_after: in
             os.kill(os.getpid(), signal.SIGKILL)
         run.checkpointer.after_step(StopSignal())
 
-    run.trainer.fit(lambda _: Evaluation(progress.step, {}), lambda best: save(best, copy), after_step)
+    run.trainer.fit(lambda _: Evaluation(progress.step, {}), run.save_best, after_step)
 
 
 def start_segment(source: Path, copy: Path, device: torch.device) -> Run:

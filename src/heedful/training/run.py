@@ -27,7 +27,7 @@ from heedful.errors import OutOfMemoryError, UsageError
 from heedful.files import write_atomic
 from heedful.inference.trained_model import TrainedModel
 from heedful.loading import load
-from heedful.model_folder import build_on_meta, save
+from heedful.model_folder import build_on_meta, write_model
 from heedful.syntax import argument
 from heedful.training.checkpoint.checkpointer import Checkpointer
 from heedful.training.checkpoint.format import Checkpoint, prune_checkpoints, read_checkpoint
@@ -202,7 +202,7 @@ class Run:
 
     def save_best(self, model: nn.Module) -> None:
         self.checkpointer.manifest.check_folder(self.checkpointer.folder)
-        save(model, self.checkpointer.folder)
+        write_model(model, self.checkpointer.folder, self.prepared.files())
 
 
 def build_run(

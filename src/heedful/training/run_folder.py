@@ -11,7 +11,6 @@ from pathlib import Path
 
 from heedful.errors import UsageError
 from heedful.files import write_atomic
-from heedful.model_folder import TARGET_TOKENIZER_FILE, TASK_FILE, TOKENIZER_FILE
 from heedful.syntax import argument
 from heedful.training.checkpoint.run_manifest import (
     RunFolderLockedError,
@@ -22,7 +21,6 @@ from heedful.training.checkpoint.run_manifest import (
 )
 from heedful.training.recipe import RECIPE, to_toml
 from heedful.training.setup import PreparedRun
-from heedful.training.tasks import get_task
 
 
 def choose_run_folder(out: str | Path | None, task: str) -> Path:
@@ -61,11 +59,8 @@ def create_run_folder(prepared: PreparedRun, folder: Path) -> Iterator[RunManife
     """
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        for tokenizer, name in zip(prepared.data.tokenizers, (TOKENIZER_FILE, TARGET_TOKENIZER_FILE), strict=False):
-            tokenizer.save(folder / name)
-        task_settings = get_task(prepared.recipe.task).task_settings(prepared.recipe, prepared.data)
-        if task_settings is not None:
-            write_atomic(folder / TASK_FILE, task_settings.model_dump_json(indent=2) + "\n")
+        for name, content in prepared.files().items():
+            write_atomic(folder / name, content)
         yield write_run_manifest(
             folder,
             prepared.recipe,

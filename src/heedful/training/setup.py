@@ -17,6 +17,8 @@ from heedful.data.quick_check import check_corpus, data_issues, doctor_command
 from heedful.device import disable_onednn_cache, matmul_flops, retain_freed_memory, select_device
 from heedful.errors import UsageError
 from heedful.inference.trained_model import TrainedModel
+from heedful.model_files import TASK_FILE
+from heedful.model_folder import tokenizer_files
 from heedful.models.build import build
 from heedful.models.model_config import ModelConfig
 from heedful.syntax import argument
@@ -72,6 +74,11 @@ class PreparedRun:
         if self.pretrained:
             model.load_state_dict({**model.state_dict(), **self.pretrained.loaded})
         return model
+
+    def files(self) -> dict[str, str]:
+        """The content of the model folder's files beside the weights: tokenizers and task settings."""
+        settings = get_task(self.recipe.task).task_settings(self.recipe, self.data)
+        return tokenizer_files(self.data.tokenizers) | ({TASK_FILE: settings.to_file()} if settings else {})
 
     def training_components(self) -> TrainingComponents:
         return get_task(self.recipe.task).training_components(self.recipe, self.data, self.device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -185,7 +186,7 @@ def test_truncated_weights_file_is_named(folder: Callable[[str], Path], keep: in
     damaged = folder("gpt2")
     file = damaged / "model.safetensors"
     file.write_bytes(file.read_bytes()[:keep])
-    assert refusal(damaged).startswith("model.safetensors cannot be read as safetensors: ")
+    assert re.search(r"model\.safetensors (cannot be read as|is damaged or no) safetensors", refusal(damaged))
 
 
 def test_missing_shard_is_a_missing_weight(folder: Callable[[str], Path]) -> None:

@@ -323,14 +323,14 @@ def test_imported_tokenizer_agrees_with_the_library() -> None:
 def test_invalid_tokenizer_file_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_bytes(content)
-    with pytest.raises(CheckpointError, match=r"tokenizer\.json cannot be loaded") as caught:
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json (cannot be loaded|is not valid|must hold)") as caught:
         Tokenizer.load(path)
     assert "\n" not in str(caught.value)
 
 
 def test_missing_file_or_folder_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none.json"):
-        with pytest.raises(CheckpointError, match="cannot be loaded"):
+        with pytest.raises(CheckpointError, match=r"it does not exist|it is not a regular file"):
             Tokenizer.load(path)
 
 

@@ -3,7 +3,7 @@
 What it wins (docs/results.md, two cores): a single text of the small model at 2,163 tokens/s where torch generates 647
 and Hugging Face 360; with int8 3,278, and 19,711 at batch 32.
 
-It needs a converted copy of the model, which the first request writes to the model's folder (`ctranslate2_cache`).
+It needs a converted copy of the model, which the first request writes to the user's cache (`ctranslate2_cache`).
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class CTranslate2Backend:
         converted_version, engine = self._engines.get(quantization, (None, None))
         if engine is None or converted_version != version:
             vocabularies = [tokenizer.tokens for tokenizer in self.tokenizers]
-            engine = converted_engine(self.model, vocabularies, self.folder, quantization)
+            engine = converted_engine(self.model, vocabularies, quantization)
             self._engines[quantization] = (version, engine)
         return engine
 

@@ -1,8 +1,9 @@
-"""First-use conversion of a model for CTranslate2: converted, checked against torch, stored.
+"""First-use conversion of a model for CTranslate2: converted, checked against torch, stored in the user's cache.
 
-The first CPU request that CTranslate2 can serve writes the converted model to `engines/` in the model's folder, or to
-the user's cache (`HEEDFUL_CACHE`, default ~/.cache/heedful) if that is not writable. The SHA-256 of the weights is
-stored with it: changed weights are converted again. A conversion whose greedy texts differ from torch's is not used.
+An engine is served only if this user made it of these weights, this vocabulary and this version, and if each of its
+files has the SHA-256 it was written with: the library loads a changed bit as readily as a right one, or crashes on it.
+Anything else is converted again. Engines are never read from a model's folder, which may be anyone's. A conversion
+whose greedy texts differ from torch's is not used.
 """
 
 from __future__ import annotations
@@ -10,22 +11,28 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from functools import cached_property
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from heedful.errors import HeedfulError
-from heedful.files import new_folder
+from heedful.errors import CheckpointError, HeedfulError
+from heedful.files import MANIFEST, new_folder, read_manifest, verify_file, write_manifest
 from heedful.generation.backends.backend import SearchRequest
 from heedful.generation.backends.ctranslate2_engine import CTranslate2Engine
 from heedful.generation.search.decoding_batch import masked_log_softmax
 from heedful.generation.search.settings import SearchSettings
 from heedful.interop.ctranslate2_export import Quantization, export_ctranslate2, import_ctranslate2
 from heedful.text.special_tokens import END, SPECIAL_TOKENS, START
+from heedful.untrusted_files import parse_json_object, read_bounded
+from heedful.user_cache import cache_folder, evict, is_own_folder, private_folder
 
 RECORD = "checked.json"
+CONVERSION = 1
+"""Version of what is exported and how it is checked: engines of another one are not served."""
+MAX_CACHE_BYTES = 8 << 30
+"""Size of all engines of a user; the least recently used are deleted."""
 CHECKED_TEXTS, CHECKED_LENGTH = 8, 12
 """A conversion is checked on so many random texts of so many tokens."""
 TOLERANCE = {"float32": 1e-3, "int8": 0.25}
@@ -33,26 +40,87 @@ TOLERANCE = {"float32": 1e-3, "int8": 0.25}
 
 
 def converted_engine(
-    model: Any, vocabularies: Sequence[Sequence[str]], folder: Path | None, quantization: Quantization = "float32"
+    model: Any, vocabularies: Sequence[Sequence[str]], quantization: Quantization = "float32"
 ) -> CTranslate2Engine:
     """The model in CTranslate2, converted and checked unless that was done before; HeedfulError if it fails.
 
     `vocabularies`: the tokens of the source's and the target's tokenizer, or of the one.
     """
-    digest = weights_digest(model)
-    for path in _paths(folder, digest, quantization):
-        record = _read_record(path, digest)
-        if record is None:
-            try:
-                record = _convert(model, vocabularies, path, quantization, digest)
-            except OSError:
-                continue  # not writable
+    converted = ConvertedModel(model, vocabularies, quantization)
+    converted.require()
+    return CTranslate2Engine(converted.read_files, vocabularies, model.config, quantization)
+
+
+class ConvertedModel:
+    """The files of a model converted for CTranslate2, in the user's cache."""
+
+    def __init__(self, model: Any, vocabularies: Sequence[Sequence[str]], quantization: Quantization) -> None:
+        self.model, self.vocabularies, self.quantization = model, vocabularies, quantization
+        self.engines = private_folder(cache_folder() / "engines")
+        self.path = self.engines / f"{self.key[:32]}-{quantization}"
+
+    @cached_property
+    def key(self) -> str:
+        """SHA-256 of everything that a conversion depends on."""
+        versions = [CONVERSION, import_ctranslate2().__version__]
+        key = sha256(weights_digest(self.model).encode())
+        key.update(json.dumps([*versions, self.quantization, self.vocabularies]).encode())
+        return key.hexdigest()
+
+    def require(self) -> None:
+        """Convert the model unless that was done; raise HeedfulError if the conversion is not usable."""
+        record = self._record() or self._convert()
         if record["problem"]:
-            raise HeedfulError(f"{path}: {record['problem']}; torch is used instead")
-        return CTranslate2Engine(path, vocabularies, model.config, quantization)
-    raise HeedfulError(
-        "neither the model's folder nor the cache is writable for the converted model; torch is used instead"
-    )
+            raise HeedfulError(f"{self.path}: {record['problem']}; torch is used instead")
+
+    def read_files(self, again: bool = False) -> dict[str, bytes]:
+        """The content of each of the engine's files, as it was written; a damaged engine is converted again."""
+        try:
+            if again or self._record() is None:
+                raise CheckpointError("not converted")
+            return self._verified_files()
+        except (CheckpointError, OSError):
+            self._convert()
+            self.require()
+            return self._verified_files()
+
+    def _verified_files(self) -> dict[str, bytes]:
+        files = {}
+        for name, checksum in read_manifest(self.path).items():
+            files[name] = read_bounded(self.path / name, checksum.size)
+            verify_file(self.path / name, checksum, files[name])
+        if RECORD not in files:
+            raise CheckpointError(f"{self.path / MANIFEST} does not list {RECORD}")
+        os.utime(self.path)  # used now
+        return files
+
+    def _record(self) -> dict[str, Any] | None:
+        """The record of the conversion, if there is one of this model that this user made."""
+        file = self.path / RECORD
+        try:
+            record = parse_json_object(read_bounded(file), file) if is_own_folder(self.path) else {}
+        except (OSError, CheckpointError):
+            return None
+        return record if record.get("key") == self.key and "problem" in record else None
+
+    def _convert(self) -> dict[str, Any]:
+        try:
+            with new_folder(self.path) as temporary:
+                temporary.chmod(0o700)
+                export_ctranslate2(self.model, temporary, self.vocabularies, quantization=self.quantization)
+                names = sorted(file.name for file in temporary.iterdir())
+                files = {name: (temporary / name).read_bytes() for name in names}
+                engine = CTranslate2Engine(lambda _: files, self.vocabularies, self.model.config, self.quantization)
+                problem = conversion_problem(self.model, engine, self.quantization)
+                record = {"key": self.key, "sample": CHECKED_TEXTS, "problem": problem}
+                (temporary / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+                write_manifest(temporary, [*names, RECORD])
+            evict(self.engines, MAX_CACHE_BYTES, keep=self.path)
+        except OSError as error:
+            raise HeedfulError(
+                f"{self.path}: the converted model cannot be written ({error.strerror}); torch is used instead"
+            ) from None
+        return record
 
 
 def weights_digest(model: Any) -> str:
@@ -62,38 +130,6 @@ def weights_digest(model: Any) -> str:
         digest.update(name.encode())
         digest.update(weight.detach().float().cpu().contiguous().numpy())
     return digest.hexdigest()
-
-
-def _paths(folder: Path | None, digest: str, quantization: str) -> list[Path]:
-    cache = Path(os.environ.get("HEEDFUL_CACHE") or Path.home() / ".cache" / "heedful")
-    cached = cache / "engines" / f"{digest[:24]}-{quantization}"
-    return [cached] if folder is None else [folder / "engines" / f"ctranslate2-{quantization}", cached]
-
-
-def _read_record(path: Path, digest: str) -> dict[str, Any] | None:
-    """The record of the conversion at this path, if it is of these weights and of the installed version."""
-    try:
-        record = json.loads((path / RECORD).read_text(encoding="utf-8"))
-        same = (record["weights"], record["ctranslate2"]) == (digest, import_ctranslate2().__version__)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return record if same else None
-
-
-def _convert(
-    model: Any, vocabularies: Sequence[Sequence[str]], path: Path, quantization: Quantization, digest: str
-) -> dict[str, Any]:
-    with new_folder(path) as temporary:
-        export_ctranslate2(model, temporary, vocabularies, quantization=quantization)
-        engine = CTranslate2Engine(temporary, vocabularies, model.config, quantization)
-        record = {
-            "weights": digest,
-            "ctranslate2": import_ctranslate2().__version__,
-            "sample": CHECKED_TEXTS,
-            "problem": conversion_problem(model, engine, quantization),
-        }
-        (temporary / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    return record
 
 
 @torch.inference_mode()

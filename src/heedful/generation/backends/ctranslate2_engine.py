@@ -7,9 +7,9 @@ hypotheses have ended, which our own does with `early_stopping`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -45,18 +45,22 @@ class EngineHypothesis(NamedTuple):
 
 
 class CTranslate2Engine:
-    """A converted model. `vocabularies`: the tokens of the source and the target, or one for both."""
+    """A converted model. `vocabularies`: the tokens of the source and the target, or one for both.
+
+    `read_files` returns the content of each of its files, by name; True: after converting the model again.
+    """
 
     def __init__(
         self,
-        folder: Path,
+        read_files: Callable[[bool], dict[str, bytes]],
         vocabularies: Sequence[Sequence[str]],
         config: TransformerConfig,
         quantization: Quantization = "float32",
         *,
         batch_tokens: int = BATCH_TOKENS,
     ) -> None:
-        self.folder, self.config, self.quantization, self.batch_tokens = folder, config, quantization, batch_tokens
+        self.read_files, self.config = read_files, config
+        self.quantization, self.batch_tokens = quantization, batch_tokens
         self.source = pad_vocabulary(vocabularies[0], config.vocabulary)
         self.target = pad_vocabulary(vocabularies[-1], config.target_vocabulary or config.vocabulary)
         self.ids = {name: token for token, name in enumerate(self.target)}
@@ -149,13 +153,19 @@ class CTranslate2Engine:
         threads_each = threads_per_text(self.config, threads // workers, self.quantization)
         key = (kind, workers, threads_each)
         if key not in self._workers:
-            make = getattr(import_ctranslate2(), kind)
-            self._workers[key] = make(str(self.folder), inter_threads=workers, intra_threads=threads_each)
+            self._workers[key] = self._load(kind, inter_threads=workers, intra_threads=threads_each)
         torch.set_num_threads(workers * threads_each)
         try:
             yield self._workers[key]
         finally:
             torch.set_num_threads(threads)
+
+    def _load(self, kind: str, **threads: int) -> Any:
+        make = partial(getattr(import_ctranslate2(), kind), "converted", **threads)
+        try:
+            return make(files=self.read_files(False))
+        except RuntimeError:  # the library cannot load the files it wrote, perhaps in another build
+            return make(files=self.read_files(True))
 
     def _token_names(self, texts: Sequence[TokenIds]) -> list[list[str]]:
         return [[self.target[token] for token in text] for text in texts]

@@ -25,7 +25,7 @@ import heedful
 from heedful.data.corpus_files import content_hash
 from heedful.errors import CheckpointError, DataError, HeedfulError, UsageError
 from heedful.files import write_atomic
-from heedful.model_folder import TARGET_TOKENIZER_FILE, TASK_FILE, TOKENIZER_FILE
+from heedful.model_files import TARGET_TOKENIZER_FILE, TASK_FILE, TOKENIZER_FILE
 from heedful.models.model_config import ModelConfig
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.recipe import RECIPE, Recipe, absolute_paths, make_recipe, relative_paths

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,8 +52,8 @@ def model() -> Any:
 
 
 @pytest.fixture(scope="module")
-def engine(model: Any, tmp_path_factory: pytest.TempPathFactory) -> CTranslate2Engine:
-    return converted_engine(model, NAMES, tmp_path_factory.mktemp("model"))
+def engine(model: Any) -> CTranslate2Engine:
+    return converted_engine(model, NAMES)
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +141,7 @@ def test_batch_size_does_not_change_texts(engine: CTranslate2Engine, sources: li
     done: list[int] = []
     settings = SearchSettings(beam=2)
     expected = engine.translate(SearchRequest(sources, settings))
-    small = CTranslate2Engine(engine.folder, NAMES, engine.config, batch_tokens=40)
+    small = CTranslate2Engine(engine.read_files, NAMES, engine.config, batch_tokens=40)
     assert best_tokens(small.translate(SearchRequest(sources, settings, progress=done.append))) == best_tokens(expected)
     assert sum(done) == len(sources)
     assert len(done) > 3
@@ -157,9 +159,9 @@ def test_token_log_probabilities_can_be_left_out(engine: CTranslate2Engine, sour
         assert a.score == pytest.approx(b.score, abs=1e-3)
 
 
-def test_continuations_and_streams_equal_torchs(tmp_path: Path) -> None:
+def test_continuations_and_streams_equal_torchs() -> None:
     model = random_model("laptop-writer", positions="alibi")
-    engine = converted_engine(model, NAMES, tmp_path)
+    engine = converted_engine(model, NAMES)
     prompts, settings = [[7, 8, 9], [], [20], [30, 31, 32, 33]], SearchSettings(max_length=12)
     expected, results = (each.generate(SearchRequest(prompts, settings)) for each in (TorchBackend(model), engine))
     assert best_tokens(results) == best_tokens(expected)
@@ -168,31 +170,105 @@ def test_continuations_and_streams_equal_torchs(tmp_path: Path) -> None:
     assert list(engine.stream(SearchRequest([prompts[0]], settings))) == expected[0][0].tokens
 
 
-def test_model_is_converted_once_and_again_when_its_weights_change(model: Any, tmp_path: Path) -> None:
-    first = converted_engine(model, NAMES, tmp_path)
-    assert first.folder == tmp_path / "engines" / "ctranslate2-float32"
-    converted_at = (first.folder / "model.bin").stat().st_mtime_ns
-    converted_engine(model, NAMES, tmp_path)
-    assert (first.folder / "model.bin").stat().st_mtime_ns == converted_at
-    other = random_model("laptop-translator", positions="rotary", layers=1)
-    assert converted_engine(other, NAMES, tmp_path).folder == first.folder
-    assert (first.folder / "model.bin").stat().st_mtime_ns != converted_at
-    assert [file.name for file in (tmp_path / "engines").iterdir()] == ["ctranslate2-float32"]
-
-
-def test_conversion_goes_to_the_cache_if_the_folder_is_not_writable(
-    model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The engines' folder of an empty cache."""
     monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "model").write_text("a file, where a folder cannot be made")
-    for folder in (tmp_path / "model", None):
-        engine = converted_engine(model, NAMES, folder, "int8")
-        assert engine.folder.parent == tmp_path / "cache" / "engines"
-    assert len(list(engine.folder.parent.iterdir())) == 1
+    return tmp_path / "cache" / "engines"
+
+
+def tokens(engine: CTranslate2Engine) -> list[list[int]]:
+    """Translations by newly loaded files."""
+    return best_tokens(engine.translate(SearchRequest([[7, 8, 9], [20], [30, 31, 32, 33]], SearchSettings())))
+
+
+def test_model_is_converted_once_and_for_each_change_of_weights_or_vocabulary(model: Any, cache: Path) -> None:
+    converted_engine(model, NAMES)
+    (first,) = cache.iterdir()
+    converted_at = (first / "model.bin").stat().st_mtime_ns
+    converted_engine(model, NAMES)
+    assert (first / "model.bin").stat().st_mtime_ns == converted_at
+    converted_engine(random_model("laptop-translator", positions="rotary", layers=1), NAMES)
+    converted_engine(model, [[*NAMES[0][:-1], "renamed"]])
+    converted_engine(model, NAMES, "int8")
+    assert len([*cache.iterdir()]) == 4
+
+
+def test_only_the_user_can_read_the_engines(model: Any, cache: Path) -> None:
+    converted_engine(model, NAMES)
+    for folder in (cache, *cache.iterdir()):
+        assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_damaged_engine_is_converted_again(model: Any, cache: Path) -> None:
+    expected = tokens(converted_engine(model, NAMES))
+    (folder,) = cache.iterdir()
+    whole = {file.name: file.read_bytes() for file in folder.iterdir()}
+    for name, content in whole.items():
+        (folder / name).write_bytes(content[:-20] + bytes([content[-20] ^ 1]) + content[-19:])
+        assert tokens(converted_engine(model, NAMES)) == expected, name
+        assert {file.name: file.read_bytes() for file in folder.iterdir()} == whole, name
+
+
+def test_an_engine_that_is_damaged_after_it_was_opened_is_converted_again(model: Any, cache: Path) -> None:
+    engine = converted_engine(model, NAMES)
+    (folder,) = cache.iterdir()
+    (folder / "model.bin").write_bytes(b"")
+    assert tokens(engine) == tokens(converted_engine(model, NAMES))
+
+
+def test_the_engine_of_another_model_is_never_served(model: Any, cache: Path) -> None:
+    """Not even where it is whole, with a manifest and record of its own."""
+    expected = tokens(converted_engine(model, NAMES))
+    (folder,) = cache.iterdir()
+    other = random_model("laptop-translator", positions="rotary", layers=1)
+    assert tokens(converted_engine(other, NAMES)) != expected
+    (stranger,) = {*cache.iterdir()} - {folder}
+    shutil.rmtree(folder)
+    stranger.rename(folder)
+    assert tokens(converted_engine(model, NAMES)) == expected
+
+
+def test_a_cache_that_may_be_someone_elses_is_not_used(
+    model: Any, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = tokens(converted_engine(model, NAMES))
+    elsewhere = cache.rename(cache.with_name("elsewhere"))
+    cache.symlink_to(elsewhere)
+    with pytest.raises(HeedfulError, match="engines is a link or another user's; set HEEDFUL_CACHE"):
+        converted_engine(model, NAMES)
+    cache.unlink()
+    cache.mkdir()
+    (folder,) = elsewhere.iterdir()
+    (cache / folder.name).symlink_to(folder)
+    (folder / "model.bin").write_bytes(b"")
+    assert tokens(converted_engine(model, NAMES)) == expected
+    assert not (cache / folder.name).is_symlink()
+    monkeypatch.setattr("os.geteuid", lambda: 12345)
+    with pytest.raises(HeedfulError, match="another user's"):
+        converted_engine(model, NAMES)
+
+
+def test_the_least_recently_used_engines_are_deleted(model: Any, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    converted_engine(model, NAMES)
+    (first,) = cache.iterdir()
+    converted_engine(model, NAMES, "int8")
+    size = sum(file.stat().st_size for file in cache.rglob("*") if file.is_file())
+    monkeypatch.setattr(ctranslate2_cache, "MAX_CACHE_BYTES", size + 1000)
+    os.utime(first, (0, 0))
+    converted_engine(random_model("laptop-translator", positions="rotary", layers=1), NAMES, "int8")
+    assert first not in cache.iterdir()
+    assert len([*cache.iterdir()]) == 2
+
+
+def test_a_cache_that_cannot_be_written_leaves_the_work_to_torch(model: Any, cache: Path) -> None:
+    cache.parent.write_text("a file, where a folder cannot be made")
+    with pytest.raises(HeedfulError, match="set HEEDFUL_CACHE to another folder"):
+        converted_engine(model, NAMES)
 
 
 def test_conversion_with_other_texts_than_torchs_is_refused_now_and_later(
-    model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: Any, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = random_model("laptop-translator", positions="rotary", rotary_base=10.0)
     with monkeypatch.context() as patched:
@@ -203,10 +279,11 @@ def test_conversion_with_other_texts_than_torchs_is_refused_now_and_later(
             lambda _, *arguments, **options: export(wrong, *arguments, **options),
         )
         with pytest.raises(HeedfulError, match=r"torch is used instead$"):
-            converted_engine(model, NAMES, tmp_path)
+            converted_engine(model, NAMES)
     with pytest.raises(HeedfulError, match="torch is used instead"):
-        converted_engine(model, NAMES, tmp_path)
-    assert json.loads((tmp_path / "engines" / "ctranslate2-float32" / "checked.json").read_text())["problem"]
+        converted_engine(model, NAMES)
+    (folder,) = cache.iterdir()
+    assert json.loads((folder / "checked.json").read_text())["problem"]
 
 
 def test_unsupported_requests_are_named(tmp_path: Path, make_tokenizer: Callable[..., Tokenizer]) -> None:
@@ -234,8 +311,8 @@ def test_unsupported_requests_are_named(tmp_path: Path, make_tokenizer: Callable
     assert "without a folder" in str(reason())
 
 
-def test_batches_are_split_for_all_threads_and_torch_keeps_its_threads(model: Any, tmp_path: Path) -> None:
-    engine, before = converted_engine(model, NAMES, tmp_path), torch.get_num_threads()
+def test_batches_are_split_for_all_threads_and_torch_keeps_its_threads(model: Any) -> None:
+    engine, before = converted_engine(model, NAMES), torch.get_num_threads()
     try:
         torch.set_num_threads(3)
         assert [len(part) for part in split_batches([[*range(7)]])] == [3, 2, 2]

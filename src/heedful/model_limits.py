@@ -1,0 +1,63 @@
+"""Limits of what a model folder may ask for, checked before anything of that size is built, read or used.
+
+A configuration of a billion layers or a sparse file of a terabyte costs its author nothing. Both are refused by a few
+bytes of the weights file: its size, and the length of its header, which describes each tensor.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from heedful.errors import CheckpointError
+from heedful.models.model_config import ModelConfig
+from heedful.untrusted_files import open_regular
+
+MAX_HEADER_BYTES = 16 << 20
+"""Longest header of a weights file: some 150,000 tensors."""
+TENSOR_HEADER_BYTES = 64
+"""The description of a layer's tensor in the header is longer than this."""
+MAX_PARAMETER_BYTES = 8
+"""Bytes of the widest number, a float64."""
+
+
+def check_weights_file(file: Path) -> int:
+    """The most tensors a safetensors file can hold, by its header; one that cannot be loaded is an error."""
+    with open_regular(file) as stream:
+        size, header = os.fstat(stream.fileno()).st_size, int.from_bytes(stream.read(8), "little")
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if size > memory:
+        raise CheckpointError(f"{file} has {size >> 30:,} GiB; this machine has {memory >> 30:,} GiB of memory")
+    if header > min(MAX_HEADER_BYTES, size):
+        raise CheckpointError(f"{file} is damaged or no safetensors file: its header claims {header:,} bytes")
+    return header // TENSOR_HEADER_BYTES
+
+
+def check_layers(config: ModelConfig, file: Path, tensors: int) -> None:
+    """Raise if a weights file of so many tensors cannot hold one for every layer of the configuration."""
+    settings: Any = config
+    layers = getattr(settings, "layers", 0) + (getattr(settings, "decoder_layers", None) or 0)
+    if layers > tensors:
+        raise CheckpointError(f"{file} does not hold the {layers:,} layers that its config.json describes")
+
+
+def check_parameters(model: nn.Module, file: Path) -> None:
+    """Raise if a weights file is larger than any that holds this model's parameters."""
+    largest = MAX_HEADER_BYTES + MAX_PARAMETER_BYTES * sum(weight.numel() for weight in model.state_dict().values())
+    if (size := file.stat().st_size) > largest:
+        raise CheckpointError(f"{file} has {size:,} bytes: more than the model that its config.json describes")
+
+
+def require_finite(weights: Mapping[str, Tensor], folder: Path) -> None:
+    """Raise CheckpointError naming the first weight that holds NaN or infinity: such a model answers nothing."""
+    for name, weight in weights.items():
+        if weight.is_floating_point() and weight.numel() and not torch.stack([*weight.aminmax()]).isfinite().all():
+            raise CheckpointError(
+                f"{folder}: the weight {name} holds NaN or infinity, so the model cannot answer; "
+                "get the folder again, or train the model again"
+            )
