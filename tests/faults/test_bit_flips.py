@@ -80,7 +80,7 @@ def test_no_flipped_bit_changes_an_answer_unnoticed(
 
 
 def test_an_engine_in_the_models_folder_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever made the folder made it, too."""
+    """It comes with the folder, from its author."""
     monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path / "cache"))
     folder = make_translator().save(tmp_path / "model")
     expected = answers(folder)
