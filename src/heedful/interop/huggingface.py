@@ -44,7 +44,7 @@ def import_model(folder: Path) -> Model:
 def _import(hf_config: dict[str, Any], folder: Path) -> Model:
     model_type = hf_config.get("model_type", "")
     if model_type == MODEL_TYPE:
-        return import_custom(hf_config, _read_weights(folder))
+        return import_custom(hf_config, _read_weights(folder), folder)
     if model_type not in LAYOUTS:
         raise CheckpointError(f"models of type '{model_type}' cannot be imported; known: {', '.join(MODEL_TYPES)}")
     layout = LAYOUTS[model_type]

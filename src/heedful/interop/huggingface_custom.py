@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from heedful.errors import CheckpointError, UsageError
+from heedful.model_limits import check_layers, require_finite
 from heedful.models.build import Model, build
 from heedful.models.model_config import ModelConfig, TransformerConfig
 
@@ -78,15 +79,18 @@ def copy_code(folder: Path) -> None:
         shutil.copyfile(CODE / name, folder / name)
 
 
-def import_custom(hf_config: dict[str, Any], weights: dict[str, torch.Tensor]) -> Model:
+def import_custom(hf_config: dict[str, Any], weights: dict[str, torch.Tensor], folder: Path) -> Model:
     """Build heedful's model of an exported folder."""
     names = {RENAMED.get(name, name): name for name in TransformerConfig.model_fields}
     settings = {names[key]: value for key, value in hf_config.items() if key in names}
+    config = TransformerConfig(**settings)
+    check_layers(config, folder, len(weights))
     with torch.device("meta"):
-        model: Model = build(TransformerConfig(**settings))
+        model: Model = build(config)
     try:
         model.load_state_dict(weights, assign=True)
     except RuntimeError as error:
         problem = " ".join(str(error).split())
         raise CheckpointError(f"weights and config.json do not fit: {problem}") from None
+    require_finite(weights, folder)
     return model.eval()

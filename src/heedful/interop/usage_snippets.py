@@ -11,7 +11,8 @@ from heedful.inference.question_answerer import QuestionAnswerer
 from heedful.inference.trained_model import TrainedModel
 from heedful.interop.conversion import VECTORS
 from heedful.interop.huggingface_custom import MODELING_FILE
-from heedful.model_folder import HUGGINGFACE_TARGET, TARGET_TOKENIZER_FILE, TOKENIZER_FILE
+from heedful.model_files import TARGET_TOKENIZER_FILE, TOKENIZER_FILE
+from heedful.model_folder import HUGGINGFACE_TARGET
 
 EXAMPLE = "Your text here."
 
