@@ -182,7 +182,7 @@ class LiveTable:
         from rich.console import Console
         from rich.live import Live
 
-        self.console = Console(file=stream)
+        self.console = Console(file=stream, markup=False, highlight=False)  # texts of users may look like markup
         self.live = Live(console=self.console, refresh_per_second=4, transient=False)
         self.bar = StageProgressBar(self.console)
         self.latest_step: dict[str, Any] = {}

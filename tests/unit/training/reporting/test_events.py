@@ -59,6 +59,17 @@ def test_terminal_gets_a_live_table_with_scores_and_a_sample() -> None:
     assert "model   b" in shown
 
 
+def test_brackets_in_texts_are_no_markup_on_a_terminal() -> None:
+    out = Terminal()
+    events = Events(terminal_listener(out))
+    events.note("see [bold] and [/x]")
+    events.emit("begin")
+    events.emit("evaluation", step=10, steps=50, scores={"bleu": 31.5}, best=True, sample=("model   a [/b] c [red]",))
+    events.emit("end")
+    assert "see [bold] and [/x]" in out.getvalue()
+    assert "a [/b] c [red]" in out.getvalue()
+
+
 def test_metrics_file_has_one_json_line_an_event_with_its_time(tmp_path: Path) -> None:
     events = Events(MetricsFile(tmp_path / "metrics.jsonl"))
     events.emit("step", **STEP)
