@@ -138,7 +138,7 @@ def _huggingface_embed(trained: TrainedModel, source: str, folder: Path) -> str:
 
 def _ctranslate2(trained: TrainedModel, folder: Path) -> str:
     read = _read_tokenizer(folder)
-    if trained.task == "generate":
+    if trained.model.config.family == "decoder":
         return f"""
         import ctranslate2
         from tokenizers import Tokenizer
@@ -162,7 +162,7 @@ def _ctranslate2(trained: TrainedModel, folder: Path) -> str:
 
 def _onnx(trained: TrainedModel, folder: Path) -> str:
     read, file = _read_tokenizer(folder, ids=True), str(folder / "model.onnx")
-    if trained.task == "generate":
+    if trained.model.config.family == "decoder":
         return f"""
         import numpy as np
         import onnxruntime
@@ -175,7 +175,7 @@ def _onnx(trained: TrainedModel, folder: Path) -> str:
             ids.append(3 + int(logits[3:].argmax()))
         print(tokenizer.decode(ids))
     """
-    if trained.task == "translate":
+    if trained.model.config.family == "encoder_decoder":
         encoder, decoder = str(folder / "encoder.onnx"), str(folder / "decoder.onnx")
         return f"""
         import numpy as np
@@ -204,7 +204,7 @@ def _onnx(trained: TrainedModel, folder: Path) -> str:
         tokens = np.array([[{start}, *ids, {end}]])
         outputs = model.run(None, {{"tokens": tokens, "lengths": np.array([tokens.shape[1]])}})
         for output, values in zip(model.get_outputs(), outputs, strict=True):
-            print(output.name, values)
+            print(output.name, values.shape)
     """
 
 
