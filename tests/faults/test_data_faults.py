@@ -76,7 +76,7 @@ def test_line_of_exactly_the_limit_is_accepted(tmp_path: Path) -> None:
 def test_misaligned_files_report_both_line_counts(source_lines: int, target_lines: int, tmp_path: Path) -> None:
     files = [file(tmp_path, "a.en", b"x\n" * source_lines), file(tmp_path, "a.de", b"y\n" * target_lines)]
     message = f"{files[0]} has {source_lines} lines but {files[1]} has {target_lines}: they must pair line by line"
-    assert refused(files) == message
+    assert refused(files).startswith(message)
     with pytest.raises(DataError, match="must pair"):
         list(read_pairs(files, on_bad_line="skip"))
 

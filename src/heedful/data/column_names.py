@@ -102,7 +102,7 @@ def is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     columns = [[row[index].strip() for row in rows if len(row) == len(first)] for index in range(len(first))]
     if _has_known_names(named, columns):
         return True
-    if any(name.casefold() in KNOWN or language(name) for name in named) and may_be_header(named, rows):
+    if sum(bool(name.casefold() in KNOWN or language(name)) for name in named) == 1 and may_be_header(named, rows):
         return True
     if any(_unlike_column(cell, column) for cell, column in zip(cells, columns, strict=True) if cell):
         return True

@@ -20,7 +20,8 @@ from heedful.data.column_names import TEXT, pair_columns
 from heedful.data.corpus_files import Files, as_paths, expand_folders, size_on_disk
 from heedful.data.corpus_readers import DocumentLine, is_aligned, is_text_table, require_columns
 from heedful.data.corpus_scan import CorpusRow, CorpusScan
-from heedful.data.doctor_report import CleanCopy, CorpusKind, CorpusReport
+from heedful.data.doctor_report import CleanCopy, CorpusKind, CorpusReport, Finding
+from heedful.data.held_out_checks import held_out_findings, refuse_swapped
 from heedful.data.labeled_reader import find_columns, has_labels
 from heedful.data.line_reader import BadLine, OnBadLine
 from heedful.data.progress import ProgressCallback, StartProgress, no_progress
@@ -79,12 +80,15 @@ def examine(
     scan = CorpusScan(corpus_kind, expanded, on_bad_line, hashes, max_measured, columns)
     with start_progress("reading", size_on_disk(paths)) as progress:
         scan.read(progress)
+    findings: list[Finding] = []
     for each in held_out:
-        _refuse_swapped(scan, each)
+        refuse_swapped(scan.files[0], scan.text_columns, each.files[0], each.text_columns)
+        findings += held_out_findings(scan.column_names, scan.files, scan.text_columns, each.files, each.text_columns)
     if not scan.usable:
         reasons = ", ".join(f"{count:,} {kind}" for kind, count in scan.bad_lines.items())
         raise DataError(f"nothing usable in {', '.join(map(str, paths))}" + (f": {reasons}" if reasons else ""))
     report = scan.report()
+    report = report.with_changes(findings=(*report.findings, *findings))
     if clean_copy is None:
         return report
     cleaned: CorpusReport = report.with_changes(
@@ -151,16 +155,6 @@ def _scan_held_out(
             raise DataError(scan.misaligned)
         scans.append(scan)
     return scans
-
-
-def _refuse_swapped(scan: CorpusScan, held_out: CorpusScan) -> None:
-    """Raise if source and target of the held-out files are swapped, as far as their scripts show it."""
-    scripts, held_out_scripts = ([column.script for column in each.statistics.columns] for each in (scan, held_out))
-    if scripts != held_out_scripts and scripts == held_out_scripts[::-1]:
-        raise DataError(
-            f"{held_out.files[0]} is {held_out_scripts[0]}, but {scan.files[0]} is {scripts[0]}: "
-            "are the files in the wrong order?"
-        )
 
 
 def _group_pairs(paths: Sequence[Path]) -> list[list[Path]]:

@@ -269,7 +269,8 @@ def _aligned(source: Path, target: Path, progress: ProgressCallback | None) -> I
         if left is None or right is None:
             shorter, longer = number - 1, number + sum(1 for _ in (target_lines if left is None else source_lines))
             counts = (shorter, longer) if left is None else (longer, shorter)
-            message = f"{source} has {counts[0]:,} lines but {target} has {counts[1]:,}: they must pair line by line"
+            message = f"{source} has {counts[0]:,} lines but {target} has {counts[1]:,}: they must pair line by line, "
+            message += "or a model learns wrong translations; are both of the same set?"
             yield BadLine("misaligned", source, number, message)
         elif isinstance(left, BadLine):
             yield left

@@ -28,6 +28,7 @@ from heedful.data.labeled_reader import LabeledText, scan_labeled
 from heedful.data.line_reader import BadLine, OnBadLine, handle_bad_line
 from heedful.data.progress import ProgressCallback
 from heedful.data.qa_reader import Question, scan_questions
+from heedful.data.table_layout import is_table, read_layout
 from heedful.data.table_reader import LIST_SEPARATOR, Cells
 from heedful.data.unicode_scripts import UNSPACED_SCRIPTS
 
@@ -72,6 +73,12 @@ ISSUES = {
         "script": "questions or passages in an unexpected script",
     },
 }
+FORMS = {
+    "escaped": "{} with escaped characters (&apos;): the model learns to write them so; unescape them (html.unescape)",
+    "tokenized": '{} of tokenized text ("i \'m here ."): the model learns such spaces; use untokenized text',
+}
+"""Forms of text that are learned with it, of any kind of corpus."""
+ROWS = {"pairs": "pairs", "text": "lines", "labeled": "texts", "questions": "questions"}
 COLUMNS = {"pairs": ("source", "target"), "questions": ("passage", "question")}
 """Names of the columns of text; other kinds have one, "text"."""
 
@@ -188,16 +195,22 @@ class CorpusScan:
             masks["source"] = statistics.duplicate_sources() & ~masks["duplicate"]
         if self.kind == "pairs":
             masks |= {"copy": statistics.copies(), "ratio": statistics.length_ratio_outliers()}
-        masks["script"] = np.logical_or.reduce([column.other_script() for column in self._text_columns])
+        masks |= {"escaped": statistics.escaped(), "tokenized": statistics.tokenized()}
+        masks["script"] = np.logical_or.reduce([column.other_script() for column in self.text_columns])
         return masks
 
     @property
-    def _text_columns(self) -> list[ColumnStatistics]:
+    def column_names(self) -> tuple[str, ...]:
+        """Names of the columns of text."""
+        return COLUMNS.get(self.kind, ("text",))
+
+    @property
+    def text_columns(self) -> list[ColumnStatistics]:
         return self.statistics.columns[: 1 if self.kind == "labeled" else None]
 
     def report(self) -> CorpusReport:
         """Everything gathered, as the doctor's report."""
-        names = COLUMNS.get(self.kind, ("text",))
+        names = self.column_names
         issues = [self._issue_finding(kind, mask) for kind, mask in self.issue_masks().items()]
         return CorpusReport(
             kind=self.kind,
@@ -208,8 +221,8 @@ class CorpusScan:
             documents=self.documents if self.kind == "text" else None,
             characters=self.characters,
             layout=tuple(describe_layout(self.files, self.kind, self.columns)),
-            columns=tuple(_summary(name, column) for name, column in zip(names, self._text_columns, strict=True)),
-            findings=(*self._bad_line_findings(), *issues),
+            columns=tuple(_summary(name, column) for name, column in zip(names, self.text_columns, strict=True)),
+            findings=(*self._bad_line_findings(), *issues, *self._header_findings()),
             labels=dict(self.labels.most_common()),
         )
 
@@ -222,8 +235,18 @@ class CorpusScan:
             locations = tuple(self._locations.get(kind, ()))
             yield Finding(kind=kind, description=description, count=self._bad_lines[kind], locations=locations)
 
+    def _header_findings(self) -> Iterator[Finding]:
+        """A finding for each table whose first row may be a header, and is read as an example."""
+        for file in self.files if self.kind in ("pairs", "labeled") else ():
+            if is_table(file) and (first := read_layout(file, self.columns).first):
+                columns = ",".join(first)
+                description = f"first row read as an example, but perhaps a header (then request --columns {columns})"
+                yield Finding(
+                    kind="header", description=description, count=1, locations=(Location(file=str(file), line=1),)
+                )
+
     def _issue_finding(self, kind: str, mask: Mask) -> Finding:
-        description = ISSUES[self.kind][kind]
+        description = FORMS[kind].format(ROWS[self.kind]) if kind in FORMS else ISSUES[self.kind][kind]
         if kind == "leak" and self.held_out is not None:
             leaked = int(np.isin(self.held_out, self.statistics.keys).sum())
             description += f", {leaked:,} of {len(self.held_out):,} held-out texts"

@@ -8,7 +8,7 @@ unusual? is this a duplicate?) is a comparison of arrays at the end.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.data.table_reader import Cells
+from heedful.data.text_forms import MIN_TOKENIZED, escaped_rows, tokenized_rows
 from heedful.data.unicode_scripts import SCRIPTS, scripts_of
 
 CHUNK_ROWS, CHUNK_CHARACTERS = 1024, 1 << 18
@@ -29,6 +30,10 @@ BIN_WIDTH, SMOOTHING, BINS = 0.02, 10, 801
 
 MIN_OUTLIER, MAX_NORMAL = np.log(2.5), np.log(5.0)
 """A pair is an outlier beyond six deviations from the median ratio: never within 2.5-fold, always beyond 5-fold."""
+
+MAX_VOCABULARY = 100_000
+"""Different words that are kept to compare languages: no more are added once there are so many."""
+PUNCTUATION = ".,;:!?\"'()[]«»„“”‘’…-"
 
 Mask = NDArray[np.bool_]
 
@@ -44,12 +49,18 @@ class ColumnStatistics:
     characters: int = 0
     words: int = 0
     longest: int = 0
+    vocabulary: set[str] = field(default_factory=set)
+    """Different words in lower case, and characters of scripts without spaces; the first of them."""
 
     def add(self, texts: list[str], lengths: NDArray[np.int64]) -> None:
         self.lengths += np.bincount(lengths.clip(max=MAX_LENGTH), minlength=MAX_LENGTH + 1)
         self.scripts.frombytes(scripts_of(texts, lengths).tobytes())
         self.characters += int(lengths.sum())
-        self.words += len(" ".join(texts).split())
+        words = " ".join(texts).split()
+        self.words += len(words)
+        if len(self.vocabulary) < MAX_VOCABULARY:
+            self.vocabulary.update(word.strip(PUNCTUATION).lower() for word in words)
+            self.vocabulary.update(character for character in set("".join(texts)) if character >= "\u2e80")
         self.longest = max(self.longest, int(lengths.max()))
 
     def quantile(self, share: float) -> int:
@@ -80,6 +91,7 @@ class CorpusStatistics:
         self._shortest = shortest
         self._lines, self._ratios, self._copies = array("I"), array("H"), array("B")
         self._sources, self._pairs = array("q"), array("q")
+        self._escaped, self._tokenized = array("B"), array("B")
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -96,6 +108,8 @@ class CorpusStatistics:
         sources[lengths[0] < self._shortest] = 0
         self._lines.extend(lines)
         self._sources.frombytes(sources.tobytes())
+        self._escaped.frombytes(_any_column(escaped_rows, texts).tobytes())
+        self._tokenized.frombytes(_any_column(tokenized_rows, texts).tobytes())
         if len(texts) == 2:
             self._add_pairs(texts[0], texts[1], lengths)
 
@@ -130,6 +144,15 @@ class CorpusStatistics:
         """Pairs whose target is a copy of the source."""
         return _view(self._copies, np.bool_)
 
+    def escaped(self) -> Mask:
+        """Rows with character references."""
+        return _view(self._escaped, np.bool_)
+
+    def tokenized(self) -> Mask:
+        """Rows of tokenized text, if it is not just a few."""
+        mask: Mask = _view(self._tokenized, np.bool_)
+        return mask if mask.sum() >= max(2, MIN_TOKENIZED * len(mask)) else np.zeros_like(mask)
+
     def length_ratio_outliers(self) -> Mask:
         """Pairs whose ratio of lengths is far from the median ratio."""
         ratios = _view(self._ratios, np.uint16)
@@ -137,6 +160,10 @@ class CorpusStatistics:
         distance = np.abs(ratios.astype(np.int32) - middle)
         deviation = 1.4826 * BIN_WIDTH * _quantile(np.bincount(distance, minlength=BINS), 0.5)
         return np.asarray(distance * BIN_WIDTH > np.clip(6 * deviation, MIN_OUTLIER, MAX_NORMAL))
+
+
+def _any_column(test: Callable[[list[str]], list[bool]], texts: list[list[str]]) -> Mask:
+    return np.logical_or.reduce([test(column) for column in texts])
 
 
 def _is_copy(source: str, target: str) -> bool:

@@ -18,7 +18,7 @@ from heedful.quantities import describe_count
 MAX_MEASURED = 5_000_000
 """Rows checked for duplicates and the like: some 60 bytes each while they are compared."""
 
-REPORTED = {"duplicate", "leak", "copy", "ratio", "script"}
+REPORTED = {"duplicate", "leak", "copy", "ratio", "script", "escaped", "tokenized", "header", "held_out"}
 REPORTED_OF_KIND = {"labeled": {"source"}}
 """Reported for some kinds only: a sentence may well have two translations, but a text has one label."""
 
@@ -99,6 +99,8 @@ def data_issues(
 
 
 def _first_location(finding: Finding) -> str:
+    if not finding.locations:
+        return ""
     return f"{Path(finding.locations[0].file).name}:{finding.locations[0].line}"
 
 

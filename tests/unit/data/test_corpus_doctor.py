@@ -55,6 +55,7 @@ def planted(tmp_path: Path) -> list[Path]:
 EXPECTED = {
     "misaligned": (), "utf-8": (60,), "nul": (70,), "overlong": (), "malformed": (), "blank": (30,),
     "duplicate": (10,), "source": (20,), "copy": (40,), "ratio": (50, 2000), "script": (2500,),
+    "escaped": (), "tokenized": (),
 }  # fmt: skip
 
 
