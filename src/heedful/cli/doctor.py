@@ -91,6 +91,9 @@ def print_report(report: CorpusReport) -> None:
     more = f" and {len(report.files) - 3:,} more" if len(report.files) > 4 else ""
     names = ", ".join(report.files[:3] if more else report.files)
     typer.echo(f"{names}{more}: {report.rows:,} {rows}, {report.usable:,} usable")
+    for finding in report.findings:
+        if finding.kind == "misaligned" and finding.count:
+            typer.echo(finding.description)
     for layout in report.layout:
         typer.echo(f"columns read: {layout}")
     console.print(_column_table(report), _length_histogram(report))

@@ -222,7 +222,7 @@ class CorpusScan:
             characters=self.characters,
             layout=tuple(describe_layout(self.files, self.kind, self.columns)),
             columns=tuple(_summary(name, column) for name, column in zip(names, self.text_columns, strict=True)),
-            findings=(*self._bad_line_findings(), *issues, *self._header_findings()),
+            findings=(*self._bad_line_findings(), *issues, *self._header_findings(), *self._label_findings()),
             labels=dict(self.labels.most_common()),
         )
 
@@ -244,6 +244,12 @@ class CorpusScan:
                 yield Finding(
                     kind="header", description=description, count=1, locations=(Location(file=str(file), line=1),)
                 )
+
+    def _label_findings(self) -> Iterator[Finding]:
+        """A finding if all texts have one label, which a classifier cannot be trained on."""
+        if self.kind == "labeled" and len(self.labels) < 2:
+            description = f"texts of only one class, {next(iter(self.labels), '')!r}: a classifier needs two"
+            yield Finding(kind="one_class", description=description, count=self.usable)
 
     def _issue_finding(self, kind: str, mask: Mask) -> Finding:
         description = FORMS[kind].format(ROWS[self.kind]) if kind in FORMS else ISSUES[self.kind][kind]

@@ -163,7 +163,7 @@ class CorpusStatistics:
 
 
 def _any_column(test: Callable[[list[str]], list[bool]], texts: list[list[str]]) -> Mask:
-    return np.logical_or.reduce([test(column) for column in texts])
+    return np.asarray(np.logical_or.reduce([test(column) for column in texts]))
 
 
 def _is_copy(source: str, target: str) -> bool:
