@@ -89,16 +89,16 @@ def test_columns_are_requested_by_name_or_number(tmp_path: Path) -> None:
     file = write(tmp_path, "a.tsv", rows)
     assert pairs(file, ("en", "es")) == pairs(file, ("2", "3")) == PAIRS
     assert pairs(file, ("es", "en")) == [pair[::-1] for pair in PAIRS]
-    with pytest.raises(DataError, match=r"columns found: 'nl', 'en', 'es'; name two of them \(--columns\)"):
+    with pytest.raises(DataError, match=r"columns found: 'nl', 'en', 'es'; name two of them"):
         pairs(file)
     with pytest.raises(DataError, match="has no column 'fr'; columns found: 'nl', 'en', 'es'"):
         pairs(file, ("en", "fr"))
     with pytest.raises(DataError, match="has no column 4: it has 3 columns"):
         pairs(file, ("1", "4"))
-    with pytest.raises(DataError, match="two different columns, got --columns en"):
+    with pytest.raises(DataError, match="two different columns, got"):
         pairs(file, ("en",))
     lines = [write(tmp_path, name, [("one",)]) for name in ("a.en", "a.es")]
-    with pytest.raises(DataError, match=r"--columns 1,2: there are no columns in .*a\.en"):
+    with pytest.raises(DataError, match=r"columns.*1,2.*: there are no columns in .*a\.en"):
         examine(lines, columns=("1", "2"))
 
 
@@ -125,8 +125,8 @@ def test_every_task_reads_requested_columns(tmp_path: Path) -> None:
     assert len(labeled) == 40
     assert (labeled[0].texts, labeled[0].labels) == (("text 0",), ("bad",))
     assert [text for text, _ in read_documents([file], columns=("what",))][:2] == ["text 0", "text 1"]
-    asked = write(tmp_path, "b.csv", [("p", "q", "a"), ("Rome is old.", "Is Rome old?", "old")], ",")
-    (question,) = read_questions([asked], columns=("p", "q", "a"))
+    answered = write(tmp_path, "b.csv", [("p", "q", "a"), ("Rome is old.", "Is Rome old?", "old")], ",")
+    (question,) = read_questions([answered], columns=("p", "q", "a"))
     assert (question.passage, question.answers[0].text) == ("Rome is old.", "old")
 
 

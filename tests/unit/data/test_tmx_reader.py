@@ -44,7 +44,7 @@ def test_more_than_two_languages_have_to_be_named(tmp_path: Path) -> None:
         fr="c", de="d"
     )
     file = memory(tmp_path, units)
-    with pytest.raises(DataError, match=r"3 languages \(en-us, de, fr\): name source and target, as --columns en,de"):
+    with pytest.raises(DataError, match=r"3 languages \(en-us, de, fr\): name source and target"):
         pairs(file)
     assert pairs(file, "en", "de") == [("a", "b")]  # the other unit has no English: blank
     with pytest.raises(DataError, match="has no language 'it'; languages found: en-us, de, fr"):
