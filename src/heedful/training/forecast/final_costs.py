@@ -35,15 +35,14 @@ class LinearCost:
 
     @classmethod
     def measure(cls, work: Callable[[int], object], texts: int) -> LinearCost:
-        """Time `work` on few texts, after an untimed call to warm up, and on `texts`."""
-        few = min(FEW, texts)
-        work(few)
-        first = _seconds(work, few)
-        more = min(texts, few * max(2, int(LONGEST_SECONDS / first)))
-        if more <= few:
-            return cls(first, 0.0)
-        per_text = max(0.0, _seconds(work, more) - first) / (more - few)
-        return cls(max(0.0, first - few * per_text), per_text)
+        """Time `work` on few texts, after an untimed call to warm up, and on `texts`; if those are few, just once."""
+        if texts <= FEW:
+            return cls(_seconds(work, texts))
+        work(FEW)
+        first = _seconds(work, FEW)
+        more = min(texts, FEW * max(2, int(LONGEST_SECONDS / first)))
+        per_text = max(0.0, _seconds(work, more) - first) / (more - FEW)
+        return cls(max(0.0, first - FEW * per_text), per_text)
 
     def seconds(self, texts: int) -> float:
         return self.fixed + self.per_text * texts
@@ -65,13 +64,13 @@ class FinalCosts:
 def measure_final_costs(
     task: Task, data: PreparedData, config: ModelConfig, device: torch.device, *, at_most: int
 ) -> FinalCosts:
-    """Calibrate and score an untrained model on a few validation texts, `at_most` and some so many.
+    """Calibrate and score an untrained model on a few validation texts: about `at_most`, for a short run.
 
     It decodes to the length limit, so the cost is an upper bound. Nothing is kept, and the state of the random number
     generators does not change.
     """
     total = data.valid.scored_texts
-    texts = min(total, MORE, FEW + at_most)
+    texts = min(total, MORE, max(FEW, at_most))
     with torch.random.fork_rng():
         trial = wrap_model(build(config).to(device).eval(), data.tokenizers)
         calibration = LinearCost.measure(partial(task.calibrate, trial, data, no_progress), texts)
