@@ -187,7 +187,6 @@ def has_tables(files: Files) -> bool:
 
 def has_columns(files: Files, columns: Columns) -> bool:
     """Whether every table among the files has these columns. Numbers say nothing of a table with usual names."""
-    usual = {"source", "target", *TEXT, *LABEL, *LABELS}
     try:
         for path in expand_folders(files):
             if file_format(path) == "tmx":
@@ -195,11 +194,17 @@ def has_columns(files: Files, columns: Columns) -> bool:
             elif is_table(path):
                 layout = read_layout(path, columns)
                 check_columns(layout, columns)
-                if usual.intersection(layout.names) and all(name.isdecimal() for name in columns):
+                if all(name.isdecimal() for name in columns) and _has_usual_names(layout.names, len(columns)):
                     return False
     except DataError:
         return False
     return bool(columns)
+
+
+def _has_usual_names(names: Sequence[str], columns: int) -> bool:
+    """Whether a header alone tells which of so many columns to read."""
+    has_text, has_labels = (any(name in usual for name in names) for usual in (TEXT, (*LABEL, *LABELS)))
+    return {"source", "target"} <= set(names) or (has_text and (columns == 1 or has_labels))
 
 
 def describe_layout(files: Files, kind: str, columns: Columns = ()) -> list[str]:
