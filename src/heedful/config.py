@@ -57,5 +57,5 @@ def validation_message(error: ValidationError, known: Callable[[tuple[str, ...]]
         elif problem["type"] == "value_error":
             lines.append(f"{name}: {problem['ctx']['error']}" if name else str(problem["ctx"]["error"]))
         else:
-            lines.append(f"{name}: {problem['msg'].lower()}, got {problem['input']!r}")
+            lines.append(f"{name}: {problem['msg'].lower()}, got {problem['input']!r:.80}")
     return "; ".join(lines)

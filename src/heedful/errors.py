@@ -59,6 +59,11 @@ def nearest(word: str, options: Iterable[str]) -> str:
     return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
 
 
+def is_unicode(text: str) -> bool:
+    """Whether the text can be encoded. Bytes of an argument that are not UTF-8 become surrogates, which cannot."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def require_positive(**sizes: int | float | None) -> None:
     """Raise UsageError for a size that is not positive, by its name; None (the default) passes."""
     for name, size in sizes.items():

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from heedful import __version__
+from heedful.cli.standard_streams import flush_output, prepare_streams, print_message
 from heedful.errors import HeedfulError
 from heedful.syntax import command_line
 
@@ -41,6 +42,7 @@ def options(
 
 def main() -> None:
     """Run a command; a HeedfulError is printed as one line and becomes the exit code."""
+    prepare_streams()
     default_handler = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if default_handler:  # Ctrl-C during imports would print a traceback
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -51,18 +53,27 @@ def main() -> None:
     debug = "--debug" in sys.argv
     try:
         with command_line():
-            app()
+            run_command()
     except HeedfulError as error:
         if debug:
             raise
-        print(f"heedful: {error}", file=sys.stderr)
+        print_message(error)
         raise SystemExit(error.exit_code) from None
     except OSError as error:  # no permission, a broken disk or link
         if debug or error.errno is None:
             raise
-        print(f"heedful: {error.filename or 'a file'}: {error.strerror}", file=sys.stderr)
+        print_message(f"{error.filename or 'standard output or a file'}: {error.strerror}")
         raise SystemExit(1) from None
     except KeyboardInterrupt:
         if debug:
             raise
         raise SystemExit(130) from None
+
+
+def run_command() -> None:
+    """Run the command, and make sure that standard output took what it printed."""
+    try:
+        app()
+    except (SystemExit, OSError):
+        flush_output()
+        raise

@@ -30,7 +30,8 @@ SkipBad = Annotated[Literal["fail", "skip"], option(INPUT_OUTPUT, help="Unreadab
 AsJson = Annotated[bool, option(INPUT_OUTPUT, "--json", help="Print JSON: one object a line.")]
 Device = Annotated[str, option(MACHINE, help="auto, cpu, cuda or mps.")]
 LengthPenalty = Annotated[
-    float, option(SEARCH, help="Length penalty α of beam search: 0 favors short texts, 1 is neutral.")
+    float,
+    option(SEARCH, min=0.0, max=100.0, help="Length penalty α of beam search: 0 favors short texts, 1 is neutral."),
 ]
 BleuTokenizer = Annotated[
     str,

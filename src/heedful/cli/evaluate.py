@@ -14,7 +14,7 @@ from heedful.cli.decoding_options import AsJson, BleuTokenizer, Device, LengthPe
 def evaluate(
     model: Annotated[Path, typer.Argument(help="Model folder, or word2vec file.")],
     files: Annotated[list[Path], typer.Argument(help="Held-out text as for training, or word-vector benchmarks.")],
-    beam: Annotated[int, typer.Option(min=1, help="Translation: beam size; 1 = greedy search.")] = 4,
+    beam: Annotated[int, typer.Option(min=1, max=1000, help="Translation: beam size; 1 = greedy search.")] = 4,
     length_penalty: LengthPenalty = 1.0,
     bleu_tokenizer: BleuTokenizer = "auto",
     columns: Annotated[

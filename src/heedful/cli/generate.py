@@ -10,7 +10,8 @@ import typer
 
 from heedful.cli import decoding_options as options
 from heedful.cli.decoding_options import SAMPLING, SEARCH, option
-from heedful.cli.text_io import LineStream, exit_on_closed_pipe, print_note
+from heedful.cli.standard_streams import print_message, write_output
+from heedful.cli.text_io import LineStream
 
 if TYPE_CHECKING:
     from heedful.generation.results import Continuation
@@ -74,7 +75,7 @@ def generate(
     if streamed and prompt is not None:
         pieces = generator.stream(prompt, **decoding)
         for warning in generator.prompt_warnings(prompt):
-            print_note(warning)
+            print_message(warning)
         print_pieces(prompt, pieces)
         return
     with lines:
@@ -95,14 +96,9 @@ def plain(continuation: Continuation, whole: bool) -> str:
 def print_pieces(prompt: str, pieces: Iterable[str]) -> None:
     """Print the prompt and each piece of its continuation at once."""
 
-    def show(text: str) -> None:
-        sys.stdout.buffer.write(text.encode())
-        sys.stdout.buffer.flush()
-
-    with exit_on_closed_pipe():
-        try:
-            show(prompt)
-            for piece in pieces:
-                show(piece)
-        finally:
-            show("\n")
+    try:
+        write_output(prompt)
+        for piece in pieces:
+            write_output(piece)
+    finally:
+        write_output("\n")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from heedful.cli.similar import VectorSource
-from heedful.cli.text_io import print_note
+from heedful.cli.standard_streams import print_message
 from heedful.errors import UsageError
 
 
@@ -31,7 +31,7 @@ def map_(
     if len(unknown) == len(words):
         raise UsageError("; ".join(unknown))
     for problem in unknown:
-        print_note(f"left out: {problem}")
+        print_message(f"left out: {problem}")
     shown = dict.fromkeys(table.words[table.index(word)] for word in words if word in table)
     for word in list(shown) if near else ():
         shown |= dict.fromkeys(neighbor.word for neighbor in table.similar(word, near))

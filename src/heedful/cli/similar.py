@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from heedful.cli.decoding_options import AsJson
-from heedful.cli.text_io import output_lines, print_note
+from heedful.cli.standard_streams import print_message
+from heedful.cli.text_io import output_lines
 from heedful.errors import UsageError
 
 VectorSource = Annotated[
@@ -41,7 +42,7 @@ def similar(
         for word, problem in unknown.items():
             neighbors = [] if problem else table.similar(word, top)
             if problem:
-                print_note(problem)
+                print_message(problem)
             if as_json:
                 result = {"word": word, "neighbors": [near._asdict() for near in neighbors]}
                 write(json.dumps(result | ({"warnings": [problem]} if problem else {}), ensure_ascii=False))

@@ -7,12 +7,14 @@ import json
 import lzma
 import os
 import sys
+import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from heedful.errors import DataError, HeedfulError, UsageError
+from heedful.cli.standard_streams import print_message, write_output
+from heedful.errors import DataError, HeedfulError, UsageError, is_unicode
 from heedful.files import atomic_file
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from heedful.data.progress import ProgressCallback
 
 OnBadLine = Literal["fail", "skip"]
+COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 MAX_WARNINGS = 20
 """Warnings printed; further ones are counted."""
 
@@ -36,6 +39,9 @@ class LineStream:
     ) -> None:
         if texts and file is not None:
             raise UsageError(f"texts come from the command line or from --input {file}: give one or the other")
+        for text in texts or ():
+            if not is_unicode(text):
+                raise UsageError(f"text {text!r:.60} is not valid UTF-8; a terminal in UTF-8 passes every character")
         self.texts, self.file, self.output, self.on_bad_line = texts, file, output, on_bad_line
         self.results = self.warnings = 0
         self.progress: ProgressCallback | None = None
@@ -50,7 +56,9 @@ class LineStream:
     def __exit__(self, *error: Any) -> bool | None:
         suppressed = self._stack.__exit__(*error)
         if error[0] is None and self.warnings > MAX_WARNINGS:
-            print_note(f"{self.warnings - MAX_WARNINGS:,} more warnings like these were not shown; --json has them all")
+            print_message(
+                f"{self.warnings - MAX_WARNINGS:,} more warnings like these were not shown; --json has them all"
+            )
         return suppressed
 
     def __iter__(self) -> Iterator[str | None]:
@@ -90,11 +98,7 @@ class LineStream:
         """Print a warning about a line, unless there were many already."""
         self.warnings += 1
         if self.warnings <= MAX_WARNINGS:
-            print_note(f"line {number}: {text}")
-
-
-def print_note(text: str) -> None:
-    print(f"heedful: {text}", file=sys.stderr, flush=True)
+            print_message(f"line {number}: {text}")
 
 
 @contextmanager
@@ -104,55 +108,46 @@ def output_lines(file: Path | None) -> Iterator[Callable[[str], None]]:
     After an interruption, the lines so far are beside the file, under its name with ".part" before the suffix.
     """
     if file is None:
-        with exit_on_closed_pipe():
-            yield lambda text: _write(sys.stdout.buffer, text, flush=True)
+        yield lambda text: write_output(f"{text}\n")
         return
     if file.is_dir():
         raise UsageError(f"{file} is a folder; --output takes a file's name")
     partial = file.with_name(f"{file.stem}.part{file.suffix}")
-    written = 0
-
-    def write(text: str) -> None:
-        nonlocal written
-        _write(stream, text)
-        written += 1
-
     try:
-        with atomic_file(file, partial=partial), _open_for_writing(partial) as stream:
-            yield write
+        with atomic_file(file, partial=partial) as target, _open(target, "wb") as stream:
+            yield lambda text: stream.write(f"{text}\n".encode())
     except OSError as error:
-        raise HeedfulError(f"{file} cannot be written: {error.strerror}; {_partial_result(partial, written)}") from None
+        raise HeedfulError(f"{file} cannot be written: {error.strerror}; {_partial_result(partial)}") from None
     except BaseException:
-        print_note(_partial_result(partial, written))
+        print_message(_partial_result(partial))
         raise
 
 
-def _partial_result(partial: Path, written: int) -> str:
-    if not written:
+def _partial_result(partial: Path) -> str:
+    """How many whole lines the file holds, counted on the disk: it may be full, and hold fewer than were written."""
+    if not partial.exists():  # a device or pipe is written directly
+        return "what it took cannot be counted"
+    count = _complete_lines(partial)
+    if not count:
         partial.unlink(missing_ok=True)
         return "nothing was written"
-    return f"the first {written:,} lines are in {partial}"
+    return f"the first {count:,} lines are in {partial}"
 
 
-def _open_for_writing(path: Path) -> Any:
-    compressed: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
-    return compressed.get(path.suffix.lower(), open)(path, "wb")
+def _complete_lines(file: Path) -> int:
+    """Lines with a line break that can be read. Of a plain file, a cut line after them is removed."""
+    count = size = 0
+    compressed = file.suffix.lower() in COMPRESSED
+    with suppress(OSError, EOFError, zlib.error, lzma.LZMAError), _open(file, "rb") as lines:
+        for line in lines:
+            count, size = count + line.endswith(b"\n"), size + (len(line) if line.endswith(b"\n") else 0)
+    if count and not compressed:
+        os.truncate(file, size)
+    return count
 
 
-def _write(stream: Any, text: str, *, flush: bool = False) -> None:
-    stream.write((text + "\n").encode())
-    if flush:
-        stream.flush()
-
-
-@contextmanager
-def exit_on_closed_pipe() -> Iterator[None]:
-    """Exit quietly when the reader of standard output stops reading, as `| head` does."""
-    try:
-        yield
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discards what is still buffered
-        raise SystemExit(141) from None  # 128 + SIGPIPE, as shells report it
+def _open(path: Path, mode: str) -> Any:
+    return COMPRESSED.get(path.suffix.lower(), open)(path, mode)
 
 
 def _reading_progress(file: Path | None, output: Path | None) -> AbstractContextManager[Any]:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from heedful.cli import decoding_options as options
 from heedful.cli.decoding_options import SAMPLING, SEARCH, option
-from heedful.cli.text_io import LineStream, print_note
+from heedful.cli.standard_streams import print_message
+from heedful.cli.text_io import LineStream
 
 if TYPE_CHECKING:
     from heedful.generation.results import Translation
@@ -62,7 +63,7 @@ def translate(
     lines = LineStream(text, input_, output, on_bad_line)
     translator = load_as(Translator, model, device=device)
     if alignments and translator.alignment is None:
-        print_note(f"{model} has no alignment.json: aligned by the second-to-last layer's mean attention")
+        print_message(f"{model} has no alignment.json: aligned by the second-to-last layer's mean attention")
     with lines:
         for translation in translator.iter_translate(
             lines, beam=beam, length_penalty=length_penalty, n_best=n_best, temperature=temperature, top_k=top_k,

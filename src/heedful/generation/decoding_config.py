@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
 from heedful.config import Config
+from heedful.errors import is_unicode
 from heedful.generation.search.logits_rules import LogitsRules
 from heedful.generation.search.sampling import SamplingConfig
 from heedful.generation.search.settings import Engine, SearchSettings
@@ -15,27 +16,33 @@ from heedful.text.tokenizer import Tokenizer
 
 DEFAULT_BEAM = 4
 DEFAULT_TEMPERATURE = 0.8
+MAX_BEAM = 1000
+"""Memory and time grow with the beam, and translations get worse long before this."""
+MAX_LENGTH_PENALTY = 100.0
+MAX_TOKENS = 1_000_000
+MAX_INTEGER = 2**63 - 1
+"""The largest integer of a tensor or seed."""
 
 
 class DecodingConfig(Config):
     """Options of `translate` and `generate`, the same in Python and on the command line."""
 
-    beam: PositiveInt | None = None
+    beam: int | None = Field(default=None, gt=0, le=MAX_BEAM)
     """Beam size; 1 = greedy search. None: 4 to translate, 1 to generate or to sample."""
-    length_penalty: float = Field(default=1.0, ge=0.0)
+    length_penalty: float = Field(default=1.0, ge=0.0, le=MAX_LENGTH_PENALTY)
     """α in log P / length^α: 0 favors short texts, 1 is neutral."""
-    n_best: PositiveInt = 1
+    n_best: int = Field(default=1, gt=0, le=MAX_BEAM)
     """Results per text: the best hypotheses of the beam, or samples."""
-    temperature: float = Field(default=0.0, ge=0.0)
+    temperature: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
     """0 = search for the most likely text; above 0 = sample, the more freely the higher."""
-    top_k: NonNegativeInt = 0
+    top_k: int = Field(default=0, ge=0, le=MAX_INTEGER)
     top_p: float = Field(default=1.0, gt=0.0, le=1.0)
     min_p: float = Field(default=0.0, ge=0.0, le=1.0)
-    repetition_penalty: PositiveFloat = 1.0
-    seed: NonNegativeInt = 0
-    min_length: NonNegativeInt = 0
+    repetition_penalty: float = Field(default=1.0, gt=0.0, allow_inf_nan=False)
+    seed: int = Field(default=0, ge=0, le=MAX_INTEGER)
+    min_length: int = Field(default=0, ge=0, le=MAX_TOKENS)
     """Tokens before a text may end."""
-    max_length: PositiveInt | None = None
+    max_length: int | None = Field(default=None, gt=0, le=MAX_TOKENS)
     """Tokens to generate at most. None: twice the source's length and 20, or 100 after a prompt."""
     stop: tuple[str, ...] = ()
     """Stop strings: generation ends before them."""
@@ -105,9 +112,13 @@ class DecodingConfig(Config):
             raise ValueError("int8 needs CTranslate2: use engine auto or ctranslate2")
         if self.max_length is not None and self.min_length > self.max_length:
             raise ValueError(f"min_length {self.min_length} is more than max_length {self.max_length}")
+        if not is_unicode(self.prefix):
+            raise ValueError(f"prefix {self.prefix!r:.60} is not valid Unicode")
         for name, strings in (("stop", self.stop), ("forbidden", self.forbidden)):
             if "" in strings:
                 raise ValueError(f"a {name} string must not be empty")
+            if broken := next((string for string in strings if not is_unicode(string)), None):
+                raise ValueError(f"{name} string {broken!r:.60} is not valid Unicode")
             if match := next((string for string in strings if string in self.prefix), None):
                 raise ValueError(f"prefix {self.prefix!r} contains the {name} string {match!r}")
         if both := {*self.stop} & {*self.forbidden}:

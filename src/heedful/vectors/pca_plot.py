@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heedful.errors import HeedfulError, UsageError
+from heedful.files import atomic_file
 
 Points = npt.NDArray[np.float32]
 LABEL_OFFSETS = [(6, 0), (0, 8), (0, -8), (-6, 0), (6, 8), (6, -8), (-6, 8), (-6, -8), (14, 16), (14, -16), (-14, 16)]
@@ -55,9 +56,10 @@ def draw_word_map(words: Sequence[str], vectors: Points, file: Path, *, title: s
     canvas.draw()
     _add_labels(axes, words, points, canvas.get_renderer())
     try:
-        figure.savefig(file)
+        with atomic_file(file) as temporary:
+            figure.savefig(temporary, format=file.suffix.lstrip(".").lower() or "png")
     except (OSError, ValueError) as error:
-        raise HeedfulError(f"{file} cannot be drawn: {error}") from None
+        raise HeedfulError(f"{file} cannot be drawn: {getattr(error, 'strerror', None) or error}") from None
     return file
 
 

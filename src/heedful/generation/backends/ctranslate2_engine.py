@@ -76,7 +76,7 @@ class CTranslate2Engine:
         limits = self._limits(lengths, settings, request.max_lengths)
         buckets = length_buckets(lengths, self.batch_tokens // settings.beam, longest_first=True)
         batches = split_batches([bucket.tolist() for bucket in buckets])
-        options = _options(settings) | {"min_decoding_length": settings.rules.min_length, "max_input_length": 0}
+        options = _options(settings) | {"max_input_length": 0}
         results: dict[int, list[EngineHypothesis]] = {}
 
         def submit(worker: Any, indices: list[int]) -> list[Any]:
@@ -84,7 +84,8 @@ class CTranslate2Engine:
             texts = [[self.source[token] for token in source] for source in batch.texts]
             forced = None if batch.prefixes is None else self._token_names(batch.prefixes)
             limit = max(limits[i] for i in indices)
-            pending: list[Any] = worker.translate_batch(texts, forced, max_decoding_length=limit, **options)
+            lengths = {"min_decoding_length": min(limit, settings.rules.min_length), "max_decoding_length": limit}
+            pending: list[Any] = worker.translate_batch(texts, forced, **lengths, **options)
             return pending
 
         with self._worker("Translator", len(batches)) as worker:
@@ -106,9 +107,10 @@ class CTranslate2Engine:
         prompts, settings = [list(prompt) or [END] for prompt in request.texts], request.settings
         lengths = sorted({len(prompt) for prompt in prompts})
         batches = split_batches([[i for i, prompt in enumerate(prompts) if len(prompt) == n] for n in lengths])
+        limit = settings.max_length or DEFAULT_MAX_LENGTH
         options = _options(settings) | {
-            "min_length": settings.rules.min_length,
-            "max_length": settings.max_length or DEFAULT_MAX_LENGTH,
+            "min_length": min(limit, settings.rules.min_length),
+            "max_length": limit,
             "include_prompt_in_result": False,
         }
         results: dict[int, list[EngineHypothesis]] = {}
