@@ -44,6 +44,11 @@ def fsync(path: Path) -> None:
         os.close(descriptor)
 
 
+def is_device(path: Path) -> bool:
+    """Whether this is a device or pipe, as /dev/null."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
 @contextmanager
 def atomic_file(path: Path, *, partial: Path | None = None) -> Iterator[Path]:
     """Yield a temporary path to write to; on success fsync it and rename it to `path`.
@@ -51,7 +56,7 @@ def atomic_file(path: Path, *, partial: Path | None = None) -> Iterator[Path]:
     On an error the temporary file is removed. A `partial` path named by the caller is used instead and kept on error.
     A device or pipe is written directly: a rename would put a file in its place.
     """
-    if path.exists() and not path.is_file() and not path.is_dir():
+    if is_device(path):
         yield path
         return
     temporary = partial or path.with_name(f"{path.name}.tmp")

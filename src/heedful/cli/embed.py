@@ -87,4 +87,4 @@ def save_array(embeddings: list[TextEmbedding], output: Path) -> None:
         with atomic_file(output) as temporary, temporary.open("wb") as stream:
             np.save(stream, np.stack([each.vector for each in embeddings]))
     except OSError as error:
-        raise HeedfulError(f"{output} cannot be written: {error.strerror}") from None
+        raise HeedfulError(f"{output} cannot be written: {error.strerror or error}") from None

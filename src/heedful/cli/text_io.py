@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from heedful.cli.standard_streams import print_message, write_output
 from heedful.errors import DataError, HeedfulError, UsageError, is_unicode
-from heedful.files import atomic_file
+from heedful.files import atomic_file, is_device
 
 if TYPE_CHECKING:
     from heedful.data.line_reader import BadLine
@@ -117,15 +117,15 @@ def output_lines(file: Path | None) -> Iterator[Callable[[str], None]]:
         with atomic_file(file, partial=partial) as target, _open(target, "wb") as stream:
             yield lambda text: stream.write(f"{text}\n".encode())
     except OSError as error:
-        raise HeedfulError(f"{file} cannot be written: {error.strerror}; {_partial_result(partial)}") from None
+        raise HeedfulError(f"{file} cannot be written: {error.strerror}; {_partial_result(file, partial)}") from None
     except BaseException:
-        print_message(_partial_result(partial))
+        print_message(_partial_result(file, partial))
         raise
 
 
-def _partial_result(partial: Path) -> str:
-    """How many whole lines the file holds, counted on the disk: it may be full, and hold fewer than were written."""
-    if not partial.exists():  # a device or pipe is written directly
+def _partial_result(file: Path, partial: Path) -> str:
+    """How many whole lines are kept, counted on the disk: it may be full, and hold fewer than were written."""
+    if is_device(file):
         return "what it took cannot be counted"
     count = _complete_lines(partial)
     if not count:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from heedful.errors import HeedfulError, UsageError, nearest
 from heedful.files import new_folder, require_empty
@@ -142,5 +143,5 @@ def _output_folder(folder: Path) -> Iterator[Path]:
     try:
         with new_folder(folder) as temporary:
             yield temporary
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         raise HeedfulError(f"{folder} cannot be written: {error}") from None

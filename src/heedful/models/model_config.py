@@ -20,7 +20,8 @@ PositionName = Literal["none", "sinusoidal", "learned", "rotary", "alibi"]
 Task = Literal["masked_token", "next_sentence", "sequence_class", "answer_span", "pooled"]
 Pooling = Literal["first", "mean", "last"]
 Layers = Annotated[int, Field(gt=0, le=1000)]
-Width = Annotated[int, Field(gt=0, le=1 << 20)]
+MAX_WIDTH = 1 << 20
+Width = Annotated[int, Field(gt=0, le=MAX_WIDTH)]
 Heads = Annotated[int, Field(gt=0, le=1 << 16)]
 Rows = Annotated[int, Field(gt=0, le=(1 << 31) - 1)]
 """Rows of a table. Products of these sizes are numbers of bytes that fit into 64 bits."""

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
-from pydantic import PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from heedful.config import Config
@@ -61,7 +61,7 @@ class TokenizerConfig(Config):
     """
 
     kind: Literal["byte_bpe", "unigram", "wordpiece", "words", "characters", "bare_words"] = "byte_bpe"
-    vocabulary: PositiveInt
+    vocabulary: int = Field(gt=0, le=10_000_000)
     """Maximum size, special tokens included; a small corpus gives fewer."""
     min_count: PositiveInt = 1
     """Rarer words become <unk> (words and bare_words)."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from heedful.errors import HeedfulError, OutOfMemoryError, StoppedError
 from heedful.syntax import argument, call, settings_argument
@@ -23,6 +24,7 @@ OUT_OF_MEMORY_MESSAGES = (
     "Cannot allocate memory",
     "can't start new thread",
 )
+SHARED_MEMORY_MESSAGES = ("Bus error", "/torch_", "shared memory", "(shm)")
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -34,7 +36,7 @@ def readable_failures(settings: dict[str, Any], folder: Path | None = None) -> I
     """
     try:
         yield
-    except (RuntimeError, MemoryError, OSError, EOFError) as error:
+    except (RuntimeError, MemoryError, OSError, EOFError, SafetensorError) as error:
         readable = _readable(error, settings.get("training", {}), folder)
         if readable is None:
             raise
@@ -55,14 +57,27 @@ def _readable(error: Exception, training: dict[str, Any], folder: Path | None) -
     # Reading from a killed worker raises one of these two before torch notices that it is gone.
     if (isinstance(error, ConnectionError | EOFError) and training.get("workers")) or "DataLoader worker" in text:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler would raise the same error again later
+        if any(message in text for message in SHARED_MEMORY_MESSAGES):
+            return shared_memory_full(training["workers"], folder)
         reason = (text.splitlines() or [type(error).__name__])[0].rstrip(".")
         return HeedfulError(
             f"a DataLoader worker died: {reason}. Resume with: {call('train', resume=folder)} "
             f"(training.workers={training['workers']}; 0 needs no worker processes)"
         )
+    if isinstance(error, SafetensorError):
+        return HeedfulError(f"{folder or 'a model'} cannot be written: {error}")
     if isinstance(error, OSError) and error.errno is not None:
         return HeedfulError(f"{error.filename or folder or 'a file'}: {error.strerror}")
     return None
+
+
+def shared_memory_full(workers: int, folder: Path | None) -> HeedfulError:
+    """Workers pass batches through /dev/shm, which is small in a container."""
+    return HeedfulError(
+        f"shared memory (/dev/shm) is full: training.workers={workers} pass batches through it. Enlarge it "
+        f"(docker run --shm-size=1g), or use {settings_argument({'training.workers': 0})}, which needs none. "
+        f"Resume with: {call('train', resume=folder)}"
+    )
 
 
 def out_of_memory(training: dict[str, Any]) -> OutOfMemoryError:

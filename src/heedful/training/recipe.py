@@ -95,7 +95,7 @@ class TrainingRecipe(Config):
     """Tokens per batch, padding and both sides included."""
     accumulate: PositiveInt = 1
     """Gradient accumulation: batches per optimizer step."""
-    context: PositiveInt = 256
+    context: int = Field(default=256, gt=0, le=1_000_000)
     """Context length in tokens (generate, fill)."""
     mask_probability: float = Field(default=0.15, gt=0.0, lt=0.9)
     """Fraction of tokens that are masked (fill)."""

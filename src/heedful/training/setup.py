@@ -20,7 +20,7 @@ from heedful.inference.trained_model import TrainedModel
 from heedful.model_files import TASK_FILE
 from heedful.model_folder import tokenizer_files
 from heedful.models.build import build
-from heedful.models.model_config import ModelConfig
+from heedful.models.model_config import MAX_WIDTH, ModelConfig
 from heedful.syntax import argument
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.defaults import TrainingConditions
@@ -117,6 +117,13 @@ def prepare_run(settings: dict[str, Any], request: TrainingRequest, events: Even
     return choose_settings(settings, task, conditions, data, device, base, limit, events)
 
 
+def check_width(model: dict[str, Any]) -> None:
+    """Raise UsageError for a width from which no learning rate follows."""
+    width = model.get("width")
+    if width is not None and not (isinstance(width, int | float) and 1 <= width <= MAX_WIDTH):
+        raise UsageError(f"model.width must be from 1 to {MAX_WIDTH:,}, got {width}")
+
+
 def choose_settings(
     settings: dict[str, Any],
     task: Task,
@@ -130,6 +137,7 @@ def choose_settings(
     """Choose the model and training settings left open; the number of steps follows from the time limit."""
     defaults = pretrained_model_settings(base, task) if base else task.model_defaults(conditions)
     model = settings["model"] = {**defaults, **settings.get("model", {}), **task.head_settings(data)}
+    check_width(model)
     training = settings["training"] = {**task.training_defaults(conditions, model), **settings.get("training", {})}
     if device.type == "cuda":
         training.setdefault("precision", "bfloat16")
