@@ -89,20 +89,3 @@ except HeedfulError as error:
         assert (tmp_path / "out.part.txt").read_bytes().count(b"\n") == count
         assert (tmp_path / "out.part.txt").read_bytes().endswith(b"\n")
     assert count > 500
-
-
-def test_a_run_outlives_the_reader_of_its_messages() -> None:
-    from heedful.training.reporting.events import Events, terminal_listener
-
-    class ClosedPipe:
-        def isatty(self) -> bool:
-            return False
-
-        def write(self, text: str) -> int:
-            raise BrokenPipeError
-
-        flush = isatty
-
-    events = Events(terminal_listener(ClosedPipe()))
-    events.note("read by nobody")
-    events.note("not tried again")

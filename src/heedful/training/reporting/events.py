@@ -125,24 +125,9 @@ def summary_writer() -> Any:
 
 
 def terminal_listener(stream: Any = None) -> Listener:
-    """A live table on a terminal, plain lines elsewhere; silent once the stream is gone, which ends no run."""
+    """A live table on a terminal, plain lines elsewhere."""
     out = stream or sys.stderr
-    return UntilClosed(LiveTable(out) if out.isatty() else PlainLines(out))
-
-
-class UntilClosed:
-    """Sends events to a listener until its stream fails, as a pipe to `head` does."""
-
-    def __init__(self, listener: Listener) -> None:
-        self.listener: Listener | None = listener
-
-    def __call__(self, event: dict[str, Any]) -> None:
-        if self.listener is None:
-            return
-        try:
-            self.listener(event)
-        except OSError:
-            self.listener = None
+    return LiveTable(out) if out.isatty() else PlainLines(out)
 
 
 class PlainLines:
