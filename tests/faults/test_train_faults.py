@@ -90,7 +90,8 @@ def test_a_bad_line_stops_training_or_is_skipped_and_reported_in_the_card(
     assert f"bad.de:40: {what.format(offset)}" in refusal(run, "train", task, *files)
     code, output = run("train", task, *files, "--on-bad-line", "skip")
     assert code == 0, output
-    assert f"1 {kind} (dropped), first at bad.de:40" in output
+    one = kind.replace("lines that are", "line that is").replace("lines with", "line with")
+    assert f"1 {one} (dropped), first at bad.de:40" in output
     assert f"| dropped: {kind} | 1, first at bad.de:40 |" in Path("run/card.md").read_text()
 
 
@@ -141,17 +142,14 @@ def test_files_that_are_not_text_are_refused(run: Run) -> None:
     Path("plain.gz").write_text("just text\n")
     Path("wide.txt").write_bytes("\n".join(LINES).encode("utf-16"))
     Path("data.txt").write_bytes(bytes(range(256)) * 40)
-    Path("table.csv").write_text("english,german,when\na,b,c\n")
     cases = {
         "a.docx": "not plain text but a zip archive or office document: save it as plain text",
         "plain.gz": "is not a valid .gz file",
         "wide.txt": "not plain text but UTF-16: convert it with iconv -f UTF-16 -t UTF-8",
         "data.txt": "looks like a binary file",
-        "table.csv": "columns found: 'english', 'german', 'when'",
     }
     for name, message in cases.items():
         assert message in refusal(run, "train", "generate", name), name
-    assert "columns found: 'english', 'german', 'when'" in refusal(run, "train", "translate", "table.csv")
 
 
 @pytest.mark.parametrize("option", ["--valid", "--test"])
