@@ -66,7 +66,7 @@ class TranslationTask(Task[Translator]):
         return prepare_pairs(files, tokenizers, max_length=recipe.data.max_length)
 
     def validation_fraction(self, characters: int) -> float:
-        return min(0.02, 5_000_000 / characters)
+        return min(0.1 if characters < 20_000 else 0.02, 5_000_000 / characters)
 
     def model_defaults(self, conditions: TrainingConditions) -> dict[str, Any]:
         size, scarce = largest_size(conditions, self.scaling_rule), conditions.low_resource

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import heedful
+from heedful.data.corpus_files import is_held_out
 from heedful.data.dataset import PreparedData, Split
 from heedful.data.text_size import TextSize
 from heedful.data.token_store import Sequences
@@ -89,3 +90,10 @@ def test_a_limited_validation_loss_samples_short_and_long_texts() -> None:
     assert sampled["tokens"] < complete["tokens"] / 2
     assert sampled["loss"] == pytest.approx(complete["loss"], rel=0.1)
     assert sampled["bytes"] == pytest.approx(data.valid.size.bytes * sampled["tokens"] / complete["tokens"], abs=1)
+
+
+def test_a_file_of_62_pairs_leaves_some_for_validation() -> None:
+    files = [[f"sentence {number} of file {file}" for number in range(62)] for file in range(200)]
+    share = translation.TASK.validation_fraction(characters=62 * 50)
+    empty = sum(not any(is_held_out(source, share) for source in sources) for sources in files)
+    assert empty <= 4  # with the 2% of larger files, 60 of 200
