@@ -25,13 +25,13 @@ def import_(
     Examples:
       heedful import bert-base-uncased bert
     """
-    from heedful.cli.text_io import print_note
+    from heedful.cli.standard_streams import print_message
     from heedful.interop.conversion import import_folder
     from heedful.model_files import ModelFiles
     from heedful.models.build import count_parameters
 
     model = import_folder(source, folder).model
     for name in ModelFiles(source, verify=False).differing():
-        print_note(f"accepted, though manifest.json has another checksum or none: {name}")
+        print_message(f"accepted, though manifest.json has another checksum or none: {name}")
     parameters = count_parameters(model).total
     typer.echo(f"{folder}: {model.config.family.replace('_', '-')}, {parameters:,} parameters")
