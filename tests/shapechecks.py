@@ -14,6 +14,7 @@ from functools import wraps
 from typing import Any, Self, get_args, get_type_hints
 
 import jaxtyping
+import torch
 from beartype import beartype
 
 original_jaxtyped: Any = jaxtyping.jaxtyped
@@ -61,17 +62,22 @@ def checked_function(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def call(*arguments: Any, **keywords: Any) -> Any:
         __tracebackhide__ = True
-        return (function if jaxtyping.config.jaxtyping_disable else typed)(*arguments, **keywords)
+        return (function if is_off() else typed)(*arguments, **keywords)
 
     @wraps(function)
     def call_with_axes(*arguments: Any, **keywords: Any) -> Any:
         __tracebackhide__ = True
-        if jaxtyping.config.jaxtyping_disable:
+        if is_off():
             return function(*arguments, **keywords)
         with original_jaxtyped("context"):  # an axis has one length throughout a call
             return typed(*arguments, **keywords)
 
     return call_with_axes if any(map(names_axes, function.__annotations__.values())) else call
+
+
+def is_off() -> bool:
+    """Whether calls go unchecked: on request, and while torch.compile traces, which cannot follow beartype."""
+    return jaxtyping.config.jaxtyping_disable or torch.compiler.is_compiling()
 
 
 def resolved(annotation: Any, names: dict[str, Any]) -> Any:

@@ -69,6 +69,8 @@ def fit_useful_confidence(
     other half.
     """
     probabilities, correct = (np.array(values) for values in word_correctness(words, references, unit))
+    if not len(probabilities):
+        return Confidence(unit=unit)
     text = np.repeat(np.arange(len(words)), [len(row) for row in words])
     held_out = np.empty(len(probabilities))
     for half in (0, 1):

@@ -57,7 +57,7 @@ def __getattr__(name: str) -> Any:
     return kernel
 
 
-def has_short_attention(*parts: Float[Tensor, "batch _ _ d_k"]) -> bool:
+def has_short_attention(*parts: Float[Tensor, "batch _ _ _"]) -> bool:
     width = parts[0].shape[3]
     return (
         parts[0].is_cuda

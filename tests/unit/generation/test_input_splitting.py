@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from heedful.errors import CheckpointError
-from heedful.generation.input_splitting import INPUT_SPLITTING_FILE, InputSplitting, default_input_splitting
+from heedful.generation.input_splitting import InputSplitting, default_input_splitting
+from heedful.model_files import INPUT_SPLITTING_FILE
 from heedful.models.presets import preset
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 

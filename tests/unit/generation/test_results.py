@@ -69,7 +69,7 @@ def test_very_long_text_is_translated(make_trained: Make) -> None:
 
 def test_translation_cut_off_at_its_limit_has_a_warning(make_trained: Make) -> None:
     (result,) = make_trained("laptop-translator").iter_translate(["3 May 1990"], max_length=2, min_length=2)
-    assert result.warnings == ("the translation was cut off after 2 tokens (see --max-length)",)
+    assert result.warnings == ("the translation was cut off after 2 tokens (see max_length)",)
 
 
 def test_unknown_tokens_are_counted_in_a_warning(make_trained: Make) -> None:

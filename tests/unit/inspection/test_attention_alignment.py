@@ -12,7 +12,6 @@ import heedful
 from heedful.errors import CheckpointError, UsageError
 from heedful.inspection.alignment_head_selection import alignment_error_rates, choose_unit, select_head
 from heedful.inspection.attention_alignment import (
-    ALIGNMENT_FILE,
     Alignment,
     align,
     cross_attention_weights,
@@ -20,6 +19,7 @@ from heedful.inspection.attention_alignment import (
     extract_links,
     word_weights,
 )
+from heedful.model_files import ALIGNMENT_FILE
 from heedful.text.word_tokens import TokenizedWords
 
 TAP = "decoder.1.cross.weights"

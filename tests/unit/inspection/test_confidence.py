@@ -9,7 +9,8 @@ import pytest
 
 from heedful.errors import CheckpointError
 from heedful.evaluation.calibration import reliability_curve
-from heedful.inspection.confidence import CONFIDENCE_FILE, Confidence, fit_confidence, logit, sigmoid
+from heedful.inspection.confidence import Confidence, fit_confidence, logit, sigmoid
+from heedful.model_files import CONFIDENCE_FILE
 
 
 def underconfident(size: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
