@@ -9,7 +9,6 @@ import pytest
 
 from heedful.errors import CheckpointError
 from heedful.generation.input_splitting import InputSplitting, default_input_splitting
-from heedful.model_files import INPUT_SPLITTING_FILE
 from heedful.models.presets import preset
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
@@ -53,12 +52,8 @@ def test_without_statistics_only_what_does_not_fit_is_split(tokenizer: Tokenizer
         assert len(default_input_splitting(preset(name)).split(TEXT * 200, tokenizer)) > 1
 
 
-def test_statistics_are_read_from_the_model_folder(tmp_path: Path) -> None:
-    file = tmp_path / INPUT_SPLITTING_FILE
-    assert InputSplitting.read_json(file) is None
-    splitting = InputSplitting(max_tokens=7, multi_sentence_share=0.5)
-    file.write_text(splitting.model_dump_json())
-    assert InputSplitting.read_json(file) == splitting
-    file.write_text('{"max_tokens": -1}')
+def test_statistics_round_trip_and_damage_is_reported() -> None:
+    splitting, file = InputSplitting(max_tokens=7, multi_sentence_share=0.5), Path("input_splitting.json")
+    assert InputSplitting.from_json(splitting.to_file().encode(), file) == splitting
     with pytest.raises(CheckpointError, match=r"input_splitting\.json is damaged"):
-        InputSplitting.read_json(file)
+        InputSplitting.from_json(b'{"max_tokens": -1}', file)

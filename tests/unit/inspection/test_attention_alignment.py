@@ -19,7 +19,6 @@ from heedful.inspection.attention_alignment import (
     extract_links,
     word_weights,
 )
-from heedful.model_files import ALIGNMENT_FILE
 from heedful.text.word_tokens import TokenizedWords
 
 TAP = "decoder.1.cross.weights"
@@ -129,14 +128,12 @@ def test_default_alignment_is_the_mean_of_the_second_to_last_layer() -> None:
     assert default_alignment(translator("recurrent-translator")).tap == "cross.weights"
 
 
-def test_alignment_file_round_trips_and_damage_is_reported(tmp_path: Path) -> None:
-    assert Alignment.read_json(tmp_path / ALIGNMENT_FILE) is None
+def test_alignment_round_trips_and_damage_is_reported() -> None:
     alignment = Alignment(tap=TAP, head=1, row="input", error_rate=0.25, pairs=10, aligner="an aligner")
-    (tmp_path / ALIGNMENT_FILE).write_text(alignment.model_dump_json())
-    assert Alignment.read_json(tmp_path / ALIGNMENT_FILE) == alignment
-    (tmp_path / ALIGNMENT_FILE).write_text('{"tap": 1}')
+    file = Path("alignment.json")
+    assert Alignment.from_json(alignment.to_file().encode(), file) == alignment
     with pytest.raises(CheckpointError, match=r"alignment\.json is damaged"):
-        Alignment.read_json(tmp_path / ALIGNMENT_FILE)
+        Alignment.from_json(b'{"tap": 1}', file)
 
 
 @pytest.mark.parametrize(

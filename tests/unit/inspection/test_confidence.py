@@ -10,7 +10,6 @@ import pytest
 from heedful.errors import CheckpointError
 from heedful.evaluation.calibration import reliability_curve
 from heedful.inspection.confidence import Confidence, fit_confidence, logit, sigmoid
-from heedful.model_files import CONFIDENCE_FILE
 
 
 def underconfident(size: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -78,11 +77,8 @@ def test_uninformative_probabilities_get_a_constant_confidence() -> None:
     assert fit_confidence([], []) == Confidence()
 
 
-def test_confidence_file_round_trips_and_damage_is_reported(tmp_path: Path) -> None:
-    assert Confidence.read_json(tmp_path / CONFIDENCE_FILE) is None
-    confidence = Confidence(slope=1.5, shift=-0.5, words=10, texts=2)
-    (tmp_path / CONFIDENCE_FILE).write_text(confidence.model_dump_json())
-    assert Confidence.read_json(tmp_path / CONFIDENCE_FILE) == confidence
-    (tmp_path / CONFIDENCE_FILE).write_text("no")
-    with pytest.raises(CheckpointError, match=r"confidence\.json is damaged"):
-        Confidence.read_json(tmp_path / CONFIDENCE_FILE)
+def test_confidence_round_trips_and_damage_is_reported() -> None:
+    confidence, file = Confidence(slope=1.5, shift=-0.5, words=10, texts=2), Path("confidence.json")
+    assert Confidence.from_json(confidence.to_file().encode(), file) == confidence
+    with pytest.raises(CheckpointError, match=r"confidence\.json"):
+        Confidence.from_json(b"no", file)
