@@ -239,7 +239,7 @@ def test_fine_tuning_from_an_unsuitable_model_is_one_clear_line(
         (["train", "translate", "no.en", "no.de"], 3, "no.en"),
         (["train", "translate", "a", "b", "--valid", "c", "d"], 2, "--valid c --valid FILE"),
         (["train", "translate", "a", "b", "--out", "c", "--resume", "d"], 2, "give only --resume d"),
-        (["train", "generate", "book.txt", "--set", "model.widht=4"], 2, "did you mean 'width'"),
+        (["train", "generate", "book.txt", "--set", "model.widht=4"], 2, "did you mean 'model.width'"),
         (["train", "generate", "book.txt", "--set", "model.width=33"], 2, "33"),
         (["train", "generate", "book.txt", "--time", "soon"], 2, "10m"),
         (["train", "generate", "book.txt", "--device", "tpu"], 2, "cuda"),

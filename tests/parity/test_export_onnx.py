@@ -13,7 +13,9 @@ import pytest
 import torch
 
 import heedful
+from heedful.errors import UsageError
 from heedful.inference.trained_model import TrainedModel
+from heedful.interop.onnx_export import export_onnx
 from heedful.interop.usage_snippets import usage_snippet
 from heedful.text.special_tokens import END, NEVER_GENERATED, PAD, START
 from heedful.text.tokenizer import Tokenizer
@@ -139,3 +141,9 @@ def test_onnx_outputs_match_for_every_design_and_size(size: tuple[int, int], des
 
 def close(output: Any, expected: torch.Tensor) -> None:
     torch.testing.assert_close(torch.from_numpy(output), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_head_that_the_graph_cannot_have_is_refused(tmp_path: Path) -> None:
+    decoder = heedful.build("gpt2", width=16, heads=2, layers=1, vocabulary=20, tasks=["sequence_class"], classes=3)
+    with pytest.raises(UsageError, match="no sequence_class head; export to huggingface"):
+        export_onnx(decoder, tmp_path / "there")

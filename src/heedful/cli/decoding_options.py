@@ -34,10 +34,11 @@ LengthPenalty = Annotated[
     option(SEARCH, min=0.0, max=100.0, help="Length penalty α of beam search: 0 favors short texts, 1 is neutral."),
 ]
 BleuTokenizer = Annotated[
-    str,
+    str | None,
     option(
         SCORES,
         metavar="NAME",
+        show_default="auto",
         help="sacreBLEU's tokenizer; auto: by the script (13a, ja-mecab, ko-mecab, zh, char).",
     ),
 ]

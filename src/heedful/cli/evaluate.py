@@ -16,7 +16,7 @@ def evaluate(
     files: Annotated[list[Path], typer.Argument(help="Held-out text as for training, or word-vector benchmarks.")],
     beam: Annotated[int, typer.Option(min=1, max=1000, help="Translation: beam size; 1 = greedy search.")] = 4,
     length_penalty: LengthPenalty = 1.0,
-    bleu_tokenizer: BleuTokenizer = "auto",
+    bleu_tokenizer: BleuTokenizer = None,
     columns: Annotated[
         str | None,
         typer.Option(
@@ -42,7 +42,7 @@ def evaluate(
     from heedful.training.scoring import evaluate as evaluate_files
 
     scores = evaluate_files(
-        model, *files, beam=beam, length_penalty=length_penalty, bleu_tokenizer=bleu_tokenizer,
+        model, *files, beam=beam, length_penalty=length_penalty, bleu_tokenizer=bleu_tokenizer or "auto",
         columns=columns or (), on_bad_line=on_bad_line, device=device, show_progress=True,
     )  # fmt: skip
     if as_json:

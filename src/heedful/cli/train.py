@@ -25,7 +25,7 @@ def train(
     architecture: options.Architecture = "transformer",
     start_from: options.StartFrom = None,
     next_sentence: options.NextSentence = False,
-    bleu_tokenizer: BleuTokenizer | None = None,
+    bleu_tokenizer: BleuTokenizer = None,
     device: options.Device = "auto",
     auto_batch: options.AutoBatch = False,
 ) -> None:

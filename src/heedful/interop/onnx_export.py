@@ -83,6 +83,8 @@ def export_onnx(model: Model, folder: Path) -> None:
     missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
     if missing:
         raise UsageError(f"{' and '.join(missing)} not installed; pip install 'heedful[export]'")
+    if isinstance(model, Decoder) and (heads := model.config.tasks):
+        raise UsageError(f"an ONNX graph of a decoder has no {' or '.join(heads)} head; export to huggingface")
     folder.mkdir(parents=True, exist_ok=True)
     graphs = build_graphs(model)
     for name, graph in graphs.items():

@@ -199,6 +199,8 @@ class Recipe(Config):
     def _check_model(self) -> Recipe:
         if self.data.next_sentence and self.task != "fill":
             raise ValueError(f"data.next_sentence is for fill, not {self.task}")
+        if self.training.bleu_tokenizer != "auto" and self.task != "translate":
+            raise ValueError(f"training.bleu_tokenizer is for translate, not {self.task}")
         self.model_config_for(vocabulary=8)
         if (self.model["family"] == "word_vectors") != (self.training.optimizer == "row_adagrad"):
             raise ValueError("training.optimizer = 'row_adagrad' is for word vectors (embed), and embed needs it")

@@ -62,6 +62,9 @@ class TrainingRequest:
         if self.resume is not None and self.out is not None and Path(self.resume) != Path(self.out):
             resume, out = argument("resume", self.resume), argument("out", self.out)
             raise UsageError(f"{resume} and {out} name two folders; give only {resume}")
+        if self.time is not None and self.steps is not None:
+            time, steps = argument("time", self.time), argument("steps", self.steps)
+            raise UsageError(f"{time} and {steps} both set the length of training; give one of them")
         if self.tensorboard:
             summary_writer()  # fails at once where TensorBoard is not installed
         _ = self.seconds  # a malformed duration fails at once

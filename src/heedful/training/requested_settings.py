@@ -78,7 +78,7 @@ def unknown_setting(path: str) -> UsageError:
     if same := [name for name, each in zip(names, keys, strict=True) if each == key]:
         hint = f"did you mean {' or '.join(map(repr, same))}?"
     elif section in SECTIONS:
-        hint = nearest(key, known_keys((section,)))
+        hint = nearest(key, known_keys((section,))).replace("did you mean '", f"did you mean '{section}.")
     elif section:
         hint = nearest(section, SECTIONS)
     elif close := get_close_matches(key, keys, n=1):

@@ -62,6 +62,13 @@ def test_overrides_are_toml_values_or_bare_strings() -> None:
     assert SETTINGS["model"]["width"] == 64, "the original settings are not changed"
 
 
+def test_a_bleu_tokenizer_is_for_translation() -> None:
+    with pytest.raises(UsageError, match="bleu_tokenizer is for translate, not generate"):
+        make_recipe(
+            apply_settings(SETTINGS, {"task": "generate", "model.family": "decoder", "training.bleu_tokenizer": "zh"})
+        )
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [

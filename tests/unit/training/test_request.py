@@ -70,3 +70,8 @@ def test_resume_and_out_name_one_folder() -> None:
 def test_an_unknown_architecture_is_refused() -> None:
     with pytest.raises(UsageError, match="did you mean 'recurrent'"):
         TrainingRequest(architecture="recurent")
+
+
+def test_the_length_of_training_is_given_once() -> None:
+    with pytest.raises(UsageError, match='time="1m" and steps=5 both set the length of training'):
+        TrainingRequest(task="generate", files="a.txt", time="1m", steps=5)
