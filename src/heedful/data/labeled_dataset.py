@@ -16,17 +16,21 @@ from heedful.data.batching import BucketedBatches, Indices
 from heedful.data.collate import pad_sequences
 from heedful.data.corpus_files import CorpusFiles
 from heedful.data.dataset import LABELS, DatasetWriter, PreparedData, Split, prepare_dataset, train_tokenizer
-from heedful.data.labeled_reader import LabeledText, find_all_columns, read_labeled
+from heedful.data.labeled_reader import LabeledColumns, LabeledText, find_all_columns, read_labeled
 from heedful.data.table_reader import LIST_SEPARATOR
 from heedful.data.text_size import TextSize
 from heedful.data.token_store import Sequences
 from heedful.errors import DataError
+from heedful.quantities import count
 from heedful.shapes import Float, Int
+from heedful.syntax import argument
 from heedful.text.special_token_template import SpecialTokenTemplate, max_text_tokens, truncated_lengths
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
 MAX_CLASSES = 10_000
 """A column with more different labels is taken for something else."""
+MANY_LABELS = 50
+"""More different labels than this, for fewer than two texts each, are taken for something else too."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +138,7 @@ def prepare_labeled(files: CorpusFiles, tokenizer: Tokenizer, *, max_length: int
     too_long = f"texts longer than {max_length} tokens"
 
     def write(writer: DatasetWriter) -> None:
-        names = list(label_counts(read(files.train, on_bad_line=files.on_bad_line)))
+        names = list(label_counts(read(files.train, on_bad_line=files.on_bad_line), table))
         indices, train_counts = {name: index for index, name in enumerate(names)}, Counter[str]()
         blocks = writer.blocks(
             read, lambda row: files.holds_out("\t".join(row.texts)), lambda row: sum(map(len, row.texts))
@@ -161,18 +165,40 @@ def prepare_labeled(files: CorpusFiles, tokenizer: Tokenizer, *, max_length: int
     return prepare_dataset(files, (tokenizer,), sides, write, **settings)
 
 
-def label_counts(rows: Iterator[LabeledText]) -> dict[str, int]:
-    """Count each label, in sorted order, numbers by value; raise DataError if there are fewer than two."""
-    counts: Counter[str] = Counter()
+def label_counts(rows: Iterator[LabeledText], table: LabeledColumns) -> dict[str, int]:
+    """Count each label, in sorted order, numbers by value; raise DataError unless they can be the classes of texts."""
+    counts, examples = Counter[str](), 0
+    texts: set[tuple[str, ...]] = set()  # different ones, of which few are kept
     for row in rows:
         counts.update(row.labels)
+        examples += 1
+        if len(texts) < MAX_CLASSES:
+            texts.add(row.texts)
         if len(counts) > MAX_CLASSES:
+            _refuse_swapped(table, len(texts), len(counts))
             raise DataError(
                 f"{row.path}:{row.line}: more than {MAX_CLASSES:,} different labels; is this the right column?"
             )
     if len(counts) < 2:
         raise DataError(f"only one class, {next(iter(counts), '')!r}: a classifier needs texts of at least two classes")
+    _refuse_swapped(table, len(texts), len(counts))
+    if not table.multi_label and len(counts) > max(MANY_LABELS, examples / 2):
+        raise DataError(
+            f"{len(counts):,} different labels for {count(examples, 'text')}: is {table.label!r} the column of labels?"
+        )
     return {name: counts[name] for name in sorted(counts, key=_sort_key)}
+
+
+def _refuse_swapped(table: LabeledColumns, texts: int, labels: int) -> None:
+    """Raise DataError if there are two different labels or more for each different text: the columns are swapped."""
+    if table.multi_label or labels < 2 * texts:
+        return
+    names, are = " and ".join(map(repr, table.texts)), "has" if len(table.texts) == 1 else "have"
+    swapped = f": {argument('columns', f'{table.label},{table.texts[0]}')}" if len(table.texts) == 1 else ""
+    raise DataError(
+        f"{names}, read as texts, {are} only {count(texts, 'different text')} for {labels:,} different labels; "
+        f"columns of texts come first{swapped}"
+    )
 
 
 def _sort_key(name: str) -> tuple[int, float, str]:

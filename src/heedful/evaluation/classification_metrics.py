@@ -71,11 +71,11 @@ def fit_temperature(logits: Float[torch.Tensor, "texts classes"], labels: Labels
 
     log T lies between −3 and 3, where the loss has a single minimum.
     """
-    names = [str(number) for number in range(logits.shape[1])]
+    true = label_table(labels, logits.shape[1])
 
     def loss(log_t: float) -> float:
         probabilities = logits_to_probabilities(logits, multi_label, math.exp(log_t)).numpy()
-        return float(class_scores(probabilities, labels, names, multi_label)["loss"])
+        return float(text_losses(probabilities, true, multi_label).mean())
 
     low, high = -3.0, 3.0
     for _ in range(40):
@@ -136,7 +136,6 @@ def class_scores(
     present = references > 0
     correct = (true == predicted).all(1)
     micro_f1 = {"micro_f1": float(2 * hits.sum() / max(1, predictions.sum() + references.sum()))}
-    confusion = {"confusion": {"names": list(names), "counts": (true.T.astype(np.int64) @ predicted).tolist()}}
     return {
         "accuracy": float(correct.mean()),
         **wilson_interval(int(correct.sum()), len(correct)),
@@ -147,9 +146,17 @@ def class_scores(
         "examples": len(true),
         **majority_scores(true),
         "f1": dict(zip(names, f1.tolist(), strict=True)),
-        **({} if multi_label else confusion),
+        **({} if multi_label else {"confusion": {"names": list(names), "counts": confusion_counts(true, predicted)}}),
         "reliability": {"labels" if multi_label else "classes": asdict(curve)},
     }
+
+
+def confusion_counts(true: npt.NDArray[np.bool_], predicted: npt.NDArray[np.bool_]) -> list[list[int]]:
+    """How many texts of each class, in rows, are predicted as each; every text has one class."""
+    classes = true.shape[1]
+    cells = true.argmax(1) * classes + predicted.argmax(1)
+    counts: list[list[int]] = np.bincount(cells, minlength=classes**2).reshape(classes, classes).tolist()
+    return counts
 
 
 def majority_scores(true: npt.NDArray[np.bool_]) -> dict[str, float]:

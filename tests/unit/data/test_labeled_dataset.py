@@ -107,6 +107,25 @@ def test_single_class_and_unknown_labels_raise_data_error(tmp_path: Path) -> Non
         prepare_labeled(CorpusFiles([file], [other]), tokenizer, max_length=64)
 
 
+def test_a_column_of_labels_that_are_all_different_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="300 different labels for 300 texts: is 'label' the column of labels"):
+        prepared(written(tmp_path, [(text, n) for n, (text, _) in enumerate(ROWS)]))
+    assert (
+        len(prepared(written(tmp_path, [(text, n // 2) for n, (text, _) in enumerate(ROWS)])).metadata["names"]) == 150
+    )
+
+
+@pytest.mark.parametrize("texts", [40, 300])
+def test_swapped_columns_are_refused(tmp_path: Path, texts: int) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("opinion,review\n" + "".join(f"{('bad', 'good')[n % 2]},film {n}\n" for n in range(texts)))
+    files = CorpusFiles([file], held_out=0.1, columns=("opinion", "review"))
+    tokenizer = train_labeled_tokenizer(files, TokenizerConfig(kind="byte_bpe", vocabulary=400), 1.0)
+    with pytest.raises(DataError, match=f"'opinion', read as texts, has only 2 different texts for {texts}") as error:
+        prepare_labeled(files, tokenizer, max_length=64)
+    assert str(error.value).endswith('columns of texts come first: columns="review,opinion"')
+
+
 def test_numeric_labels_are_sorted_by_value(tmp_path: Path) -> None:
     file = tmp_path / "a.tsv"
     file.write_text("text\tlabel\n" + "".join(f"text {n}\t{n % 12}\n" for n in range(300)))

@@ -114,10 +114,13 @@ def is_rising(losses: Sequence[float]) -> bool:
 
 
 def comparisons(task: Task, scores: dict[str, Any], previous: RunSummary | None) -> list[str]:
-    """The main score beside that of a model that has learned nothing, and that of the previous run on the same data."""
+    """The main score beside that of a model that has learned nothing, and that of the previous run on the same data.
+
+    Without a main score, only what the scores compare with: they are printed as they are.
+    """
     main = task.main_score
     if main is None:
-        return [task.headline(scores)]
+        return task.baselines(scores)
     compared = [main.formatted(scores[main.key]), *task.baselines(scores)]
     if previous is not None and main.key in previous.scores:
         before, name = previous.scores[main.key], Path(previous.folder).name

@@ -48,6 +48,8 @@ IMBALANCE_RATIO = 3.0
 """Ratio of the most to the least frequent class from which `class_weights = "auto"` weights the loss."""
 MIN_CALIBRATION_TEXTS = 50
 """Fewest texts a temperature is fitted on."""
+MIN_F1_GAIN = 0.1
+"""Macro F1 this far above that of the most frequent class makes up for an accuracy below it: rare classes are found."""
 MAX_CLASS_WEIGHT = 20.0
 """Upper bound, so that a handful of texts cannot dominate the loss."""
 
@@ -201,7 +203,8 @@ class ClassificationTask(Task[Classifier]):
         signs = []
         if "confusion" in scores and sum(map(any, zip(*scores["confusion"]["counts"], strict=True))) == 1:
             signs.append("every text gets the same class")
-        if scores["accuracy"] <= scores["majority_accuracy"] and scores["macro_f1"] <= scores["majority_macro_f1"]:
+        finds_rare_classes = scores["macro_f1"] >= scores["majority_macro_f1"] + MIN_F1_GAIN
+        if scores["accuracy"] <= scores["majority_accuracy"] and not finds_rare_classes:
             signs.append(f"accuracy {scores['accuracy']:.1%} is no better than {self._majority(scores)}")
         return signs
 
@@ -209,7 +212,11 @@ class ClassificationTask(Task[Classifier]):
         return [self._majority(scores)]
 
     def _majority(self, scores: dict[str, Any]) -> str:
-        return f"always the most frequent class: {scores['majority_accuracy']:.1%}"
+        majority, low, high = (scores[key] for key in ("majority_accuracy", "accuracy_low", "accuracy_high"))
+        described = f"always the most frequent class: {majority:.1%}"
+        if low <= majority <= high and majority != scores["accuracy"]:
+            described += f" (the difference is inside the 95% interval, {low:.1%} to {high:.1%})"
+        return described
 
     def scarcity(self, data: PreparedData) -> str:
         texts, classes = data.train.examples, len(data.metadata["names"])

@@ -27,6 +27,7 @@ from heedful.inference.translator import Translator
 from heedful.inspection.attention_alignment import TranslationModel
 from heedful.inspection.confidence import Confidence
 from heedful.objectives.seq2seq_loss import Seq2SeqLoss
+from heedful.quantities import count
 from heedful.text.subword_regularization import SubwordSplits
 from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size
 from heedful.training.recipe import Recipe
@@ -168,7 +169,7 @@ class TranslationTask(Task[Translator]):
 
     def weaknesses(self, scores: dict[str, Any]) -> list[str]:
         distinct, references = scores["distinct_outputs"], scores["distinct_references"]
-        alike = f"{distinct:,} different translations for {references:,} references"
+        alike = f"{count(distinct, 'different translation')} for {count(references, 'reference')}"
         signs = [
             (
                 scores["bleu"] < MIN_BLEU and scores["chrf"] < MIN_CHRF and scores["exact_match"] < MIN_EXACT_MATCH,

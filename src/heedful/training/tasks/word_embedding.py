@@ -16,6 +16,7 @@ from heedful.evaluation.word_vector_benchmarks import evaluate_word_vectors
 from heedful.inference.embedder import Embedder
 from heedful.models.word_vectors import WordVectors
 from heedful.objectives.skip_gram_loss import SkipGramLoss
+from heedful.quantities import count
 from heedful.syntax import argument
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.defaults import ScalingRule, TrainingConditions
@@ -28,6 +29,7 @@ from heedful.vectors.model_word_table import word_table_from_model
 PROBES = (30, 100, 300, 1000, 3000)
 """Frequency ranks of the words whose nearest neighbors are shown."""
 MAX_WORDS = 200_000
+BENCHMARK_SCORES = ("accuracy", "spearman")
 
 
 class WordEmbeddingTask(TextTask[Embedder]):
@@ -108,11 +110,18 @@ class WordEmbeddingTask(TextTask[Embedder]):
     def weaknesses(self, scores: dict[str, Any]) -> list[str]:
         return []
 
+    def baselines(self, scores: dict[str, Any]) -> list[str]:
+        if any(name.endswith(BENCHMARK_SCORES) for name in scores):
+            return ["untrained vectors score about 0"]
+        return ["quality not measured: that takes word sets, such as questions-words.txt"]
+
+    def scarcity(self, data: PreparedData) -> str:
+        words = len(data.train.sides[0].ids)
+        return f"only {count(words, 'word')} of text: word vectors need a million or more" if words < 500_000 else ""
+
     def headline(self, scores: dict[str, Any]) -> str:
         lines = [
-            f"{name.replace('_', ' ')} {value:.3f}"
-            for name, value in scores.items()
-            if name.endswith(("accuracy", "spearman"))
+            f"{name.replace('_', ' ')} {value:.3f}" for name, value in scores.items() if name.endswith(BENCHMARK_SCORES)
         ]
         return ", ".join(lines) or f"{scores['words']:,} words, {scores['width']} dimensions"
 

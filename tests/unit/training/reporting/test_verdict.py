@@ -46,6 +46,7 @@ def verdict(
     [
         (BAD, "BLEU 0.1 and chrF 9.0"),
         ({"distinct_outputs": 3}, "3 different translations for 100 references"),
+        ({"distinct_outputs": 1, "distinct_references": 25}, "1 different translation for 25 references"),
         ({"copied_sources": 0.7}, "70% of the translations copy their source"),
         ({"source_bleu": 40.0, "source_chrf": 60.0}, "copying the source scores as much: BLEU 40.0"),
         ({"loss": 6.1}, "loss of 6.10 is no better than 6.00, by token frequencies"),
@@ -88,6 +89,7 @@ def test_a_classifier_that_always_answers_the_same_is_useless() -> None:
     data = PreparedData((), split, split, {}, {}, metadata={"names": ["a", "b"]})
     scores = {
         "accuracy": 0.6, "macro_f1": 0.375, "majority_accuracy": 0.6, "majority_macro_f1": 0.375,
+        "accuracy_low": 0.31, "accuracy_high": 0.83,
         "confusion": {"names": ["a", "b"], "counts": [[6, 0], [4, 0]]},
     }  # fmt: skip
     judged = judge_run(recipe("classify"), data, CONVERGED, scores, Path("run"))
@@ -96,6 +98,33 @@ def test_a_classifier_that_always_answers_the_same_is_useless() -> None:
         "accuracy 60.0% is no better than always the most frequent class: 60.0%"
     )
     assert judged.reasons == ("only 50 texts for 2 classes: a hundred or more of each are needed",)
+
+
+def classifier_verdict(accuracy: float, majority: float, macro_f1: float, low: float, high: float) -> Verdict:
+    split = Split((), MANY, TextSize(9, 9, 9))
+    data = PreparedData((), split, split, {}, {}, metadata={"names": ["a", "b"]})
+    scores = {
+        "accuracy": accuracy, "majority_accuracy": majority, "accuracy_low": low, "accuracy_high": high,
+        "macro_f1": macro_f1, "majority_macro_f1": 0.001,
+    }  # fmt: skip
+    return judge_run(recipe("classify"), data, CONVERGED, scores, Path("run"))
+
+
+def test_a_little_macro_f1_does_not_make_up_for_accuracy() -> None:
+    judged = classifier_verdict(accuracy=0.016, majority=0.032, macro_f1=0.004, low=0.009, high=0.026)
+    assert judged.finding == ("not usable: accuracy 1.6% is no better than always the most frequent class: 3.2%")
+    assert not judged.is_useful
+    assert classifier_verdict(accuracy=0.93, majority=0.95, macro_f1=0.8, low=0.91, high=0.94).is_useful
+
+
+def test_a_difference_inside_the_interval_is_called_so() -> None:
+    judged = classifier_verdict(accuracy=0.55, majority=0.52, macro_f1=0.5, low=0.48, high=0.62)
+    assert judged.finding == (
+        "accuracy 55.0%; always the most frequent class: 52.0% "
+        "(the difference is inside the 95% interval, 48.0% to 62.0%)"
+    )
+    clear = classifier_verdict(accuracy=0.85, majority=0.52, macro_f1=0.5, low=0.8, high=0.89)
+    assert clear.finding == "accuracy 85.0%; always the most frequent class: 52.0%"
 
 
 def test_a_language_model_is_compared_with_token_frequencies() -> None:
