@@ -222,7 +222,13 @@ class CorpusScan:
             characters=self.characters,
             layout=tuple(describe_layout(self.files, self.kind, self.columns)),
             columns=tuple(_summary(name, column) for name, column in zip(names, self.text_columns, strict=True)),
-            findings=(*self._bad_line_findings(), *issues, *self._header_findings(), *self._label_findings()),
+            findings=(
+                *self._bad_line_findings(),
+                *self._alignment_findings(),
+                *issues,
+                *self._header_findings(),
+                *self._label_findings(),
+            ),
             labels=dict(self.labels.most_common()),
         )
 
@@ -234,6 +240,17 @@ class CorpusScan:
                 description = self.misaligned or description
             locations = tuple(self._locations.get(kind, ()))
             yield Finding(kind=kind, description=description, count=self._bad_lines[kind], locations=locations)
+
+    def _alignment_findings(self) -> Iterator[Finding]:
+        """A finding if the pairs look unrelated, from the beginning or from somewhere on to the end."""
+        if self.kind == "pairs" and (first := self.statistics.alignment.first_misaligned()) is not None:
+            location = self._location(first)
+            description = (
+                f"pairs look misaligned from about line {location.line} on: the lengths of their sides are unrelated, "
+                "and a model would learn wrong translations (look for a missing line there, or a side in another order)"
+            )
+            count = len(self.statistics) - first
+            yield Finding(kind="unrelated", description=description, count=count, locations=(location,))
 
     def _header_findings(self) -> Iterator[Finding]:
         """A finding for each table whose first row may be a header, and is read as an example."""

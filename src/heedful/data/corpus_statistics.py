@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from heedful.data.length_alignment import SMOOTHING, LengthAlignment
 from heedful.data.table_reader import Cells
 from heedful.data.text_forms import MIN_TOKENIZED, escaped_rows, tokenized_rows
 from heedful.data.unicode_scripts import SCRIPTS, scripts_of
@@ -25,8 +26,8 @@ CHUNK_ROWS, CHUNK_CHARACTERS = 1024, 1 << 18
 MAX_LENGTH = 1 << 16
 """Longer rows are counted together in the last bin of the histogram."""
 
-BIN_WIDTH, SMOOTHING, BINS = 0.02, 10, 801
-"""Bins of the log ratio of the lengths; ten characters are added to both sides, so that short sentences may vary."""
+BIN_WIDTH, BINS = 0.02, 801
+"""Bins of the log ratio of the smoothed lengths."""
 
 MIN_OUTLIER, MAX_NORMAL = np.log(2.5), np.log(5.0)
 """A pair is an outlier beyond six deviations from the median ratio: never within 2.5-fold, always beyond 5-fold."""
@@ -89,6 +90,7 @@ class CorpusStatistics:
     def __init__(self, columns: int, *, shortest: int = 1) -> None:
         self.columns = [ColumnStatistics() for _ in range(columns)]
         self._shortest = shortest
+        self.alignment = LengthAlignment()
         self._lines, self._ratios, self._copies = array("I"), array("H"), array("B")
         self._sources, self._pairs = array("q"), array("q")
         self._escaped, self._tokenized = array("B"), array("B")
@@ -114,6 +116,7 @@ class CorpusStatistics:
             self._add_pairs(texts[0], texts[1], lengths)
 
     def _add_pairs(self, sources: list[str], targets: list[str], lengths: list[NDArray[np.int64]]) -> None:
+        self.alignment.add(lengths[0], lengths[1])
         pairs = np.fromiter(map(hash, zip(sources, targets, strict=True)), np.int64, len(sources))
         ratio = np.rint(np.log((lengths[0] + SMOOTHING) / (lengths[1] + SMOOTHING)) / BIN_WIDTH) + BINS // 2
         copied = lengths[0] == lengths[1]

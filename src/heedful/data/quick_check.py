@@ -18,7 +18,7 @@ from heedful.quantities import describe_count
 MAX_MEASURED = 5_000_000
 """Rows checked for duplicates and the like: some 60 bytes each while they are compared."""
 
-REPORTED = {"duplicate", "leak", "copy", "ratio", "script", "escaped", "tokenized", "header", "held_out"}
+REPORTED = {"duplicate", "leak", "copy", "ratio", "script", "escaped", "tokenized", "header", "held_out", "unrelated"}
 REPORTED_OF_KIND = {"labeled": {"source"}}
 """Reported for some kinds only: a sentence may well have two translations, but a text has one label."""
 
