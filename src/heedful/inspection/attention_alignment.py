@@ -99,7 +99,7 @@ def linked_sources(weights: Weights) -> npt.NDArray[np.int64]:
     """
     total = weights.sum(-2, keepdims=True)
     sources: npt.NDArray[np.int64] = (weights**2 / np.maximum(total, 1e-9)).argmax(-1)
-    return sources
+    return np.where(weights.any(-1), sources, weights.shape[-1] - 1)  # a head that is off links no word
 
 
 def cross_attention_weights(

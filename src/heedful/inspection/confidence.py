@@ -83,11 +83,13 @@ def _newton(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> tuple[flo
 
 
 def logit(p: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """log p / (1 − p)"""
     p = np.clip(p, EPSILON, 1 - EPSILON)
     values: npt.NDArray[np.float64] = np.log(p / (1 - p))
     return values
 
 
 def sigmoid(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """1 / (1 + e^−x)"""
     values: npt.NDArray[np.float64] = (1 + np.tanh(x / 2)) / 2
     return values

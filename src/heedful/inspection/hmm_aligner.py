@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from heedful.text.word_tokens import Unit
+
 WordLinks = frozenset[tuple[int, int]]
 """Linked words as (source index, target index)."""
 Table = npt.NDArray[np.floating[Any]]
@@ -52,6 +54,16 @@ def align_words(
             direction.update(counts, learn_jumps=iteration >= iterations)
         progress(len(pairs) // (2 * iterations))
     return corpus.links(posteriors(corpus, *directions) > 0.5 ** len(directions), len(pairs))
+
+
+def statistical_alignments(
+    pairs: Sequence[tuple[Sequence[str], Sequence[str]]], units: tuple[Unit, Unit], **options: Any
+) -> list[WordLinks]:
+    """Word links by the HMM aligner; between characters and words, only the many-to-one direction is fitted."""
+    if units == ("characters", "words"):
+        reversed_links = align_words([(target, source) for source, target in pairs], symmetric=False, **options)
+        return [frozenset((source, target) for target, source in links) for links in reversed_links]
+    return align_words(pairs, symmetric=units[0] == units[1], **options)
 
 
 def posteriors(corpus: AlignmentCorpus, forward: HmmDirection, backward: HmmDirection | None = None) -> Table:

@@ -63,7 +63,7 @@ def test_source_tokens_are_summed_and_target_tokens_averaged_to_words() -> None:
 def one_hot_attention(order: list[int], head: int, shift: int = 0) -> object:
     """Replace the weights of one head: target token t attends only to source token order[t], `shift` rows later."""
 
-    def patch(weights: torch.Tensor) -> torch.Tensor:
+    def patch(weights: torch.Tensor, site: object) -> torch.Tensor:
         patched = weights.clone()
         for target, source in enumerate(order):
             row = torch.nn.functional.one_hot(torch.tensor(source), patched.shape[-1]).float()
@@ -75,7 +75,7 @@ def one_hot_attention(order: list[int], head: int, shift: int = 0) -> object:
 
 def test_links_follow_the_head_and_attention_to_end_gives_no_link() -> None:
     model, pairs = translator(), [(words(7, 8, 9), words(10, 11, 12))]
-    with heedful.replace(model, {TAP: one_hot_attention([2, 3, 0], head=1)}):
+    with heedful.edit(model, {TAP: one_hot_attention([2, 3, 0], head=1)}):
         (result,) = align(model, Alignment(tap=TAP, head=1, row="output"), pairs)
     assert result.links == ((0, 2), (2, 0))
     assert result.pharaoh() == "0-2 2-0"
@@ -94,7 +94,7 @@ def test_head_and_row_with_the_reference_links_are_selected(shift: int, row: str
     model = translator()
     pairs = [(words(7, 8, 9), words(10, 11, 12))] * 6
     links = [frozenset({(2, 0), (0, 1), (1, 2)})] * 6
-    with heedful.replace(model, {TAP: one_hot_attention([2, 0, 1], head=1, shift=shift)}):
+    with heedful.edit(model, {TAP: one_hot_attention([2, 0, 1], head=1, shift=shift)}):
         alignment = select_head(model, pairs, links, units=("words", "words"), aligner="the truth")
         rates, _ = alignment_error_rates(model, pairs, links)
     assert (alignment.tap, alignment.head, alignment.row) == (TAP, 1, row)
@@ -111,7 +111,7 @@ def test_reported_error_is_measured_on_pairs_not_used_for_selection() -> None:
     pairs = [(words(7, 8, 9), words(10, 11, 12))] * 6
     straight, turned = frozenset({(0, 0), (1, 1), (2, 2)}), frozenset({(2, 0), (0, 1), (1, 2)})
     links = [straight if half == 0 else turned for half in np.random.default_rng(0).permutation(6) % 2]
-    with heedful.replace(model, {TAP: one_hot_attention([0, 1, 2], head=0)}):
+    with heedful.edit(model, {TAP: one_hot_attention([0, 1, 2], head=0)}):
         assert select_head(model, pairs, links, units=("words", "words"), aligner="the truth").error_rate == 1
 
 

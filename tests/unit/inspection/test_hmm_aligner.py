@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from heedful.data.dates_corpus import TARGET_SPANS, DatePair, dates_corpus
-from heedful.inspection.hmm_aligner import WordLinks, align_words
+from heedful.inspection.hmm_aligner import WordLinks, align_words, statistical_alignments
 from heedful.text.word_tokens import split_words
 
 WORDS = [f"w{number}" for number in range(60)]
@@ -101,3 +101,15 @@ def test_digits_of_dates_are_aligned_to_their_words(languages: tuple[str, ...]) 
     pairs = [(split_words(pair.source), split_words(pair.target, "characters")) for pair in (*known, *corpus.train)]
     predicted = align_words(pairs, symmetric=False)[: len(known)]
     assert error_rate(predicted, [true_links(pair) for pair in known]) < 0.25
+
+
+TOWNS = {"東京": "Tokyo", "札幌": "Sapporo", "大阪": "Osaka", "奈良": "Nara", "神戸": "Kobe", "福岡": "Fukuoka"}
+PAIRS = [([*one, *other], [TOWNS[other], TOWNS[one]]) for one in TOWNS for other in TOWNS if one != other]
+
+
+def test_characters_align_to_words_in_both_directions() -> None:
+    expected = {(0, 1), (1, 1), (2, 0), (3, 0)}
+    reversed_pairs = [(target, source) for source, target in PAIRS]
+    assert all(links == expected for links in statistical_alignments(PAIRS, ("characters", "words")))
+    for links in statistical_alignments(reversed_pairs, ("words", "characters")):
+        assert links == {(target, source) for source, target in expected}

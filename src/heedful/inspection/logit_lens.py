@@ -1,0 +1,74 @@
+"""Logit lens: what each layer would have answered, had it been the last (nostalgebraist 2020).
+
+The state after every layer passes the model's last norm and its head. Early layers were never trained to be read so:
+the lens shows how the answer forms, not what a layer does. For a recurrent model each layer's state takes the place of
+the last layer's, with the context that attention computes for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from heedful.data.collate import pad_sequences
+from heedful.errors import UsageError
+from heedful.inspection.layer_states import LayerStates, layer_taps, record_layers
+from heedful.inspection.predictions import LabelSource, RankedOutput, rank_outputs
+from heedful.inspection.text_pass import TextPass, pass_logits, pass_states
+from heedful.models.recurrent import RecurrentEncoderDecoder
+
+
+@dataclass(frozen=True)
+class LensLayer:
+    """The answers of one layer, had it been the last: the most probable labels at each output."""
+
+    name: str
+    outputs: tuple[RankedOutput, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "positions": [
+                {"top": [each.to_json() for each in output.top], "probability": output.probability, "rank": output.rank}
+                for output in self.outputs
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class LogitLens:
+    """The answers of every layer, had it been the last: the first layer first, the last one's are the model's."""
+
+    layers: tuple[LensLayer, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"layers": [layer.to_json() for layer in self.layers]}
+
+
+def logit_lens(source: LabelSource, model: Any, passes: Sequence[TextPass], top: int = 5) -> list[LogitLens]:
+    """The logit lens of passes that share a batch."""
+    if passes[0].head is None:
+        raise UsageError("this model has no head to read its layers by: it makes vectors, not predictions")
+    layers: list[list[LensLayer]] = [[] for _ in passes]
+    states = record_layers(model, output_stack(model), lambda: pass_states(model, passes))
+    for name, read_out in _read_outs(model, states, passes).items():
+        for lens, text_pass, logits in zip(layers, passes, pass_logits(model, read_out, passes), strict=True):
+            lens.append(LensLayer(name, tuple(rank_outputs(source, text_pass, logits, top))))
+    return [LogitLens(tuple(each)) for each in layers]
+
+
+def output_stack(model: Any) -> str:
+    """The stack of layers under the head: the decoder, of an encoder alone the encoder."""
+    return "decoder" if layer_taps(model, "decoder") else "encoder"
+
+
+def _read_outs(model: Any, states: LayerStates, passes: Sequence[TextPass]) -> dict[str, Tensor]:
+    """The states that the head would read, had each layer been the last."""
+    if isinstance(model, RecurrentEncoderDecoder):
+        encoded = model.start(*pad_sequences([each.inputs.ids for each in passes], device=model.device))
+        return {name: model.with_context(each, encoded) for name, each in states.items()}
+    norm = getattr(getattr(model, output_stack(model)), "norm", None)
+    return {name: each if norm is None else norm(each) for name, each in states.items()}

@@ -1,0 +1,39 @@
+"""A look as a page: one HTML file with its data, styles and script, which loads nothing and works offline."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+FILES = files("heedful.inspection") / "page"
+
+
+def page(name: str, title: str, data: dict[str, Any]) -> str:
+    """The page `name` with this data, which its script reads as JSON: text of a model never becomes markup."""
+    parts = {
+        "title": escape(title),
+        "style": _read("look.css"),
+        "script": _read("attention.js") + _read(f"{name}.js"),
+        "data": _script_json(data),
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _read(f"{name}.html"))
+
+
+def frame(content: str, height: int = 760) -> str:
+    """A page inside a notebook's cell: a frame of its own, apart from the notebook's styles and scripts."""
+    return (
+        f'<iframe srcdoc="{escape(content)}" sandbox="allow-scripts" title="look" '
+        f'style="width:100%;height:{height}px;border:1px solid #8884;border-radius:8px"></iframe>'
+    )
+
+
+def _read(name: str) -> str:
+    return (FILES / name).read_text(encoding="utf-8")
+
+
+def _script_json(data: dict[str, Any]) -> str:
+    """JSON that cannot end the script element it stands in."""
+    return json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
