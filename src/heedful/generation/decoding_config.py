@@ -12,6 +12,7 @@ from heedful.generation.search.logits_rules import LogitsRules
 from heedful.generation.search.sampling import SamplingConfig
 from heedful.generation.search.settings import Engine, SearchSettings
 from heedful.generation.search.stop_strings import StringAutomaton
+from heedful.interventions.kinds import AnyIntervention
 from heedful.text.tokenizer import Tokenizer
 
 DEFAULT_BEAM = 4
@@ -62,6 +63,8 @@ class DecodingConfig(Config):
     """Bitwise identical results whatever the batch; slower."""
     engine: Engine = "auto"
     """auto = CTranslate2 where it is installed, supports the request and is measured faster; else torch."""
+    interventions: tuple[AnyIntervention, ...] | None = None
+    """Changes inside the model for this call; an empty list decodes unchanged by the backend that can change it."""
     int8: bool = False
     """8-bit weights: faster on a CPU, nearly the same texts."""
 
@@ -77,7 +80,7 @@ class DecodingConfig(Config):
         return self.beam or (1 if self.temperature else max(default, self.n_best))
 
     def search_settings(self, tokenizer: Tokenizer, vocabulary: int, default_beam: int) -> SearchSettings:
-        """What a backend needs of these options. `tokenizer` is the target's, `vocabulary` the model's output size."""
+        """The search settings of these options. `tokenizer` is the target's, `vocabulary` the model's output size."""
         automaton = None
         if self.stop or self.forbidden:
             token_bytes = tokenizer.token_bytes(range(len(tokenizer)))

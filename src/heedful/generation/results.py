@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isnan
 from typing import Any
 
@@ -37,6 +37,10 @@ class Translation:
     """The next best translations."""
     warnings: tuple[str, ...] = ()
     """Text cut off, unknown tokens."""
+    backend: str = ""
+    """The backend that decoded it."""
+    hypotheses: tuple[Hypothesis, ...] = field(default=(), repr=False, compare=False)
+    """The tokens generated: one hypothesis for each part that was decoded apart."""
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values; absent parts are left out."""
@@ -56,6 +60,10 @@ class Continuation:
     alternatives: tuple[Continuation, ...] = ()
     """Other samples, or the next best continuations."""
     warnings: tuple[str, ...] = ()
+    backend: str = ""
+    """The backend that decoded it."""
+    hypotheses: tuple[Hypothesis, ...] = field(default=(), repr=False, compare=False)
+    """The tokens generated: one hypothesis for each part that was decoded apart."""
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values; absent parts are left out."""
@@ -73,7 +81,7 @@ def hypothesis_words(hypothesis: Hypothesis, tokenizer: Tokenizer, unit: Unit = 
 def _output_to_json(
     result: Translation | Continuation, alignment: Sequence[tuple[int, int]] | None = None
 ) -> dict[str, Any]:
-    """What the model returned for an input, as JSON values."""
+    """The model's result for an input, as JSON values."""
     values: dict[str, Any] = {
         "text": result.text,
         "log_probability": round(result.log_probability, 4),

@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 from codecs import getincrementaldecoder
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple, TypeVar
 
 from heedful.text.tokenizer import Tokenizer
 
 FIRST_BATCH, LARGEST_BATCH = 16, 1024
+FinishReason = Literal["stop", "length"]
+"""A text ended by itself or at a stop string, or was cut off at the limit of tokens."""
 Text = TypeVar("Text")
+
+
+def text_widths(tokens: Sequence[int], tokenizer: Tokenizer, *, context: str) -> list[int]:
+    """How many characters of the text that follows `context` each token completes."""
+    decoder = getincrementaldecoder("utf-8")(errors="replace")
+    first, others = tokenizer.token_bytes(tokens[:1], at_start=not context), tokenizer.token_bytes(tokens[1:])
+    return [len(decoder.decode(each)) for each in (*first, *others)]
+
+
+class StreamEnd(NamedTuple):
+    """How a stream ended: the number of tokens generated, END not counted, and why they were the last."""
+
+    tokens: int
+    reason: FinishReason
+
+
+TextStream = Generator[str, None, StreamEnd]
+"""Pieces of a text while it is generated; it returns how the text ended."""
 
 
 def stream_batches(
@@ -48,6 +68,30 @@ def detokenize_stream(tokens: Iterable[int], tokenizer: Tokenizer, *, context: s
             yield text
     if remainder := decoder.decode(b"", final=True):
         yield remainder
+
+
+def stream_text(
+    tokens: Iterable[int], tokenizer: Tokenizer, *, context: str, stop_strings: Sequence[str], limit: int
+) -> TextStream:
+    """The text of at most `limit` tokens that follow `context`, up to a stop string; returns how it ended."""
+    generated = characters = 0
+
+    def count_tokens() -> Iterator[int]:
+        nonlocal generated
+        for token in tokens:
+            generated += 1
+            yield token
+
+    def count_characters() -> Iterator[str]:
+        nonlocal characters
+        for piece in detokenize_stream(count_tokens(), tokenizer, context=context):
+            characters += len(piece)
+            yield piece
+
+    for piece in until_stop_string(count_characters(), stop_strings):
+        characters -= len(piece)
+        yield piece
+    return StreamEnd(generated, "length" if generated >= limit and not characters else "stop")
 
 
 def until_stop_string(pieces: Iterable[str], stop_strings: Sequence[str]) -> Iterator[str]:

@@ -25,7 +25,7 @@ def ignore_progress(done: int) -> None:
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """Everything that a backend is asked, as one value. A request without texts asks about its settings alone."""
+    """A request to a backend: texts, search settings, prefixes and limits; without texts, about the settings alone."""
 
     texts: Sequence[TokenIds] = ()
     """Sources to translate, or prompts to continue; an empty prompt begins a new document."""

@@ -1,36 +1,38 @@
 """The CPU backend: torch's search over a decoder without nn.Module calls, with rows split over threads.
 
 What it wins (docs/results.md, two cores): Transformer-base at batch 32 generates 975 tokens/s where Hugging Face
-generates 723 and CTranslate2 550; a single text of the small model 653 where Hugging Face generates 258.
+generates 723 and CTranslate2 550; a single text of the small model 647 where Hugging Face generates 360.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import nn
 
 from heedful.generation.backends.backend import Results, SearchRequest
-from heedful.generation.backends.cpu_decoder import CpuDecoder, decoder_modules
+from heedful.generation.backends.cpu_decoder import CpuDecoder, decoder_modules, encoder_modules
 from heedful.generation.backends.row_parallel import run_row_parallel
+from heedful.generation.backends.tapped_decoder import requires_modules, walk_modules
 from heedful.generation.backends.thread_pools import ROWS_PER_THREAD, WIDE_MODEL
 from heedful.generation.backends.torch_backend import TorchBackend
+from heedful.generation.search.settings import SearchSettings
 from heedful.layers.block import Block, Stack
 from heedful.layers.embedding import Embedding
 from heedful.layers.feed_forward import FeedForward
 from heedful.layers.multi_head_attention import CrossAttention, SelfAttention
 from heedful.layers.positions import LearnedPositions, SinusoidalPositions
 from heedful.layers.residual import Residual
-from heedful.layers.taps import has_listeners
+from heedful.models.build import GenerativeModel
 from heedful.models.decoder import Decoder
 from heedful.models.encoder_decoder import EncoderDecoder
-from heedful.models.heads import NextToken
-from heedful.models.model_config import TransformerConfig
+from heedful.models.heads import NextTokenHead
+from heedful.models.model_config import RecurrentConfig, TransformerConfig
+from heedful.models.standard_settings import nonstandard_setting
 
 SUPPORTED_MODULES = (
-    *(Stack, Block, SelfAttention, CrossAttention, FeedForward, Residual, Embedding, NextToken),
+    *(Stack, Block, SelfAttention, CrossAttention, FeedForward, Residual, Embedding, NextTokenHead),
     *(LearnedPositions, SinusoidalPositions),
     *(nn.ModuleList, nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.Dropout, nn.Embedding),
 )
@@ -45,8 +47,9 @@ class CpuBackend(TorchBackend):
 
     name = "cpu"
 
-    def __init__(self, model: Any, *, keep_weights: bool = True) -> None:
+    def __init__(self, model: GenerativeModel, *, keep_weights: bool = True) -> None:
         super().__init__(model)
+        self.model: GenerativeModel = model
         self.keep_weights = keep_weights
         self._decoder: CpuDecoder | None = None
 
@@ -54,28 +57,34 @@ class CpuBackend(TorchBackend):
         """Why the CPU decoder cannot serve the request, or None if it can."""
         if request.settings.exact:
             return "exact results come from the model's own modules"
-        model: Any = self.model
-        if type(model) not in (Decoder, EncoderDecoder) or "extend" in vars(model):
+        model = self.model
+        if problem := requires_modules(model, request.settings):
+            return problem
+        if not (type(model) is Decoder or type(model) is EncoderDecoder) or "extend" in vars(model):
             return f"{type(model).__name__} is not a plain transformer decoder"
         if model.device.type != "cpu":
             return f"the model is on {model.device}"
         config = model.config
+        if setting := nonstandard_setting(config, other_sizes=True):
+            return f"{setting} is not implemented"
         if config.window is not None or config.positions == "alibi" or config.segments or not config.skip:
             return "window, alibi, segments or skip=False is not implemented"
         if config.score not in ("dot", "scaled_dot") or not config.softmax:
             return f"score={config.score!r}, softmax={config.softmax} is not implemented"
-        for module in (module for part in decoder_modules(model) for module in part.modules()):
-            if type(module) not in SUPPORTED_MODULES or module._forward_hooks or module._forward_pre_hooks:
-                return f"{type(module).__name__} is hooked or not implemented"
+        for module in (
+            module for part in (*decoder_modules(model), *encoder_modules(model)) for module in walk_modules(part)
+        ):
+            if type(module) not in SUPPORTED_MODULES:
+                return f"{type(module).__name__} is not implemented"
             if module.training:
                 return "the model is in training mode"
         return None
 
-    def decoding_model(self) -> CpuDecoder:
+    def decoding_model(self, settings: SearchSettings | None = None) -> CpuDecoder:
         """The CPU decoder of the model, rebuilt when its weights have changed."""
         if self._decoder is None or not self.keep_weights or not self._decoder.is_current():
-            model: Any = self.model  # `unsupported` has checked its type
-            self._decoder = CpuDecoder(model, keep_weights=self.keep_weights)
+            assert isinstance(self.model, Decoder | EncoderDecoder), "checked by `unsupported`"
+            self._decoder = CpuDecoder(self.model, keep_weights=self.keep_weights)
         return self._decoder
 
     def translate(self, request: SearchRequest) -> Results:
@@ -89,17 +98,13 @@ class CpuBackend(TorchBackend):
         return run_row_parallel(self.decoding_model(), request, workers, search)
 
     def worker_count(self, texts: int, rows_per_text: int) -> int:
-        """Threads to split the rows over: 1, or one per `ROWS_PER_THREAD` rows of a wide model.
-
-        With a tap listening there is one thread, so that values arrive in order.
-        """
-        model: Any = self.model
-        if not self.keep_weights or model.config.width < WIDE_MODEL or has_listeners(model):
+        """Threads to split the rows over: 1, or one per `ROWS_PER_THREAD` rows of a wide model."""
+        if not self.keep_weights or self.model.config.width < WIDE_MODEL:
             return 1
         return max(1, min(torch.get_num_threads(), texts * rows_per_text // ROWS_PER_THREAD, texts))
 
 
-def is_faster_than_ctranslate2(config: TransformerConfig, texts: int, rows_per_text: int) -> bool:
+def is_faster_than_ctranslate2(config: TransformerConfig | RecurrentConfig, texts: int, rows_per_text: int) -> bool:
     """Whether this backend is measured faster than CTranslate2: a wide model, and enough rows for every thread.
 
     With two threads it was 1.3 times as fast at width 512 and slower at 256, where the cost of each call counts more.

@@ -1,9 +1,12 @@
-"""A transformer block for one more token per row on a CPU: rows × width in, rows × width out, no modules called."""
+"""A transformer block for one more token per row on a CPU: rows × width in, rows × width out, no modules called.
+
+The rows may belong to several KV caches: matrix products run over all rows at once, attention cache by cache.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +19,16 @@ from heedful.layers.positions import Rotation, rotate
 from heedful.shapes import Float
 
 TensorFunction = Callable[[Tensor], Tensor]
+
+
+class CacheRows(NamedTuple):
+    """Consecutive rows whose past is in one KV cache, and what they may attend to."""
+
+    rows: int
+    past_bias: Tensor | None
+    """−inf where a row's past is shorter than the longest; None if all are equally long."""
+    memory_bias: Tensor | None
+    """−inf beyond the end of a source; None if no source is padded."""
 
 
 class CpuBlock:
@@ -33,38 +46,67 @@ class CpuBlock:
         self.first_norm, *self.cross_norm, self.last_norm = (norm_function(each.norm) for each in block.residual)
 
     def __call__(
-        self, x: Float[Tensor, "rows width"], cache: LayerKVCache, rotary: Rotation | None, mask: Tensor | None
+        self,
+        x: Float[Tensor, "rows width"],
+        layers: Sequence[LayerKVCache],
+        parts: Sequence[CacheRows],
+        rotary: Rotation | None,
     ) -> Float[Tensor, "rows width"]:
+        """Decode one token of each row."""
+        return self._apply(
+            x, lambda x: self._attend(x, layers, parts, rotary), lambda x: self._cross_attend(x, layers, parts)
+        )
+
+    def encode(
+        self, x: Float[Tensor, "tokens width"], texts: int, rotary: Rotation | None, bias: Tensor | None
+    ) -> Float[Tensor, "tokens width"]:
+        """Read all tokens of so many texts of one (padded) length."""
+        return self._apply(x, lambda x: self._attend_within(x, texts, rotary, bias))
+
+    def _apply(self, x: Tensor, attend: TensorFunction, cross_attend: TensorFunction | None = None) -> Tensor:
+        """Each sub-layer with its residual connection and norm."""
         first, cross, last = self.first_norm, self.cross_norm, self.last_norm
         if self.pre_norm:
-            x = x + self._attend(first(x), cache, rotary)
-            x = x + self._cross_attend(cross[0](x), cache, mask) if cross else x
+            x = x + attend(first(x))
+            x = x + cross_attend(cross[0](x)) if cross and cross_attend else x
             return x + self._feed_forward(last(x))
-        x = first(x + self._attend(x, cache, rotary))
-        x = cross[0](x + self._cross_attend(x, cache, mask)) if cross else x
+        x = first(x + attend(x))
+        x = cross[0](x + cross_attend(x)) if cross and cross_attend else x
         return last(x + self._feed_forward(x))
 
-    def _attend(self, x: Tensor, cache: LayerKVCache, rotary: Rotation | None) -> Tensor:
-        module, rows = self.attention, x.shape[0]
+    def _attend_within(self, x: Tensor, texts: int, rotary: Rotation | None, bias: Tensor | None) -> Tensor:
+        module = self.attention
+        split = self.query_key_value(x).view(texts, len(x) // texts, -1).split_with_sizes(module.sizes, 2)
+        heads = (module.heads, module.groups, module.groups)
+        query, key, value = (
+            part.view(*part.shape[:2], number, -1).transpose(1, 2) for part, number in zip(split, heads, strict=True)
+        )
+        if rotary is not None:
+            query, key = rotate(query, rotary), rotate(key, rotary)
+        return self.output(_attention(module, query, key, value, bias).transpose(1, 2).reshape(len(x), -1))
+
+    def _attend(
+        self, x: Tensor, layers: Sequence[LayerKVCache], parts: Sequence[CacheRows], rotary: Rotation | None
+    ) -> Tensor:
+        module = self.attention
         query, key, value = _split_heads(self.query_key_value(x), module)
         if rotary is not None:
             query, key = rotate(query, rotary), rotate(key, rotary)
-        keys, values = cache.append(key, value)
-        grouped = module.groups != module.heads
-        heads = scaled_dot_product_attention(query, keys, values, scale=module.scale, enable_gqa=grouped)
-        return self.output(heads.reshape(rows, -1))
+        heads, by_cache = [], [_split(each, parts) for each in (query, key, value)]
+        for layer, part, query, *new in zip(layers, parts, *by_cache, strict=True):
+            keys, values = layer.append(*new)
+            heads.append(_attention(module, query, keys, values, part.past_bias))
+        return self.output(_join(heads).reshape(x.shape[0], -1))
 
-    def _cross_attend(self, x: Tensor, cache: LayerKVCache, mask: Tensor | None) -> Tensor:
+    def _cross_attend(self, x: Tensor, layers: Sequence[LayerKVCache], parts: Sequence[CacheRows]) -> Tensor:
         assert self.cross is not None
-        assert cache.memory is not None
-        module, (keys, values) = self.cross, cache.memory
-        if not keys.is_contiguous() or not values.is_contiguous():  # read at every step: each head in one piece
-            keys, values = cache.memory = keys.contiguous(), values.contiguous()
-        query = self.cross_query(x).view(keys.shape[0], -1, module.heads, module.d_k).transpose(1, 2)  # rows per source
-        heads = scaled_dot_product_attention(
-            query, keys, values, attn_mask=mask, scale=module.scale, enable_gqa=module.groups != module.heads
-        )
-        return self.cross_output(heads.transpose(1, 2).reshape(x.shape[0], -1))
+        module, heads = self.cross, []
+        for layer, part, query in zip(layers, parts, _split(self.cross_query(x), parts), strict=True):
+            keys, values = layer.contiguous_memory()
+            query = query.view(keys.shape[0], -1, module.heads, module.d_k).transpose(1, 2)  # rows per source
+            attended = _attention(module, query, keys, values, part.memory_bias)
+            heads.append(attended.transpose(1, 2).reshape(part.rows, -1))
+        return self.cross_output(_join(heads))
 
     def _feed_forward(self, x: Tensor) -> Tensor:
         inner, activation = self.inward(x), self.feed_forward.activation
@@ -74,7 +116,21 @@ class CpuBlock:
         return self.outward(activation(gate) * inner)
 
 
+def _attention(module: Any, query: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None) -> Tensor:
+    grouped = module.groups != module.heads
+    return scaled_dot_product_attention(query, keys, values, attn_mask=bias, scale=module.scale, enable_gqa=grouped)
+
+
+def _split(x: Tensor, parts: Sequence[CacheRows]) -> Sequence[Tensor]:
+    return (x,) if len(parts) == 1 else torch.split(x, [part.rows for part in parts])
+
+
+def _join(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
+
+
 def cpu_linear(module: Any) -> CpuLinear:
+    """A linear layer's weights packed for the CPU."""
     return CpuLinear(module.weight, module.bias)
 
 

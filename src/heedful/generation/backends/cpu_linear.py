@@ -9,7 +9,7 @@ a transposed copy at 18, the original at 14 (2 threads).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import torch
@@ -95,12 +95,8 @@ class PackedWeights:
         self.copied_version = self._version()
 
     def _version(self) -> int:
-        return weight_version(linear.weight for linear in self.linears)
-
-
-def weight_version(weights: Iterable[Tensor]) -> int:
-    """A number that grows whenever torch sees one of these tensors change in place."""
-    return sum(0 if weight.is_inference() else weight._version for weight in weights)
+        """A number that grows whenever torch sees one of the weights change in place."""
+        return sum(0 if linear.weight.is_inference() else linear.weight._version for linear in self.linears)
 
 
 @cache

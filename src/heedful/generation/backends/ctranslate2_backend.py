@@ -11,19 +11,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
 from heedful.errors import HeedfulError
 from heedful.generation.backends.backend import Results, SearchRequest
-from heedful.generation.backends.cpu_linear import weight_version
 from heedful.generation.backends.ctranslate2_cache import converted_engine
 from heedful.generation.backends.ctranslate2_engine import CTranslate2Engine
+from heedful.generation.backends.tapped_decoder import requires_modules
 from heedful.generation.backends.torch_backend import DEFAULT_MAX_LENGTH
 from heedful.generation.search.settings import SearchSettings
 from heedful.interop.ctranslate2_export import Quantization, import_ctranslate2, max_positions, unsupported_setting
-from heedful.layers.taps import has_listeners
+from heedful.models.build import GenerativeModel
+from heedful.models.decoder import Decoder
+from heedful.models.encoder_decoder import EncoderDecoder
+from heedful.models.model_config import TransformerConfig
 from heedful.text.tokenizer import Tokenizer
 
 
@@ -32,12 +34,18 @@ class CTranslate2Backend:
 
     name = "ctranslate2"
 
-    def __init__(self, model: Any, tokenizers: Sequence[Tokenizer], folder: Path | None) -> None:
+    def __init__(self, model: GenerativeModel, tokenizers: Sequence[Tokenizer], folder: Path | None) -> None:
         self.model, self.tokenizers, self.folder = model, tokenizers, folder
         self._engines: dict[Quantization, tuple[int, CTranslate2Engine]] = {}
+        self.concurrent_calls = 1
+        """Calls that several threads make at the same time, each with `torch.get_num_threads()` of 1."""
 
     def unsupported(self, request: SearchRequest) -> str | None:
         """Why the request cannot be served. If nothing else is in the way, this converts the model."""
+        return requires_modules(self.model, request.settings) or self.unsupported_search(request)
+
+    def unsupported_search(self, request: SearchRequest) -> str | None:
+        """The same for a request that nothing observes or changes: what decides how a search ends."""
         settings = request.settings
         if settings.engine == "torch":
             return "engine is torch"
@@ -64,7 +72,6 @@ class CTranslate2Backend:
         device = self.model.device
         problems = {
             f"runs on the CPU, and the model is on {device}": device.type != "cpu",
-            "has no taps, and one is listening": has_listeners(self.model),
             "does not sample reproducibly": settings.sampling is not None,
             "does not give bitwise identical results whatever the batch": settings.exact,
             "has no stop strings or forbidden strings": settings.rules.automaton is not None,
@@ -76,6 +83,7 @@ class CTranslate2Backend:
         if not request.texts:
             return None
         config, settings = self.model.config, request.settings
+        assert isinstance(config, TransformerConfig), "CTranslate2 supports no other model"
         is_decoder = config.family == "decoder"
         if is_decoder and settings.rules.min_length:
             return "a minimum length after a prompt is left to torch"
@@ -95,17 +103,20 @@ class CTranslate2Backend:
     def engine(self, settings: SearchSettings) -> CTranslate2Engine:
         """The engine for these settings, converted at first use and when the weights have changed."""
         quantization: Quantization = "int8" if settings.int8 else "float32"
-        version = weight_version(self._weights)
+        version = sum(weight._version for weight in self._weights)
         converted_version, engine = self._engines.get(quantization, (None, None))
         if engine is None or converted_version != version:
+            assert isinstance(self.model, Decoder | EncoderDecoder), "CTranslate2 supports no other model"
             vocabularies = [tokenizer.tokens for tokenizer in self.tokenizers]
             engine = converted_engine(self.model, vocabularies, quantization)
+            engine.concurrent_calls = self.concurrent_calls
             self._engines[quantization] = (version, engine)
         return engine
 
     @cached_property
     def _weights(self) -> list[Tensor]:
-        return list(self.model.parameters())
+        """The weights whose changes in place torch counts: read for every request, so listed once."""
+        return [weight for weight in self.model.parameters() if not weight.is_inference()]
 
     def translate(self, request: SearchRequest) -> Results:
         return self.engine(request.settings).translate(request)

@@ -24,12 +24,14 @@ from heedful.generation.backends.ctranslate2_engine import CTranslate2Engine
 from heedful.generation.search.decoding_batch import masked_log_softmax
 from heedful.generation.search.settings import SearchSettings
 from heedful.interop.ctranslate2_export import Quantization, export_ctranslate2, import_ctranslate2
+from heedful.models.decoder import Decoder
+from heedful.models.encoder_decoder import EncoderDecoder
 from heedful.text.special_tokens import END, SPECIAL_TOKENS, START
 from heedful.untrusted_files import parse_json_object, read_bounded
 from heedful.user_cache import cache_folder, evict, is_own_folder, private_folder
 
 RECORD = "checked.json"
-CONVERSION = 1
+CONVERSION = 2
 """Version of what is exported and how it is checked: engines of another one are not served."""
 MAX_CACHE_BYTES = 8 << 30
 """Size of all engines of a user; the least recently used are deleted."""
@@ -40,7 +42,7 @@ TOLERANCE = {"float32": 1e-3, "int8": 0.25}
 
 
 def converted_engine(
-    model: Any, vocabularies: Sequence[Sequence[str]], quantization: Quantization = "float32"
+    model: Decoder | EncoderDecoder, vocabularies: Sequence[Sequence[str]], quantization: Quantization = "float32"
 ) -> CTranslate2Engine:
     """The model in CTranslate2, converted and checked unless that was done before; HeedfulError if it fails.
 
@@ -54,7 +56,9 @@ def converted_engine(
 class ConvertedModel:
     """The files of a model converted for CTranslate2, in the user's cache."""
 
-    def __init__(self, model: Any, vocabularies: Sequence[Sequence[str]], quantization: Quantization) -> None:
+    def __init__(
+        self, model: Decoder | EncoderDecoder, vocabularies: Sequence[Sequence[str]], quantization: Quantization
+    ) -> None:
         self.model, self.vocabularies, self.quantization = model, vocabularies, quantization
         self.engines = private_folder(cache_folder() / "engines")
         self.path = self.engines / f"{self.key[:32]}-{quantization}"
@@ -123,7 +127,7 @@ class ConvertedModel:
         return record
 
 
-def weights_digest(model: Any) -> str:
+def weights_digest(model: Decoder | EncoderDecoder) -> str:
     """SHA-256 of the configuration and the weights in memory, which may differ from the file's."""
     digest = sha256(model.config.model_dump_json().encode())
     for name, weight in model.state_dict().items():
@@ -133,7 +137,9 @@ def weights_digest(model: Any) -> str:
 
 
 @torch.inference_mode()
-def conversion_problem(model: Any, engine: CTranslate2Engine, quantization: Quantization) -> str | None:
+def conversion_problem(
+    model: Decoder | EncoderDecoder, engine: CTranslate2Engine, quantization: Quantization
+) -> str | None:
     """How the engine's greedy texts differ from torch's; None if they agree.
 
     With float32 each token must be torch's own choice; with int8 only the probabilities must be close.
@@ -150,16 +156,16 @@ def conversion_problem(model: Any, engine: CTranslate2Engine, quantization: Quan
         generated = [*hypothesis.tokens, END][:limit]
         scores = _teacher_forced_scores(model, source, generated)
         steps = scores.gather(1, torch.tensor(generated)[:, None])[:, 0]
-        other_texts += int((scores.max(1).values - steps > TOLERANCE["float32"]).any())
+        other_texts += int(not (scores.max(1).values - steps <= TOLERANCE["float32"]).all())  # NaN is another text
         differences.append(abs(float(steps.mean()) - hypothesis.log_probability / len(generated)))
     if quantization == "float32" and other_texts:
         return f"ctranslate2's text differs from torch's for {other_texts} of {CHECKED_TEXTS} samples"
-    if max(differences) > TOLERANCE[quantization]:
+    if not all(difference <= TOLERANCE[quantization] for difference in differences):
         return f"ctranslate2's log-probabilities differ from torch's by up to {max(differences):.2g} per token"
     return None
 
 
-def _teacher_forced_scores(model: Any, source: list[int], generated: list[int]) -> torch.Tensor:
+def _teacher_forced_scores(model: Decoder | EncoderDecoder, source: list[int], generated: list[int]) -> torch.Tensor:
     """Torch's log-probabilities at each step of a generated text."""
     if model.config.family == "encoder_decoder":
         logits = model(torch.tensor([[*source, END]]), torch.tensor([[START, *generated[:-1]]]))[0]

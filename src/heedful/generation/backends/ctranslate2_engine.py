@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 import torch
 
 from heedful.data.batching import length_buckets
+from heedful.errors import NonFiniteError, UsageError
 from heedful.generation.backends.backend import Results, SearchRequest, TokenIds
 from heedful.generation.backends.thread_pools import threads_per_text
 from heedful.generation.backends.torch_backend import BATCH_TOKENS, DEFAULT_MAX_LENGTH, default_max_lengths
-from heedful.generation.search.hypotheses import Hypothesis
+from heedful.generation.search.hypotheses import NO_PROBABILITY, Hypothesis
 from heedful.generation.search.settings import SearchSettings
 from heedful.interop.ctranslate2_export import Quantization, import_ctranslate2, max_positions, pad_vocabulary
 from heedful.models.model_config import TransformerConfig
@@ -66,6 +67,8 @@ class CTranslate2Engine:
         self.ids = {name: token for token, name in enumerate(self.target)}
         self.end = self.target[END]
         self._workers: dict[tuple[str, int, int], Any] = {}
+        self.concurrent_calls = 1
+        """Calls that several threads make at the same time, each with one thread of the library."""
 
     def translate(self, request: SearchRequest) -> Results:
         """Translate in batches of similar length, all submitted at once: the library's workers start immediately."""
@@ -81,7 +84,7 @@ class CTranslate2Engine:
 
         def submit(worker: Any, indices: list[int]) -> list[Any]:
             batch = request.select(indices)
-            texts = [[self.source[token] for token in source] for source in batch.texts]
+            texts = [_names(source, self.source) for source in batch.texts]
             forced = None if batch.prefixes is None else self._token_names(batch.prefixes)
             limit = max(limits[i] for i in indices)
             lengths = {"min_decoding_length": min(limit, settings.rules.min_length), "max_decoding_length": limit}
@@ -153,9 +156,10 @@ class CTranslate2Engine:
         threads = torch.get_num_threads()
         workers = max(1, min(batches, threads))
         threads_each = threads_per_text(self.config, threads // workers, self.quantization)
-        key = (kind, workers, threads_each)
+        replicas = max(workers, self.concurrent_calls) if threads == 1 else workers
+        key = (kind, replicas, threads_each)
         if key not in self._workers:
-            self._workers[key] = self._load(kind, inter_threads=workers, intra_threads=threads_each)
+            self._workers[key] = self._load(kind, inter_threads=replicas, intra_threads=threads_each)
         torch.set_num_threads(workers * threads_each)
         try:
             yield self._workers[key]
@@ -175,6 +179,8 @@ class CTranslate2Engine:
     def _parse(self, texts: list[list[str]], scores: list[float]) -> list[EngineHypothesis]:
         parsed = []
         for names, score in zip(texts, scores, strict=True):
+            if math.isnan(score):
+                raise NonFiniteError(NO_PROBABILITY)
             ended = names[-1:] == [self.end]
             parsed.append(EngineHypothesis([self.ids[name] for name in names[: len(names) - ended]], ended, score))
         return parsed
@@ -198,6 +204,16 @@ class CTranslate2Engine:
         steps = iter(one.log_probs for one in scored)
         hypotheses = [[text.with_token_scores(length_penalty, next(steps)) for text in texts] for texts in results]
         return [sorted(texts, key=lambda text: -text.score) for texts in hypotheses]
+
+
+def _names(tokens: Sequence[int], vocabulary: Sequence[str]) -> list[str]:
+    try:
+        return [vocabulary[token] for token in tokens]
+    except IndexError:
+        last = len(vocabulary) - 1
+        raise UsageError(
+            f"token id {max(tokens)} is outside the vocabulary of {len(vocabulary)} (0 to {last})"
+        ) from None
 
 
 def _options(settings: SearchSettings) -> dict[str, Any]:

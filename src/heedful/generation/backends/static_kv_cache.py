@@ -47,15 +47,15 @@ class StaticEncoder:
             self.start = graphs.capture(self.start)
 
     def encode(self, source: Int[Tensor, "rows n"], lengths: Int[Tensor, " rows"], capacity: int) -> KVCache:
-        """A KV cache with the encoded sources. The next call overwrites its tensors: copy them first."""
+        """A KV cache with the encoded sources, copied: the next replay overwrites what this one wrote."""
         rows, length = source.shape
         self.tokens[:rows, :length] = source
         self.lengths[:rows] = lengths
         encoded: Any = self.start()
         cache = KVCache(rows, len(encoded.layers), device=source.device, capacity=capacity)
-        cache.memory_mask = Mask(allowed=encoded.memory_mask.allowed[:rows])
+        cache.memory_mask = Mask(allowed=encoded.memory_mask.allowed[:rows].clone())
         for layer, encoded_layer in zip(cache.layers, encoded.layers, strict=True):
-            layer.memory = encoded_layer.memory[0][:rows], encoded_layer.memory[1][:rows]
+            layer.memory = encoded_layer.memory[0][:rows].clone(), encoded_layer.memory[1][:rows].clone()
         return cache
 
 
@@ -75,6 +75,7 @@ class StaticKVCache:
         self.model, self.output, self.size, self.graphs = model, output, size, graphs
         weight, attention, layers = model.table.weight, model.decoder.attention, len(model.decoder.blocks)
         rows = size.sources * size.rows_per_source
+        assert attention is not None, "a model without attention is decoded by torch"
 
         def allocate(rows: int, length: int) -> tuple[list[Tensor], list[Tensor]]:
             keys, values = (

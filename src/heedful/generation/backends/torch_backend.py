@@ -1,24 +1,28 @@
 """The torch backend: batches texts by length, prefills the model and searches. Any model, device and setting.
 
-It calls the model's own modules, so taps, hooks and bitwise exact results work. The CPU and CUDA-graph backends are
-this one with a faster decoder in the model's place; their docstrings give the measured speed-ups over this one.
+It calls the model's own modules, so interventions, taps, hooks and bitwise exact results work. The CPU and CUDA-graph
+backends are this one with a faster decoder in the model's place; their docstrings give the measured speed-ups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from heedful.data.batching import map_length_buckets
 from heedful.data.collate import pad_sequences
+from heedful.errors import NonFiniteError
 from heedful.generation.backends.backend import Results, SearchRequest
+from heedful.generation.backends.tapped_decoder import TappedDecoder
 from heedful.generation.search.beam_search import search
 from heedful.generation.search.decode_loop import decode_steps
 from heedful.generation.search.decoding_batch import DecodingBatch
-from heedful.generation.search.hypotheses import Hypothesis
+from heedful.generation.search.hypotheses import NO_PROBABILITY, Hypothesis
 from heedful.generation.search.settings import SearchSettings
+from heedful.layers.taps import is_observed
 from heedful.models.protocols import DecoderModel
 from heedful.shapes import Int
 from heedful.text.special_tokens import END, PAD
@@ -42,13 +46,17 @@ class TorchBackend:
     def unsupported(self, request: SearchRequest) -> str | None:
         return None
 
-    def decoding_model(self) -> DecoderModel:
+    def decoding_model(self, settings: SearchSettings) -> DecoderModel:
         """The model that decodes; subclasses return a faster equivalent."""
-        return self.model
+        model: Any = self.model
+        if settings.edits is None and not (isinstance(model, nn.Module) and is_observed(model)):
+            return self.model
+        return TappedDecoder(model, settings.edits)
 
     def translate(self, request: SearchRequest) -> Results:
         """Encode sources of similar length together, search, restore the order (G1)."""
-        model, settings = self.decoding_model(), request.settings
+        settings = request.settings
+        model = self.decoding_model(settings)
         device = model.device
 
         def translate_batch(indices: list[int]) -> Results:
@@ -59,10 +67,10 @@ class TorchBackend:
                 limits = lengths.new_tensor(batch.max_lengths)
             elif settings.max_length is not None:
                 limits = torch.full_like(lengths, settings.max_length)
-            if getattr(model.config, "positions", None) == "learned":  # its table has no more rows
+            if getattr(model.config, "has_position_table", False):  # and no more rows in it
                 limits = limits.clamp(max=model.config.max_length)
             with torch.inference_mode():
-                state = model.start(source, lengths, capacity=int(limits.max()))
+                state = start(model, source, lengths, capacity=int(limits.max()), texts=indices)
             results = search(model, state, limits, settings, prefixes=batch.prefixes)
             request.progress(len(indices))
             return results
@@ -73,7 +81,8 @@ class TorchBackend:
 
     def generate(self, request: SearchRequest) -> Results:
         """Prefill prompts of equal length together, so that no row needs padding, and search."""
-        model, settings = self.decoding_model(), request.settings
+        settings = request.settings
+        model = self.decoding_model(settings)
         device, window = model.device, max_context(model)
         max_length = settings.max_length or DEFAULT_MAX_LENGTH
         prompts = [list(prompt) or [END] for prompt in request.texts]
@@ -88,7 +97,7 @@ class TorchBackend:
                 prompt = torch.tensor([prompts[i] for i in batch], device=device)
                 limits = torch.full((len(batch),), max_length, device=device)
                 with torch.inference_mode():
-                    state = model.start(len(batch), capacity=capacity)
+                    state = start(model, len(batch), capacity=capacity, texts=batch)
                 hypotheses = search(model, state, limits, settings, prompt=prompt, window=window)
                 results |= zip(batch, hypotheses, strict=True)
                 request.progress(len(batch))
@@ -96,17 +105,20 @@ class TorchBackend:
 
     def stream(self, request: SearchRequest) -> Iterator[int]:
         """The tokens that `generate` returns, each as soon as it is chosen."""
-        model, settings, (prompt,) = self.decoding_model(), request.settings, request.texts
+        settings, (prompt,) = request.settings, request.texts
+        model = self.decoding_model(settings)
         tokens = torch.tensor([list(prompt) or [END]], device=model.device)
         window, max_length = max_context(model), settings.max_length or DEFAULT_MAX_LENGTH
         with torch.inference_mode():
-            state = model.start(1, capacity=_capacity(tokens.shape[1] + max_length, window))
+            state = start(model, 1, capacity=_capacity(tokens.shape[1] + max_length, window), texts=[0])
         limits = torch.tensor([max_length], device=tokens.device)
         sampling = settings.sampling
         choose = None if sampling is None else sampling.token_chooser(1, 1, max_length, tokens.device)
         hypotheses = DecodingBatch(model, state, prompt=tokens, rules=settings.rules, window=window)
         for step in decode_steps(hypotheses, limits, choose):
             token = int(step.tokens[0])
+            if token == PAD and bool(step.log_probabilities[0].isnan()):
+                raise NonFiniteError(NO_PROBABILITY)
             if token in (END, PAD):
                 return
             yield token
@@ -117,6 +129,13 @@ class TorchBackend:
         Matrix products round differently in batches of another size, so only a batch of its own is exact.
         """
         return 0 if settings.exact else (self.batch_tokens or default) // settings.rows_per_text
+
+
+def start(model: DecoderModel, *arguments: Any, capacity: int, texts: Sequence[int]) -> Any:
+    """The decoding state of these texts; a model with taps is told which text of the request each row is."""
+    if isinstance(model, TappedDecoder):
+        return model.start(*arguments, capacity=capacity, texts=texts)
+    return model.start(*arguments, capacity=capacity)
 
 
 def default_max_lengths(lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:

@@ -29,7 +29,7 @@ def search(
     prefixes: Sequence[Sequence[int]] | None = None,
     window: int | None = None,
 ) -> list[list[Hypothesis]]:
-    """Sampling, greedy search or beam search, as the settings say; `n_best` hypotheses per row, best first."""
+    """Run the search that the settings ask for: sampling, greedy or beam; `n_best` hypotheses per row, best first."""
     copies = settings.n_best if settings.sampling else 1
     partial = DecodingBatch(
         model, state, prompt=prompt, prefixes=prefixes, rules=settings.rules, window=window, copies=copies
@@ -57,12 +57,14 @@ def beam_search(
     steps: list[BeamStep] = []
     while True:
         log_probabilities, ranked = partial.score_next_tokens()
-        best, beams, tokens = _best_candidates(ranked, totals, 2 * beam)  # at most `beam` end, so `beam` continue
+        best, beams, tokens = best_candidates(ranked, totals, 2 * beam)  # at most `beam` end, so `beam` continue
         candidates = BeamCandidates(best, beams, tokens, log_probabilities[beams, tokens])
         ended = partial.ends(tokens, beams)
         totals, kept = best.masked_fill(ended, -torch.inf).topk(min(beam, best.shape[1]))
         continuing = BeamCandidates(totals, *(part.gather(1, kept) for part in candidates[1:]))
         steps.append(BeamStep(candidates, ended, continuing))
+        if settings.trace is not None:
+            settings.trace(steps[-1])
         if len(steps) == interval or partial.generated + 1 >= finished.longest:
             rows_before, rows = len(totals), finished.add(steps)
             steps = []
@@ -76,7 +78,7 @@ def beam_search(
         partial.append(beams, tokens, log_probabilities, totals.shape[1])
 
 
-def _best_candidates(
+def best_candidates(
     ranked: Float[Tensor, "beams vocabulary"], totals: Float[Tensor, "rows beam"], number: int
 ) -> tuple[Float[Tensor, "rows number"], Int[Tensor, "rows number"], Int[Tensor, "rows number"]]:
     """The best continuations of each row: total log-probability, index of the beam extended, token."""

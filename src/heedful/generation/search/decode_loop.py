@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import count
 from typing import NamedTuple
@@ -74,7 +75,7 @@ def decode(
     if steps:  # copied from the device once, at the end, so that no step waits for it
         columns = (torch.cat(column).tolist() for column in zip(*steps, strict=True))
         for row, token, log_probability in zip(*columns, strict=True):
-            if token != PAD:
+            if token != PAD or math.isnan(log_probability):  # the best of NaN is the first token, which is PAD
                 texts[row].append((token, log_probability))
     return [Hypothesis.from_tokens([token for token, _ in text], [value for _, value in text]) for text in texts]
 

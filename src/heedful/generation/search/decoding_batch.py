@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from heedful.cancellation import raise_if_cancelled
 from heedful.generation.search.logits_rules import NO_RULES, LogitsRules
 from heedful.generation.search.stop_strings import FORBIDDEN, START_STATE, STOPPED
-from heedful.layers.kv_cache import DecoderState
+from heedful.layers.kv_cache import DecoderState, KVCache
 from heedful.models.protocols import DecoderModel
 from heedful.shapes import Bool, Float, Int
 from heedful.text.special_tokens import END, NEVER_GENERATED, START
@@ -115,6 +116,7 @@ class DecodingBatch:
         rows_per_source: int = 1,
     ) -> None:
         """Keep these rows in this order (None: all, unchanged), each with one more token."""
+        raise_if_cancelled()
         if rows is not None:
             self.state.reorder(rows, rows_per_source)
             self.tokens, self.log_probabilities = self.tokens[rows], self.log_probabilities[rows]
@@ -132,11 +134,21 @@ class DecodingBatch:
     def _unread(self, hold_back: int = 0) -> Int[Tensor, "rows new"]:
         """The tokens that the KV cache does not hold yet; past the window, its second half for a new cache."""
         end = self.tokens.shape[1] - hold_back
+        if getattr(self.model, "recomputes", False) and self.tokens_read:
+            self._forget_states()
         if self.window is not None and end - self.window_start > self.window:
-            self.state = self.model.start(len(self.tokens), capacity=self.window)
+            before: Any = self.state
+            self.state = state = self.model.start(len(self.tokens), capacity=self.window)
+            state.texts = getattr(before, "texts", None)
             self.window_start = self.tokens_read = end - max(1, self.window // 2)
         first, self.tokens_read = self.tokens_read, end
         return self.tokens[:, first:end]
+
+    def _forget_states(self) -> None:
+        """Read all tokens again at the next step, in a model whose states depend on later tokens."""
+        assert isinstance(self.state, KVCache), "only a transformer's states depend on later tokens"
+        self.state.rewind()
+        self.tokens_read = self.window_start
 
     def _next_states(self, tokens: Int[Tensor, " rows"]) -> Int[Tensor, " rows"]:
         """Automaton states after these tokens; forced tokens neither stop a text nor count as forbidden."""

@@ -5,6 +5,7 @@ This bookkeeping runs on the CPU; steps of a GPU are copied over a few at a time
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -13,9 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from heedful.errors import NonFiniteError
 from heedful.generation.search.decoding_batch import DecodingBatch
 from heedful.generation.search.settings import SearchSettings
 from heedful.text.special_tokens import END
+
+NO_PROBABILITY = "no token has a probability: the model computes NaN, or every token is forbidden"
 
 
 @dataclass(frozen=True)
@@ -32,8 +36,13 @@ class Hypothesis:
 
     @classmethod
     def from_tokens(cls, tokens: list[int], log_probabilities: list[float], score: float | None = None) -> Hypothesis:
-        """Build from tokens that may end with END; the default score is the mean log-probability per token."""
-        total = sum(log_probabilities)
+        """Build from tokens that may end with END; the default score is the mean log-probability per token.
+
+        A model that computes NaN chose none of them: NonFiniteError.
+        """
+        total = sum(log_probabilities, 0.0)
+        if math.isnan(total):
+            raise NonFiniteError(NO_PROBABILITY)
         score = total / max(1, len(tokens)) if score is None else score
         return cls(tokens[:-1] if tokens[-1:] == [END] else tokens, total, score, log_probabilities)
 
@@ -44,7 +53,7 @@ class Hypothesis:
 
 
 class BeamCandidates(NamedTuple):
-    """TranslationCandidate continuations, each rows × candidates: tensors on the model's device, or NumPy arrays."""
+    """Candidate continuations, each rows × candidates: tensors on the model's device, or NumPy arrays."""
 
     totals: Any
     """Log-probability of the hypothesis with its new token."""
@@ -94,6 +103,8 @@ class BeamHypotheses:
 
     @property
     def results(self) -> list[list[Hypothesis]]:
+        if not all(row.best for row in self.rows):
+            raise NonFiniteError(NO_PROBABILITY)
         return [row.best for row in self.rows]
 
     def add(self, steps: Sequence[BeamStep]) -> list[int]:

@@ -30,18 +30,21 @@ class LogitsRules:
         self,
         scores: Float[Tensor, "rows vocabulary"],
         tokens: Int[Tensor, "rows tokens"],
-        generated: int,
+        generated: int | Int[Tensor, " rows"],
         states: Int[Tensor, " rows"],
     ) -> Float[Tensor, "rows vocabulary"]:
-        """Apply the rules to the log-probabilities of the next token; −inf = not allowed."""
+        """Apply the rules to the log-probabilities of the next token; −inf = not allowed.
+
+        `generated`: tokens generated before, in all rows or in each.
+        """
         if self.repetition_penalty != 1.0:
             scores = apply_repetition_penalty(scores, tokens, self.repetition_penalty)
         excluded = None
         if self.automaton is not None and self.automaton.forbidden:
             excluded = self.automaton.forbidden_tokens(states)
-        if generated < self.min_length:
+        if self.min_length:
             excluded = torch.zeros_like(scores, dtype=torch.bool) if excluded is None else excluded
-            excluded[:, END] = True
+            excluded[:, END] |= torch.as_tensor(generated < self.min_length, device=scores.device)
         if excluded is None:
             return scores
         allowed = scores.masked_fill(excluded, -torch.inf)

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from heedful.shapes import Float, Int
 
+MAX_SEED = 2**63
+"""Seeds of torch's generators are below it."""
 SEED_STRIDE = 1_000_003
 """Distance between the random streams of one seed and those of the next."""
 
@@ -45,13 +47,17 @@ class SamplingConfig:
             probabilities = probabilities * (probabilities >= self.min_p * probabilities.amax(-1, keepdim=True))
         return probabilities
 
+    def random_stream(self, number: int) -> torch.Generator:
+        """The random numbers of a text's sample, by its number."""
+        return torch.Generator().manual_seed((SEED_STRIDE * self.seed + number) % MAX_SEED)
+
     def token_chooser(self, texts: int, samples: int, steps: int, device: torch.device) -> TokenChooser:
         """Sample `samples` hypotheses per text.
 
         Each random stream depends on the seed and the sample's number alone, so that a text's samples do not change
         with the other texts of its batch.
         """
-        streams = [torch.Generator().manual_seed(SEED_STRIDE * self.seed + number) for number in range(samples)]
+        streams = [self.random_stream(number) for number in range(samples)]
         uniform = torch.stack([torch.rand(steps, generator=stream) for stream in streams]).repeat(texts, 1).to(device)
         return lambda scores, rows, generated: draw_tokens(self.probabilities(scores), uniform[rows, generated])
 

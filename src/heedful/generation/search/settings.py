@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from heedful.generation.search.logits_rules import NO_RULES, LogitsRules
 from heedful.generation.search.sampling import SamplingConfig
+from heedful.layers.taps import TapEdits
+
+if TYPE_CHECKING:
+    from heedful.generation.search.hypotheses import BeamStep
 
 Engine = Literal["auto", "torch", "ctranslate2"]
 
@@ -33,8 +38,12 @@ class SearchSettings:
     token_log_probabilities: bool = True
     """Return the log-probability of each token; if False, CTranslate2 saves a second pass and returns NaN."""
     engine: Engine = "auto"
+    edits: TapEdits | None = None
+    """Changes of values inside the model. Empty: nothing changes, but the backend that can change them decodes."""
     int8: bool = False
     """Let CTranslate2 search with weights in 8 bits."""
+    trace: Callable[[BeamStep], object] | None = None
+    """Called by torch's beam search with the candidates of every step."""
 
     @property
     def rows_per_text(self) -> int:

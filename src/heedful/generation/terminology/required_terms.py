@@ -65,7 +65,7 @@ def translate_with_requirements(
         for source, candidates in zip(inputs, free, strict=True)
         for candidate in candidates
     ]
-    scores = iter(occlusion_scores(backend.decoding_model(), tokenizers, pairs))
+    scores = iter(occlusion_scores(backend.decoding_model(settings), tokenizers, pairs))
     results = [
         [
             TranslationCandidate(insert_requirements(source, text, normalize_scores(next(scores)), prefix), hypothesis)

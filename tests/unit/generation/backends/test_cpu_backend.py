@@ -99,7 +99,7 @@ def test_unsupported_models_are_named(make_model: Callable[..., Any]) -> None:
     assert backend.unsupported(ANY) == "the model is in training mode"
     model.eval()
     hook = model.decoder.blocks[1].register_forward_hook(lambda *_: None)
-    assert "hooked" in str(backend.unsupported(ANY))
+    assert "forward hook" in str(backend.unsupported(ANY))
     hook.remove()
     assert backend.unsupported(ANY) is None
     assert backend.unsupported(SearchRequest(settings=SearchSettings(exact=True)))
@@ -135,14 +135,18 @@ def test_errors_are_the_models() -> None:
         decoder.extend(torch.tensor([[7]]), cache)
 
 
+@pytest.mark.parametrize("positions", ["sinusoidal", "rotary", "learned"])
 @torch.inference_mode()
-def test_rows_of_different_lengths_go_through_the_modules() -> None:
-    model = build("decoder")
-    decoder, cache, expected = CpuDecoder(model), model.start(2), model.start(2)
-    for state in (cache, expected):
-        model.extend(torch.tensor([[7, 8], [9, 0]]), state, torch.tensor([2, 1]))
-    tokens = torch.tensor([[10], [11]])
-    assert torch.allclose(decoder.extend(tokens, cache), model.extend(tokens, expected), atol=1e-5)
+def test_rows_of_different_lengths_and_caches_decode_together(positions: str) -> None:
+    model = build("decoder", positions=positions)
+    decoder, (first, second, *expected) = CpuDecoder(model), [model.start(2) for _ in range(4)]
+    for state, lengths in zip((first, second, *expected), ([2, 1], [2, 2]) * 2, strict=True):
+        model.extend(torch.tensor([[7, 8], [9, 0]]), state, torch.tensor(lengths))
+    for tokens in torch.tensor([[10, 11, 12, 13], [14, 15, 16, 17]]):
+        together = decoder.decode_one_token(tokens, first, second)
+        pairs = zip(tokens.view(2, 2, 1), expected, strict=True)
+        alone = torch.cat([model.extend(rows, cache)[:, 0] for rows, cache in pairs])
+        assert torch.allclose(together, alone, atol=1e-5)
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -202,7 +206,7 @@ def test_large_model_packs_its_weights_for_single_rows(pack_at_once: None, monke
     assert (large.decoding_model().output.transposed is None) == has_packed_linear()
 
 
-def test_only_many_rows_of_wide_models_without_taps_are_split_over_threads() -> None:
+def test_only_many_rows_of_wide_models_are_split_over_threads() -> None:
     size: dict[str, Any] = {"vocabulary": 40, "heads": 4, "layers": 1, "feed_forward": 64}
     wide, narrow = (
         heedful.build("laptop-translator", width=width, **size).eval() for width in (WIDE_MODEL, WIDE_MODEL - 64)
@@ -218,8 +222,6 @@ def test_only_many_rows_of_wide_models_without_taps_are_split_over_threads() -> 
         assert not is_faster_than_ctranslate2(wide.config, 2 * ROWS_PER_THREAD - 1, 1)
         assert not is_faster_than_ctranslate2(wide.config, 1, 100)
         assert not is_faster_than_ctranslate2(narrow.config, 100, 4)
-        with heedful.record(wide, "decoder.0.cross.weights"):
-            assert backend.worker_count(2 * ROWS_PER_THREAD, 1) == 1
     finally:
         torch.set_num_threads(threads)
 
@@ -236,3 +238,17 @@ def test_packed_and_transposed_linear_equal_plain() -> None:
         linear.pack()
         assert linear.transposed is None
         assert torch.allclose(linear(x), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("settings", [{}, {"positions": "rotary"}, {"norm_order": "pre"}, {"encoder_causal": True}])
+@torch.inference_mode()
+def test_sources_encode_as_by_the_model(settings: dict[str, Any], pack_at_once: None) -> None:
+    model = build("encoder_decoder", **settings)
+    decoder, lengths = CpuDecoder(model, keep_weights=True), torch.tensor([5, 3, 1])
+    source = torch.randint(6, 40, (3, 5), generator=torch.Generator().manual_seed(1))
+    for _ in range(2):  # the second time from packed weights
+        state, expected = decoder.start(source, lengths), model.start(source, lengths)
+        for layer, other in zip(state.layers, expected.layers, strict=True):
+            for part, same in zip(layer.memory, other.memory, strict=True):
+                for row, length in enumerate(lengths):
+                    assert torch.allclose(part[row, :, :length], same[row, :, :length], atol=1e-5)

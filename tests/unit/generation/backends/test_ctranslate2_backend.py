@@ -25,6 +25,7 @@ from heedful.generation.search.logits_rules import LogitsRules
 from heedful.generation.search.sampling import SamplingConfig
 from heedful.generation.search.settings import SearchSettings
 from heedful.generation.search.stop_strings import StringAutomaton
+from heedful.layers.taps import TapEdits
 from heedful.text.special_tokens import END, SPECIAL_TOKENS
 from heedful.text.tokenizer import Tokenizer
 
@@ -302,7 +303,12 @@ def test_unsupported_requests_are_named(tmp_path: Path, make_tokenizer: Callable
     assert "stop strings" in str(reason(rules=LogitsRules(automaton=StringAutomaton([b"a"], stop=["a"]))))
     assert reason(engine="torch") == "engine is torch"
     with heedful.record(model, "decoder.0.cross.weights"):
-        assert "taps" in str(reason())
+        assert "tap is listening" in str(reason())
+    hook = model.decoder.register_forward_hook(lambda *_: None)
+    assert "forward hook" in str(reason())
+    hook.remove()
+    assert "interventions" in str(reason(edits=TapEdits()))
+    assert reason() is None
     backend = CTranslate2Backend(heedful.build("recurrent-translator", vocabulary=VOCABULARY, width=16), [], tmp_path)
     assert reason() == "ctranslate2 does not support family='recurrent_encoder_decoder'"
     backend = CTranslate2Backend(heedful.build("laptop-writer", **SMALL), [], tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -17,10 +18,7 @@ from heedful.generation.search.sampling import SamplingConfig
 from heedful.generation.search.settings import SearchSettings
 
 Make = Callable[..., Any]
-DEVICES = [
-    "cpu",
-    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")),
-]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
 def _random_tokens(lengths: list[int]) -> list[list[int]]:
@@ -53,7 +51,7 @@ def test_translations_equal_the_models_own(
     expected = _tokens(TorchBackend(model).translate(SearchRequest(sources, settings, prefixes=prefixes)))
     for _ in range(2):  # the second time every graph is captured already
         assert _tokens(TorchBackend(decoder).translate(SearchRequest(sources, settings, prefixes=prefixes))) == expected
-    assert sum(len(cache.steps) for cache in decoder.caches.values()) > 1  # steps shrink as rows finish
+    assert sum(len(cache.steps) for cache in decoder.free_caches) > 1  # steps shrink as rows finish
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -78,7 +76,7 @@ def test_language_model_continues_past_its_window_as_without_graphs(
     settings = SearchSettings(rules=LogitsRules(min_length=45), max_length=50, **search)
     results, expected = (TorchBackend(each).generate(SearchRequest(prompts, settings)) for each in (decoder, model))
     assert _tokens(results) == _tokens(expected)
-    assert decoder.caches
+    assert decoder.free_caches
 
 
 def test_padded_lengths_are_few_and_waste_little() -> None:
@@ -104,7 +102,29 @@ def test_terms_alignments_and_streams_work_over_graphs(
             long: dict[str, Any] = {"min_length": 9, "max_length": 9}
             assert graphs.generate("3 May", seed=2, **long) == plain.generate("3 May", seed=2, **long)
             assert list(graphs.stream("3 May", **long)) == list(plain.stream("3 May", **long))
-        assert decoder.caches
+        assert decoder.free_caches
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_streams_that_take_turns_do_not_change_each_other(device: str, make_model: Make) -> None:
+    decoder = CudaGraphDecoder(make_model("gpt2").to(device))
+    settings = SearchSettings(rules=LogitsRules(min_length=12), max_length=12)
+    requests = [SearchRequest([prompt], settings) for prompt in _random_tokens([5, 5, 3])]
+    expected = [list(TorchBackend(decoder).stream(request)) for request in requests]
+    streams = [TorchBackend(decoder).stream(request) for request in requests]
+    assert [list(tokens) for tokens in zip(*zip(*streams, strict=True), strict=True)] == expected
+    assert len(decoder.free_caches) == 3
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("beam", [1, 3])
+def test_threads_that_decode_at_once_do_not_change_each_other(device: str, beam: int, make_model: Make) -> None:
+    decoder = CudaGraphDecoder(make_model("paper-base").to(device))
+    requests = [SearchRequest([source], SearchSettings(beam=beam)) for source in _random_tokens([6] * 8)]
+    expected = [TorchBackend(decoder).translate(request) for request in requests]
+    with ThreadPoolExecutor(8) as threads:
+        for _ in range(3):
+            assert list(threads.map(TorchBackend(decoder).translate, requests)) == expected
 
 
 def test_only_the_last_used_cache_sizes_are_kept(make_model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +132,7 @@ def test_only_the_last_used_cache_sizes_are_kept(make_model: Make, monkeypatch: 
     decoder = CudaGraphDecoder(make_model("paper-base"))
     for rows in (1, 2, 4, 8, 1):
         TorchBackend(decoder).translate(SearchRequest(_random_tokens([5] * rows), SearchSettings(beam=2, max_length=3)))
-    assert [size.sources for size in decoder.caches] == [8, 1]
+    assert [cache.size.sources for cache in decoder.free_caches] == [8, 1]
     assert len(decoder.encoders) == 2
 
 
