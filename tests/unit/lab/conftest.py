@@ -1,0 +1,17 @@
+"""The lab's tests use the data that come with heedful, whatever corpora this machine has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from heedful.lab import toy_tasks
+
+
+@pytest.fixture(autouse=True, scope="package")
+def _shipped_data() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("HEEDFUL_DATA", raising=False)
+        toy_tasks.running_text.cache_clear()
+        yield
