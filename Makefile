@@ -1,4 +1,4 @@
-# make demo   from a bare clone: an environment, then a model trained, tested and drawn before your eyes
+# make demo   from a bare clone: an environment, then a model trained, tested and plotted
 # make test   from a bare clone: an environment, lint, types, import rules, tests
 # make test-all   the same, and the tests that take minutes and gigabytes
 # make bench  our layers against torch.nn and Hugging Face, in one run
@@ -16,12 +16,14 @@ DEMO ?= heedful-demo
 demo: $(INSTALLED)
 	$(BIN)/heedful demo --out $(DEMO)
 
-test: lint types imports units
+# mypy uses one process and pytest two: side by side they finish sooner.
+test: $(INSTALLED)
+	$(MAKE) --jobs 2 --no-print-directory lint types imports units
 
 test-all: lint types imports
 	$(BIN)/pytest -n 2 --dist worksteal -m ''
 
-# torch goes first and alone, so that no other package's wish decides which build of it arrives.
+# torch is installed first and alone, so that no other package's requirement decides which build it is.
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) torch

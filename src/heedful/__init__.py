@@ -18,6 +18,8 @@ if TYPE_CHECKING:
         StoppedError,
         UsageError,
     )
+    from heedful.evaluation.file_comparison import compare_files
+    from heedful.evaluation.model_comparison import compare
     from heedful.inference.classifier import Classifier
     from heedful.inference.embedder import Embedder
     from heedful.inference.generator import Generator
@@ -25,10 +27,14 @@ if TYPE_CHECKING:
     from heedful.inference.question_answerer import QuestionAnswerer
     from heedful.inference.trained_model import TrainedModel
     from heedful.inference.translator import Translator
+    from heedful.inspection.attribution.methods import ATTRIBUTION_METHODS
     from heedful.interop.conversion import export
+    from heedful.interventions.kinds import Ablate, Hide, Patch, Replace, Scale, Steer, Uniform, Unmask
+    from heedful.interventions.parts import part_names
+    from heedful.interventions.resolve import intervene
     from heedful.layers.attention import attention, attention_weights, fused_attention
     from heedful.layers.masks import Mask
-    from heedful.layers.taps import record, replace, tap_names
+    from heedful.layers.taps import edit, record, tap_names
     from heedful.loading import load
     from heedful.model_folder import save
     from heedful.models.build import build, count_parameters
@@ -38,6 +44,9 @@ if TYPE_CHECKING:
     from heedful.models.model_config import RecurrentConfig, TransformerConfig
     from heedful.models.presets import PRESETS, preset
     from heedful.models.recurrent import RecurrentDecoder, RecurrentEncoderDecoder
+    from heedful.training.census_files import census
+    from heedful.training.forecast.probe import probe
+    from heedful.training.model_pruning import prune
     from heedful.training.run import plan, train
     from heedful.training.scoring import evaluate
 
@@ -47,12 +56,18 @@ _MODULES = {
         "CheckpointError", "DataError", "HeedfulError", "NonFiniteError", "OutOfMemoryError", "StoppedError",
         "UsageError",
     ),
+    "inspection.attribution.methods": ("ATTRIBUTION_METHODS",),
     "interop.conversion": ("export",),
+    "evaluation.file_comparison": ("compare_files",),
+    "evaluation.model_comparison": ("compare",),
     "loading": ("load",),
     "model_folder": ("save",),
     "layers.attention": ("attention", "attention_weights", "fused_attention"),
     "layers.masks": ("Mask",),
-    "layers.taps": ("record", "replace", "tap_names"),
+    "interventions.kinds": ("Ablate", "Hide", "Patch", "Replace", "Scale", "Steer", "Uniform", "Unmask"),
+    "interventions.parts": ("part_names",),
+    "interventions.resolve": ("intervene",),
+    "layers.taps": ("edit", "record", "tap_names"),
     "models.build": ("build", "count_parameters"),
     "models.model_config": ("RecurrentConfig", "TransformerConfig"),
     "models.decoder": ("Decoder",),
@@ -67,6 +82,9 @@ _MODULES = {
     "inference.question_answerer": ("QuestionAnswerer",),
     "inference.trained_model": ("TrainedModel",),
     "inference.translator": ("Translator",),
+    "training.census_files": ("census",),
+    "training.forecast.probe": ("probe",),
+    "training.model_pruning": ("prune",),
     "training.run": ("plan", "train"),
     "training.scoring": ("evaluate",),
 }  # fmt: skip
@@ -74,12 +92,13 @@ _MODULE = {name: module for module, names in _MODULES.items() for name in names}
 
 __version__ = "0.1.0"
 __all__ = [
-    "PRESETS", "CheckpointError", "Classifier", "DataError", "Decoder", "Embedder", "Encoder", "EncoderDecoder",
-    "Generator", "HeedfulError", "Mask", "MaskFiller", "NonFiniteError", "OutOfMemoryError", "QuestionAnswerer",
-    "RecurrentConfig", "RecurrentDecoder", "RecurrentEncoderDecoder", "StoppedError", "TrainedModel",
-    "TransformerConfig", "Translator", "UsageError", "attention", "attention_weights", "build", "count_parameters",
-    "evaluate", "export", "fused_attention", "load", "plan", "preset", "record", "replace", "save", "tap_names",
-    "train",
+    "ATTRIBUTION_METHODS", "PRESETS", "Ablate", "CheckpointError", "Classifier", "DataError", "Decoder", "Embedder",
+    "Encoder", "EncoderDecoder", "Generator", "HeedfulError", "Hide", "Mask", "MaskFiller", "NonFiniteError",
+    "OutOfMemoryError", "Patch", "QuestionAnswerer", "RecurrentConfig", "RecurrentDecoder",
+    "RecurrentEncoderDecoder", "Replace", "Scale", "Steer", "StoppedError", "TrainedModel", "TransformerConfig",
+    "Translator", "Uniform", "Unmask", "UsageError", "attention", "attention_weights", "build", "census",
+    "compare", "compare_files", "count_parameters", "edit", "evaluate", "export", "fused_attention", "intervene",
+    "load", "part_names", "plan", "preset", "probe", "prune", "record", "save", "tap_names", "train",
 ]  # fmt: skip
 
 

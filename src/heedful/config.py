@@ -11,11 +11,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from heedful.errors import CheckpointError, UsageError, nearest
 from heedful.untrusted_files import parse_json_object
 
+MAX_PROBLEMS = 5
+"""Problems listed in one message."""
+
 
 class Config(BaseModel):
     """A frozen pydantic model; an unknown key or invalid value raises `UsageError` with the nearest valid key."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     def __init__(self, /, **settings: Any) -> None:
         try:
@@ -44,8 +47,9 @@ class Config(BaseModel):
 
 def validation_message(error: ValidationError, known: Callable[[tuple[str, ...]], Iterable[str]]) -> str:
     """One line for a pydantic error: setting, problem, value seen. `known` returns the valid keys at a path."""
-    lines = []
-    for problem in error.errors():
+    lines: list[str] = []
+    problems = error.errors()
+    for problem in problems[:MAX_PROBLEMS]:
         path = tuple(str(part) for part in problem["loc"])
         name = ".".join(path)
         if problem["type"] == "extra_forbidden":
@@ -56,6 +60,13 @@ def validation_message(error: ValidationError, known: Callable[[tuple[str, ...]]
             lines.append(str(problem["msg"]).lower())  # without the input, which is the whole file
         elif problem["type"] == "value_error":
             lines.append(f"{name}: {problem['ctx']['error']}" if name else str(problem["ctx"]["error"]))
+        elif problem["type"] in ("union_tag_invalid", "union_tag_not_found"):
+            key, tag = problem["ctx"]["discriminator"].strip("'"), problem["ctx"].get("tag")
+            seen = f"'{tag}' is not a {key}" if tag else f"'{key}' is missing"
+            choices = f"; use one of {problem['ctx']['expected_tags']}".replace("'", "") if tag else ""
+            lines.append(f"{name}: {seen}{choices}")
         else:
-            lines.append(f"{name}: {problem['msg'].lower()}, got {problem['input']!r:.80}")
-    return "; ".join(lines)
+            seen = f"{problem['msg'].lower()}, got {problem['input']!r:.80}"
+            lines.append(f"{name}: {seen}" if name else seen)
+    more = [f"and {len(problems) - MAX_PROBLEMS:,} more"] if len(problems) > MAX_PROBLEMS else []
+    return "; ".join([*lines, *more])

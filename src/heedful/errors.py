@@ -61,7 +61,11 @@ def nearest(word: str, options: Iterable[str]) -> str:
 
 def is_unicode(text: str) -> bool:
     """Whether the text can be encoded. Bytes of an argument that are not UTF-8 become surrogates, which cannot."""
-    return not any("\ud800" <= character <= "\udfff" for character in text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def require_positive(**sizes: int | float | None) -> None:

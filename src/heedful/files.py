@@ -22,6 +22,8 @@ from heedful.untrusted_files import open_regular, parse_json_object, read_bounde
 
 MANIFEST = "manifest.json"
 REPLACED = "replaced.tmp"
+MAX_MANIFEST_BYTES = 4 << 20
+"""Some 30,000 files."""
 
 
 class Checksum(NamedTuple):
@@ -166,12 +168,12 @@ def _manifest_text(entries: Mapping[str, Checksum]) -> str:
 def read_manifest(folder: Path) -> dict[str, Checksum]:
     """Read manifest.json: the checksum of each file it lists."""
     try:
-        entries = parse_json_object(read_bounded(folder / MANIFEST), folder / MANIFEST)
+        entries = parse_json_object(read_bounded(folder / MANIFEST, MAX_MANIFEST_BYTES), folder / MANIFEST)
         if any(Path(name).name != name for name in entries):
             raise ValueError("a name with a folder")
         manifest = {name: Checksum(entry["size"], entry["sha256"]) for name, entry in entries.items()}
         if not all(type(size) is int and isinstance(sha256, str) for size, sha256 in manifest.values()):
-            raise TypeError("a size that is no number, or a checksum that is no text")
+            raise TypeError("a size that is not a number, or a checksum that is not text")
         return manifest
     except (OSError, ValueError, KeyError, TypeError, CheckpointError):
         raise CheckpointError(f"{folder / MANIFEST} is missing or damaged; the folder cannot be verified") from None
@@ -201,5 +203,6 @@ def verify_file(file: Path, expected: Checksum, content: bytes | None = None) ->
 
 
 def checksum_of(file: Path) -> Checksum:
+    """SHA-256 of a file's bytes."""
     with open_regular(file) as stream:
         return Checksum(file.stat().st_size, hashlib.file_digest(stream, "sha256").hexdigest())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -15,7 +15,8 @@ from heedful.inference.embedder import Embedder
 from heedful.inference.generator import Generator
 from heedful.inference.mask_filler import MaskFiller
 from heedful.inference.question_answerer import QuestionAnswerer
-from heedful.inference.trained_model import ModelType, TrainedModel, task_of
+from heedful.inference.stored_model import StoredModel, task_of
+from heedful.inference.trained_model import TrainedModel
 from heedful.inference.translator import Translator
 from heedful.interop.huggingface import import_model
 from heedful.interop.huggingface_tokenizer import import_tokenizer
@@ -28,6 +29,7 @@ from heedful.interop.vocabulary_remapping import (
 from heedful.interop.word2vec_format import read_word2vec
 from heedful.model_files import CONFIG, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, ModelFiles
 from heedful.model_folder import HUGGINGFACE_TARGET, load_model
+from heedful.models.build import Model
 from heedful.syntax import by_interface
 from heedful.text.special_tokens import SPECIAL_TOKENS, START
 from heedful.text.tokenizer import Tokenizer
@@ -42,6 +44,8 @@ TYPES: dict[str, type[TrainedModel]] = {
     "embed": Embedder,
     "encode": Embedder,
 }
+ModelType = TypeVar("ModelType", bound=StoredModel)
+CTRANSLATE2_WEIGHTS = "model.bin"
 AnyModel = Translator | Generator | Classifier | QuestionAnswerer | MaskFiller | Embedder
 
 
@@ -77,9 +81,11 @@ def load_as(
     return trained
 
 
-def wrap_model(model: Any, tokenizers: tuple[Tokenizer, ...] = (), folder: Path | None = None) -> Any:
+def wrap_model(model: Model, tokenizers: tuple[Tokenizer, ...] = (), folder: Path | None = None) -> AnyModel:
     """Wrap a model in the class of its task, with default settings."""
-    return TYPES[task_of(model.config)](model, tokenizers, folder)
+    model_type: Any = TYPES[task_of(model.config)]
+    wrapped: AnyModel = model_type(model, tokenizers, folder)
+    return wrapped
 
 
 def load_word_vectors(path: str | os.PathLike[str]) -> WordTable:
@@ -88,10 +94,18 @@ def load_word_vectors(path: str | os.PathLike[str]) -> WordTable:
     return WordTable(*read_word2vec(file), name=str(file)) if file.is_file() else load(file, device="cpu").words
 
 
-def _read_heedful(files: ModelFiles) -> tuple[Any, tuple[Tokenizer, ...]]:
+def _read_heedful(files: ModelFiles) -> tuple[Model, tuple[Tokenizer, ...]]:
     contents = {name: files.read(name) for name in (TOKENIZER_FILE, TARGET_TOKENIZER_FILE)}
-    stored = {files.folder / name: content for name, content in contents.items() if content is not None}
-    return load_model(files), tuple(Tokenizer.from_untrusted(content, file) for file, content in stored.items())
+    model = load_model(files)
+    source_rows = model.config.vocabulary
+    target_rows = getattr(model.config, "target_vocabulary", None) or source_rows
+    rows = {TOKENIZER_FILE: source_rows, TARGET_TOKENIZER_FILE: target_rows}
+    tokenizers = (
+        Tokenizer.from_untrusted(content, files.folder / name, rows[name])
+        for name, content in contents.items()
+        if content is not None
+    )
+    return model, tuple(tokenizers)
 
 
 def read_tokenizers(folder: Path) -> tuple[Tokenizer, ...]:
@@ -100,22 +114,27 @@ def read_tokenizers(folder: Path) -> tuple[Tokenizer, ...]:
     return tuple(Tokenizer.load(path) for path in paths if path.exists())
 
 
-def _read_huggingface(files: ModelFiles) -> tuple[Any, tuple[Tokenizer, ...]]:
+def _read_huggingface(files: ModelFiles) -> tuple[Model, tuple[Tokenizer, ...]]:
     """Read a model in a Hugging Face layout, with heedful's special tokens.
 
     Search code knows special tokens by heedful's ids, so the vocabulary of a decoder is reordered to have them. An
     encoder keeps its own: `SpecialTokenTemplate` finds them by name.
     """
     folder = files.folder
+    if (folder / CTRANSLATE2_WEIGHTS).exists():
+        raise CheckpointError(
+            f"{folder} is a CTranslate2 model, which ctranslate2 alone runs: its inside cannot be recorded or changed; "
+            "use the model folder that it was exported from"
+        )
     if "model_type" not in files.config:
         raise CheckpointError(f"{folder / CONFIG} describes no model heedful knows (no 'format' or 'model_type')")
-    model: Any = import_model(folder)
+    model = import_model(folder)
     paths = [folder / TOKENIZER_FILE, folder / HUGGINGFACE_TARGET / TOKENIZER_FILE]
     tokenizers = [import_tokenizer(path) for path in paths if path.exists()]
     if tokenizers and model.config.family != "encoder":
         special_ids = read_special_ids(folder, tokenizers[0])
         if special_ids != list(range(len(SPECIAL_TOKENS))):
-            if len(tokenizers) > 1 or model.config.target_vocabulary:
+            if len(tokenizers) > 1 or getattr(model.config, "target_vocabulary", None):
                 raise CheckpointError(f"{folder}: two vocabularies with special tokens of their own cannot be imported")
             order = vocabulary_order(special_ids, model.config.vocabulary)
             model = reorder_vocabulary(model, order, special_ids[START])

@@ -4,6 +4,9 @@
     tokenizer.json  target_tokenizer.json                         models of text
     task.json                                                     classifiers and question answerers
     alignment.json  confidence.json  input_splitting.json         translators
+    activation_means.json                                         models whose means were measured
+    training_text.json                                            models trained here: columns, scripts, checksums
+    faithfulness.json                                             models whose attributions were measured
     manifest.json                                                 size and SHA-256 of each of the above
 
 Safetensors and JSON load a flipped bit without an error. In heedful's format a file that differs from the manifest, or
@@ -18,7 +21,7 @@ from pathlib import Path
 
 from heedful.errors import CheckpointError
 from heedful.files import MANIFEST, checksum_of, read_manifest, verify_file
-from heedful.untrusted_files import parse_json_object, read_bounded
+from heedful.untrusted_files import MAX_JSON_BYTES, parse_json_object, read_bounded
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 TOKENIZER_FILE, TARGET_TOKENIZER_FILE = "tokenizer.json", "target_tokenizer.json"
@@ -26,6 +29,12 @@ TASK_FILE = "task.json"
 """Settings of a classifier or question answerer."""
 ALIGNMENT_FILE, CONFIDENCE_FILE, INPUT_SPLITTING_FILE = "alignment.json", "confidence.json", "input_splitting.json"
 """Settings of a translator, measured when training ends."""
+MEANS_FILE = "activation_means.json"
+"""Mean values inside the model over validation text, which mean ablation puts in the place of a part."""
+TRAINING_TEXT_FILE = "training_text.json"
+"""What a model remembers of the text it was trained on, for evaluation."""
+FAITHFULNESS_FILE = "faithfulness.json"
+"""How faithful each attribution method was on validation text."""
 OPTIONAL_FILES = (
     TOKENIZER_FILE,
     TARGET_TOKENIZER_FILE,
@@ -33,7 +42,18 @@ OPTIONAL_FILES = (
     ALIGNMENT_FILE,
     CONFIDENCE_FILE,
     INPUT_SPLITTING_FILE,
+    MEANS_FILE,
+    TRAINING_TEXT_FILE,
+    FAITHFULNESS_FILE,
 )
+LIMITS = {
+    ALIGNMENT_FILE: 1 << 20,
+    CONFIDENCE_FILE: 1 << 20,
+    INPUT_SPLITTING_FILE: 1 << 20,
+    FAITHFULNESS_FILE: 1 << 20,
+    MEANS_FILE: 16 << 20,
+}
+"""Bytes of files that grow with neither the text nor its vocabulary, at most."""
 FORMAT = "heedful-1"
 HUB_NAME = re.compile(r"(?!\.)[\w.-]+(/[\w.-]+)?")
 """A model of the Hugging Face Hub: NAME or OWNER/NAME."""
@@ -54,7 +74,7 @@ class ModelFiles:
         """The content of a file; None if the model has no such file."""
         file = self.folder / name
         try:
-            content = read_bounded(file)
+            content = read_bounded(file, LIMITS.get(name, MAX_JSON_BYTES))
         except FileNotFoundError:
             if self.manifest and name in self.manifest:
                 raise CheckpointError(f"{file} is missing: get the folder again") from None
@@ -112,12 +132,13 @@ class ModelFiles:
 
 
 def missing_folder_hint(folder: Path) -> str:
-    """What to do about a missing folder: the nearest one beside it, or how to download a model of that name."""
+    """A hint for a missing folder: the nearest one beside it, or how to download a model of that name."""
     beside = folder.parent.iterdir() if folder.parent.is_dir() else iter(())
     models = [path.name for path in beside if (path / CONFIG).is_file()]
     if close := get_close_matches(folder.name, models, n=1, cutoff=0.8):
         return f"; did you mean '{folder.parent / close[0]}'?"
-    name = str(folder).rpartition("huggingface.co/")[2]
+    typed = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder  # recipes resolve paths
+    name = str(typed).rpartition("huggingface.co/")[2]
     if not HUB_NAME.fullmatch(name):
         return ""
     directory = name.rpartition("/")[2]

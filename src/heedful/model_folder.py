@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from heedful.errors import CheckpointError, HeedfulError, UsageError
@@ -31,8 +30,8 @@ from heedful.model_files import (
     WEIGHTS,
     ModelFiles,
 )
-from heedful.model_limits import check_layers, check_parameters, check_weights_file, require_finite
-from heedful.models.build import build
+from heedful.model_limits import check_layers, check_values, check_weights_file, check_weights_size, one_line
+from heedful.models.build import Model, build
 from heedful.models.model_config import ModelConfig
 from heedful.models.presets import make_config
 from heedful.text.tokenizer import Tokenizer
@@ -42,7 +41,7 @@ HUGGINGFACE_TARGET = "target"
 TEMPORARY = "saving.tmp"
 
 
-def save(model: Any, folder: str | os.PathLike[str]) -> Path:
+def save(model: Model, folder: str | os.PathLike[str]) -> Path:
     """Write a model's weights and configuration to a folder for `heedful.load`; other files in it stay."""
     return write_model(model, Path(folder))
 
@@ -53,7 +52,7 @@ def tokenizer_files(tokenizers: Sequence[Tokenizer]) -> dict[str, str]:
     return {name: tokenizer.to_file() for name, tokenizer in zip(names, tokenizers, strict=False)}
 
 
-def write_model(model: Any, path: Path, files: Mapping[str, str] | None = None) -> Path:
+def write_model(model: Model, path: Path, files: Mapping[str, str] | None = None) -> Path:
     """Write a model and the content of its `OPTIONAL_FILES`; None keeps those that are there.
 
     Files are written to a temporary folder and fsynced, then moved into place, the manifest last. A save that fails
@@ -111,7 +110,7 @@ def _new_files(path: Path, content: str, *, kept: Sequence[str]) -> Iterator[Pat
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def load_model(files: ModelFiles) -> nn.Module:
+def load_model(files: ModelFiles) -> Model:
     """Load the weights of a folder in heedful's format, in evaluation mode; `heedful.load` is the public entry."""
     file = files.verify_size(WEIGHTS)
     tensors = check_weights_file(file)
@@ -119,20 +118,19 @@ def load_model(files: ModelFiles) -> nn.Module:
         config = make_config({key: value for key, value in files.config.items() if key != "format"})
         check_layers(config, file, tensors)
         model = build_on_meta(config)
-        check_parameters(model, file)
+        check_weights_size(model, file)
         weights = load_file(files.verify(WEIGHTS))
+        check_values(weights, files.folder)
         model.load_state_dict(weights, assign=True)
     except (SafetensorError, RuntimeError, UsageError) as error:
-        problem = str(error).replace("\n", " ")
-        raise CheckpointError(f"{files.folder}: weights and configuration do not fit: {problem}") from None
-    require_finite(weights, files.folder)
+        raise CheckpointError(f"{files.folder}: weights and configuration do not fit: {one_line(error)}") from None
     return model.eval()
 
 
-def build_on_meta(config: ModelConfig) -> nn.Module:
+def build_on_meta(config: ModelConfig) -> Model:
     """Build a model on the meta device, without allocating or initializing weights."""
     with torch.device("meta"), SkipInitialization():
-        model: nn.Module = build(config)
+        model: Model = build(config)
     return model
 
 

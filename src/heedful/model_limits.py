@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import torch
@@ -18,10 +19,11 @@ from heedful.errors import CheckpointError
 from heedful.models.model_config import ModelConfig
 from heedful.untrusted_files import open_regular
 
-MAX_HEADER_BYTES = 16 << 20
-"""Longest header of a weights file: some 150,000 tensors."""
+MAX_HEADER_BYTES = 4 << 20
+"""Longest header of a weights file: some 30,000 tensors."""
 TENSOR_HEADER_BYTES = 64
 """The description of a layer's tensor in the header is longer than this."""
+DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 MAX_PARAMETER_BYTES = 8
 """Bytes of the widest number, a float64."""
 
@@ -46,18 +48,33 @@ def check_layers(config: ModelConfig, file: Path, tensors: int) -> None:
         raise CheckpointError(f"{file} does not hold the {layers:,} layers that its config.json describes")
 
 
-def check_parameters(model: nn.Module, file: Path) -> None:
+def check_weights_size(model: nn.Module, file: Path) -> None:
     """Raise if a weights file is larger than any that holds this model's parameters."""
     largest = MAX_HEADER_BYTES + MAX_PARAMETER_BYTES * sum(weight.numel() for weight in model.state_dict().values())
     if (size := file.stat().st_size) > largest:
         raise CheckpointError(f"{file} has {size:,} bytes: more than the model that its config.json describes")
 
 
-def require_finite(weights: Mapping[str, Tensor], folder: Path) -> None:
-    """Raise CheckpointError naming the first weight that holds NaN or infinity: such a model answers nothing."""
+def check_values(weights: Mapping[str, Tensor], folder: Path) -> None:
+    """Raise CheckpointError unless all weights are finite numbers of one floating-point type."""
+    first, of_first = next(((name, weight.dtype) for name, weight in weights.items()), ("", torch.float32))
     for name, weight in weights.items():
-        if weight.is_floating_point() and weight.numel() and not torch.stack([*weight.aminmax()]).isfinite().all():
+        if weight.dtype not in DTYPES:
+            raise CheckpointError(f"{folder}: the weight {name} is {_type(weight)}: get the folder again")
+        if weight.dtype != of_first:
+            types = f"{_type(weight)}, but {first} is {_type(weights[first])}"
+            raise CheckpointError(f"{folder}: the weight {name} is {types}: a model computes in one type")
+        if weight.numel() and not torch.stack([*weight.aminmax()]).isfinite().all():
             raise CheckpointError(
                 f"{folder}: the weight {name} holds NaN or infinity, so the model cannot answer; "
                 "get the folder again, or train the model again"
             )
+
+
+def one_line(error: Exception) -> str:
+    """What the library says of weights that do not fit, which names every one, on a line and cut."""
+    return shorten(str(error), 500, placeholder=" …")
+
+
+def _type(weight: Tensor) -> str:
+    return str(weight.dtype).removeprefix("torch.")

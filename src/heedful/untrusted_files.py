@@ -43,10 +43,15 @@ def read_bounded(file: Path, limit: int = MAX_JSON_BYTES) -> bytes:
     return content
 
 
+def parse_json(content: bytes | str) -> Any:
+    """Parse JSON in which no object has a key twice; ValueError or RecursionError if it cannot be read."""
+    return json.loads(content, object_pairs_hook=_without_repeated_keys)
+
+
 def parse_json_object(content: bytes | str, file: Path) -> dict[str, Any]:
     """Parse a JSON object; invalid JSON, anything but an object, or a repeated key is an error that names the file."""
     try:
-        parsed = json.loads(content, object_pairs_hook=_without_repeated_keys)
+        parsed = parse_json(content)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{file} is not valid JSON: {error}") from None
     if not isinstance(parsed, dict):

@@ -33,7 +33,7 @@ SETTINGS: dict[str, Any] = {
     "training.warmup": 5,
 }
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-HEEDFUL = ("-m", "heedful.cli")
+HEEDFUL = ("-m", "heedful")
 
 
 def command(dates: Path, *more: str, **changes: Any) -> list[str]:
@@ -221,10 +221,10 @@ def test_a_suspended_rank_is_named(ranks: Any, dates: Path, tmp_path: Path, susp
 @pytest.mark.slow
 def test_a_killed_rank_ends_the_others_with_an_error(ranks: Any, dates: Path, tmp_path: Path) -> None:
     arguments = command(dates, "--out", "run", **{"training.steps": 100_000, "training.evaluate_every": 50_000})
-    run = ranks.start(2, *arguments, folder=tmp_path, HEEDFUL_CACHE=str(tmp_path / "cache"))
+    run = ranks.start(2, *arguments, folder=tmp_path, HEEDFUL_TIMEOUT="10", HEEDFUL_CACHE=str(tmp_path / "cache"))
     until_step(tmp_path / "run", 5)
     run[1].send(signal.SIGKILL)
-    (first, output), (second, _) = ranks.finish(run, 30)
+    (first, output), (second, _) = ranks.finish(run, 60)
     assert (first, second) == (1, -signal.SIGKILL)
     last = output.strip().splitlines()[-1]
     assert "heedful: rank 1 on " in last

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from heedful.data.corpus_doctor import examine
 from heedful.data.corpus_files import content_hash
 from heedful.data.corpus_readers import read_documents, read_pairs
 from heedful.data.line_reader import MAX_LINE, read_lines
@@ -109,7 +110,8 @@ def test_missing_files_and_folders_raise(tmp_path: Path) -> None:
     )
     with pytest.raises(DataError, match="cannot be read"):
         content_hash([gone])
-    for files in ([], [text], [text] * 3, [text, tmp_path / "b.tsv"], [tmp_path / "b.json"]):
+    table, records = file(tmp_path, "b.tsv", b"a\tb\n"), file(tmp_path, "b.json", b"[]")
+    for files in ([], [text], [text] * 3, [text, table], [records]):
         assert refused(files).startswith("pairs come as two line-aligned text files, or with both sides in one .tsv")
 
 
@@ -129,7 +131,7 @@ def test_binary_files_are_named_by_format(tmp_path: Path) -> None:
         "b.txt": ("text\n".encode("utf-16"), "UTF-16"),
         "c.txt": (b"%PDF-1.4\n\x01\x02", "a PDF"),
         "d.txt": (bytes(range(256)) * 40, "looks like a binary file"),
-        "e.txt": (("no mark\n" * 9).encode("utf-16-le"), "looks like a binary file"),
+        "e.txt": (("no mark\n" * 9).encode("utf-16-le"), "perhaps UTF-16"),
         "f.gz": (gzip.compress(bytes(10_000)), "looks like a binary file"),
     }
     for name, (data, message) in cases.items():
@@ -167,7 +169,7 @@ def test_missing_columns_list_those_found(tmp_path: Path) -> None:
     ("name", "row", "message"),
     [
         ("a.tsv", b"three\tcolumns\there", "3 columns instead of 2"),
-        ("a.tsv", b"one", "1 columns instead of 2"),
+        ("a.tsv", b"one", "1 column instead of 2"),
         ("a.csv", b'"closed"badly,x', "not valid CSV"),
         ("a.csv", b"a,b,c", "3 columns instead of 2"),
         ("a.jsonl", b"{broken", "not JSON"),
@@ -248,3 +250,16 @@ def test_xz_memory_limit(tmp_path: Path) -> None:
     data[header.stop : header.stop + 4] = zlib.crc32(data[header]).to_bytes(4, "little")
     path = file(tmp_path, "a.xz", bytes(data))
     assert "is not a valid .xz file: Memory usage limit exceeded" in refused([path], documents=True)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.tsv", "a.csv", "a.jsonl", "a.tmx", "a.json"])
+def test_pipes_are_refused_at_once_because_text_is_read_more_than_once(name: str, tmp_path: Path) -> None:
+    pipe = tmp_path / name
+    os.mkfifo(pipe)
+    for read in (
+        lambda: refused([pipe, pipe] if name == "a.txt" else [pipe]),
+        lambda: refused([pipe], documents=True),
+    ):
+        assert "is a pipe or a device" in read() or name == "a.json"
+    with pytest.raises(DataError):
+        examine([pipe])

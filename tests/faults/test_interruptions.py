@@ -36,7 +36,9 @@ CLOCK = {
     "seconds", "tokens_per_second", "seconds_per_step", "seconds_left", "memory_gib", "folder", "card", "compared",
     "date", "verdict",
 }  # fmt: skip
-TAKEN = re.compile(r"^## Forecast and measurement$.*?(?=^## )|\(about [^)]*\)", re.MULTILINE | re.DOTALL)
+TAKEN = re.compile(r"^## (Forecast and measurement|Explanations)$.*?(?=^## )|\(about [^)]*\)", re.MULTILINE | re.DOTALL)
+TIMED_FILE = "faithfulness.json"
+"""Measured where there is time for it."""
 
 
 def command(dates: Path, family: str, **changes: Any) -> list[str | Path]:
@@ -58,7 +60,7 @@ def result(run: Path) -> dict[str, Any]:
         "progress": json.loads((end / "metadata.json").read_text())["progress"],
         "metrics": [{key: value for key, value in event.items() if key not in CLOCK} for event in logged],
         "card": TAKEN.sub("", (run / "card.md").read_text()),
-        "names": sorted(str(path.relative_to(run)) for path in run.rglob("*")),
+        "names": sorted(str(path.relative_to(run)) for path in run.rglob("*") if path.name != TIMED_FILE),
     }
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shlex
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -207,6 +209,28 @@ def create_and_note(*arguments):
     return create_run_folder(*arguments)
 run.create_run_folder = create_and_note
 """
+
+
+SIZES = [pytest.param(f"size={size}k", marks=pytest.mark.slow) for size in (16, 40, 90)]
+
+
+@pytest.mark.parametrize("options", ["ro", *SIZES])
+def test_unusable_shared_memory_is_named_and_what_needs_none(
+    options: str, dates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a container whose /dev/shm is tiny or read-only."""
+    monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path / "cache"))
+    words = command(dates, **{"training.workers": 2, "training.steps": 3})
+    heedful = [sys.executable, "-m", "heedful", *map(str, words), "--out", str(tmp_path / "run")]
+    mount = f"mount -t tmpfs -o {options} tmpfs /dev/shm 2> /dev/null || exit 99; exec {shlex.join(heedful)}"
+    done = subprocess.run(["unshare", "-m", "bash", "-c", mount], capture_output=True, text=True, check=False)
+    if done.returncode == 99 or "unshare" in done.stderr:
+        pytest.skip("a /dev/shm of its own is not permitted here")
+    assert "Traceback" not in done.stderr, done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.startswith("heedful: ")]
+    assert done.returncode == 0 or "shared memory (/dev/shm)" in lines[-1], done.stderr
+    assert done.returncode == 0 or "--set training.workers=0" in lines[-1]
+    assert done.returncode == 1 or options == "size=90k"
 
 
 def test_a_loss_that_is_no_number_is_skipped_counted_and_given_up_on(

@@ -116,6 +116,8 @@ def test_unusable_files_are_refused(run: Run) -> None:
     write("short.de", LINES[:7])
     write("blank.en", [""] * 120)
     write("long.en", ["x " * 600] * 120)
+    write("four.tsv", ["de\ten", *[f"Haus {number} da\thouse {number} there" for number in range(1, 5)]])
+    write("one.tsv", ["de\ten", "Hallo\thello"])
     Path("empty.txt").touch()
     Path("none").mkdir()
     Path("none/picture.png").write_bytes(b"\x89PNG")
@@ -126,6 +128,8 @@ def test_unusable_files_are_refused(run: Run) -> None:
         ("generate", "none"): "none is a folder without text files",
         ("translate", "blank.en", "a.de"): "nothing usable in",
         ("translate", "long.en", "a.de"): "nothing is left to train on: 120 pairs longer than 256 tokens",
+        ("translate", "four.tsv"): "name a file (--valid) or hold out more (--set data.held_out=0.2)",
+        ("translate", "one.tsv"): "so little that all is held out",
         ("translate", "a.en", "a.en"): "a.en is given as source and as target",
         ("translate", "a.en"): "pairs come as two line-aligned text files",
         ("translate", "none", "a.de"): "is a folder: a file is needed here",

@@ -124,7 +124,9 @@ def test_each_usage_error_is_one_line(
     heedful_command: Any, home: Path, words: tuple[str, ...], code: int, message: str
 ) -> None:
     table(home, "odd.tsv", [("fine", "good"), ("so so", "odd")])
-    table(home, "nothing.tsv", opinions(20), header="text\tx")
+    table(
+        home, "nothing.tsv", [(text, f"note {n}") for n, (text, _) in enumerate(opinions(20))], header="text\tmy_note"
+    )
     table(home, "one.tsv", [(text, "good") for text, _ in opinions(50)])
     table(home, "empty.tsv", [("fine", "good"), ("what", ""), ("bad", "bad")])
     (home / "a.txt").write_text("some text\n" * 200)

@@ -62,6 +62,8 @@ SNIPPETS = {
     "translate": ("laptop-translator", {"positions": "rotary"}, "huggingface"),
     "translate in a layout": ("laptop-translator", {}, "huggingface"),
     "generate": ("laptop-writer", {"positions": "alibi"}, "huggingface"),
+    "translate, recurrent": ("recurrent-translator", {}, "huggingface"),
+    "generate, recurrent": ("recurrent-writer", {}, "huggingface"),
     "fill": ("laptop-reader", {}, "huggingface"),
     "classify": ("laptop-reader", {"tasks": ("sequence_class",), "pooling": "mean"}, "huggingface"),
     "classify with a decoder": ("laptop-writer", {"tasks": ("sequence_class",), "pooling": "last"}, "huggingface"),
@@ -120,15 +122,7 @@ def test_int8_export_is_smaller(command: Command, model: Callable[..., Path], tm
             {},
             ["--to", "onnx"],
             2,
-            "onnx export cannot express family='recurrent_encoder_decoder'",
-        ),
-        (
-            "recurrent-writer",
-            {},
-            ["--to", "huggingface"],
-            2,
-            "Hugging Face export does not support family='recurrent_decoder': train a transformer instead, "
-            "the default of `heedful train`",
+            "onnx export cannot express family='recurrent_encoder_decoder'; export to huggingface instead",
         ),
         (
             "laptop-writer",

@@ -68,6 +68,7 @@ def test_every_format_gives_the_same_model(tmp_path: Path) -> None:
         assert all(torch.equal(weight, first[name]) for name, weight in other.model.state_dict().items())
 
 
+@pytest.mark.slow
 def test_separate_vocabularies_for_source_and_target(tmp_path: Path) -> None:
     files = write_pairs(tmp_path, "a.tsv")
     model = trained(tmp_path / "run", "translate", *files, settings=("tokenizer.joint=false",))
@@ -81,10 +82,13 @@ def test_separate_vocabularies_for_source_and_target(tmp_path: Path) -> None:
     assert evaluate_model(again, [tmp_path / "few.tsv"])["texts"] == 40
 
 
-SIMPLER = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("wordpiece", "words", "characters")]
+KINDS = [
+    "characters",
+    *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("byte_bpe", "unigram", "wordpiece", "words")),
+]
 
 
-@pytest.mark.parametrize("kind", ["byte_bpe", "unigram", *SIMPLER])
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_tokenizer_handles_languages_without_spaces(kind: str, tmp_path: Path) -> None:
     (tmp_path / "a.ja").write_text("\n".join(JAPANESE))
     (tmp_path / "a.iso").write_text("\n".join(f"{n % 12 + 1}-{n % 28 + 1}: {n}" for n in range(300)))

@@ -35,6 +35,22 @@ def test_a_plan_is_printed_as_json_and_writes_no_files(heedful_command: Any, dat
     assert not list(tmp_path.iterdir())
 
 
+def test_scores_of_many_test_texts_are_forecast_for_a_short_run_too(
+    heedful_command: Any, dates: list[str], tmp_path: Path
+) -> None:
+    many = [tmp_path / side for side in ("many.source", "many.target")]
+    for few, file in zip(dates[2:], many, strict=True):
+        file.write_text(Path(few).read_text(encoding="utf-8") * 1000, encoding="utf-8")
+    small = [word for key in ("width=16", "heads=2", "layers=1") for word in ("--set", f"model.{key}")]
+    held_out = [word for file in dates[2:] for word in ("--valid", file)]
+    held_out += [word for file in many for word in ("--test", str(file))]
+    done = heedful_command("plan", "translate", *dates[:2], *held_out, *small, "--steps", "5", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    phases = json.loads(done.stdout)["phases"]
+    assert phases["test scores"] > 3, "20,000 texts"
+    assert phases["calibration"] < phases["test scores"] / 3
+
+
 @pytest.mark.parametrize(
     ("task", "kind", "settings"),
     [

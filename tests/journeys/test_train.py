@@ -102,6 +102,11 @@ def test_two_files_become_an_evaluated_model_and_the_recipe_reproduces_it(
     for name in ("character_calibration_error", "token_calibration_error"):
         assert 0 <= scores[name] <= 1
     assert f"| character_calibration_error | {scores['character_calibration_error']:.4g} |" in card
+    assert "warnings" not in scores
+    seen = heedful_command("evaluate", "one", *files, cwd=tmp_path)
+    assert f"{files[1]} is text this model was trained on" in seen.stderr
+    swapped = heedful_command("evaluate", "one", dates / "test.target", dates / "test.source", cwd=tmp_path)
+    assert "are the files in the wrong order?" in swapped.stderr.lower(), swapped.stdout
 
 
 @pytest.fixture(scope="module")
@@ -127,15 +132,19 @@ def test_without_validation_files_some_pairs_are_held_out(first: heedful.Trained
     assert "validation" in (first.folder / "card.md").read_text()
 
 
-def test_a_model_is_evaluated_from_python(first: heedful.TrainedModel, dates: Path) -> None:
+def test_a_model_is_evaluated_from_python(first: heedful.TrainedModel, dates: Path, tmp_path: Path) -> None:
     files = (dates / "test.source", dates / "test.target")
     scores = heedful.evaluate(first, *files, beam=1, bleu_tokenizer="char")
     assert scores["texts"] == 60
     assert "tok:char" in scores["bleu_signature"]
+    assert first.training_text is not None
+    assert len(first.training_text.train) == 2
+    assert heedful.load(first.save(tmp_path / "copy")).training_text == first.training_text
     with pytest.raises(heedful.UsageError, match="name the held-out files"):
         heedful.evaluate(first)
 
 
+@pytest.mark.slow
 def test_recurrent_models_and_language_models_are_trained(dates: Path, tmp_path: Path) -> None:
     book = tmp_path / "book.txt"
     book.write_text(PROSE)
@@ -148,7 +157,7 @@ def test_recurrent_models_and_language_models_are_trained(dates: Path, tmp_path:
     pair = (dates / "train.source", dates / "train.target")
     for attention in ("none", "additive"):
         trained = heedful.train(
-            "translate", *pair, architecture="recurrent", steps=5, out=str(tmp_path / attention), device="cpu",
+            "translate", *pair, architecture="recurrent", steps=2, out=str(tmp_path / attention), device="cpu",
             settings=(*recurrent, f"model.attention={attention}"),
         )  # fmt: skip
         assert trained.model.config.attention == attention
@@ -188,6 +197,7 @@ def test_fine_tuning_starts_from_the_weights_of_a_model(
         torch.testing.assert_close(second.model.state_dict()[name], weight, atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 def test_fine_tuning_keeps_the_vocabulary(heedful_command: Any, dates: Path, tmp_path: Path) -> None:
     pair = (dates / "train.source", dates / "train.target")
     settings = (*SMALL, "tokenizer.kind=byte_bpe", "tokenizer.vocabulary=400", "tokenizer.lowercase=true")
@@ -247,6 +257,7 @@ def test_fine_tuning_from_an_unsuitable_model_is_one_clear_line(
         (["train", "generate", "book.txt", "--model", "recurent"], 2, "recurrent"),
         (["train", "generate", "bad.txt"], 3, "bad.txt:2"),
         (["train", "generate", "empty.txt"], 3, "empty.txt"),
+        (["doctor", "book.txt", "bad.txt", "--as", "pairs"], 3, "book.txt has 300 lines but bad.txt has 2"),
         (["doctor", "a.en", "a.de", "--against", "dev.en", "dev.de"], 2, "--against dev.en --against dev.de"),
         (["evaluate", "nowhere", "book.txt"], 4, "nowhere"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -69,6 +70,18 @@ def test_an_unknown_word_is_a_note_and_the_others_are_answered(run: Path, heedfu
     unknown, known = map(json.loads, lines)
     assert (unknown["word"], unknown["neighbors"], len(unknown["warnings"])) == ("Zzzyx", [], 1)
     assert len(known["neighbors"]) == 10
+
+
+def test_vectors_are_written_as_csv_or_tsv_by_the_name_of_the_file(run: Path, heedful_command: Command) -> None:
+    words = ("embed", "embed-1", "paris", "rome")
+    for name, separator in (("v.csv", ","), ("v.tsv", "\t"), ("v.txt", " ")):
+        assert heedful_command(*words, "--output", name, cwd=run).returncode == 0
+        rows = [line.split(separator) for line in (run / name).read_text().splitlines()]
+        assert [len(row) for row in rows] == [heedful.load(run / "embed-1").model.config.width] * 2
+        assert all(float(cell) < 100 for row in rows for cell in row)
+    assert heedful_command("embed", "embed-1", "paris, rome", "--words", "--output", "w.csv", cwd=run).returncode == 0
+    with (run / "w.csv").open(newline="") as file:
+        assert [row[1] for row in csv.reader(file)] == ["paris,", "rome"]
 
 
 def test_evaluate_scores_a_model_and_its_word2vec_export_alike(run: Path, heedful_command: Command) -> None:

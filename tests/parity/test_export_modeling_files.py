@@ -17,7 +17,7 @@ from heedful.generation.backends.torch_backend import TorchBackend
 from heedful.generation.search.settings import SearchSettings
 from heedful.inference.trained_model import TrainedModel
 from heedful.interop.conversion import import_folder
-from heedful.interop.huggingface_custom import CODE, FILES
+from heedful.interop.huggingface_custom import CODE
 from heedful.loading import wrap_model
 from heedful.objectives.answer_span_loss import span_logits
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
@@ -157,7 +157,11 @@ def test_classifier_pipeline_gives_the_same_classes(
     family: str, pooling: str, held_out: list[str], tmp_path: Path
 ) -> None:
     settings = {"family": family, "tasks": ("sequence_class",), "classes": 3, "pooling": pooling}
-    ours: Any = reader_model(tmp_path, held_out, "byte_bpe", **settings)
+    ours: Any = reader_model(tmp_path / "uncalibrated", held_out, "byte_bpe", **settings)
+    ours.settings = ours.settings.with_changes(temperature=2.5)
+    weights = ours.model.heads["sequence_class"].classes.weight.clone()
+    heedful.export(ours, "huggingface", tmp_path / "there")
+    assert ours.model.heads["sequence_class"].classes.weight.equal(weights), "a copy is calibrated"
     classify = transformers.pipeline("text-classification", str(tmp_path / "there"), trust_remote_code=True)
     theirs = classify(held_out[:8], batch_size=8, truncation=True)
     for label, result in zip(theirs, ours.classify(held_out[:8]), strict=True):
@@ -239,8 +243,8 @@ def test_transformers_saves_and_loads_it_again(exported_translator: Path, tmp_pa
 def test_modeling_files_import_torch_and_transformers_only() -> None:
     roots = {
         (node.module or "").split(".")[0] if isinstance(node, ast.ImportFrom) else node.names[0].name
-        for name in FILES
-        for node in ast.walk(ast.parse((CODE / name).read_text(encoding="utf-8")))
+        for file in CODE.glob("*_heedful*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
         if isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and not node.level)
     }
     assert roots == {"__future__", "math", "typing", "torch", "transformers"}

@@ -25,6 +25,17 @@ onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not inst
 SMALL: dict[str, Any] = {"vocabulary": 40, "width": 16, "heads": 2, "layers": 1, "max_length": 32}
 DESIGNS: dict[str, tuple[str, dict[str, Any]]] = {
     "rotary": ("laptop-translator", {"positions": "rotary", "key_value_heads": 1}),
+    "studies": (
+        "laptop-writer",
+        {
+            "score": "position",
+            "softmax": False,
+            "head_activation": "relu",
+            "projection": "network",
+            "decoder_causal": False,
+            "sublayers": [{"part": "*.feed_forward", "feed_forward": 8, "norm": "none"}],
+        },
+    ),
     "alibi": ("laptop-writer", {"positions": "alibi", "window": 4}),
     "reader": ("bert-tiny", {"tasks": ("answer_span", "masked_token", "sequence_class")}),
 }
@@ -122,8 +133,9 @@ def test_onnx_outputs_match_for_every_design_and_size(size: tuple[int, int], des
     inputs = {"tokens": tokens.numpy(), "lengths": lengths.numpy()}
     models = {name: heedful.load(designs / f"{name}.ours").model for name in DESIGNS}
     with torch.no_grad():
-        (output,) = session(designs / "alibi" / "model.onnx").run(None, {"tokens": inputs["tokens"]})
-        close(output, models["alibi"](tokens))
+        for name in ("alibi", "studies"):
+            (output,) = session(designs / name / "model.onnx").run(None, {"tokens": inputs["tokens"]})
+            close(output, models[name](tokens))
         (states,) = session(designs / "rotary" / "encoder.onnx").run(None, inputs)
         (output,) = session(designs / "rotary" / "decoder.onnx").run(
             None, {"tokens": inputs["tokens"], "states": states, "lengths": inputs["lengths"]}

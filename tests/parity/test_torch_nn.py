@@ -157,7 +157,7 @@ def heedful_block(order: Any, activation: Any, *, cross: bool = False) -> Block:
     return Block(
         SelfAttention(WIDTH, HEADS),
         FeedForward(WIDTH, HIDDEN, activation=activation),
-        lambda: Residual(WIDTH, order=order),
+        lambda _: Residual(WIDTH, order=order),
         CrossAttention(WIDTH, HEADS) if cross else None,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,22 @@ def check(example: str) -> None:
     """Parse a command without running it."""
     _, name, *words = shlex.split(re.split(r" [<>] ", example)[0])
     GROUP.commands[name].make_context(name, words)
+
+
+def all_commands(group: Any = GROUP) -> Iterator[Any]:
+    """Every command, and those of groups of commands."""
+    for command in group.commands.values():
+        yield from all_commands(command) if hasattr(command, "commands") else [command]
+
+
+def test_arguments_are_named_in_capitals() -> None:
+    names = [
+        (command.name, param.name, param.metavar)
+        for command in all_commands()
+        for param in command.params
+        if param.param_type_name == "argument"
+    ]
+    assert [each for each in names if not each[2] or not each[2].isupper()] == []
 
 
 @every_command
@@ -111,6 +127,7 @@ def test_without_a_task_the_message_says_what_to_type(run: Run, command: str) ->
         (["translate", "Helsinki-NLP/opus-mt-en-de", "x"],
          "hf download Helsinki-NLP/opus-mt-en-de --local-dir opus-mt-en-de"),
         (["fill", "bert-base-uncased", "x"], "hf download bert-base-uncased --local-dir bert-base-uncased"),
+        (["train", "generate", "a.txt", "--from", "openai/gpt2"], "hf download openai/gpt2 --local-dir gpt2"),
     ],
 )  # fmt: skip
 def test_a_mistake_says_what_to_type(run: Run, words: list[str], message: str) -> None:

@@ -93,7 +93,9 @@ print(heedful.load({str(tmp_path)!r}, device="cpu").model.config.width)
 
 
 def test_public_names_need_no_test_tools_and_no_slow_optional_imports() -> None:
-    """jaxtyping and beartype need not be installed; importing DTensor alone takes half a second."""
+    """jaxtyping and beartype need not be installed. Importing DTensor takes half a second, torch's compiler longer:
+    neither building a model nor recording its values imports them.
+    """
     script = """
 import sys
 sys.modules["jaxtyping"] = sys.modules["beartype"] = None  # importing either now fails
@@ -103,6 +105,8 @@ for name in ("laptop-writer", "laptop-translator", "laptop-reader", "recurrent-t
     model = heedful.build(name, vocabulary=9, width=16).eval()
     texts = (tokens, tokens) if name.endswith("translator") else (tokens,)
     print(name, *model(*texts).shape)
+    with heedful.record(model, "*"):
+        model(*texts)
 for name in heedful.__all__:
     getattr(heedful, name)
 slow = ("torch.distributed.tensor", "torch._dynamo", "matplotlib", "sacrebleu")

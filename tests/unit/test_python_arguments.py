@@ -25,6 +25,7 @@ CALLS = {
     "heedful.train('generate', 'a', seed='x')": "seed must be an integer of at least 0, got 'x'",
     "heedful.train('generate', 'a', time=[])": "invalid duration",
     "heedful.train(resume='a', out='b')": 'resume="a" and out="b" name two folders; give only resume="a"',
+    "heedful.evaluate(None, 'a')": "model is a folder or a loaded model, got None",
     "heedful.load(None)": "load takes the path of a model folder, got None",
     "heedful.load('writer', device='gpu')": "unknown device 'gpu'",
     "heedful.load('writer', device='cpu:')": "unknown device 'cpu:'",
@@ -34,7 +35,7 @@ CALLS = {
     "heedful.load('translator').translate('a', engine='x')": "engine: ",
     "heedful.Translator.load('writer')": "use heedful.Generator.load",
 }
-NOT_TEXTS: list[Any] = ["None", "5", "b'a'", "{'a': 1}", "[None]", "['a', 5]"]
+NOT_TEXTS: list[Any] = ["None", "5", "b'a'", "{'a': 1}", "[None]", "['a', 5]", r"'\ud800'", r"['a', 'a\udc00']"]
 METHODS = ["translator.translate", "translator.embed", "writer.generate", "classifier.classify", "filler.fill"]
 SCRIPT = """
 import json, sys, heedful
@@ -88,4 +89,5 @@ def test_only_texts_are_taken(fork_server: Any, folder: Path) -> None:
     calls += [f"answerer.answer({value}, 'a')" for value in NOT_TEXTS]
     calls += [f"answerer.answer('a', {value})" for value in NOT_TEXTS]
     for call, message in zip(calls, messages(fork_server, folder, *calls), strict=True):
-        assert message.startswith(("expected a text or a list of texts, got", "every text must be a string")), call
+        refusals = "expected a text or a list of texts, got", "every text must be "
+        assert message.startswith(refusals), f"{call}: {message}"

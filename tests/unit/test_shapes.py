@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from inspect import isasyncgenfunction, iscoroutinefunction
 from types import FunctionType
 from typing import Any
 
@@ -84,7 +85,9 @@ def test_not_one_function_of_heedful_is_left_out() -> None:
         f"{name}.{each.__qualname__}": each
         for name, module in modules.items()
         for each in vars(module).values()
-        if isinstance(each, FunctionType) and each.__module__ == name
+        if isinstance(each, FunctionType)
+        and each.__module__ == name
+        and not (iscoroutinefunction(each) or isasyncgenfunction(each))  # a wrapper would run before they do
     }
     assert len(checked_functions) > 50
     assert [name for name, each in checked_functions.items() if not hasattr(each, "__wrapped__")] == []

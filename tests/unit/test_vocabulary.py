@@ -16,7 +16,8 @@ PROSE = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]  # CONTRIBU
 PRIVATE_WORDS = re.compile(
     r"""\bway\ back\b | \bsomebody\b | \bnobody\b | \bwhoever\b | \bin\ any\ company\b | \bsigns\ of\ life\b
     | \bit\ is\ no\ \w+ | \bkept\ in\ mind\b | \bone\ by\ one\b | \babreast\b | \blays?\ hands\b
-    | \btold\ plainly\b | \bin\ the\ midst\b | \bas\ it\ comes\b | \bto\ the\ same\ bits\b""",
+    | \btold\ plainly\b | \bin\ the\ midst\b | \bas\ it\ comes\b | \bto\ the\ same\ bits\b
+    | \bnewcomers?\b | \bg[ia]ven?\ up\b""",
     re.IGNORECASE | re.VERBOSE,
 )
 VAGUE_NAMES = {"found", "given", "own", "way", "how", "place", "said", "told", "asked", "wish", "wishes"}
@@ -57,9 +58,7 @@ def bound_names(tree: ast.AST) -> Iterator[str]:
 
 def test_no_two_modules_share_a_name() -> None:
     names = Counter(path.stem for path in SOURCES if not path.stem.startswith("__"))
-    # A command's file has the command's name, and the layer below it may have that name too.
-    commands = {path.stem for path in (ROOT / "src/heedful/cli").glob("*.py")}
-    assert not [name for name, count in names.items() if count > 1 and name not in commands]
+    assert not [name for name, count in names.items() if count > 1]
 
 
 def test_no_two_public_classes_share_a_name() -> None:
@@ -70,3 +69,18 @@ def test_no_two_public_classes_share_a_name() -> None:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
     assert not [name for name, count in names.items() if count > 1]
+
+
+def test_unit_tests_mirror_the_package() -> None:
+    """A test's name begins with that of a module or folder of the folder that its own mirrors."""
+    package, units = ROOT / "src/heedful", ROOT / "tests/unit"
+    strays = []
+    for path in units.rglob("test_*.py"):
+        if path.parent == units:  # about the package as a whole
+            continue
+        mirrored = package / path.relative_to(units).parent
+        parts = [part.stem for part in mirrored.iterdir()] if mirrored.is_dir() else []
+        name = path.stem.removeprefix("test_")
+        if not any(name == part or name.startswith(f"{part}_") for part in parts):
+            strays.append(str(path.relative_to(units)))
+    assert not strays

@@ -215,9 +215,11 @@ def test_what_a_query_reads_is_a_sum_over_the_values_of_others() -> None:
 
 def test_the_feed_forward_output_and_the_block_output_are_two_things() -> None:
     """Erratum 5: one chapter calls both z. Here they have two names, and the residual stands between."""
-    block = Block(SelfAttention(4, 1), FeedForward(4, 8), lambda: Residual(4))
-    with record(block, "feed_forward.output", "residual.0", "residual.1") as recorded:
+    block = Block(SelfAttention(4, 1), FeedForward(4, 8), lambda _: Residual(4))
+    with record(block, "feed_forward.output", "attention.residual", "feed_forward.residual") as recorded:
         output = block(torch.randn(1, 3, 4))
-    assert torch.equal(recorded["residual.1"], output)
+    assert torch.equal(recorded["feed_forward.residual"], output)
     assert not torch.allclose(recorded["feed_forward.output"], output)
-    torch.testing.assert_close(output, block.residual[1].norm(recorded["residual.0"] + recorded["feed_forward.output"]))
+    torch.testing.assert_close(
+        output, block.residual[1].norm(recorded["attention.residual"] + recorded["feed_forward.output"])
+    )

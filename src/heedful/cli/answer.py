@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from heedful.cli import decoding_options as options
+from heedful.cli.intervention_options import InterventionFile, Without, read_interventions
 from heedful.cli.text_io import LineStream
 from heedful.errors import DataError, UsageError
 
@@ -38,6 +39,8 @@ def answer(
     stride: Annotated[
         int | None, typer.Option(min=0, help="Stride in tokens between windows of a long passage; 0 = no windows.")
     ] = None,
+    without: Without = None,
+    interventions: InterventionFile = None,
     on_bad_line: Annotated[
         Literal["fail", "skip"], typer.Option(help="Unreadable questions: stop, or leave them out.")
     ] = "fail",
@@ -62,6 +65,7 @@ def answer(
     if passage is not None and passage_file is not None:
         raise UsageError(f"the passage comes from --passage or from --passage-file {passage_file}: give one of them")
     answerer = load_as(QuestionAnswerer, model, device=device)
+    changes = read_interventions(answerer, without, interventions)
 
     def on_error(question: Question, reason: object) -> None:
         if on_bad_line == "fail":
@@ -71,10 +75,16 @@ def answer(
     with LineStream(None, input_, output, on_bad_line) as lines:
         if input_ is not None:
             questions = read_questions(input_, lines)
-            results = answerer.iter_answer(questions, on_error=on_error, top=top, threshold=threshold, stride=stride)
+            results = answerer.iter_answer(
+                questions, on_error=on_error, top=top, threshold=threshold, stride=stride, interventions=changes
+            )
         else:
             text = passage if passage is not None else read_passage(passage_file)
-            results = iter([answerer.answer(question or "", text, top=top, threshold=threshold, stride=stride)])
+            results = iter([
+                answerer.answer(
+                    question or "", text, top=top, threshold=threshold, stride=stride, interventions=changes
+                )
+            ])  # fmt: skip
         for result in results:
             lines.write(result.to_json() if as_json else plain(result, top))
 
@@ -95,7 +105,7 @@ def read_passage(file: Path | None) -> str:
     from heedful.data.line_reader import read_text_file
 
     if file is not None:
-        return read_text_file(file)
+        return read_text_file(file, once=True)
     if sys.stdin is None or sys.stdin.isatty():
         raise UsageError("there is no passage: give --passage, --passage-file, or standard input")
     return "\n".join(line for line in LineStream(None, None, None) if line is not None)

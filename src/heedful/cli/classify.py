@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heedful.cli import decoding_options as options
+from heedful.cli.intervention_options import InterventionFile, Without, read_interventions
 from heedful.cli.text_io import LineStream
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ def classify(
         int | None,
         typer.Option(min=1, show_default="1; with --json all", help="Number of classes, most probable first."),
     ] = None,
+    without: Without = None,
+    interventions: InterventionFile = None,
     on_bad_line: options.SkipBad = "fail",
     device: options.Device = "auto",
 ) -> None:
@@ -40,8 +43,9 @@ def classify(
 
     lines = LineStream(text, input_, output, on_bad_line)
     classifier = load_as(Classifier, model, device=device)
+    changes = read_interventions(classifier, without, interventions)
     with lines:
-        for result in classifier.iter_classify(lines):
+        for result in classifier.iter_classify(lines, interventions=changes):
             lines.write(result.to_json(top) if as_json else plain(result, top), result.warnings)
 
 

@@ -42,6 +42,11 @@ BleuTokenizer = Annotated[
         help="sacreBLEU's tokenizer; auto: by the script (13a, ja-mecab, ko-mecab, zh, char).",
     ),
 ]
+ResultFile = Annotated[
+    Path | None,
+    option(INPUT_OUTPUT, metavar="FILE", help="Write a page (.html), a picture (.png, .svg, .pdf) or .json."),
+]
+OneText = Annotated[str | None, typer.Argument(metavar="TEXT", help="Text; default: lines of standard input.")]
 NBest = Annotated[int, option(SEARCH, help="Results per text, separated by tabs.")]
 TopK = Annotated[int, option(SAMPLING, help="Sample from the k most probable tokens; 0 = all.")]
 TopP = Annotated[float, option(SAMPLING, help="Nucleus sampling: sample from the smallest set with this probability.")]

@@ -33,4 +33,5 @@ def demo(
     typer.echo(f"\nThe plots show {result.head}: the attention that aligns best")
     typer.echo(f"(alignment error on unseen days: {result.alignment_error:.1%} of the digits).")
     typer.echo(f"\nModel card:  {out / 'model' / 'card.md'}")
+    typer.echo(f"\nSee it think:\n  heedful studio {out / 'model'}")
     typer.echo("\nNow your own text:\n  heedful train translate train.en train.de\n  heedful train generate book.txt")

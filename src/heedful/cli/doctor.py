@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from heedful.errors import UsageError
+from heedful.errors import DataError, UsageError
+from heedful.quantities import count
 
 if TYPE_CHECKING:
     from heedful.data.doctor_report import CorpusReport, Finding
@@ -22,7 +23,8 @@ def doctor(
     files: Annotated[
         list[Path],
         typer.Argument(
-            help="Two line-aligned text files or a table of pairs; running text; tables of texts with labels; SQuAD."
+            metavar="FILE",
+            help="Two line-aligned text files or a table of pairs; running text; tables of texts with labels; SQuAD.",
         ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON: one object on a line.")] = False,
@@ -72,6 +74,9 @@ def doctor(
         typer.echo(report.to_json())
     else:
         print_report(report)
+    misaligned = next((each for each in report.findings if each.kind == "misaligned" and each.count), None)
+    if misaligned is not None:
+        raise DataError(misaligned.description)
 
 
 def check_held_out_pair(files: Sequence[Path], against: Sequence[Path]) -> None:
@@ -86,14 +91,11 @@ def print_report(report: CorpusReport) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
-    lines = f"lines in {report.documents or 0:,} document(s)"
+    lines = f"lines in {count(report.documents or 0, 'document')}"
     rows = {"pairs": "pairs", "labeled": "labeled texts", "questions": "questions", "text": lines}[report.kind]
     more = f" and {len(report.files) - 3:,} more" if len(report.files) > 4 else ""
     names = ", ".join(report.files[:3] if more else report.files)
     typer.echo(f"{names}{more}: {report.rows:,} {rows}, {report.usable:,} usable")
-    for finding in report.findings:
-        if finding.kind == "misaligned" and finding.count:
-            typer.echo(finding.description)
     for layout in report.layout:
         typer.echo(f"columns read: {layout}")
     console.print(_column_table(report), _length_histogram(report))
@@ -140,9 +142,9 @@ def _label_table(report: CorpusReport) -> Any:
     table = _table("label", "count", "share", "", right=("count", "share"))
     labels = list(report.labels.items())
     shown = labels if len(labels) <= MAX_LABELS else [*labels[: MAX_LABELS - 3], ("…", 0), *labels[-2:]]
-    for name, count in shown:
-        row = (f"{count:,}", f"{count / max(1, report.usable):.1%}", _bar(count, labels[0][1]).split(" ")[0])
-        table.add_row(name, *(row if count else ("", "", "")))
+    for name, texts in shown:
+        row = (f"{texts:,}", f"{texts / max(1, report.usable):.1%}", _bar(texts, labels[0][1]).split(" ")[0])
+        table.add_row(name, *(row if texts else ("", "", "")))
     return table
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heedful.cli import decoding_options as options
+from heedful.cli.intervention_options import InterventionFile, Without, read_interventions
 from heedful.cli.text_io import LineStream
 from heedful.errors import UsageError
 
@@ -25,6 +26,8 @@ def fill(
     output: options.Output = None,
     as_json: options.AsJson = False,
     top: Annotated[int, typer.Option(min=1, help="Words per mask.")] = 5,
+    without: Without = None,
+    interventions: InterventionFile = None,
     on_bad_line: options.SkipBad = "fail",
     device: options.Device = "auto",
 ) -> None:
@@ -40,8 +43,9 @@ def fill(
 
     lines = LineStream(text, input_, output, on_bad_line)
     filler = load_as(MaskFiller, model, device=device)
+    changes = read_interventions(filler, without, interventions)
     with lines:
-        for result in filler.iter_fill(fillable(lines, filler), top=top):
+        for result in filler.iter_fill(fillable(lines, filler), top=top, interventions=changes):
             lines.write(result.to_json() if as_json else plain(result))
 
 

@@ -10,6 +10,7 @@ import typer
 
 from heedful.cli import decoding_options as options
 from heedful.cli.decoding_options import SAMPLING, SEARCH, option
+from heedful.cli.intervention_options import InterventionFile, Without, read_interventions
 from heedful.cli.standard_streams import print_message, write_output
 from heedful.cli.text_io import LineStream
 
@@ -45,6 +46,8 @@ def generate(
     exact: options.Exact = False,
     engine: options.Engine = "auto",
     int8: options.Int8 = False,
+    without: Without = None,
+    interventions: InterventionFile = None,
     on_bad_line: options.SkipBad = "fail",
     device: options.Device = "auto",
 ) -> None:
@@ -71,6 +74,7 @@ def generate(
         "repetition_penalty": repetition_penalty, "seed": seed, "min_length": min_length, "max_length": max_length,
         "stop": stop or (), "forbidden": forbid or (), "beam": beam,
         "length_penalty": length_penalty, "n_best": n_best, "exact": exact, "engine": engine, "int8": int8,
+        "interventions": read_interventions(generator, without, interventions),
     }  # fmt: skip
     if streamed and prompt is not None:
         pieces = generator.stream(prompt, **decoding)

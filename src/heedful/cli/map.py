@@ -14,7 +14,7 @@ from heedful.errors import UsageError
 
 def map_(
     model: VectorSource,
-    words: Annotated[list[str], typer.Argument(metavar="WORD…", help="Three words or more.")],
+    words: Annotated[list[str], typer.Argument(metavar="WORD", help="Three words or more.")],
     output: Annotated[Path, typer.Option(help="Image file: .png, .svg or .pdf.")] = Path("map.png"),
     near: Annotated[int, typer.Option(min=0, help="Also plot this many nearest neighbors of each word.")] = 0,
 ) -> None:

@@ -13,7 +13,7 @@ from heedful.cli.decoding_options import AsJson
 
 
 def runs(
-    folder: Annotated[Path, typer.Argument(help="Folder that holds runs.")] = Path(),
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that holds runs.")] = Path(),
     as_json: AsJson = False,
 ) -> None:
     """List the runs in FOLDER from the oldest to the newest: task, data, size, date and scores.
@@ -23,6 +23,7 @@ def runs(
       heedful runs experiments --json
     """
     from heedful.errors import UsageError
+    from heedful.quantities import count
     from heedful.training.run_catalog import list_runs
 
     if not folder.is_dir():
@@ -35,8 +36,8 @@ def runs(
     if not listed:
         typer.echo(f"no runs in {folder.resolve()}")
     for run in listed:
-        size = [f"{run.parameters:,} parameters"] if run.parameters else []
-        size += [f"{run.examples:,} examples"] if run.examples else []
+        size = [count(run.parameters, "parameter")] if run.parameters else []
+        size += [count(run.examples, "example")] if run.examples else []
         unusable = "not usable: " if run.is_useful is False else ""
         typer.echo(f"{run.folder}  {run.task}  {run.date.replace('T', ' ')}  {unusable}{run.result}")
         typer.echo(f"    {', '.join(run.data)}" + (f"  ({', '.join(size)})" if size else ""))

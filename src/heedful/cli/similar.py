@@ -21,7 +21,7 @@ Top = Annotated[int, typer.Option(min=1, help="Number of words to print.")]
 
 def similar(
     model: VectorSource,
-    words: Annotated[list[str], typer.Argument(metavar="WORD…", help="One or more words.")],
+    words: Annotated[list[str], typer.Argument(metavar="WORD", help="One or more words.")],
     top: Top = 10,
     as_json: AsJson = False,
 ) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import json
 import lzma
 import os
@@ -69,7 +71,7 @@ class LineStream:
             return
         scanned: Iterator[str | BadLine | None]
         if self.file is not None:
-            scanned = scan_lines(self.file, progress=self.progress)
+            scanned = scan_lines(self.file, progress=self.progress, once=True)
         else:
             scanned = scan_stdin(sys.stdin.fileno()) if sys.stdin is not None else iter(())
         number = 0
@@ -93,6 +95,15 @@ class LineStream:
         self.results += 1
         for warning in warnings:
             self.warn(self.results, warning)
+
+    def table_line(self, cells: Sequence[object], numbers: Sequence[str]) -> str:
+        """Cells and a vector as one row: of CSV in a .csv, else with tabs (in a .tsv, between numbers too)."""
+        suffixes = [] if self.output is None else [suffix.lower() for suffix in self.output.suffixes[-2:]]
+        if ".csv" in suffixes:
+            row = io.StringIO()
+            csv.writer(row, lineterminator="").writerow([*cells, *numbers])
+            return row.getvalue()
+        return "\t".join([*map(str, cells), ("\t" if ".tsv" in suffixes else " ").join(numbers)])
 
     def warn(self, number: int, text: str) -> None:
         """Print a warning about a line, unless there were many already."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from heedful.cli import decoding_options as options
 from heedful.cli.decoding_options import SAMPLING, SEARCH, option
+from heedful.cli.intervention_options import InterventionFile, Without, read_interventions
 from heedful.cli.standard_streams import print_message
 from heedful.cli.text_io import LineStream
 
@@ -48,6 +49,8 @@ def translate(
     exact: options.Exact = False,
     engine: options.Engine = "auto",
     int8: options.Int8 = False,
+    without: Without = None,
+    interventions: InterventionFile = None,
     on_bad_line: options.SkipBad = "fail",
     device: options.Device = "auto",
 ) -> None:
@@ -56,13 +59,15 @@ def translate(
     Examples:
       heedful translate translate-1 "A man rides a bicycle."
       heedful translate translate-1 --beam 8 < in.en > out.de
+      heedful translate translate-1 "A man rides." --without decoder.1.cross.head.0
     """
     from heedful import Translator
     from heedful.loading import load_as
 
     lines = LineStream(text, input_, output, on_bad_line)
     translator = load_as(Translator, model, device=device)
-    if alignments and translator.alignment is None:
+    changes = read_interventions(translator, without, interventions)
+    if alignments and translator.alignment is None and translator.aligned_head is not None:
         print_message(f"{model} has no alignment.json: aligned by the second-to-last layer's mean attention")
     with lines:
         for translation in translator.iter_translate(
@@ -71,6 +76,7 @@ def translate(
             max_length=max_length, stop=stop or (), prefix=prefix, forbidden=forbid or (),
             glossary=None if glossary is None else str(glossary), keep=keep, alignments=alignments,
             word_probabilities=as_json, exact=exact, engine=engine, int8=int8,
+            interventions=changes,
         ):  # fmt: skip
             lines.write(translation.to_json() if as_json else plain(translation), translation.warnings)
 

@@ -7,6 +7,7 @@ import gzip
 import json
 import lzma
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -39,6 +40,8 @@ from heedful.files import new_folder, require_empty
 
 Kind = Literal["auto"] | CorpusKind
 
+BREAKS = re.compile(r"[\t\r\n]+")
+"""What would end a cell or a row of a tab-separated table."""
 DROPPED = {
     "pairs": ("duplicate", "leak", "copy", "ratio", "script"),
     "labeled": ("duplicate", "leak"),
@@ -251,7 +254,8 @@ def _row_writer(stack: ExitStack, path: Path, columns: tuple[str, ...]) -> Calla
         return table.writerow
     if kind == "tsv" or len(columns) > 1:
         file.write("\t".join(columns) + "\n")
-    return lambda cells: file.write("\t".join(cells) + "\n")
+        return lambda cells: file.write("\t".join(BREAKS.sub(" ", cell) for cell in cells) + "\n")
+    return lambda cells: file.write(cells[0] + "\n")
 
 
 def _create(path: Path) -> IO[str]:

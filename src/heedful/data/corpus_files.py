@@ -12,7 +12,7 @@ from pathlib import Path
 from heedful.data.line_reader import OnBadLine
 from heedful.data.progress import StartProgress, no_progress
 from heedful.data.table_layout import COMPRESSED, file_format
-from heedful.errors import DataError
+from heedful.errors import DataError, UsageError
 
 Files = Sequence[str | PathLike[str]]
 TEXT_SUFFIXES = (".txt", ".jsonl", *COMPRESSED)
@@ -56,7 +56,7 @@ def sample_by_hash(texts: Iterable[str], share: float) -> Iterable[str]:
 
 
 def uniform_hash(text: str, person: bytes = b"") -> int:
-    """A number below 2**64, uniform over texts; different `person`s give independent ones."""
+    """A 64-bit hash of a text, uniform over texts; different `person`s give independent ones."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8, person=person).digest(), "big")
 
 
@@ -89,6 +89,8 @@ def as_paths(files: Files | str | PathLike[str]) -> list[Path]:
 
 def as_columns(columns: str | Sequence[str | int] | None) -> tuple[str, ...]:
     """Columns from "source,target", "1,2" or a list."""
+    if not isinstance(columns, str | list | tuple | None):
+        raise UsageError(f"columns are names or numbers, as in 'en,de' or [1, 2]; got {columns!r:.60}")
     names = columns.split(",") if isinstance(columns, str) else map(str, columns or ())
     return tuple(name.strip() for name in names if name.strip())
 
@@ -112,10 +114,16 @@ def size_on_disk(files: Files) -> int:
 
 
 def _text_files(path: Path) -> list[Path]:
-    """The path itself, the files a pattern matches, or the non-empty text files of a folder, hidden ones excepted."""
+    """The path itself, the files a pattern matches, or the non-empty text files of a folder, hidden ones excepted.
+
+    Of a pattern that matches files and folders, the files are meant; of one that matches folders, the files in them.
+    """
     if not path.is_dir():
-        is_pattern = any(character in str(path) for character in "*?[") and not path.exists()
-        return [Path(file) for file in sorted(glob(str(path), recursive=True))] if is_pattern else [path]
+        if path.exists() or not any(character in str(path) for character in "*?["):
+            return [path]
+        matches = [Path(match) for match in sorted(glob(str(path), recursive=True))]
+        matched_files = [match for match in matches if not match.is_dir()]
+        return matched_files or [file for folder in matches for file in _text_files(folder)]
     files = (file for file in sorted(path.rglob("*")) if file.suffix.lower() in TEXT_SUFFIXES and file.is_file())
     visible = (file for file in files if not any(part.startswith(".") for part in file.relative_to(path).parts))
     return [file for file in visible if file.stat().st_size]

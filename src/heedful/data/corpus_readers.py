@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import NamedTuple, TypedDict, TypeVar, Unpack
 
@@ -139,14 +139,30 @@ def is_aligned(paths: Sequence[Path]) -> bool:
     for path in paths:
         if path.is_dir():
             raise DataError(f"{path} is a folder: a file is needed here")
+        if not path.exists():
+            raise DataError(f"{path}: no such file")
     tables = [file_format(path) == "tmx" or is_table(path) for path in paths]
     if tables and all(tables):
         return False
     if len(paths) == 2 and not any(tables):
         return True
-    raise DataError(
-        f"pairs come as two line-aligned text files, or with both sides in one .tsv, .csv, .jsonl, .tmx or "
-        f"tab-separated .txt; got {_names(paths)}"
+    formats = "two line-aligned text files, or with both sides in one .tsv, .csv, .jsonl, .tmx or tab-separated .txt"
+    raise DataError(f"pairs come as {formats}; got {_names(paths)}{_format_hint(paths)}")
+
+
+def _format_hint(paths: Sequence[Path]) -> str:
+    """What to do with files whose names do not tell their format."""
+    if any(path.suffix == ".json" for path in paths):
+        return ": write one object a line to a .jsonl (jq -c '.[]')"
+    if len(paths) != 1:
+        return ""
+    start = "".join(line for line in islice(scan_lines(paths[0]), 5) if isinstance(line, str))
+    if start.startswith("{"):
+        return ", which begins like JSON: name it .jsonl"
+    if "<tmx" in start:
+        return ", which is a translation memory: name it .tmx"
+    return (
+        ", without tabs: name its other side too, or, if commas, semicolons or bars separate them, name the file .csv"
     )
 
 

@@ -20,7 +20,9 @@ from heedful.data.progress import ProgressCallback
 from heedful.data.quick_check import DataIssue
 from heedful.data.text_size import TextCounter, TextSize
 from heedful.data.token_store import Sequences, SequencesWriter, create_store, is_intact, store_path
+from heedful.data.training_text import TrainingText
 from heedful.errors import DataError
+from heedful.syntax import argument, settings_argument
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
 METADATA = "dataset.json"
@@ -74,6 +76,8 @@ class PreparedData:
     issues: tuple[DataIssue, ...] = ()
     truncated: dict[str, int] = field(default_factory=dict)
     """Number of training examples truncated, by description."""
+    text: TrainingText = field(default_factory=TrainingText)
+    """What the trained model will remember of the text."""
     metadata: dict[str, Any] = field(default_factory=dict)
     """What else a task keeps about its data, such as the names of the labels."""
 
@@ -141,8 +145,12 @@ class DatasetWriter:
         for name, split in self.splits.items():
             if not split.counter.size.bytes:
                 reasons = ", ".join(f"{count} {reason}" for reason, count in (+self.dropped).items())
-                purpose = "train on" if name == "train" else "validate with"
-                raise DataError(f"nothing is left to {purpose}: {reasons or 'the files are too small'}")
+                if name == "train":
+                    raise DataError(f"nothing is left to train on: {reasons or 'the files are too small'}")
+                hint = (
+                    f"name a file ({argument('valid')}) or hold out more ({settings_argument({'data.held_out': 0.2})})"
+                )
+                raise DataError(f"nothing is left to validate with: {reasons or 'the files are too small'}; {hint}")
         sizes = {name: split.to_json() for name, split in self.splits.items()}
         counts = {"dropped": +self.dropped, "first_lines": self.first_lines, "truncated": self.truncated}
         described = json.dumps({**sizes, **counts, "metadata": self.metadata})

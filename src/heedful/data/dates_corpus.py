@@ -218,7 +218,7 @@ def _pattern_parts(style: DateStyle) -> tuple[PatternPart, ...]:
     locale = Locale.parse(style.locale)
     digits = str.maketrans("0123456789", NATIVE_DIGITS[style.language]) if style.native_digits else {}
 
-    def convert(text: str) -> str:
+    def in_style(text: str) -> str:
         text = text.translate(SPACES).translate(digits)
         return text.lower() if style.lower else text
 
@@ -231,7 +231,7 @@ def _pattern_parts(style: DateStyle) -> tuple[PatternPart, ...]:
             parts.append(("day", False, {day: _ordinal(style.language, day) for day in range(1, 32)}))
         parts.append(("", False, {0: text.removeprefix("°")}))
     return tuple(
-        (field, has_span, {value: convert(text) for value, text in texts.items()}) for field, has_span, texts in parts
+        (field, has_span, {value: in_style(text) for value, text in texts.items()}) for field, has_span, texts in parts
     )
 
 

@@ -52,7 +52,7 @@ class ColumnSummary(Config):
 
 
 class CleanCopy(Config):
-    """What a clean copy kept and dropped."""
+    """The counts of a clean copy: rows kept and dropped."""
 
     folder: str
     files: tuple[str, ...]

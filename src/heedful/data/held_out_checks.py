@@ -52,7 +52,8 @@ def held_out_findings(
                 description = f"{texts} in {other.script} script, the training text is {column.script}; {CONSEQUENCE}"
             yield Finding(kind="held_out", description=description, count=rows)
         elif (
-            len(other.vocabulary) >= MIN_WORDS
+            other.script != "none"  # dates and numbers are in no language: hardly any occurs twice
+            and len(other.vocabulary) >= MIN_WORDS
             and len(column.vocabulary) >= MIN_TRAINING_WORDS
             and _known(other, column) < MIN_KNOWN
         ):

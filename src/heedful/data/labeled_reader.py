@@ -4,7 +4,8 @@
     text_a, text_b, label     two texts that are judged together
     text, labels              any number of labels, separated by "|" or ","; a list in .jsonl
 
-Other usual names of these columns are known too; `data.columns` names any others, or gives their numbers.
+Other usual names of these columns are known too. Of columns with other names, or none, one whose few values repeat
+holds labels if just one other holds text; `data.columns` names any others, or gives their numbers.
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ from typing import NamedTuple, Unpack
 from heedful.data.column_names import LABEL, LABELS, TEXT, TEXT_PAIRS
 from heedful.data.corpus_files import Files, as_paths
 from heedful.data.corpus_readers import ReadOptions, usable_rows
-from heedful.data.line_reader import BadLine
+from heedful.data.line_reader import BadLine, scan_lines
 from heedful.data.progress import ProgressCallback
 from heedful.data.table_layout import is_table, read_layout
-from heedful.data.table_reader import quoted_names, scan_table
+from heedful.data.table_reader import quoted_names, scan_table, sniff_labels
 from heedful.errors import DataError
 from heedful.syntax import argument
 
 SEPARATORS = re.compile(r"[|,]")
+MAX_LABEL = 1000
+CONTROL = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029]")
 
 
 class LabeledText(NamedTuple):
@@ -46,13 +49,14 @@ class LabeledColumns(NamedTuple):
     """Whether a text may have any number of labels."""
 
     def __str__(self) -> str:
-        return f"{' and '.join(self.texts)}, labeled by {self.label}"
+        *texts, label = (f"column {name}" if name.isdecimal() else name for name in (*self.texts, self.label))
+        return f"{' and '.join(texts)}, labeled by {label}"
 
 
 def find_columns(path: Path, columns: Sequence[str] = ()) -> LabeledColumns:
     """Find a table's columns of texts and labels: those requested (names, or numbers from 1), or the usual ones."""
     if not is_table(path):
-        raise DataError(f"labeled texts come as .tsv, .csv, .jsonl or tab-separated .txt; got {path}")
+        raise DataError(_not_a_table(path))
     layout = read_layout(path, columns)
     header = [name.casefold() for name in layout.names]
     if columns:
@@ -67,6 +71,8 @@ def find_columns(path: Path, columns: Sequence[str] = ()) -> LabeledColumns:
     texts = next(([*pair] for pair in TEXT_PAIRS if set(pair) <= set(header)), [])
     texts = texts or [name for name in TEXT if name in header][:1]
     labels = [name for name in (*LABEL, *LABELS) if name in header]
+    if not (texts and labels) and (sniffed := sniff_labels(layout)):
+        return LabeledColumns(sniffed[:1], sniffed[1], False)
     if not texts or not labels:
         missing = [] if texts else ["texts (text; or text_a, text_b)"]
         missing += [] if labels else ["labels (label)"]
@@ -76,6 +82,23 @@ def find_columns(path: Path, columns: Sequence[str] = ()) -> LabeledColumns:
             f"name them, texts first, or give their numbers ({argument('columns')})"
         )
     return LabeledColumns(tuple(texts), labels[0], labels[0] in LABELS)
+
+
+def _not_a_table(path: Path) -> str:
+    """The message for a file that is not a table."""
+    if not path.exists():
+        return f"{path}: no such file"
+    message = f"labeled texts come as .tsv, .csv, .jsonl or tab-separated .txt; got {path}"
+    if path.is_dir():
+        return f"{message}, a folder: write one line per text, its label, a tab and the text, to a .tsv"
+    if path.suffix == ".json":
+        return f"{message}: write one object a line to a .jsonl (jq -c '.[]')"
+    first = next(scan_lines(path), "")
+    if isinstance(first, str) and first.startswith("__label__"):
+        return (
+            rf"{path} is in fastText's format: convert it with sed -E 's/^__label__(\S+) /\1\t/' {path} > labeled.tsv"
+        )
+    return message
 
 
 def has_labels(path: Path) -> bool:
@@ -113,10 +136,19 @@ def _labeled_text(cells: Sequence[str], path: Path, line: int, multi_label: bool
         return BadLine("blank", path, line, "the text is blank")
     if multi_label:
         parts = (part.strip() for part in SEPARATORS.split(label))
-        return LabeledText(tuple(texts), tuple(dict.fromkeys(part for part in parts if part)), path, line)
-    if not label:
+        labels = tuple(dict.fromkeys(part for part in parts if part))
+    elif label:
+        labels = (label,)
+    else:
         return BadLine("malformed", path, line, "the label is empty: give the text one, or take the row out")
-    return LabeledText(tuple(texts), (label,), path, line)
+    if not all(map(is_label, labels)):
+        return BadLine("malformed", path, line, f"a label is one line of at most {MAX_LABEL:,} characters")
+    return LabeledText(tuple(texts), labels, path, line)
+
+
+def is_label(name: str) -> bool:
+    """Whether a class may have this name: one short line, without the control characters of a terminal."""
+    return 0 < len(name) <= MAX_LABEL and not CONTROL.search(name)
 
 
 def read_labeled(files: Files, *, columns: Sequence[str] = (), **options: Unpack[ReadOptions]) -> Iterator[LabeledText]:

@@ -48,6 +48,7 @@ MAGIC = {
     b"\xff\xfe": "UTF-16: convert it with iconv -f UTF-16 -t UTF-8",
     b"\xfe\xff": "UTF-16: convert it with iconv -f UTF-16 -t UTF-8",
 }
+CONVERT_HINT = "convert text in another encoding with iconv, such as -f CP1252 -t UTF-8"
 CONTROL = bytes(set(range(32)) - set(b"\t\n\r\f\v\b\x1b"))
 
 
@@ -94,11 +95,14 @@ def handle_bad_line(bad: BadLine, on_bad_line: OnBadLine, dropped: Counter[str] 
 
 
 def scan_lines(
-    path: Path, *, limit: int = MAX_LINE, progress: ProgressCallback | None = None
+    path: Path, *, limit: int = MAX_LINE, progress: ProgressCallback | None = None, once: bool = False
 ) -> Iterator[str | BadLine]:
-    """Yield every line in order, the unusable ones as `BadLine`; CRLF and a byte order mark are removed."""
+    """Yield every line in order, the unusable ones as `BadLine`; CRLF and a byte order mark are removed.
+
+    `once`: the file is read this one time, so it may be a pipe.
+    """
     number = 1
-    for offset, chunk in _whole_lines(read_blocks(path, min(BLOCK, limit), progress), limit):
+    for offset, chunk in _whole_lines(read_blocks(path, min(BLOCK, limit), progress, once=once), limit):
         number += yield from _decode_chunk(path, chunk, number, offset, limit)
     if number == 1:
         raise DataError(f"{path} is empty")
@@ -127,10 +131,12 @@ def scan_stdin(handle: int, *, limit: int = MAX_LINE) -> Iterator[str | BadLine 
             number += yield from _decode_chunk(STDIN, chunk, number, offset, limit)
 
 
-def read_text_file(path: Path, *, limit: int = MAX_FILE, progress: ProgressCallback | None = None) -> str:
+def read_text_file(
+    path: Path, *, limit: int = MAX_FILE, progress: ProgressCallback | None = None, once: bool = False
+) -> str:
     """Read a file that has to be parsed as a whole, such as JSON; never hold more than the limit."""
     parts, size = [], 0
-    for block in read_blocks(path, BLOCK, progress):
+    for block in read_blocks(path, BLOCK, progress, once=once):
         parts.append(block)
         size += len(block)
         if size > limit:
@@ -202,18 +208,24 @@ def _decode_line(path: Path, line: bytes, number: int, offset: int) -> str | Bad
         return line.decode().replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         byte = f"0x{line[error.start]:02x}"
-        return BadLine("utf-8", path, number, f"byte offset {offset + error.start}: {byte} is not UTF-8 {skip_hint()}")
+        message = f"byte offset {offset + error.start}: {byte} is not UTF-8: {CONVERT_HINT} {skip_hint()}"
+        return BadLine("utf-8", path, number, message)
 
 
-def read_blocks(path: Path, size: int, progress: ProgressCallback | None, *, binary: bool = False) -> Iterator[bytes]:
+def read_blocks(
+    path: Path, size: int, progress: ProgressCallback | None, *, binary: bool = False, once: bool = False
+) -> Iterator[bytes]:
     """Yield the file's decompressed bytes, at most `size` at a time; every failure becomes a one-line DataError.
 
-    Unless `binary`, a file that is not text is refused.
+    Unless `binary`, a file that is not text is refused; unless `once`, so are pipes and devices, which end or wait for
+    ever when they are read again.
     """
     suffix = path.suffix.lower()
     try:
         if path.is_dir():
             raise DataError(f"{path} is a folder: a file is needed here")
+        if not once and path.exists() and not path.is_file():
+            raise DataError(f"{path} is a pipe or a device, and the text is read more than once: write it to a file")
         with path.open("rb") as raw:
             position = 0
             for number, block in enumerate(_decompress(raw, suffix, size)):
@@ -260,6 +272,9 @@ def _refuse_binary(path: Path, start: bytes) -> None:
     for magic, description in MAGIC.items():
         if control and start.startswith(magic):
             raise DataError(f"{path} is not plain text but {description}")
+    nuls = max(start[0::2].count(0), start[1::2].count(0))
+    if nuls > 16 and nuls == start.count(0) and control < 1.1 * nuls + 4:
+        raise DataError(f"{path} is not plain text but perhaps UTF-16: convert it with iconv, for example -f UTF-16LE")
     if control > max(16, len(start) // 20):
         raise DataError(f"{path} looks like a binary file, not text")
     if start.count(b"\r") > 1 and b"\n" not in start:

@@ -17,6 +17,7 @@ from heedful.data.masked_lm_batches import MaskedBatch, MaskedBatches, add_speci
 from heedful.data.masking import Masking
 from heedful.data.token_store import Ids, Sequences
 from heedful.errors import DataError
+from heedful.quantities import count
 from heedful.text.tokenizer import Tokenizer
 
 Positions = NDArray[np.int64]
@@ -38,8 +39,8 @@ class NextSentenceBatches(MaskedBatches):
         """Positions where a sentence follows another of its document."""
         if len(self.documents) < 2 or self.text_tokens < 4:
             raise DataError(
-                f"{len(self.documents)} document(s) of {len(self.text.ids):,} tokens: next-sentence prediction needs "
-                "at least two documents to train on and two to validate with; a blank line ends a document"
+                f"{count(len(self.documents), 'document')} of {len(self.text.ids):,} tokens: next-sentence prediction "
+                "needs at least two documents to train on and two to validate with; a blank line ends a document"
             )
 
     def plan(self, epoch: int) -> list[Indices]:

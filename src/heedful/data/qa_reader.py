@@ -186,7 +186,7 @@ def _articles(path: Path, progress: ProgressCallback | None) -> list[Any]:
         raise DataError(f"{path} is not JSON: {error}") from None
     data = content.get("data") if isinstance(content, dict) else None
     if not isinstance(data, list):
-        raise DataError(f"{path} has no list 'data', as SQuAD files have; a .jsonl has one question per line")
+        raise DataError(f"{path} has no list 'data', as SQuAD files have: write one question a line to a .jsonl")
     return data
 
 

@@ -2,8 +2,9 @@
 
     .tsv, .csv     the separator that cuts the rows evenly: tab, comma, semicolon or bar
     .jsonl         names in every record
-    other text     a table if nearly every line has a tab
+    other text     a table if nearly every line has a tab, or `|||` between two sides
 
+Lines above the table, such as `sep=;` of Excel and `#separator:tab` of Anki, are left out.
 Every reader asks here, so that what the doctor examines is what a model is trained on.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,19 +20,26 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from heedful.data.column_names import is_header, may_be_header
+from heedful.data.column_names import is_header, is_unlike_text, may_be_header
 from heedful.data.line_reader import MAX_LINE, BadLine, scan_lines
 from heedful.errors import DataError
 
 COMPRESSED = (".gz", ".xz")
 TABLES = ("tsv", "csv", "jsonl")
-SEPARATORS = {"tsv": "\t", "csv": "\t|;,", "lines": "\t"}
+ALIASES = {"ndjson": "jsonl", "jl": "jsonl"}
+SEPARATORS = {"tsv": ("\t",), "csv": ("\t", "|||", "|", ";", ","), "lines": ("\t", "|||")}
 """By the format of the file's name. Of two that cut every row alike, the first: text has commas rather than tabs."""
 MIN_MARGIN = 0.05
 """How many more rows, as a share, a separator further down the list has to cut alike."""
 SAMPLE_ROWS, SAMPLE_CHARACTERS = 200, 4 << 20
 MIN_EVEN = 0.9
 """Share of the lines of a .txt that must be cut into columns alike for it to be a table."""
+
+ENCLOSED = re.compile(r'".*"\s*', re.DOTALL)
+DOUBLED = re.compile(r'"(?:[^"]|"")*"\s*')
+"""A cell as RFC 4180 quotes it."""
+PREAMBLE = re.compile(r"sep=.?|#(?:separator|html|columns|guid|notetype|deck|tags)(?: column)?:.*")
+"""A line above a table, as Excel and Anki write it."""
 
 Lines = Iterator[str | BadLine]
 Cells = tuple[int, list[str]]
@@ -40,7 +49,7 @@ Record = tuple[int, dict[str, Any]]
 
 @dataclass(frozen=True)
 class TableLayout:
-    """How the rows of a file are cut, and the names of their columns."""
+    """The layout of a table: separator, quotes, width and column names."""
 
     path: Path
     separator: str
@@ -55,6 +64,8 @@ class TableLayout:
     """The first rows below the header: lists of cells, or records."""
     first: tuple[str, ...]
     """The first row, if it looks like a header but is not known to be one."""
+    preamble: int = 0
+    """Lines above the table."""
 
     @property
     def has_header(self) -> bool:
@@ -65,18 +76,21 @@ def file_format(path: Path) -> str:
     """The format of a file, by its name: tsv, csv, jsonl, tmx, or lines."""
     name = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
     suffix = name.suffix.lower().removeprefix(".")
+    suffix = ALIASES.get(suffix, suffix)
     return suffix if suffix in (*TABLES, "tmx") else "lines"
 
 
 def is_table(path: Path) -> bool:
-    """Whether a file is a table by its name, or has tabs in nearly every line."""
-    return file_format(path) in TABLES or (path.is_file() and file_format(path) == "lines" and bool(_tabbed(path)))
+    """Whether a file is a table by its name, or has separators in nearly every line."""
+    return file_format(path) in TABLES or (path.is_file() and file_format(path) == "lines" and _is_separated(path))
 
 
-def _tabbed(path: Path) -> str:
-    """A tab, if nearly every one of a file's first lines has one inside."""
+def _is_separated(path: Path) -> bool:
+    """Whether nearly every one of a file's first lines has one of the separators inside."""
     lines = [line for line in _first_lines(path) if isinstance(line, str) and line.strip()]
-    return "\t" if sum("\t" in line.strip() for line in lines) > MIN_EVEN * len(lines) else ""
+    lines = [line for line in lines if not PREAMBLE.match(line)]
+    counts = (sum(separator in line.strip() for line in lines) for separator in SEPARATORS["lines"])
+    return any(count > MIN_EVEN * len(lines) for count in counts)
 
 
 def read_layout(path: Path, header: Sequence[str] = ()) -> TableLayout:
@@ -89,19 +103,22 @@ def read_layout(path: Path, header: Sequence[str] = ()) -> TableLayout:
     if isinstance(first_bad, BadLine):
         raise DataError(str(first_bad).split(" (--on")[0] + "; the first line decides how a table is read")
     separator, quoted = _separator(path, lines)
-    rows = [row for _, row in _usable(cut_rows(path, iter(lines), separator, quoted))]
+    preamble = _preamble(lines, separator)
+    rows = [row for _, row in _usable(cut_rows(path, iter(lines), separator, quoted, preamble))]
     if not rows:
-        return TableLayout(path, separator, quoted, 0, (), (), ())
+        return TableLayout(path, separator, quoted, 0, (), (), (), preamble)
     width = Counter(map(len, rows)).most_common(1)[0][0]
     first, below = rows[0], [row for row in rows[1:] if len(row) == width]
     wanted = {name.casefold() for name in header if not name.isdecimal()}
     names = [cell.strip().casefold() for cell in first]
-    if (wanted and wanted <= set(names)) or is_header(first, below):
+    is_likely = file_format(path) == "csv" and is_unlike_text(first, below)  # most .csv have a header
+    if (wanted and wanted <= set(names)) or is_header(first, below) or is_likely:
         if len(first) != width and below:
-            raise DataError(f"{path}:1: the header names {len(first)} columns, but the rows have {width}")
-        return TableLayout(path, separator, quoted, len(first), tuple(names), tuple(below), ())
+            raise DataError(f"{path}:{preamble + 1}: the header names {len(first)} columns, but the rows have {width}")
+        return TableLayout(path, separator, quoted, len(first), tuple(names), tuple(below), (), preamble)
     doubtful = tuple(names) if may_be_header(first, below) else ()
-    return TableLayout(path, separator, quoted, width, (), tuple(row for row in rows if len(row) == width), doubtful)
+    even = tuple(row for row in rows if len(row) == width)
+    return TableLayout(path, separator, quoted, width, (), even, doubtful, preamble)
 
 
 def _first_lines(path: Path) -> list[str | BadLine]:
@@ -116,14 +133,23 @@ def _first_lines(path: Path) -> list[str | BadLine]:
     return lines
 
 
+def _preamble(lines: Sequence[str | BadLine], separator: str) -> int:
+    """The number of lines above the table: what Excel and Anki write there, and comments, which are not rows."""
+    for number, line in enumerate(lines):
+        text = line.strip() if isinstance(line, str) else ""
+        if not PREAMBLE.fullmatch(text) and not (text.startswith("#") and separator not in text):
+            return number
+    return 0
+
+
 def _separator(path: Path, lines: Sequence[str | BadLine]) -> tuple[str, bool]:
     """The separator that cuts most rows into one number of columns, and whether cells may be quoted."""
     kind = file_format(path)
-    best = (0.0, SEPARATORS[kind][-1], kind == "csv")
-    candidates = [(separator, kind == "csv") for separator in SEPARATORS[kind]]
+    best = (0.0, "," if kind == "csv" else "\t", kind == "csv")
+    candidates = [(separator, kind == "csv" and len(separator) == 1) for separator in SEPARATORS[kind]]
     if kind == "tsv" and not any("\t" in line for line in lines if isinstance(line, str)):
         best = (1 - MIN_MARGIN - 1e-9, *best[1:])  # another separator than the name says has to cut every row alike
-        candidates = [(separator, True) for separator in SEPARATORS["csv"]]
+        candidates = [(separator, len(separator) == 1) for separator in SEPARATORS["csv"]]
     for separator, quoted in candidates:
         rows = [row[1] for row in _usable(cut_rows(path, iter(lines), separator, quoted))]
         widths = Counter(len(row) for row in rows if len(row) > 1)
@@ -131,16 +157,21 @@ def _separator(path: Path, lines: Sequence[str | BadLine]) -> tuple[str, bool]:
         if share > best[0] + MIN_MARGIN:
             best = (share, separator, quoted)
     _, separator, quoted = best
-    return separator, quoted or _all_quoted(path, lines, separator)
+    return separator, quoted or (len(separator) == 1 and _has_quoted_cells(path, lines, separator))
 
 
-def _all_quoted(path: Path, lines: Sequence[str | BadLine], separator: str) -> bool:
-    """Whether some column is in quotes in every row."""
+def _has_quoted_cells(path: Path, lines: Sequence[str | BadLine], separator: str) -> bool:
+    """Whether a column is in quotes in every row, or only quotes explain the rows: newlines in cells, or `""`."""
     rows = [row[1] for row in _usable(cut_rows(path, iter(lines), separator, False))]
-    columns = zip(*rows, strict=False)
-    return len(rows) > 2 and any(
-        all(len(c) > 1 and c[0] == '"' == c.rstrip()[-1] for c in column) for column in columns
-    )
+    if len(rows) > 2 and any(all(map(ENCLOSED.fullmatch, column)) for column in zip(*rows, strict=False)):
+        return True
+    with_quotes = [cell for row in rows for cell in row if '"' in cell]
+    if with_quotes and all(map(DOUBLED.fullmatch, with_quotes)):
+        return any('""' in cell.strip()[1:-1] for cell in with_quotes)
+    quoted = list(cut_rows(path, iter(lines), separator, True))
+    quoted = quoted[: len(quoted) - (len(lines) == SAMPLE_ROWS)]  # a quote may be open where the sample ends
+    is_malformed = any(isinstance(row, BadLine) and row.kind == "malformed" for row in quoted)
+    return len({*map(len, rows)}) > 1 == len({len(cells) for _, cells in _usable(iter(quoted))}) and not is_malformed
 
 
 def _usable(rows: Iterator[Any]) -> Iterator[Any]:
@@ -151,21 +182,27 @@ def parse_rows(layout: TableLayout, lines: Lines) -> Iterator[Cells | Record | B
     """Cut lines into rows of cells or records, the unusable ones as `BadLine`."""
     if not layout.separator:
         return _records(layout.path, lines)
-    return cut_rows(layout.path, lines, layout.separator, layout.quoted)
+    return cut_rows(layout.path, lines, layout.separator, layout.quoted, layout.preamble)
 
 
-def cut_rows(path: Path, lines: Lines, separator: str, quoted: bool) -> Iterator[Cells | BadLine]:
-    return _quoted(path, lines, separator) if quoted else _unquoted(path, lines, separator)
+def cut_rows(path: Path, lines: Lines, separator: str, quoted: bool, preamble: int = 0) -> Iterator[Cells | BadLine]:
+    """Cut lines into rows of cells, the first lines left out."""
+    rows = _quoted(path, lines, separator) if quoted else _unquoted(path, lines, separator)
+    return (row for row in rows if (row.line if isinstance(row, BadLine) else row[0]) > preamble)
+
+
+def _numbered(path: Path, lines: Lines) -> Iterator[tuple[int, str] | BadLine]:
+    """Lines with their numbers; a blank one is a bad one."""
+    for number, line in enumerate(lines, 1):
+        if isinstance(line, str):
+            yield (number, line) if line.strip() else BadLine("blank", path, number, "the line is blank")
+        else:
+            yield line
 
 
 def _unquoted(path: Path, lines: Lines, separator: str) -> Iterator[Cells | BadLine]:
-    for number, line in enumerate(lines, 1):
-        if isinstance(line, BadLine):
-            yield line
-        elif not line.strip():
-            yield BadLine("blank", path, number, "the line is blank")
-        else:
-            yield number, line.removesuffix("\n").split(separator)
+    for line in _numbered(path, lines):
+        yield line if isinstance(line, BadLine) else (line[0], line[1].removesuffix("\n").split(separator))
 
 
 def _quoted(path: Path, lines: Lines, separator: str) -> Iterator[Cells | BadLine]:
@@ -209,13 +246,8 @@ def _quoted_row(path: Path, start: int, row: str, in_quotes: bool, separator: st
 
 def _records(path: Path, lines: Lines) -> Iterator[Record | BadLine]:
     """Parse the JSON objects of a .jsonl, each with its line number."""
-    for number, line in enumerate(lines, 1):
-        if isinstance(line, BadLine):
-            yield line
-        elif not line.strip():
-            yield BadLine("blank", path, number, "the line is blank")
-        else:
-            yield _json_row(path, number, line)
+    for line in _numbered(path, lines):
+        yield line if isinstance(line, BadLine) else _json_row(path, *line)
 
 
 def _json_row(path: Path, number: int, line: str) -> Record | BadLine:

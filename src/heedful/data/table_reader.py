@@ -7,22 +7,31 @@ bound on memory for a quote that is never closed.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from heedful.data.column_names import pair_columns
+from heedful.data.column_names import MIN_ROWS, is_known, language, pair_columns
 from heedful.data.line_reader import BadLine, scan_lines
 from heedful.data.progress import ProgressCallback
 from heedful.data.table_layout import Record, TableLayout, parse_rows
 from heedful.errors import DataError
+from heedful.quantities import count
 from heedful.syntax import argument
 
 LIST_SEPARATOR = "|"
 """Between the items of a list in one cell."""
 MIN_CATEGORY_ROWS, MAX_CATEGORIES = 20, 3
 """A column with so few values in so many rows holds categories, not text."""
+MAX_STRAY = 0.05
+"""Share of the cells of a column of numbers that may be something else, at most."""
+MIN_REPEATS = 5
+"""Rows for each value of a column of labels, on average."""
 NO_TEXT = re.compile(r"|https?://\S*|[+-]?\d+(?:[.,]\d+)?(?:[eE][+-]?\d+)?|[a-z]{2,3}(?:[-_][A-Z]{2})?")
 """A blank, an address, a number or the code of a language."""
+
+MAX_KEY_DEPTH = 4
+"""Objects around a text in a record, at most."""
 
 Cells = tuple[int, tuple[str, ...]]
 """The line a row starts on, and its selected cells."""
@@ -74,11 +83,16 @@ def choose_pair(layout: TableLayout, columns: Sequence[str] = ()) -> tuple[str, 
         nested = [name for name in names if "." in name and name not in layout.names]
         if pair := pair_columns(names) or (pair_columns(nested) if len(nested) == 2 else None):
             return pair
-        raise DataError(
-            f"{layout.path} has no columns 'source' and 'target'; columns found: {quoted_names(names)}; name "
-            f"two of them ({argument('columns')})"
-        )
     texts = [number for number in range(layout.width) if _holds_text(layout, number)]
+    unknown = layout.has_header and not any(language(layout.names[n]) or is_known(layout.names[n]) for n in texts)
+    if unknown and len(texts) == 2 and len(layout.sample) >= MIN_ROWS:
+        return str(texts[0] + 1), str(texts[1] + 1)
+    if layout.names:
+        listed = quoted_names(names or layout.names)
+        raise DataError(
+            f"{layout.path} has no columns 'source' and 'target'; columns found: {listed}; name two of them "
+            f"({argument('columns')})"
+        )
     numbers = texts if len(texts) > 1 and layout.width > 2 else range(layout.width)
     if layout.sample and len(numbers) < 2:
         raise DataError(f"{layout.path} has one column, without tabs or other separators: a pair needs two")
@@ -92,13 +106,17 @@ def _requested_pair(path: object, columns: Sequence[str]) -> tuple[str, str]:
 
 
 def _text_keys(layout: TableLayout) -> list[str]:
-    """The keys of the first record that hold text, those of a nested object (`translation.en`) included."""
+    """The keys of the first record that hold text, those of nested objects (`translation.en`) included."""
+    return _string_keys(layout.sample[0])
+
+
+def _string_keys(record: dict[str, Any], prefix: str = "", depth: int = 0) -> list[str]:
     keys: list[str] = []
-    for name, value in layout.sample[0].items():
-        if isinstance(value, dict):
-            keys += [f"{name}.{inner}" for inner, text in value.items() if isinstance(text, str)]
+    for name, value in record.items():
+        if isinstance(value, dict) and depth < MAX_KEY_DEPTH:
+            keys += _string_keys(value, f"{prefix}{name}.", depth + 1)
         elif isinstance(value, str):
-            keys.append(name)
+            keys.append(prefix + name)
     return keys
 
 
@@ -106,7 +124,30 @@ def _holds_text(layout: TableLayout, number: int) -> bool:
     """Whether a column without a name seems to hold text, rather than numbers, codes, addresses or categories."""
     cells = [row[number].strip() for row in layout.sample]
     is_category = len(cells) >= MIN_CATEGORY_ROWS and len(set(cells)) <= MAX_CATEGORIES
-    return not is_category and not all(NO_TEXT.fullmatch(cell) for cell in cells)
+    return not is_category and sum(not NO_TEXT.fullmatch(cell) for cell in cells) > MAX_STRAY * len(cells)
+
+
+def sniff_labels(layout: TableLayout) -> tuple[str, str] | None:
+    """The columns of text and of labels, if just one seems to hold each and all others hold numbers."""
+    columns = [[row[number].strip() for row in layout.sample] for number in range(layout.width)]
+    others = [number for number, cells in enumerate(columns) if not all(map(NO_TEXT.fullmatch, cells))]
+    labels = [number for number, cells in enumerate(columns) if _are_labels(cells)]
+    texts = [number for number in others if len(set(columns[number])) > len(columns[number]) / 2]
+    if len(labels) != 1 or len(texts) != 1 or set(others) - {*labels, *texts}:
+        return None
+    text, label = texts[0], labels[0]
+    return (layout.names[text], layout.names[label]) if layout.has_header else (str(text + 1), str(label + 1))
+
+
+def _are_labels(cells: Sequence[str]) -> bool:
+    """Whether cells are a few short values, each of which repeats."""
+    counts = Counter(cells)
+    return (
+        len(cells) >= MIN_CATEGORY_ROWS
+        and 2 <= len(counts) <= len(cells) / MIN_REPEATS
+        and min(counts.values()) > 1
+        and all(cell and len(cell.split()) <= 3 for cell in counts)
+    )
 
 
 def holds_categories(layout: TableLayout, column: str) -> bool:
@@ -118,9 +159,11 @@ def holds_categories(layout: TableLayout, column: str) -> bool:
 
 def describe_columns(layout: TableLayout, columns: Sequence[str]) -> str:
     """The columns that are read, for the user."""
+    if layout.has_header:
+        columns = [layout.names[_position(layout, column)] for column in columns]
     names = " and ".join(columns)
     if layout.names:
-        return f"{names} of {', '.join(layout.names)}"
+        return f"{names} of {', '.join(name or '(no name)' for name in layout.names)}"
     return f"{names} of {layout.width}, without a header"
 
 
@@ -143,7 +186,7 @@ def _picker(layout: TableLayout, columns: Sequence[str], any_type: str | None) -
 
     def pick(cells: Sequence[str]) -> tuple[str, ...]:
         if len(cells) != layout.width:
-            raise ValueError(f"{len(cells)} columns instead of {layout.width}")
+            raise ValueError(f"{count(len(cells), 'column')} instead of {layout.width}")
         return tuple(cells[position] for position in positions)
 
     return pick
@@ -180,11 +223,17 @@ def _key(layout: TableLayout, name: str) -> str:
 
 
 def _value(record: dict[str, Any], key: str, any_type: bool) -> str:
-    value = record.get(key)
-    if value is None and "." in key:
-        outer, _, inner = key.partition(".")
-        value = record[outer].get(inner) if isinstance(record.get(outer), dict) else None
+    value = _nested(record, key)
     return check_string(key, _as_cell(value) if any_type else value)
+
+
+def _nested(record: dict[str, Any], key: str) -> Any:
+    """The value of a key, or of a path of keys with dots between them; None if there is none."""
+    if key in record:
+        return record[key]
+    paths = (key[:end] for end, character in enumerate(key) if character == ".")
+    values = (_nested(record[path], key[len(path) + 1 :]) for path in paths if isinstance(record.get(path), dict))
+    return next((value for value in values if value is not None), None)
 
 
 def _as_cell(value: Any) -> Any:

@@ -15,6 +15,7 @@ from xml.parsers import expat
 from heedful.data.line_reader import MAX_LINE, BadLine, read_blocks
 from heedful.data.progress import ProgressCallback
 from heedful.errors import DataError
+from heedful.quantities import count
 from heedful.syntax import argument
 
 SAMPLE_UNITS = 100
@@ -62,6 +63,7 @@ class _UnitParser:
         return units
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
+        name = name.rpartition(":")[2]  # whatever the prefix of its namespace
         self._depth += 1
         if self._depth > MAX_DEPTH or len(self._segments) > MAX_LANGUAGES:
             raise DataError(f"{self.path}:{self.expat.CurrentLineNumber}: not a translation memory: nested too deeply")
@@ -77,6 +79,7 @@ class _UnitParser:
             self._code_depth += 1
 
     def _end(self, name: str) -> None:
+        name = name.rpartition(":")[2]
         self._depth -= 1
         if name == "tu":
             oversized = any(len(text) > MAX_LINE for text in self._segments.values())
@@ -126,9 +129,16 @@ def choose_languages(path: Path, languages: Sequence[str] = ()) -> tuple[str, st
             if not any(_matches(other, name) for other in known):
                 raise DataError(f"{path} has no language {name!r}; languages found: {listed}")
         return languages[0], languages[1]
+    if not known:
+        raise DataError(
+            f"{path} has no units with a language: a translation memory has <tu>, <tuv xml:lang=…> and <seg>"
+        )
+    if len(known) != 2 and len(primaries := {name.partition("-")[0]: None for name in known}) == 2:
+        known = primaries  # en-US and en-GB beside de
     if len(known) != 2:
         raise DataError(
-            f"{path} has {len(known)} languages ({listed}): name source and target, as {argument('columns', 'en,de')}"
+            f"{path} has {count(len(known), 'language')} ({listed}): name source and target, as "
+            f"{argument('columns', 'en,de')}"
         )
     first, second = known
     primary = parser.source_language.partition("-")[0]

@@ -44,7 +44,7 @@ class Sequences:
     def from_lists(cls, sequences: list[list[int]]) -> Sequences:
         """Sequences in memory."""
         lengths = [len(ids) for ids in sequences]
-        return cls(np.fromiter((i for ids in sequences for i in ids), np.int64), np.cumsum(lengths))
+        return cls(np.fromiter((i for ids in sequences for i in ids), np.int64), np.cumsum(lengths, dtype=np.int64))
 
     def __len__(self) -> int:
         return len(self.starts) - 1

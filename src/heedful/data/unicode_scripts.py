@@ -44,14 +44,18 @@ RANGES = {
 SCRIPTS = ("none", *RANGES)
 UNSPACED_SCRIPTS = ("Han or kana", "Thai", "Lao", "Khmer", "Myanmar", "Tibetan")
 """Scripts that put no spaces between words."""
-UNSPACED_LETTER = re.compile(
-    "[" + "".join(f"{chr(low)}-{chr(high)}" for script in UNSPACED_SCRIPTS for low, high in RANGES[script]) + "]"
-)
+
+
+@cache
+def letter_of(*scripts: str) -> re.Pattern[str]:
+    """A pattern of any one letter of these scripts."""
+    ranges = (f"{chr(low)}-{chr(high)}" for script in scripts for low, high in RANGES[script])
+    return re.compile(f"[{''.join(ranges)}]")
 
 
 def unspaced_letters(text: str) -> int:
     """The number of letters of scripts that put no spaces between words."""
-    return 0 if text.isascii() else len(UNSPACED_LETTER.findall(text))
+    return 0 if text.isascii() else len(letter_of(*UNSPACED_SCRIPTS).findall(text))
 
 
 def scripts_of(texts: list[str], lengths: NDArray[Any]) -> NDArray[np.uint8]:
@@ -65,6 +69,12 @@ def scripts_of(texts: list[str], lengths: NDArray[Any]) -> NDArray[np.uint8]:
     counts = np.bincount(row * width + script, minlength=len(texts) * width).reshape(len(texts), width)
     counts[:, 0] = 0
     return np.asarray(counts.argmax(axis=1), np.uint8)
+
+
+def script_of(texts: list[str]) -> str:
+    """The script that most texts are in; those without letters do not count."""
+    scripts = scripts_of(texts, np.array([len(text) for text in texts], np.int64))
+    return SCRIPTS[1 + int(np.bincount(scripts, minlength=len(SCRIPTS))[1:].argmax())]
 
 
 @cache

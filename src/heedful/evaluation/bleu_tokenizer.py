@@ -11,9 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, Literal, NamedTuple, get_args
 
-import numpy as np
-
-from heedful.data.unicode_scripts import SCRIPTS, UNSPACED_SCRIPTS, scripts_of
+from heedful.data.unicode_scripts import UNSPACED_SCRIPTS, script_of
 from heedful.errors import UsageError, nearest
 
 BleuTokenizerName = Literal["auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores101", "flores200"]
@@ -29,19 +27,27 @@ MIN_KANA_SHARE = 0.05
 
 
 class BleuTokenizer(NamedTuple):
-    """A tokenizer of sacreBLEU, and why it is not the one that the script asks for."""
+    """A tokenizer of sacreBLEU, and why it is not the one that the script of the references asks for."""
 
     name: str
     note: str = ""
 
 
-def choose_bleu_tokenizer(references: Sequence[str], requested: str = "auto") -> BleuTokenizer:
-    """The requested tokenizer, or the one for the script of the references; characters where that is not installed."""
+def choose_bleu_tokenizer(
+    references: Sequence[str], requested: str = "auto", trained: str | None = None
+) -> BleuTokenizer:
+    """The requested tokenizer, else that of the model's training text, else the one for the script of the references.
+
+    Characters where it is not installed. The training text is larger, so it tells kanji without kana from Chinese.
+    """
     if requested not in NAMES:
-        raise UsageError(f"unknown BLEU tokenizer '{requested}'; {nearest(requested, NAMES)}")
-    name = requested if requested != "auto" else tokenizer_of_script(references)
+        raise UsageError(f"unknown BLEU tokenizer '{requested}'; {nearest(str(requested), NAMES)}")
+    by_script = tokenizer_of_script(references)
+    name = (trained or by_script) if requested == "auto" else requested
     if not (problem := unavailable(name)):
-        return BleuTokenizer(name)
+        remembered = requested == "auto" and name != by_script
+        note = f"BLEU of {name} tokens, as in training; the script of these references suggests {by_script}"
+        return BleuTokenizer(name, note if remembered else "")
     if requested != "auto":
         raise UsageError(f"the BLEU tokenizer '{name}' is not installed: {EXTRAS.get(name, problem)}")
     return BleuTokenizer("char", f"the BLEU tokenizer {name} is not installed, so characters count: {EXTRAS[name]}")
@@ -49,9 +55,7 @@ def choose_bleu_tokenizer(references: Sequence[str], requested: str = "auto") ->
 
 def tokenizer_of_script(references: Sequence[str]) -> str:
     """The tokenizer that suits the script most references are in."""
-    scripts = scripts_of(list(references), np.array([len(text) for text in references], np.int64))
-    counts = np.bincount(scripts, minlength=len(SCRIPTS))
-    script = SCRIPTS[1 + int(counts[1:].argmax())]
+    script = script_of(list(references))
     if script == "Han or kana":
         joined = "".join(references)
         return "ja-mecab" if len(KANA.findall(joined)) > MIN_KANA_SHARE * len(joined) else "zh"

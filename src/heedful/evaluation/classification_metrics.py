@@ -18,7 +18,11 @@ from heedful.data.dataset import Split
 from heedful.data.labeled_dataset import ClassBatches, encode_example
 from heedful.data.progress import StartProgress, no_progress
 from heedful.evaluation.calibration import correction_helps, reliability_curve
+from heedful.evaluation.length_buckets import accuracy_scores, scores_by_length
+from heedful.evaluation.wilson_interval import wilson_interval
 from heedful.inference.classifier import MULTI_LABEL_THRESHOLD, Classifier, classifier_logits, logits_to_probabilities
+from heedful.models.decoder import Decoder
+from heedful.models.encoder import Encoder
 from heedful.objectives.classification_loss import class_logits
 from heedful.objectives.objective import to_device
 from heedful.shapes import Float
@@ -37,8 +41,9 @@ def evaluate_classifier(
     start_progress: StartProgress = no_progress,
     *,
     sample: ScoringSample | None = None,
+    by_length: bool = False,
 ) -> dict[str, Any]:
-    """Compute every metric of a classifier on labeled texts, or on a sample of them.
+    """Compute every metric of a classifier on labeled texts, or on a sample of them; `by_length` in tokens, too.
 
     The calibration error is that of the sample's held-out texts, which the temperature was not fitted on.
     """
@@ -53,6 +58,10 @@ def evaluate_classifier(
     temperatures = (classes.temperature, 1.0)
     calibrated, raw = (logits_to_probabilities(logits, classes.multi_label, T).numpy() for T in temperatures)
     scores = score(calibrated, labels)
+    if by_length:
+        correct = label_table(labels, len(classes.names)) == predicted_labels(calibrated, classes.multi_label)
+        lengths = np.array([len(ids) for ids, _ in rows])
+        scores["by_length"] = scores_by_length(lengths, "tokens", accuracy_scores(correct.all(1)))
     if classes.temperature == 1.0:
         return scores
     after, before = (score(table[held_out], [labels[index] for index in held_out]) for table in (calibrated, raw))
@@ -61,7 +70,16 @@ def evaluate_classifier(
     return {**scores, **errors, "reliability": {name: next(iter(curve.values())) for name, curve in curves.items()}}
 
 
+def predicted_labels(probabilities: Probabilities, multi_label: bool) -> npt.NDArray[np.bool_]:
+    """For each text and class, whether the class is predicted."""
+    if multi_label:
+        return np.greater_equal(probabilities, MULTI_LABEL_THRESHOLD)
+    predicted: npt.NDArray[np.bool_] = np.eye(probabilities.shape[1], dtype=bool)[probabilities.argmax(1)]
+    return predicted
+
+
 def label_indices(split: Split) -> Labels:
+    """The label ids of each text of a labeled split."""
     assert split.labels is not None, "labeled texts have labels"
     return [split.labels[row].astype(np.int64) for row in range(len(split.labels))]
 
@@ -103,7 +121,12 @@ def fit_useful_temperature(logits: Float[torch.Tensor, "texts classes"], labels:
 
 @torch.inference_mode()
 def score_batches(
-    model: Any, batches: ClassBatches, names: Sequence[str], device: torch.device, *, limit: int | None = None
+    model: Encoder | Decoder,
+    batches: ClassBatches,
+    names: Sequence[str],
+    device: torch.device,
+    *,
+    limit: int | None = None,
 ) -> dict[str, Any]:
     """Score a model during training on all texts or about `limit` of them."""
 
@@ -125,11 +148,10 @@ def class_scores(
     Accuracy counts texts whose set of labels is exact; macro F1 is the mean over the classes that occur.
     """
     true = label_table(labels, len(names))
+    predicted = predicted_labels(probabilities, multi_label)
     if multi_label:
-        predicted = probabilities >= MULTI_LABEL_THRESHOLD
         curve = reliability_curve(probabilities.ravel(), true.ravel())
     else:
-        predicted = np.eye(len(names), dtype=bool)[probabilities.argmax(1)]
         curve = reliability_curve(probabilities.max(1), true[predicted])
     hits, predictions, references = (table.sum(0) for table in (true & predicted, predicted, true))
     f1 = 2 * hits / np.maximum(1, predictions + references)
@@ -137,8 +159,7 @@ def class_scores(
     correct = (true == predicted).all(1)
     micro_f1 = {"micro_f1": float(2 * hits.sum() / max(1, predictions.sum() + references.sum()))}
     return {
-        "accuracy": float(correct.mean()),
-        **wilson_interval(int(correct.sum()), len(correct)),
+        **wilson_interval("accuracy", int(correct.sum()), len(correct)),
         "macro_f1": float(f1[present].mean()) if present.any() else 0.0,
         **(micro_f1 if multi_label else {}),
         "calibration_error": curve.error,
@@ -186,14 +207,6 @@ def text_losses(
     likelihoods = np.where(true, probabilities, 1 - probabilities) if multi_label else probabilities[true][:, None]
     losses: npt.NDArray[np.floating[Any]] = -np.log(np.clip(likelihoods, 1e-12, None)).sum(1)
     return losses
-
-
-def wilson_interval(correct: int, total: int, z: float = 1.96) -> dict[str, float]:
-    """Return the 95% confidence interval of a share        Wilson 1927, valid near 0 and 1 and for few examples"""
-    share, extra = correct / max(1, total), z * z / max(1, total)
-    middle = (share + extra / 2) / (1 + extra)
-    spread = z * math.sqrt(share * (1 - share) / max(1, total) + extra / (4 * max(1, total))) / (1 + extra)
-    return {"accuracy_low": max(0.0, middle - spread), "accuracy_high": min(1.0, middle + spread)}
 
 
 def draw_confusion(names: Sequence[str], counts: Sequence[Sequence[int]], file: Path) -> Path:

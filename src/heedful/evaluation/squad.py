@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+
+from heedful.inspection.census.paired_bootstrap import bootstrap_interval
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)
-SAMPLES = 1000
 
 
 class SquadScore(NamedTuple):
@@ -77,7 +77,7 @@ def answer_scores(predictions: Sequence[AnswerPrediction], threshold: float | No
     squad2 = unanswerable > 0
     per_question = np.array([_score_prediction(prediction, threshold, squad2) for prediction in predictions])
     exact, f1 = per_question.mean(0).tolist()
-    low, high = _bootstrap_interval(per_question[:, 1])
+    low, high = bootstrap_interval(per_question[:, 1])
     scores = {"exact_match": exact, "f1": f1, "f1_low": low, "f1_high": high}
     scores |= {"questions": len(predictions), "unanswerable": unanswerable}
     if squad2:
@@ -115,11 +115,3 @@ def best_threshold(predictions: Sequence[AnswerPrediction], metric: str = "f1") 
     above = score[order[best - 1]] if best else score.max() + 1.0
     below = score[order[best]] if best < len(order) else score.min() - 1.0
     return float(totals[best] / len(predictions)), float((above + below) / 2 if best else above)
-
-
-def _bootstrap_interval(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the 95% bootstrap interval over questions, seeded."""
-    generator = np.random.default_rng(0)
-    means = [values[generator.integers(len(values), size=len(values))].mean() for _ in range(SAMPLES)]
-    low, high = np.quantile(means, (0.025, 0.975)).tolist()
-    return low, high

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 from heedful.generation.search.settings import Engine
+from heedful.interventions.kinds import Intervention
 
 
 class DecodingOptions(TypedDict, total=False):
@@ -24,6 +25,7 @@ class DecodingOptions(TypedDict, total=False):
     stop: Sequence[str]
     forbidden: Sequence[str]
     exact: bool
+    interventions: Sequence[Intervention] | None
     engine: Engine
     int8: bool
 

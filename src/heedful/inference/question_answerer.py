@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, overload
+from typing import Any, ClassVar, Unpack, overload
 
 import torch
 from pydantic import PositiveInt
@@ -20,11 +21,18 @@ from heedful.data.passage_windows import SPECIAL_TOKENS_AROUND, Passage, Passage
 from heedful.data.qa_reader import Question
 from heedful.errors import HeedfulError, UsageError
 from heedful.generation.streaming import stream_batches
+from heedful.inference.finite_outputs import require_finite
 from heedful.inference.span_scores import Scores, Span, SpanTable
-from heedful.inference.trained_model import TrainedModel, text_list
+from heedful.inference.stored_model import StoredSettings
+from heedful.inference.text_arguments import text_list
+from heedful.inference.trained_model import TrainedModel
+from heedful.inspection.text_pass import Output, TextPass
+from heedful.interventions.kinds import Intervention, as_interventions
 from heedful.model_files import TASK_FILE
+from heedful.models.encoder import Encoder
 from heedful.objectives.answer_span_loss import span_logits
-from heedful.text.tokenizer import Tokenizer
+from heedful.text.token_rows import TokenRow, build_row
+from heedful.text.tokenizer import Tokenizer, TokenSpan
 
 DEFAULT_WINDOW, DEFAULT_STRIDE, DEFAULT_ANSWER_TOKENS = 384, 128, 30
 """BERT's settings, for a model without its own."""
@@ -52,7 +60,7 @@ class ExtractedAnswer:
 
     question: str
     spans: tuple[Span, ...]
-    """TranslationCandidate answers, best first."""
+    """Candidate answers, best first."""
     threshold: float | None = None
     no_answer_probability: float = 0.0
     id: str | None = None
@@ -104,36 +112,47 @@ def encode_question(question: str, passage: str, tokenizer: Tokenizer, windows: 
     return EncodedQuestion(question, tokens, encoded, windows.split(len(tokens), len(encoded)))
 
 
+def _question_and_passage(text: str) -> tuple[str, str]:
+    question, tab, passage = text.partition("\t")
+    if not tab:
+        raise UsageError(f"expected a question and its passage, separated by a tab; got {text!r:.60}")
+    return question, passage
+
+
 class QuestionAnswerer(TrainedModel):
     """A model that extracts answers from passages."""
 
+    model: Encoder
     kind = "a question answerer"
-    settings_files: ClassVar = {"settings": (TASK_FILE, AnsweringSettings)}
+    settings_files: ClassVar = {**TrainedModel.settings_files, "settings": (TASK_FILE, AnsweringSettings)}
 
     def __init__(
         self,
-        model: Any,
+        model: Encoder,
         tokenizers: tuple[Tokenizer, ...] = (),
         folder: Path | None = None,
         *,
         settings: AnsweringSettings | None = None,
+        **stored: Unpack[StoredSettings],
     ) -> None:
-        super().__init__(model, tokenizers, folder)
+        super().__init__(model, tokenizers, folder, **stored)
         self.settings = settings or AnsweringSettings.default(model.config)
 
     # fmt: off
     @overload
     def answer(  # type: ignore[overload-overlap]
         self, question: str, passage: str, *, top: int = 1, threshold: float | None = None, stride: int | None = None,
+        interventions: Sequence[Intervention] | None = None,
     ) -> ExtractedAnswer: ...
     @overload
     def answer(
         self, question: Iterable[str], passage: str | Iterable[str], *, top: int = 1, threshold: float | None = None,
-        stride: int | None = None,
+        stride: int | None = None, interventions: Sequence[Intervention] | None = None,
     ) -> list[ExtractedAnswer]: ...
     def answer(
         self, question: str | Iterable[str], passage: str | Iterable[str], *, top: int = 1,
         threshold: float | None = None, stride: int | None = None,
+        interventions: Sequence[Intervention] | None = None,
     ) -> ExtractedAnswer | list[ExtractedAnswer]:
         """Extract the answer to a question from a passage.
 
@@ -147,9 +166,70 @@ class QuestionAnswerer(TrainedModel):
             raise UsageError(f"got {len(questions)} questions but {len(passages)} passages; give one passage for each")
         settings = self._settings(top, threshold, stride)
         encoded = [self.encode(*pair, settings) for pair in zip(questions, passages, strict=True)]
-        results = self.extract(encoded, settings, top=top)
+        results = self._extract_intervened(encoded, settings, top, as_interventions(interventions))
         return results[0] if single else results
     # fmt: on
+
+    def _extract_intervened(
+        self,
+        questions: Sequence[EncodedQuestion],
+        settings: AnsweringSettings,
+        top: int,
+        interventions: tuple[Intervention, ...] | None,
+    ) -> list[ExtractedAnswer]:
+        if any(each.depends_on_text for each in interventions or ()) and any(len(q.windows) > 1 for q in questions):
+            raise UsageError(
+                "a passage is read in several windows, and an intervention names its words or tokens; "
+                "pass stride=0, or a shorter passage"
+            )
+
+        extract = partial(self.extract, settings=settings, top=top)
+        return list(self.intervened(extract, questions, interventions, lambda q: f"{q.question}\t{q.passage.text}"))
+
+    def text_pass(
+        self, text: str, target: str | None = None, *, interventions: Sequence[Intervention] | None = None
+    ) -> TextPass:
+        """The pass over a question and its passage, separated by a tab; the output is the answer span.
+
+        `target`: an answer that stands in the passage; without one, the best answer.
+        """
+        question, passage = _question_and_passage(text)
+        row = self.input_row(text)
+        start = row.ids.index(self.template.end) + 1
+        offset = len(question) + 1
+        if target is None:
+            best = self.answer(question, passage, stride=0, interventions=interventions).spans[0]
+            first, last = best.start, best.end
+        elif (first := passage.find(target)) >= 0 and target:
+            last = first + len(target)
+        else:
+            raise UsageError(f"the answer {target!r:.60} does not stand in the passage")
+        covered = [
+            position
+            for position, span in enumerate(row.spans)
+            if position >= start and span is not None and span[0] < last + offset and first + offset < span[1]
+        ]
+        outputs = [Output(side, token, row.pieces[token]) for side, token in enumerate((covered[0], covered[-1]))]
+        return TextPass("answer_span", row, tuple(outputs), passage_start=start)
+
+    @property
+    def occluding_token(self) -> int:
+        return self.template.mask
+
+    def label_texts(self, text_pass: TextPass, labels: Sequence[int]) -> list[str]:
+        """The tokens where an answer may start or end."""
+        return [text_pass.inputs.pieces[label] for label in labels]
+
+    def input_row(self, text: str) -> TokenRow:
+        """The tokens of a question and its passage, separated by a tab, with the special tokens around them."""
+        question, passage = _question_and_passage(text)
+        encoded = self.encode(question, passage)
+        if len(encoded.windows) > 1:
+            raise UsageError(f"the passage is read in {len(encoded.windows)} windows; look at a shorter one")
+        offset = len(question) + 1
+        spans = [TokenSpan(s.token, s.start + offset, s.end + offset) for s in self.tokenizer.spans(passage)]
+        tokens = self.template.wrap(self.tokenizer.spans(question), spans)
+        return build_row(text, tokens, self.tokenizer, "words")
 
     def iter_answer(
         self,
@@ -159,9 +239,10 @@ class QuestionAnswerer(TrainedModel):
         top: int = 1,
         threshold: float | None = None,
         stride: int | None = None,
+        interventions: Sequence[Intervention] | None = None,
     ) -> Iterator[ExtractedAnswer]:
         """Answer a stream of questions lazily and in order; `on_error` is called for one that cannot be read."""
-        settings = self._settings(top, threshold, stride)
+        settings, checked = self._settings(top, threshold, stride), as_interventions(interventions)
 
         def answer_batch(batch: Sequence[Question]) -> Iterator[ExtractedAnswer]:
             encoded: list[tuple[str, EncodedQuestion]] = []
@@ -170,7 +251,7 @@ class QuestionAnswerer(TrainedModel):
                     encoded.append((question.id, self.encode(question.question, question.passage, settings)))
                 except HeedfulError as error:
                     on_error(question, error)
-            results = self.extract([question for _, question in encoded], settings, top=top)
+            results = self._extract_intervened([question for _, question in encoded], settings, top, checked)
             return (replace(result, id=name) for (name, _), result in zip(encoded, results, strict=True))
 
         return (result for batch in stream_batches(questions) for result in answer_batch(batch))
@@ -183,7 +264,7 @@ class QuestionAnswerer(TrainedModel):
             **{name: value for name, value in changes.items() if value is not None}
         )
         config = self.model.config
-        if config.positions == "learned" and settings.max_tokens > config.max_length:
+        if config.has_position_table and settings.max_tokens > config.max_length:
             raise UsageError(
                 f"windows of {settings.max_tokens} tokens exceed this model's maximum of {config.max_length}"
             )
@@ -222,7 +303,9 @@ class QuestionAnswerer(TrainedModel):
         tokens, lengths = pad_sequences([self.template.wrap(*pair) for pair in pairs], device=self.device)
         firsts = [len(question) + 2 for question, _ in pairs]
         start, end = span_logits(self.model, tokens, lengths, torch.tensor(firsts, device=self.device))
-        scores = torch.stack([start, end], 1).cpu().double().numpy()
+        stacked = torch.stack([start, end], 1)
+        require_finite(stacked.masked_fill(stacked.isneginf(), 0.0))  # -inf: outside the passage
+        scores = stacked.cpu().double().numpy()
         lasts = [first + len(passage) for first, (_, passage) in zip(firsts, pairs, strict=True)]
         return [
             (row[0, first:last], row[1, first:last], float(row[:, 0].sum()))

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,16 @@ from heedful.inference.question_answerer import QuestionAnswerer
 from heedful.inference.trained_model import TrainedModel
 from heedful.interop.ctranslate2_export import Quantization, export_ctranslate2
 from heedful.interop.huggingface import choose_layout, export_model
-from heedful.interop.huggingface_custom import MODEL_TYPE
+from heedful.interop.huggingface_custom import MODELING
 from heedful.interop.huggingface_tokenizer import export_tokenizer, special_token_roles
 from heedful.interop.onnx_export import export_onnx
+from heedful.interop.padded_heads import with_all_heads
 from heedful.interop.word2vec_format import write_word2vec
 from heedful.loading import load, load_files
 from heedful.model_files import TOKENIZER_FILE, ModelFiles
 from heedful.model_folder import HUGGINGFACE_TARGET
-from heedful.models.model_config import TransformerConfig
+from heedful.models.build import Model
+from heedful.models.model_config import RecurrentConfig, TransformerConfig, WordVectorsConfig
 from heedful.text.special_tokens import END, NEVER_GENERATED, PAD, START
 
 FORMATS = ("huggingface", "ctranslate2", "onnx", "word2vec")
@@ -78,21 +81,33 @@ def import_folder(source: str | os.PathLike[str], folder: str | os.PathLike[str]
 
 
 def _to_huggingface(trained: TrainedModel, folder: Path) -> None:
-    model, config = trained.model, trained.model.config
+    model = _calibrated(trained, with_all_heads(trained.model))
+    config = model.config
     model_type = choose_layout(model)
     export_model(model, folder, model_type, **_token_ids(trained), **_class_names(trained))
-    if trained.task in ("translate", "generate"):
+    if trained.task in ("translate", "generate") and not isinstance(config, WordVectorsConfig):
         settings = _generation_settings(config)
-        if model_type == MODEL_TYPE and config.family == "encoder_decoder":
-            del settings["max_length"]  # its `generate` limits each text by the length of its source
+        if model_type in MODELING and config.family.endswith("encoder_decoder"):
+            settings.pop("max_length", None)  # its `generate` limits each text by the length of its source
         (folder / "generation_config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
     for tokenizer, path in zip(trained.tokenizers, (folder, folder / HUGGINGFACE_TARGET), strict=False):
         export_tokenizer(tokenizer, path, config, _max_input_tokens(trained))
 
 
+def _calibrated(trained: TrainedModel, model: Model) -> Model:
+    """A copy of a classifier with its temperature folded into the last layer; another model stays as it is."""
+    if not isinstance(trained, Classifier) or trained.settings.temperature == 1:
+        return model
+    calibrated = deepcopy(model)
+    with torch.no_grad():
+        for weight in calibrated.get_submodule("heads.sequence_class.classes").parameters():
+            weight.div_(trained.settings.temperature)
+    return calibrated
+
+
 def _token_ids(trained: TrainedModel) -> dict[str, Any]:
     """Ids of special tokens in config.json; an encoder only pads."""
-    family = trained.model.config.family
+    family = trained.model.config.family.removeprefix("recurrent_")
     if family == "encoder":
         roles = special_token_roles(trained.tokenizer, family) if trained.tokenizers else {}
         return {"pad_token_id": trained.tokenizer.tokens.index(roles["pad_token"]) if roles else PAD}
@@ -108,21 +123,22 @@ def _class_names(trained: TrainedModel) -> dict[str, Any]:
     return {"id2label": names, "label2id": {name: index for index, name in names.items()}, **kind}
 
 
-def _max_input_tokens(trained: TrainedModel) -> int:
-    """Tokens that the model reads at most, special tokens included."""
+def _max_input_tokens(trained: TrainedModel) -> int | None:
+    """Tokens that the model reads at most, special tokens included; None: as many as there are."""
     if isinstance(trained, Classifier):
         return trained.settings.max_length
     if isinstance(trained, QuestionAnswerer):
         return trained.settings.max_tokens
-    length: int = trained.model.config.max_length
+    length: int | None = getattr(trained.model.config, "max_length", None)
     return length
 
 
-def _generation_settings(config: TransformerConfig) -> dict[str, Any]:
+def _generation_settings(config: TransformerConfig | RecurrentConfig) -> dict[str, Any]:
     """heedful's default search in the words of transformers: the same tokens are suppressed and the same texts win."""
     special = {"pad_token_id": PAD, "eos_token_id": END, "suppress_tokens": NEVER_GENERATED}
-    settings = {**special, "max_length": config.max_length, "do_sample": False, "renormalize_logits": True}
-    if config.family == "decoder":
+    limit = {"max_length": config.max_length} if isinstance(config, TransformerConfig) else {}
+    settings = {**special, **limit, "do_sample": False, "renormalize_logits": True}
+    if not config.family.endswith("encoder_decoder"):
         return {**settings, "bos_token_id": END}  # what an empty prompt begins with
     beam = {"num_beams": DEFAULT_BEAM, "length_penalty": 1.0, "early_stopping": True}
     return {**settings, **beam, "bos_token_id": START, "decoder_start_token_id": START, "forced_eos_token_id": None}

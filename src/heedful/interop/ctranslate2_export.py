@@ -16,8 +16,10 @@ from torch import Tensor
 
 from heedful.errors import UsageError
 from heedful.interop.equivalent_weights import sinusoid_table
+from heedful.interop.padded_heads import all_heads_config, with_all_heads
 from heedful.models.build import Model
 from heedful.models.model_config import ModelConfig, TransformerConfig
+from heedful.models.standard_settings import nonstandard_setting
 from heedful.text.special_tokens import END, NEVER_GENERATED, START, UNKNOWN
 
 Quantization = Literal["float32", "int8"]
@@ -39,8 +41,11 @@ def import_ctranslate2() -> Any:
 
 def unsupported_setting(config: ModelConfig) -> str | None:
     """Return the first setting CTranslate2 cannot express, as `setting=value`; None if there is none."""
+    config = all_heads_config(config)
     if not isinstance(config, TransformerConfig) or config.family == "encoder":
         return f"family='{config.family}'"
+    if setting := nonstandard_setting(config):
+        return setting
     settings = config.resolved()
     allowed: dict[str, tuple[Any, ...]] = {
         "score": ("dot", "scaled_dot"),
@@ -83,6 +88,7 @@ def export_ctranslate2(
 ) -> None:
     """Write model.bin, config.json and the vocabularies (source and target, or one for both)."""
     specs = import_ctranslate2().specs
+    model = with_all_heads(model)
     config: Any = model.config
     if problem := unsupported_setting(config):
         instead = "; export to onnx instead" if isinstance(config, TransformerConfig) else ""
@@ -112,8 +118,8 @@ def export_ctranslate2(
 
 
 def pad_vocabulary(tokens: Sequence[str], size: int) -> list[str]:
-    """Return a name for every row of a table, which can be longer than its vocabulary."""
-    return [*tokens, *(f"<{token}>" for token in range(len(tokens), size))]
+    """Return a name for every row of a table, which can be longer than its vocabulary, or shorter by added tokens."""
+    return [*tokens[:size], *(f"<{token}>" for token in range(len(tokens), size))]
 
 
 def _stack(specs: Any, config: TransformerConfig, weights: dict[str, Tensor], side: str) -> Any:

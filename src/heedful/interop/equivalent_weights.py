@@ -26,6 +26,8 @@ class ModelWeights(NamedTuple):
 
 def rewrite_for_layout(model: ModelWeights, target: Mapping[str, Any], variable: Container[str]) -> ModelWeights:
     """Rewrite a model as close to the `target` settings as possible; a layout can vary those in `variable`."""
+    if model.config.position_combine != "add":
+        return model  # no layout has concatenated positions, and the rewriting below is for added ones
     # Dropout does not change what a trained model computes.
     config = model.config.with_changes(**{name: target[name] for name in ("dropout", "attention_dropout")})
     model = ModelWeights(config, dict(model.weights))

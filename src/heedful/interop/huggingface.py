@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,17 @@ from torch import Tensor
 
 from heedful.errors import CheckpointError, HeedfulError, UsageError
 from heedful.interop.equivalent_weights import ModelWeights, rewrite_for_layout, sinusoid_table
-from heedful.interop.huggingface_custom import MODEL_TYPE, copy_code, custom_config, import_custom, require_supported
+from heedful.interop.huggingface_custom import MODELING, copy_code, custom_config, custom_type, import_custom
 from heedful.interop.huggingface_layouts import ACTIVATIONS, LAYOUTS, UNCHANGED, Layout, WeightForm
 from heedful.layers.positions import SinusoidalPositions
 from heedful.model_files import ModelFiles
-from heedful.model_limits import check_layers, check_weights_file, require_finite
+from heedful.model_limits import check_layers, check_values, check_weights_file
 from heedful.models.build import Model, build
 from heedful.models.model_config import ModelConfig, TransformerConfig
 from heedful.models.presets import make_config
+from heedful.models.standard_settings import nonstandard_setting
 
-MODEL_TYPES = sorted((*LAYOUTS, MODEL_TYPE))
+MODEL_TYPES = sorted((*LAYOUTS, *MODELING))
 OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}
 """Names of a norm's gain and bias in the oldest files."""
 
@@ -42,8 +44,8 @@ def import_model(folder: Path) -> Model:
 
 
 def _import(hf_config: dict[str, Any], folder: Path) -> Model:
-    model_type = hf_config.get("model_type", "")
-    if model_type == MODEL_TYPE:
+    model_type = str(hf_config.get("model_type", ""))
+    if model_type in MODELING:
         return import_custom(hf_config, _read_weights(folder), folder)
     if model_type not in LAYOUTS:
         raise CheckpointError(f"models of type '{model_type}' cannot be imported; known: {', '.join(MODEL_TYPES)}")
@@ -58,7 +60,7 @@ def _import(hf_config: dict[str, Any], folder: Path) -> Model:
     }
     _check_positions(hf_weights, layout)
     _check_unused(hf_weights, weights, config, layout)
-    require_finite(weights, folder)
+    check_values(weights, folder)
     model.load_state_dict(weights, assign=True)
     model.eval()
     return model
@@ -67,14 +69,14 @@ def _import(hf_config: dict[str, Any], folder: Path) -> Model:
 def export_model(model: Model, folder: Path, model_type: str, **settings: Any) -> None:
     """Write a model so that `transformers` can load it; `settings` are further keys of config.json.
 
-    The model type "heedful" is not a layout of transformers: the folder then holds the code that builds the model.
+    The types in `MODELING` have no layout in transformers: the folder then holds the code that builds the model.
     Raises UsageError naming the first setting that the layout cannot express.
     """
-    if model_type == MODEL_TYPE:
-        custom = custom_config(require_supported(model.config))
+    if model_type in MODELING:
+        custom = custom_config(model.config)
         weights = {name: weight.detach().cpu().contiguous() for name, weight in model.state_dict().items()}
         _write(folder, {**custom, **settings}, weights)
-        copy_code(folder)
+        copy_code(folder, model_type)
         return
     if model_type not in LAYOUTS:
         raise UsageError(f"unknown layout '{model_type}'; known: {', '.join(MODEL_TYPES)}")
@@ -97,12 +99,11 @@ def _write(folder: Path, hf_config: dict[str, Any], weights: dict[str, Tensor]) 
 
 
 def choose_layout(model: Model) -> str:
-    """Return the layout of transformers that expresses this model, or "heedful": one with code of its own."""
+    """Return the layout of transformers that expresses this model, or a model type with code of its own."""
     for layout in LAYOUTS.values():
         if not unsupported_settings(_rewrite(layout, model).config, layout):
             return layout.model_type
-    require_supported(model.config)
-    return MODEL_TYPE
+    return custom_type(model.config)
 
 
 def _rewrite(layout: Layout, model: Model) -> ModelWeights:
@@ -139,6 +140,10 @@ def _read_weights(folder: Path) -> dict[str, Tensor]:
             weights |= load_file(file)
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{file.name} cannot be read as safetensors: {error}") from None
+    types = {weight.dtype for weight in weights.values() if weight.is_floating_point()}
+    if len(types) > 1:  # norms in float32 between other weights in bfloat16: the wider type holds both
+        widest = reduce(torch.promote_types, types)
+        weights = {name: w.to(widest) if w.is_floating_point() else w for name, w in weights.items()}
     return weights
 
 
@@ -183,6 +188,8 @@ def unsupported_settings(config: ModelConfig, layout: Layout) -> list[str]:
     """Return the settings that the layout cannot express, each as `setting=value`."""
     if not isinstance(config, TransformerConfig) or config.family != layout.fixed["family"]:
         return [f"family='{config.family}'"]
+    if setting := nonstandard_setting(config):
+        return [setting]
     settings, fixed, tasks = config.resolved(), _layout_settings(config, layout), _all_tasks(config)
     variable = {*layout.settings, "tasks", "classes", "output_bias"}
     if "pooled" not in tasks:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer as RustTokenizer
 from tokenizers.processors import TemplateProcessing
 
-from heedful.models.model_config import TransformerConfig
+from heedful.models.model_config import ModelConfig
 from heedful.text.special_token_template import SpecialTokenTemplate
 from heedful.text.special_tokens import END, SEPARATOR, SPECIAL_TOKENS
 from heedful.text.tokenizer import Tokenizer
@@ -38,20 +39,21 @@ PREPEND = {"type": "Prepend", "prepend": " "}
 """The normalizer of vocabularies whose words carry the space before them."""
 
 
-def export_tokenizer(tokenizer: Tokenizer, folder: Path, config: TransformerConfig, max_length: int) -> None:
+def export_tokenizer(tokenizer: Tokenizer, folder: Path, config: ModelConfig, max_length: int | None) -> None:
     """Write both files for a model of this configuration; the tokenizer adds the special tokens that it reads."""
-    content, fills_masks = json.loads(tokenizer.to_json()), "masked_token" in config.tasks
+    family, tasks = config.family.removeprefix("recurrent_"), getattr(config, "tasks", ())
+    content, fills_masks = json.loads(tokenizer.to_json()), "masked_token" in tasks
     rust = RustTokenizer.from_str(json.dumps(_parse_masks(content, tokenizer) if fills_masks else content))
-    rust.post_processor = _post_processor(tokenizer, config)
+    rust.post_processor = _post_processor(tokenizer, family, tasks)
     input_names = ["input_ids", "token_type_ids", "attention_mask"]
     tokenizer_config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": max_length,
-        "model_input_names": input_names if config.segments > 1 else [input_names[0], input_names[2]],
+        **({} if max_length is None else {"model_max_length": max_length}),
+        "model_input_names": input_names if getattr(config, "segments", 0) > 1 else [input_names[0], input_names[2]],
         "clean_up_tokenization_spaces": False,
         "split_special_tokens": not fills_masks,  # "<s>" in a text is three ordinary characters
-        "padding_side": "left" if config.family == "decoder" else "right",  # generation continues the end of a row
-        **special_token_roles(tokenizer, config.family),
+        "padding_side": "left" if family == "decoder" else "right",  # generation continues the end of a row
+        **special_token_roles(tokenizer, family),
     }
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "tokenizer.json").write_text(rust.to_str(pretty=True) + "\n", encoding="utf-8")
@@ -69,16 +71,16 @@ def special_token_roles(tokenizer: Tokenizer, family: str) -> dict[str, str]:
     return FOREIGN_ROLES[start]
 
 
-def _post_processor(tokenizer: Tokenizer, config: TransformerConfig) -> Any:
+def _post_processor(tokenizer: Tokenizer, family: str, tasks: Sequence[str]) -> Any:
     """Return what adds the special tokens around a text or a pair of texts; None: no tokens are added."""
     tokens = tokenizer.tokens
-    if config.family == "encoder_decoder":
+    if family == "encoder_decoder":
         single, pair, ids = "$A {end}", "$A {end} $B {end}", {"end": END}
-    elif config.family == "encoder":
+    elif family == "encoder":
         template = SpecialTokenTemplate.from_tokenizer(tokenizer)
         single, pair = "{start} $A {end}", "{start} $A {end} $B:1 {end}:1"
         ids = {"start": template.start, "end": template.end}
-    elif "sequence_class" in config.tasks:
+    elif "sequence_class" in tasks:
         single, pair, ids = "$A {end}", "$A {separator} $B:1 {end}:1", {"end": END, "separator": SEPARATOR}
     else:
         return None

@@ -37,6 +37,8 @@ class OnnxGraph(NamedTuple):
 
 
 class TracedModule(nn.Module):
+    """A module whose forward pass is exported."""
+
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
@@ -79,7 +81,9 @@ class LanguageModelGraph(TracedModule):
 def export_onnx(model: Model, folder: Path) -> None:
     """Write the graph (two for an encoder-decoder) and a README of its inputs and outputs."""
     if not isinstance(model.config, TransformerConfig):
-        raise UsageError(f"onnx export cannot express family='{model.config.family}'")
+        raise UsageError(f"onnx export cannot express family='{model.config.family}'; export to huggingface instead")
+    if model.config.exclude_self:  # onnxruntime's softmax of a query without keys is not zero
+        raise UsageError("onnx export cannot express exclude_self=True: a query may have no key to attend to")
     missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
     if missing:
         raise UsageError(f"{' and '.join(missing)} not installed; pip install 'heedful[export]'")

@@ -10,7 +10,7 @@ from heedful.inference.classifier import Classifier
 from heedful.inference.question_answerer import QuestionAnswerer
 from heedful.inference.trained_model import TrainedModel
 from heedful.interop.conversion import VECTORS
-from heedful.interop.huggingface_custom import MODELING_FILE
+from heedful.interop.huggingface_custom import has_code
 from heedful.model_files import TARGET_TOKENIZER_FILE, TOKENIZER_FILE
 from heedful.model_folder import HUGGINGFACE_TARGET
 
@@ -28,7 +28,7 @@ def usage_snippet(trained: TrainedModel, to: str, folder: Path) -> str:
 
 
 def _huggingface(trained: TrainedModel, folder: Path) -> str:
-    trust = ", trust_remote_code=True" if (folder / MODELING_FILE).is_file() else ""
+    trust = ", trust_remote_code=True" if has_code(folder) else ""
     snippets = {
         "translate": _huggingface_translate,
         "generate": _huggingface_generate,
@@ -41,8 +41,9 @@ def _huggingface(trained: TrainedModel, folder: Path) -> str:
 
 def _huggingface_translate(trained: TrainedModel, source: str, folder: Path) -> str:
     target = folder / HUGGINGFACE_TARGET
-    longest = f"min(2 * batch.input_ids.shape[1] + 20, {trained.model.config.max_length - 1})"
-    limit = "" if "trust" in source else f", max_new_tokens={longest}"
+    limit = ""
+    if not has_code(folder):
+        limit = f", max_new_tokens=min(2 * batch.input_ids.shape[1] + 20, {trained.model.config.max_length - 1})"
     other = f"\n        tokenizer = AutoTokenizer.from_pretrained({str(target)!r})" if target.is_dir() else ""
     return f"""
         from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -77,8 +78,6 @@ def _huggingface_classify(trained: TrainedModel, source: str, folder: Path) -> s
     assert isinstance(trained, Classifier)
     settings = trained.settings
     texts = ", ".join([f"[{EXAMPLE!r}]"] * settings.texts_per_example)
-    scaled = "model(**batch).logits" + (f" / {settings.temperature:.4g}" if settings.temperature != 1 else "")
-    note = "  # the temperature fitted in training" if settings.temperature != 1 else ""
     activation = "sigmoid()" if settings.multi_label else "softmax(-1)"
     return f"""
         import torch
@@ -88,7 +87,7 @@ def _huggingface_classify(trained: TrainedModel, source: str, folder: Path) -> s
         model = AutoModelForSequenceClassification.from_pretrained({source})
         batch = tokenizer({texts}, padding=True, truncation=True, return_tensors="pt")
         with torch.no_grad():
-            logits = {scaled}{note}
+            logits = model(**batch).logits
         for row in logits.{activation}.tolist():
             print({{model.config.id2label[index]: probability for index, probability in enumerate(row)}})
     """

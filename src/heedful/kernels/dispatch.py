@@ -58,6 +58,7 @@ def __getattr__(name: str) -> Any:
 
 
 def has_short_attention(*parts: Float[Tensor, "batch _ _ _"]) -> bool:
+    """Whether `short_attention` serves queries, keys and values of batch × tokens × heads × width."""
     width = parts[0].shape[3]
     return (
         parts[0].is_cuda
@@ -69,6 +70,7 @@ def has_short_attention(*parts: Float[Tensor, "batch _ _ _"]) -> bool:
 
 
 def has_decode_attention(attention: SelfAttention, x: Tensor) -> bool:
+    """Whether `decode_attention` serves a decode step of this attention."""
     one_width = attention.d_k == attention.d_v and attention.d_k in DECODE_ATTENTION_HEAD_WIDTHS
     return x.is_cuda and attention.fused and one_width
 
@@ -79,12 +81,15 @@ def has_fused_decode_step(x: Float[Tensor, "rows 1 width"], *, skip: bool) -> bo
 
 
 def has_gelu(x: Tensor) -> bool:
+    """Whether `gelu_kernel` serves these activations."""
     return x.is_cuda and x.dtype in HALF_PRECISION and torch.compiler.is_compiling()
 
 
 def has_cross_entropy(x: Tensor, vocabulary: int) -> bool:
+    """Whether `cross_entropy_inplace` serves logits of so many tokens."""
     return x.is_cuda and x.dtype != torch.float64 and vocabulary >= CROSS_ENTROPY_VOCABULARY
 
 
 def has_argmax_logprob(logits: Tensor) -> bool:
+    """Whether `argmax_logprob` serves these logits."""
     return logits.is_cuda

@@ -61,8 +61,10 @@ class ResidualStream:
 def _self_attention(
     attention: SelfAttention, layer: LayerKVCache, cache: KVCache, rotation: Rotation | None
 ) -> Sublayer:
+    linear: Any = attention.query_key_value
+
     def sublayer(x: Tensor, norm: nn.Module | None) -> tuple[Tensor, nn.Linear]:
-        projected = decode_linear(x, attention.query_key_value, norm=norm)[:, None]
+        projected = decode_linear(x, linear, norm=norm)[:, None]
         q, k, v = torch.split(projected, attention.sizes, dim=-1)
         query, key = split_heads(q, attention.heads), split_heads(k, attention.groups)
         if rotation is not None:
@@ -76,10 +78,12 @@ def _self_attention(
 
 
 def _cross_attention(cross: CrossAttention, layer: LayerKVCache, cache: KVCache) -> Sublayer:
+    linear: Any = cross.query
+
     def sublayer(x: Tensor, norm: nn.Module | None) -> tuple[Tensor, nn.Linear]:
         assert layer.memory is not None
         key, value = layer.memory
-        query = decode_linear(x, cross.query, norm=norm).view(len(key), -1, cross.heads * cross.d_k)
+        query = decode_linear(x, linear, norm=norm).view(len(key), -1, cross.heads * cross.d_k)
         heads = fused_heads(
             split_heads(query, cross.heads), key, value, cache.memory_mask, scale=cross.scale, isolate=False
         )

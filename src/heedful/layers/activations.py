@@ -13,7 +13,12 @@ from torch import Tensor, nn
 from heedful.kernels import dispatch
 from heedful.shapes import Float
 
-ActivationName = Literal["relu", "gelu", "gelu_tanh", "silu"]
+ActivationName = Literal["relu", "gelu", "gelu_tanh", "silu", "identity"]
+
+
+def identity(x: Tensor) -> Tensor:
+    """x: a network without nonlinearity, as an ablation (B7)."""
+    return x
 
 
 def gelu(x: Tensor) -> Tensor:
@@ -26,6 +31,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": gelu,
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
     "silu": F.silu,
+    "identity": identity,
 }
 
 

@@ -10,7 +10,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from heedful.errors import UsageError
 from heedful.kernels import dispatch
-from heedful.layers.attention_inputs import check_attention_inputs, check_equal_widths
+from heedful.layers.attention_inputs import check_attention_inputs, check_equal_widths, check_scores
 from heedful.layers.masks import UNMASKED, Mask
 from heedful.layers.nonfinite import isolate_nonfinite
 from heedful.layers.scores import Score, dot, scaled_dot
@@ -34,10 +34,11 @@ def attention(
     This is the reference the fused kernel is tested against. A query that may attend to nothing reads zeros, not NaN,
     and a key or value that is NaN or infinite reaches only the queries that may attend to it.
     """
-    check_attention_inputs(query, key, value, mask)
+    check_attention_inputs(query, key, value, mask=mask)
     table = _mask_table(query, key, mask)
     key, value, nonfinite = isolate_nonfinite(query, key, value, table)
-    return _fill(_weights(query, key, table, score, softmax) @ value, nonfinite, torch.nan)
+    weights = _weights(query, key, table, score, softmax)
+    return _fill(weights @ value, nonfinite, torch.nan)
 
 
 def attention_weights(
@@ -55,7 +56,8 @@ def attention_weights(
     check_attention_inputs(query, key, mask=mask)
     table = _mask_table(query, key, mask)
     key, _, nonfinite = isolate_nonfinite(query, key, key, table)
-    return _fill(_weights(query, key, table, score, softmax), nonfinite, torch.nan)
+    weights = _weights(query, key, table, score, softmax)
+    return _fill(weights, nonfinite, torch.nan)
 
 
 def _mask_table(query: Tensor, key: Tensor, mask: Mask | None) -> Mask:
@@ -67,14 +69,24 @@ def _mask_table(query: Tensor, key: Tensor, mask: Mask | None) -> Mask:
 
 
 def _weights(query: Tensor, key: Tensor, mask: Mask, score: Score, softmax: bool) -> Tensor:
-    if score in (dot, scaled_dot):
-        check_equal_widths(query, key)
-    scores = score(query, key)
-    allowed = mask.allowed
+    """softmax(score(Q, K) + B) over the keys that the mask allows; without the softmax, the scores themselves."""
+    scores, allowed = _scores(query, key, score), mask.allowed
     if mask.bias is not None:
         scores = scores + mask.bias.to(scores.dtype)
         allowed = mask.bias > -torch.inf  # a resolved bias is −inf wherever the mask forbids attending
     return masked_softmax(scores, allowed) if softmax else _fill(scores, _not(allowed), 0.0)
+
+
+def _scores(query: Tensor, key: Tensor, score: Score) -> Tensor:
+    if score in (dot, scaled_dot):
+        check_equal_widths(query, key)
+    if not callable(score):
+        raise UsageError(
+            f"score must be a function of queries and keys, such as heedful.layers.scores.scaled_dot; got {score!r:.60}"
+        )
+    scores = score(query, key)
+    check_scores(scores, query, key)
+    return scores
 
 
 def masked_softmax(
@@ -110,23 +122,23 @@ def fused_attention(
 
     With fewer key/value heads than query heads, groups of query heads share one (Ainslie 2023).
     """
-    check_attention_inputs(query, key, value, mask, heads=True)
+    check_attention_inputs(query, key, value, mask=mask, heads=True)
     check_equal_widths(query, key)
     if not 0 <= dropout <= 1:
         raise UsageError(f"dropout must be between 0 and 1, got {dropout}")
-    return fused_heads(query, key, value, mask, scale=scale, dropout=dropout)
+    return fused_heads(query, key, value, mask, scale=scale, dropout=dropout, isolate=True)
 
 
 def fused_heads(
-    query: Float[Tensor, "batch heads queries d_k"],
-    key: Float[Tensor, "batch groups keys d_k"],
-    value: Float[Tensor, "batch groups keys d_v"],
-    mask: Mask | None = None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Mask | None,
     *,
-    scale: float | None = None,
+    scale: float | None,
     dropout: float = 0.0,
-    isolate: bool = True,
-) -> Float[Tensor, "batch heads queries d_v"]:
+    isolate: bool,
+) -> Tensor:
     """`fused_attention` for tensors that are known to fit.
 
     `isolate`: keep NaN and infinities of masked keys and values out of the results. On a CPU that costs hardly

@@ -11,13 +11,13 @@ from heedful.errors import UsageError
 from heedful.layers.masks import FLOATING, Mask
 
 
-def check_attention_inputs(query: Any, key: Any, value: Any = None, mask: Any = None, *, heads: bool = False) -> None:
-    """Raise UsageError unless queries, keys, values and mask are tensors that fit together.
+def check_attention_inputs(query: Any, key: Any, *values: Any, mask: Any = None, heads: bool = False) -> None:
+    """Raise UsageError unless queries, keys, values (if there are any) and mask are tensors that fit together.
 
     `heads`: they have exactly the axes batch × heads × tokens × width, and several query heads may share one of the
     keys and values. Only shapes and types are read, never contents.
     """
-    tensors = {"query": query, "key": key} | ({} if value is None else {"value": value})
+    tensors = dict(zip(("query", "key", "value"), (query, key, *values), strict=False))
     for name, tensor in tensors.items():
         _check_tensor(name, tensor, query, heads)
     for name, tensor in list(tensors.items())[1:]:
@@ -26,10 +26,12 @@ def check_attention_inputs(query: Any, key: Any, value: Any = None, mask: Any = 
                 f"{name} of shape {_shape(tensor)} does not fit query of shape {_shape(query)}: the axes before the "
                 f"last two must be equal{', or the query heads a multiple of the key and value heads' * heads}"
             )
-    if value is not None and (key.shape[-2] != value.shape[-2] or (heads and key.shape[1] != value.shape[1])):
-        raise UsageError(
-            f"key of shape {_shape(key)} and value of shape {_shape(value)} do not fit: there is one value for each key"
-        )
+    for value in values:
+        if key.shape[-2] != value.shape[-2] or (heads and key.shape[1] != value.shape[1]):
+            raise UsageError(
+                f"key of shape {_shape(key)} and value of shape {_shape(value)} do not fit: there is one value for "
+                "each key"
+            )
     if mask is not None and not isinstance(mask, Mask):
         raise UsageError(
             f"mask must be a Mask, got {_kind(mask)}; use heedful.Mask(allowed=…) with a boolean tensor, "
@@ -38,6 +40,17 @@ def check_attention_inputs(query: Any, key: Any, value: Any = None, mask: Any = 
     for table in () if mask is None else (mask.allowed, mask.bias):
         if table is not None and table.device != query.device:
             raise UsageError(f"the mask is on {table.device}, query on {query.device}; move the mask there with .to()")
+
+
+def check_scores(scores: Any, query: Tensor, key: Tensor) -> None:
+    """Raise UsageError unless a score function returned one number for each query and key."""
+    expected = (*query.shape[:-1], key.shape[-2])
+    if not isinstance(scores, Tensor) or scores.dtype not in FLOATING:
+        raise UsageError(f"score must return a tensor of floating-point numbers, got {_kind(scores)}")
+    if scores.dim() != len(expected) or any(
+        size not in (1, axis) for size, axis in zip(scores.shape, expected, strict=True)
+    ):
+        raise UsageError(f"score must return one number for each query and key, {expected}; got shape {_shape(scores)}")
 
 
 def check_equal_widths(query: Tensor, key: Tensor) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -24,8 +24,6 @@ class Embedding(Tapped):
     belongs to (Devlin 2019). The table E is an argument, because source, target and output may share it.
     """
 
-    points: ClassVar[tuple[str, ...]] = ("tokens", "")
-
     def __init__(
         self,
         width: int,
@@ -44,6 +42,7 @@ class Embedding(Tapped):
         self.segments = nn.Embedding(segments, width) if segments else None
         self.norm = norm
         self.dropout = nn.Dropout(dropout)
+        self.points = ("tokens", "") if positions is None else ("tokens", "positions", "")
 
     def forward(
         self,
@@ -67,7 +66,7 @@ class Embedding(Tapped):
     def _add_positions(self, x: Tensor, positions: Tensor) -> Tensor:
         if self.positions is None:
             return x
-        encoding = self.positions(positions).to(x.dtype)
+        encoding = self.tap("positions", self.positions(positions).to(x.dtype))
         return x + encoding if self.combine == "add" else torch.cat([x, encoding.expand(*x.shape[:2], -1)], dim=-1)
 
 
@@ -76,7 +75,14 @@ def embedding_lookup(table: nn.Embedding, ids: Tensor, what: str = "token") -> T
     try:
         vectors: Tensor = table(ids)
     except IndexError:
-        size = table.num_embeddings
-        wrong = ids[(ids < 0) | (ids >= size)]
-        raise UsageError(f"{what} id {int(wrong[0])} is outside the vocabulary of {size} (0 to {size - 1})") from None
+        require_rows(table, ids, what)
+        raise
     return vectors
+
+
+def require_rows(table: nn.Embedding, ids: Tensor, what: str = "token") -> None:
+    """Raise UsageError naming the first id that the table has no row for."""
+    size = table.num_embeddings
+    wrong = ids[(ids < 0) | (ids >= size)]
+    if wrong.numel():
+        raise UsageError(f"{what} id {int(wrong[0])} is outside the vocabulary of {size} (0 to {size - 1})")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from torch import Tensor, nn
 
 from heedful.errors import UsageError, nearest, require_positive
@@ -18,7 +16,7 @@ class FeedForward(Tapped):
     Other activations may replace max(0, ·). Gated: (act(x W_g) ⊙ x W_1) W_2        Shazeer 2020, eq. 6
     """
 
-    points: ClassVar[tuple[str, ...]] = ("hidden", "output")
+    points = ("hidden", "output")
 
     def __init__(
         self,

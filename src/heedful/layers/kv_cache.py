@@ -85,6 +85,14 @@ class LayerKVCache:
             self.values[rows, :, positions] = value.transpose(1, 2)
         return self.keys.narrow(2, 0, end), self.values.narrow(2, 0, end)
 
+    def contiguous_memory(self) -> tuple[Tensor, Tensor]:
+        """Cross-attention keys and values, which every step reads, with each head in one piece."""
+        assert self.memory is not None
+        if not all(part.is_contiguous() for part in self.memory):
+            keys, values = self.memory
+            self.memory = keys.contiguous(), values.contiguous()
+        return self.memory
+
     def reorder(self, rows: Int[Tensor, " chosen"], sources: Int[Tensor, " kept"] | None) -> None:
         self.keys = None if self.keys is None else self.keys[rows]
         self.values = None if self.values is None else self.values[rows]
@@ -112,6 +120,8 @@ class KVCache:
     def __init__(self, batch: int, layers: int, *, device: torch.device, capacity: int = 0) -> None:
         self.lengths = torch.zeros(batch, dtype=torch.long, device=device)
         self.layers = [LayerKVCache(self) for _ in range(layers)]
+        self.texts: Tensor | None = None
+        """For each row the index of its text in the request, for taps; None while nothing listens."""
         self.memory_mask: Mask | None = None
         self.capacity = capacity
         self.rows_per_source = 1
@@ -143,9 +153,15 @@ class KVCache:
         self.equal_lengths = self.equal_lengths and lengths is None
         self.longest += tokens
 
+    def rewind(self) -> None:
+        """Forget the tokens and keep the encoded source: the next tokens are the first ones."""
+        self.lengths = torch.zeros_like(self.lengths)
+        self.longest, self.equal_lengths = 0, True
+
     def reorder(self, rows: Int[Tensor, " chosen"], rows_per_source: int = 1) -> None:
         sources = kept_sources(rows, len(self.lengths), self.rows_per_source, rows_per_source)
         self.lengths, self.rows_per_source = self.lengths[rows], rows_per_source
+        self.texts = None if self.texts is None else self.texts[rows]
         for layer in self.layers:
             layer.reorder(rows, sources)
         if sources is not None and self.memory_mask is not None and self.memory_mask.allowed is not None:

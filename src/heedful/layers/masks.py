@@ -7,7 +7,7 @@ the attention kernel accepts one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ class Mask:
     allowed  True where a query may attend: (batch ×) (heads ×) queries × keys, any axis of which may be 1
     causal   no key after the query: S_i = {1..i}
     window   no key `window` or more positions away; in a long text, distant keys are never computed
+    exclude_self  no key at the query's own position (A10)
     bias     added to the attention scores: 0 or −∞, or a preference such as ALiBi's
     resolved set by `resolve`: nothing is left to compute
 
@@ -37,6 +38,7 @@ class Mask:
     allowed: Bool[Tensor, "..."] | None = None
     causal: bool = False
     window: int | None = None
+    exclude_self: bool = False
     bias: Float[Tensor, "..."] | None = None
     resolved: bool = False
 
@@ -62,6 +64,7 @@ class Mask:
             allowed=_combine(self.allowed, other.allowed, torch.logical_and),
             causal=self.causal or other.causal,
             window=min(windows, default=None),
+            exclude_self=self.exclude_self or other.exclude_self,
             bias=_combine(self.bias, other.bias, torch.add),
         )
 
@@ -83,14 +86,14 @@ class Mask:
     def as_table(
         self, queries: int, keys: int, device: torch.device, positions: Int[Tensor, "#batch queries"] | None = None
     ) -> Mask:
-        """The resolved mask with neither `causal` nor `window`: both are part of its table."""
+        """The resolved mask without `causal`, `window` and `exclude_self`: all are part of its table."""
         if self.resolved:
             return self
         self.check(queries, keys)
         causal = self.causal
         if causal and queries == 1 and positions is None:
             causal = False  # the only query is the last position: every key precedes it
-        if not causal and self.window is None:
+        if not causal and self.window is None and not self.exclude_self:
             return Mask(allowed=self.allowed, bias=_masked_bias(self.bias, self.allowed), resolved=True)
         query = torch.arange(keys - queries, keys, device=device) if positions is None else positions[:, None]
         near = self.near(query, torch.arange(keys, device=device))
@@ -100,9 +103,10 @@ class Mask:
     def near(
         self, query: Int[Tensor, "*axes queries"], key: Int[Tensor, " keys"]
     ) -> Bool[Tensor, "*axes queries keys"]:
-        """Whether `causal` and `window` let queries at these positions attend to keys at those."""
+        """Whether `causal`, `window` and `exclude_self` let queries at these positions attend to keys at those."""
         distance = query[..., None] - key
         near = distance >= 0 if self.causal else torch.ones_like(distance, dtype=torch.bool)
+        near = near & (distance != 0) if self.exclude_self else near
         return near if self.window is None else near & (distance.abs() < self.window)
 
     def block(self, queries: slice, keys: slice, near: Bool[Tensor, "queries keys"]) -> Mask:
@@ -120,9 +124,30 @@ class Mask:
             return False
         return keys >= MIN_LOCAL_KEYS and 2 * self.window <= keys
 
+    def with_allowed(self, allowed: Bool[Tensor, "..."]) -> Mask:
+        """The resolved mask with another table of allowed keys; a bias keeps its values, where it has any.
+
+        Where the bias was hidden (−∞), the pair's mirror image has the same distance, so ALiBi the same bias.
+        """
+        bias = self.bias
+        if bias is not None:
+            mirrored = bias.mT if bias.shape[-1] == bias.shape[-2] else torch.zeros_like(bias)
+            bias = torch.where(bias > -torch.inf, bias, mirrored).masked_fill(~allowed, -torch.inf)
+        return Mask(allowed=allowed, bias=bias, resolved=True)
+
+    def repeat(self, rows: int) -> Mask:
+        """The same mask for `rows` consecutive rows of each row of the batch."""
+        tables = (self.allowed, self.bias)
+        allowed, bias = (
+            each.repeat_interleave(rows, 0) if each is not None and each.dim() == 4 and len(each) > 1 else each
+            for each in tables
+        )
+        return replace(self, allowed=allowed, bias=bias)
+
     @property
     def is_causal_only(self) -> bool:
-        return self.causal and self.window is None and self.allowed is None and self.bias is None
+        flags = self.window is None and not self.exclude_self
+        return self.causal and flags and self.allowed is None and self.bias is None
 
     def as_bias(self, dtype: torch.dtype) -> Mask:
         """The resolved table as numbers of the scores' dtype, converted once instead of in every layer."""
@@ -174,6 +199,11 @@ def padding(lengths: Int[Tensor, " batch"], keys: int) -> Mask:
 def window(size: int) -> Mask:
     """Only neighbors nearer than `size` positions        Beltagy 2020, 3.1"""
     return Mask(window=size)
+
+
+def exclude_self() -> Mask:
+    """S_i = [n] without i: a query leaves itself out of the keys        A10"""
+    return Mask(exclude_self=True)
 
 
 def documents(ids: Int[Tensor, "batch tokens"]) -> Mask:

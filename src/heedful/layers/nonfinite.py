@@ -33,7 +33,8 @@ def isolate_nonfinite(
 
 
 def masks_keys(mask: Mask) -> bool:
-    return mask.causal or mask.allowed is not None or mask.bias is not None
+    """Whether the mask may keep a query from attending to a key."""
+    return mask.causal or mask.exclude_self or mask.allowed is not None or mask.bias is not None
 
 
 def may_be_nonfinite(*tensors: Tensor) -> bool:

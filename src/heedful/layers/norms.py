@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from heedful.errors import UsageError, nearest, require_positive
 from heedful.shapes import Float
 
-NormName = Literal["layer", "rms"]
+NormName = Literal["layer", "rms", "none"]
 
 
 def layer_norm(
@@ -36,10 +36,12 @@ def rms_norm(
 
 
 def make_norm(name: NormName, width: int, *, epsilon: float = 1e-5, bias: bool = True) -> nn.Module:
-    """PyTorch's fused module for the norm called `name`."""
+    """PyTorch's fused module for the norm called `name`; "none" leaves its input as it is (B7)."""
     require_positive(width=width, epsilon=epsilon)
     if name == "layer":
         return nn.LayerNorm(width, eps=epsilon, bias=bias)
     if name == "rms":
         return nn.RMSNorm(width, eps=epsilon)
-    raise UsageError(f"unknown norm '{name}'; {nearest(name, ['layer', 'rms'])}")
+    if name == "none":
+        return nn.Identity()
+    raise UsageError(f"unknown norm '{name}'; {nearest(name, ['layer', 'rms', 'none'])}")

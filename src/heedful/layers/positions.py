@@ -14,7 +14,9 @@ from heedful.shapes import Float, Int
 SinusoidLayout = Literal["interleaved", "halves"]
 
 
-def _angles(positions: Int[Tensor, "#batch tokens"], width: int, base: float) -> Float[Tensor, "#batch tokens half"]:
+def position_angles(
+    positions: Int[Tensor, "#batch tokens"], width: int, base: float
+) -> Float[Tensor, "#batch tokens half"]:
     """i · ω_j with ω_j = base^(−2j/d): radians, from fast (j = 0) to slow.
 
     In float32 whatever the model's dtype: bfloat16 cannot represent every integer above 256.
@@ -43,7 +45,7 @@ class SinusoidalPositions(nn.Module):
         self.width, self.base, self.layout = width, base, layout
 
     def forward(self, positions: Int[Tensor, "#batch tokens"]) -> Float[Tensor, "#batch tokens width"]:
-        angles = _angles(positions, self.width, self.base)
+        angles = position_angles(positions, self.width, self.base)
         if self.layout == "halves":
             return torch.cat([angles.sin(), angles.cos()], dim=-1)
         return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
@@ -75,10 +77,16 @@ class Rotation(NamedTuple):
     cosine: Float[Tensor, "#batch 1 tokens half"]
     sine: Float[Tensor, "#batch 1 tokens half"]
 
+    @classmethod
+    def by(cls, angles: Float[Tensor, "#batch tokens half"]) -> Rotation:
+        """The rotation by these angles."""
+        angles = angles.unsqueeze(-3)
+        return cls(angles.cos(), angles.sin())
+
 
 def rotation(positions: Int[Tensor, "#batch tokens"], width: int, *, base: float = 10_000.0) -> Rotation:
-    angles = _angles(positions, width, base).unsqueeze(-3)
-    return Rotation(angles.cos(), angles.sin())
+    """The rotation of each position."""
+    return Rotation.by(position_angles(positions, width, base))
 
 
 def rotate(x: Float[Tensor, "batch heads tokens d_k"], rotation: Rotation) -> Float[Tensor, "batch heads tokens d_k"]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, Literal
+from typing import Literal
 
 from torch import Tensor, nn
 
@@ -19,10 +19,10 @@ class Residual(Tapped):
     pre:  x + f(LN(x))        Xiong 2020
 
     Dropout applies to f's output, as in the paper (5.4). `skip=False` removes the skip-connection, as an ablation
-    (Q3); on a trained model, replace the tap `.skip` by zeros instead.
+    (Q3); on a trained model, `Ablate("decoder.1.cross.skip")` does it for one call. `norm="none"` leaves x + f(x) (B7).
     """
 
-    points: ClassVar[tuple[str, ...]] = ("", "skip")
+    points: tuple[str, ...] = ("norm", "skip", "residual")
 
     def __init__(
         self,
@@ -40,14 +40,15 @@ class Residual(Tapped):
         self.dropout = nn.Dropout(dropout)
         self.order = order
         self.skip = skip
+        self.points = self.points if skip else ("norm", "residual")
 
     def forward(
         self, x: Float[Tensor, "batch tokens width"], f: Callable[[Tensor], Tensor]
     ) -> Float[Tensor, "batch tokens width"]:
         if self.order == "pre":
-            return self.tap("", self._add(x, f(self.norm(x))))
+            return self.tap("residual", self._add(x, f(self.tap("norm", self.norm(x)))))
         added = self._add(x, f(x))
-        return self.tap("", self.norm(added).to(added.dtype))
+        return self.tap("residual", self.tap("norm", self.norm(added).to(added.dtype)))
 
     def _add(self, x: Tensor, y: Tensor) -> Tensor:
         """x + y in the dtype of y: autocast would widen the residual stream, and with it the stored activations."""

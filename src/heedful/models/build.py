@@ -18,7 +18,10 @@ from heedful.models.presets import preset
 from heedful.models.recurrent import RecurrentDecoder, RecurrentEncoderDecoder
 from heedful.models.word_vectors import WordVectors
 
-Model = Encoder | Decoder | EncoderDecoder | RecurrentDecoder | RecurrentEncoderDecoder | WordVectors
+LanguageModel = Decoder | RecurrentDecoder
+TranslationModel = EncoderDecoder | RecurrentEncoderDecoder
+GenerativeModel = LanguageModel | TranslationModel
+Model = Encoder | GenerativeModel | WordVectors
 
 FAMILIES: dict[str, type[nn.Module]] = {
     "encoder": Encoder,
@@ -75,8 +78,8 @@ def count_parameters(architecture: str | ModelConfig | nn.Module, **changes: Any
 
 COMPONENTS = {
     "table": "token vectors",
-    "company": "context vectors",
-    "side": "word-order vectors",
+    "context": "context vectors",
+    "order": "word-order vectors",
     "target_table": "target token vectors",
     "embedding": "positions and segments",
     "source": "source positions",
@@ -84,6 +87,7 @@ COMPONENTS = {
     "heads": "heads",
     "next_token": "heads",
     "bridge": "context",
+    "summary": "context",
     "cross": "context",
     "combine": "context",
 }

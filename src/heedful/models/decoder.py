@@ -8,7 +8,7 @@ from torch import Tensor
 from heedful.errors import UsageError
 from heedful.layers.block import position_ids
 from heedful.layers.kv_cache import KVCache
-from heedful.layers.masks import causal, documents
+from heedful.layers.masks import documents
 from heedful.models.model_config import TransformerConfig
 from heedful.models.token_inputs import check_tokens
 from heedful.models.transformer import Transformer, initialize, make_embedding, make_stack
@@ -18,13 +18,14 @@ from heedful.shapes import Float, Int
 class Decoder(Transformer):
     """P(x_1 … x_n) = Π_i P(x_i | x_1 … x_{i−1}), all factors at once        Radford 2018 · F2, E3, T1
 
-    Rows padded at the end need no padding mask: the causal mask hides padding from real tokens.
+    Rows padded at the end need no padding mask: the causal mask hides padding from real tokens. With
+    `decoder_causal=False` a position sees the token it predicts: it can be trained, and hardly write (T1).
     """
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__(config)
         self.embedding = make_embedding(config)
-        self.decoder = make_stack(config, config.layers)
+        self.decoder = make_stack(config, "decoder", config.layers)
         initialize(self)
 
     def forward(
@@ -47,7 +48,7 @@ class Decoder(Transformer):
         """
         check_tokens(self.table, lengths, tokens=tokens)
         positions = position_ids(tokens) if cache is None else cache.positions(tokens.shape[1])
-        mask = self.attention_mask(causal())
+        mask = self.decoder_mask(tokens, cache)
         if document_ids is not None:
             self._check_packing()
             mask = mask & documents(document_ids)
@@ -57,7 +58,12 @@ class Decoder(Transformer):
         return self.decoder(x, mask, cache=cache)
 
     def _check_packing(self) -> None:
-        """Rotary positions run through a packed row: correct only if scores depend on position differences alone."""
+        """Positions run through a packed row: correct only if scores depend on their differences alone."""
+        if self.config.score == "position":
+            raise UsageError(
+                "documents cannot be packed with score 'position', which depends on absolute positions; "
+                "use score 'distance', or one row per document"
+            )
         if self.config.positions == "rotary" and self.config.score not in ("dot", "scaled_dot"):
             raise UsageError(
                 f"documents cannot be packed with rotary positions and score '{self.config.score}', which depends on "
@@ -81,7 +87,7 @@ class Decoder(Transformer):
         `lengths`: how many of the new tokens are real, row by row.
         """
         states = self.states(tokens, cache=state)
-        logits: Tensor = self.apply_head("next_token", states[:, -1:] if last else states)
+        logits: Tensor = self.last_logits(states) if last else self.apply_head("next_token", states)
         state.advance(tokens.shape[1], lengths)
         return logits
 

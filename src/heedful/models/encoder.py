@@ -13,12 +13,15 @@ from heedful.shapes import Float, Int
 
 
 class Encoder(Transformer):
-    """Tokens in, one state per token out; `config.tasks` names the heads on top        Devlin 2019 · F3"""
+    """Tokens in, one state per token out; `config.tasks` names the heads on top        Devlin 2019 · F3
+
+    With `encoder_causal` each token attends to earlier ones only (Q2).
+    """
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__(config)
         self.embedding = make_embedding(config)
-        self.encoder = make_stack(config, config.layers)
+        self.encoder = make_stack(config, "encoder", config.layers)
         initialize(self)
 
     def states(
@@ -34,6 +37,6 @@ class Encoder(Transformer):
         self.check_length(tokens.shape[1])
         x = self.embedding(self.table, tokens, position_ids(tokens), segments)
         real = None if lengths is None else padding(lengths, tokens.shape[1])
-        return self.encoder(x, self.attention_mask(real, mask))
+        return self.encoder(x, self.attention_mask(real, mask, Mask(causal=self.config.encoder_causal)))
 
     forward = states

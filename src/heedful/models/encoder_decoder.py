@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from heedful.errors import UsageError
 from heedful.layers.block import position_ids
 from heedful.layers.kv_cache import KVCache
-from heedful.layers.masks import Mask, causal, padding
+from heedful.layers.masks import Mask, padding
 from heedful.models.model_config import TransformerConfig
 from heedful.models.token_inputs import check_same_batch, check_tokens
 from heedful.models.transformer import Transformer, initialize, make_embedding, make_stack
@@ -35,8 +35,8 @@ class EncoderDecoder(Transformer):
             self.target_table = nn.Embedding(config.target_vocabulary, config.token_width)
         self.source = make_embedding(config)
         self.target = make_embedding(config.with_changes(segments=0))
-        self.encoder = make_stack(config, config.layers)
-        self.decoder = make_stack(config, config.decoder_layers or config.layers, cross=True)
+        self.encoder = make_stack(config, "encoder", config.layers)
+        self.decoder = make_stack(config, "decoder", config.decoder_layers or config.layers, cross=True)
         initialize(self)
 
     def forward(
@@ -67,7 +67,7 @@ class EncoderDecoder(Transformer):
         self.check_length(source.shape[1])
         mask = None if lengths is None else padding(lengths, source.shape[1])
         x = self.source(self.table, source, position_ids(source))
-        return EncoderOutput(self.encoder(x, self.attention_mask(mask)), mask)
+        return EncoderOutput(self.encoder(x, self.attention_mask(mask, Mask(causal=self.config.encoder_causal))), mask)
 
     def states(
         self,
@@ -77,13 +77,18 @@ class EncoderDecoder(Transformer):
         cache: KVCache | None = None,
     ) -> Float[Tensor, "batch tokens width"]:
         """The decoder's last states, attending to `memory`, or to the memory in `cache`."""
-        if (memory if cache is None else cache.layers[0].memory) is None:
+        if memory is None and (cache is None or self._reads_another_memory(cache)):
             raise UsageError("no encoded source: pass model.encode(source), or a cache from model.start(source)")
         positions = position_ids(target) if cache is None else cache.positions(target.shape[1])
         self.check_length(target.shape[1] + (0 if cache is None else cache.longest), positions)
         x = self.target(self.decoder_table, target, positions)
         encoded, mask = memory or (None, None)
-        return self.decoder(x, self.attention_mask(causal()), memory=encoded, memory_mask=mask, cache=cache)
+        return self.decoder(x, self.decoder_mask(target, cache), memory=encoded, memory_mask=mask, cache=cache)
+
+    def _reads_another_memory(self, cache: KVCache) -> bool:
+        """Whether a layer has cross-attention and the cache has no keys and values for it."""
+        layers = zip(self.decoder.blocks, cache.layers, strict=True)
+        return any(block.cross is not None and layer.memory is None for block, layer in layers)
 
     def start(
         self, source: Int[Tensor, "batch tokens"], lengths: Int[Tensor, " batch"] | None = None, *, capacity: int = 0
@@ -94,7 +99,8 @@ class EncoderDecoder(Transformer):
         state = KVCache(len(source), len(layers), device=source.device, capacity=capacity)
         state.memory_mask = memory.mask
         for layer, block in zip(state.layers, layers, strict=True):
-            layer.memory = block.cross.project(memory.states)  # type: ignore[union-attr,operator]
+            if block.cross is not None:
+                layer.memory = block.cross.project(memory.states)  # type: ignore[union-attr,operator]
         return state
 
     def extend(
@@ -107,6 +113,6 @@ class EncoderDecoder(Transformer):
     ) -> Float[Tensor, "batch positions vocabulary"]:
         """Append target tokens to the KV cache; return the logits after each of them, or only after the `last`."""
         states = self.states(tokens, cache=state)
-        logits: Tensor = self.apply_head("next_token", states[:, -1:] if last else states)
+        logits: Tensor = self.last_logits(states) if last else self.apply_head("next_token", states)
         state.advance(tokens.shape[1], lengths)
         return logits

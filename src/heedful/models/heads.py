@@ -1,6 +1,6 @@
 """Task heads: small modules from the last block's states to logits (E3, T4, T5).
 
-Decoders always have `NextToken`; the others are chosen by `tasks` in the configuration.
+Decoders always have `NextTokenHead`; the others are chosen by `tasks` in the configuration.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class OutputProjection(NamedTuple):
         return OutputProjection(self.states, F.pad(self.weight, (0, 0, 0, missing)), bias)
 
 
-class NextToken(nn.Module):
+class NextTokenHead(nn.Module):
     """P(x_{N+1} = w | x_{1:N}) ∝ exp(T(w) · U(x_{1:N}))        Vaswani 2017, 3.4 · E3
 
     T is the input table when tied (Press & Wolf 2017), or a separate one. A tied table is passed at every call rather
@@ -64,7 +64,7 @@ class NextToken(nn.Module):
         return OutputProjection(states, table if self.weight is None else self.weight, self.bias)
 
 
-class MaskedToken(nn.Module):
+class MaskedTokenHead(nn.Module):
     """Logits of a masked token: a dense layer, a norm, then the output table        Devlin 2019, 3.1 · T4"""
 
     def __init__(self, config: TransformerConfig) -> None:
@@ -72,7 +72,7 @@ class MaskedToken(nn.Module):
         self.dense = nn.Linear(config.width, config.width)
         self.activation = ACTIVATIONS[config.activation]
         self.norm = make_norm(config.norm, config.width, epsilon=config.norm_epsilon)
-        self.tokens = NextToken(config.width, config.vocabulary, tied=config.tie_output, bias=True)
+        self.tokens = NextTokenHead(config.width, config.vocabulary, tied=config.tie_output, bias=True)
 
     def output_projection(
         self, states: Float[Tensor, "*axes width"], table: Float[Tensor, "vocabulary token_width"]
@@ -116,7 +116,7 @@ def mean_pool(
     return (states * real).sum(1) / lengths.clamp(min=1)[:, None]
 
 
-class SequenceClass(nn.Module):
+class SequenceClassHead(nn.Module):
     """Class logits of a text, from its pooled vector        Devlin 2019, 4.1 · T5"""
 
     def __init__(self, width: int, classes: int, dropout: float) -> None:
@@ -128,7 +128,7 @@ class SequenceClass(nn.Module):
         return self.classes(self.dropout(pooled))
 
 
-class NextSentence(nn.Module):
+class NextSentenceHead(nn.Module):
     """Whether the second text followed the first (class 0) or was drawn at random (1)        Devlin 2019, 3.1 · T4"""
 
     def __init__(self, width: int) -> None:
@@ -139,18 +139,15 @@ class NextSentence(nn.Module):
         return self.follows(pooled)
 
 
-class AnswerSpan(nn.Module):
+class AnswerSpanHead(nn.Module):
     """Start and end logits of an answer for every token        Devlin 2019, 4.2 · T5"""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.ends = nn.Linear(width, 2)
 
-    def forward(
-        self, states: Float[Tensor, "batch tokens width"]
-    ) -> tuple[Float[Tensor, "batch tokens"], Float[Tensor, "batch tokens"]]:
-        start, end = self.ends(states).unbind(-1)
-        return start, end
+    def forward(self, states: Float[Tensor, "batch tokens width"]) -> Float[Tensor, "batch tokens 2"]:
+        return self.ends(states)
 
 
 class Heads(nn.ModuleDict):
@@ -161,17 +158,17 @@ class Heads(nn.ModuleDict):
         width, tasks = config.width, set(config.tasks)
         if config.family != "encoder":
             vocabulary = config.target_vocabulary or config.vocabulary
-            self["next_token"] = NextToken(width, vocabulary, tied=config.tie_output, bias=config.output_bias)
+            self["next_token"] = NextTokenHead(width, vocabulary, tied=config.tie_output, bias=config.output_bias)
         if "masked_token" in tasks:
-            self["masked_token"] = MaskedToken(config)
+            self["masked_token"] = MaskedTokenHead(config)
         if tasks & {"pooled", "next_sentence", "sequence_class"}:
             self["pooled"] = Pooler(width, config.pooling)
         if "next_sentence" in tasks:
-            self["next_sentence"] = NextSentence(width)
+            self["next_sentence"] = NextSentenceHead(width)
         if "sequence_class" in tasks:
-            self["sequence_class"] = SequenceClass(width, config.classes, config.dropout)
+            self["sequence_class"] = SequenceClassHead(width, config.classes, config.dropout)
         if "answer_span" in tasks:
-            self["answer_span"] = AnswerSpan(width)
+            self["answer_span"] = AnswerSpanHead(width)
 
     def forward(self, task: str, states: Tensor, table: Tensor, lengths: Tensor | None = None) -> Any:
         """Apply the head called `task` to the states."""

@@ -1,25 +1,25 @@
-"""Recurrent networks: language model, and encoder-decoder with a fixed context or attention (F4–F6)."""
+"""Recurrent models: a language model, and an encoder-decoder with a fixed context or attention (F4–F6)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from heedful.errors import UsageError
-from heedful.layers.attention import attention_weights
 from heedful.layers.embedding import embedding_lookup
 from heedful.layers.masks import Mask, padding
-from heedful.layers.scores import ScoreName, make_score
-from heedful.layers.taps import Tapped
-from heedful.models.heads import NextToken, OutputProjection
+from heedful.layers.taps import Tapped, at_last_of
+from heedful.models.heads import NextTokenHead, OutputProjection
 from heedful.models.model_config import RecurrentConfig
+from heedful.models.recurrent_attention import RecurrentAttention
+from heedful.models.recurrent_network import Recurrence
+from heedful.models.source_context import SourceContext
 from heedful.models.token_inputs import check_same_batch, check_tokens
 from heedful.models.transformer import initialize
+from heedful.models.window_network import WindowNetwork
 from heedful.shapes import Float, Int
 
 
@@ -33,9 +33,12 @@ class RecurrentState:
     memory: Float[Tensor, "batch keys width"] | None = None
     memory_mask: Mask | None = None
     context: Float[Tensor, "batch width"] | None = None
+    texts: Int[Tensor, " batch"] | None = None
+    """For each row the index of its text in the request, for taps; None while nothing listens."""
 
     def reorder(self, rows: Int[Tensor, " chosen"], rows_per_source: int = 1) -> None:
         self.lengths = self.lengths[rows]
+        self.texts = None if self.texts is None else self.texts[rows]
         self.hidden = tuple(part[:, rows] for part in self.hidden)
         self.memory = None if self.memory is None else self.memory[rows]
         self.context = None if self.context is None else self.context[rows]
@@ -43,80 +46,21 @@ class RecurrentState:
             self.memory_mask = Mask(allowed=self.memory_mask.allowed[rows])
 
 
-class Recurrence(nn.Module):
-    """h_t = cell(x_t, h_{t−1}), by PyTorch's GRU (Cho 2014) or LSTM (Hochreiter & Schmidhuber 1997)."""
-
-    def __init__(self, config: RecurrentConfig, *, bidirectional: bool = False) -> None:
-        super().__init__()
-        kind = nn.LSTM if config.cell == "lstm" else nn.GRU
-        self.cell = kind(
-            config.width,
-            config.width // 2 if bidirectional else config.width,
-            num_layers=config.layers,
-            batch_first=True,
-            bidirectional=bidirectional,
-            dropout=config.dropout if config.layers > 1 else 0.0,
-        )
-
-    def forward(
-        self,
-        x: Float[Tensor, "batch tokens width"],
-        hidden: tuple[Tensor, ...] | None = None,
-        lengths: Int[Tensor, " batch"] | None = None,
-    ) -> tuple[Float[Tensor, "batch tokens width"], tuple[Tensor, ...]]:
-        """States at every token, and the hidden state after the last *real* one; padding changes nothing (T3)."""
-        if x.shape[1] == 0:
-            return x, hidden or self.zero_state(len(x), x)
-        start = hidden if hidden is None or len(hidden) > 1 else hidden[0]
-        if lengths is None:
-            states, end = self._run(x, start)
-            return states, _tuple(end)
-        if int(lengths.max()) > x.shape[1]:
-            raise UsageError(f"a length of {int(lengths.max())} does not fit a batch of {x.shape[1]} tokens")
-        # A packed row needs a token: an empty row runs over one pad, and its state is restored afterwards.
-        packed = pack_padded_sequence(x, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
-        output, end = self._run(packed, start)
-        states, _ = pad_packed_sequence(output, batch_first=True, total_length=x.shape[1])
-        read = (lengths > 0)[:, None]
-        before = hidden or self.zero_state(len(x), x)
-        return states * read[..., None], tuple(
-            torch.where(read, new, old) for new, old in zip(_tuple(end), before, strict=True)
-        )
-
-    def _run(self, x: Any, start: Any) -> tuple[Any, Any]:
-        """Run the cell without oneDNN, which caches memory for every shape it sees and is several times slower for a
-        single token."""
-        mkldnn: Any = torch.backends.mkldnn
-        enabled, mkldnn.enabled = mkldnn.enabled, False
-        try:
-            return self.cell(x, start)
-        finally:
-            mkldnn.enabled = enabled
-
-    def zero_state(self, batch: int, like: Tensor) -> tuple[Tensor, ...]:
-        """The hidden state before the first token, of the dtype and on the device of `like`."""
-        rows = self.cell.num_layers * (2 if self.cell.bidirectional else 1)
-        zeros = like.new_zeros(rows, batch, self.cell.hidden_size)
-        return (zeros,) * (2 if isinstance(self.cell, nn.LSTM) else 1)
-
-    def reset_parameters(self) -> None:
-        """Orthogonal recurrent matrices keep a signal's norm over many steps (Saxe 2014); forget-gate biases of 1
-        keep its content (Jozefowicz 2015)."""
-        for name, weight in self.cell.named_parameters():
-            if name.startswith("bias"):
-                nn.init.zeros_(weight)
-                if isinstance(self.cell, nn.LSTM) and name.startswith("bias_ih"):
-                    nn.init.ones_(weight.chunk(4)[1])
-                continue
-            for gate in weight.chunk(4 if isinstance(self.cell, nn.LSTM) else 3):
-                (nn.init.orthogonal_ if name.startswith("weight_hh") else nn.init.xavier_normal_)(gate)
+def make_network(config: RecurrentConfig, *, bidirectional: bool = False) -> Recurrence | WindowNetwork:
+    """The recurrent network of a configuration, or the feed-forward network over a window in its place (F7)."""
+    if config.cell != "window":
+        return Recurrence(config, bidirectional=bidirectional)
+    return WindowNetwork(
+        config.width,
+        config.layers,
+        window=config.window,
+        inputs=config.window_inputs,
+        dropout=config.dropout,
+        bidirectional=bidirectional,
+    )
 
 
-def _tuple(hidden: Any) -> tuple[Tensor, ...]:
-    return hidden if isinstance(hidden, tuple) else (hidden,)
-
-
-class Recurrent(nn.Module):
+class Recurrent(Tapped):
     """Base of both recurrent families: token tables, decoder cell and output layer."""
 
     states: Callable[..., Tensor]
@@ -127,9 +71,9 @@ class Recurrent(nn.Module):
         self.table = nn.Embedding(config.vocabulary, config.width)
         self.target_table: nn.Embedding | None = None
         self.dropout = nn.Dropout(config.dropout)
-        self.decoder = Recurrence(config)
+        self.decoder = make_network(config)
         vocabulary = config.target_vocabulary or config.vocabulary
-        self.next_token = NextToken(config.width, vocabulary, tied=config.tie_output)
+        self.next_token = NextTokenHead(config.width, vocabulary, tied=config.tie_output)
 
     @property
     def device(self) -> torch.device:
@@ -141,7 +85,12 @@ class Recurrent(nn.Module):
         return self.table if self.target_table is None else self.target_table
 
     def apply_head(self, task: str, states: Tensor) -> Tensor:
-        return nn.functional.linear(*self.output_projection(task, states))
+        return self.tap("logits", nn.functional.linear(*self.output_projection(task, states)))
+
+    def last_logits(self, states: Float[Tensor, "batch tokens width"]) -> Float[Tensor, "batch 1 vocabulary"]:
+        """The logits after the last of these tokens; taps see them at its position."""
+        with at_last_of(states.shape[1]):
+            return self.apply_head("next_token", states[:, -1:])
 
     def output_projection(self, task: str, states: Tensor) -> OutputProjection:
         if task != "next_token":
@@ -159,11 +108,13 @@ class Recurrent(nn.Module):
         """Advance the hidden state by these tokens; return the logits after each of them, or only after the last."""
         states = self.states(tokens, lengths, state=state)
         state.lengths = state.lengths + (tokens.shape[1] if lengths is None else lengths)
-        return self.apply_head("next_token", states[:, -1:] if last else states)
+        return self.last_logits(states) if last else self.apply_head("next_token", states)
 
 
 class RecurrentDecoder(Recurrent):
     """A recurrent language model        Mikolov 2010 · F4"""
+
+    points = ("embedding.tokens", "logits")
 
     def __init__(self, config: RecurrentConfig) -> None:
         super().__init__(config)
@@ -183,7 +134,8 @@ class RecurrentDecoder(Recurrent):
         """States at every token. The hidden state runs on into the next packed document; only END separates them."""
         check_tokens(self.table, lengths, tokens=tokens)
         hidden = None if state is None else state.hidden
-        states, hidden = self.decoder(self.dropout(embedding_lookup(self.table, tokens)), hidden, lengths)
+        x = self.tap("embedding.tokens", embedding_lookup(self.table, tokens))
+        states, hidden = self.decoder(self.dropout(x), hidden, lengths)
         if state is not None:
             state.hidden = hidden
         return self.dropout(states)
@@ -194,44 +146,26 @@ class RecurrentDecoder(Recurrent):
         return RecurrentState(lengths, self.decoder.zero_state(batch, self.table.weight))
 
 
-class Context(Tapped):
-    """c_t = Σ_j α_tj h_j: attention of the decoder's state s_t to the encoder's states        Luong 2015 · F6
-
-    Attention (A1) with the decoder's state as query and the encoder's states as keys and values.
-    (One set of notes prints o_i = Σ_j α_ij v_i; the sum must run over v_j.)
-    """
-
-    points: ClassVar[tuple[str, ...]] = ("weights", "")
-
-    def __init__(self, score: ScoreName, width: int) -> None:
-        super().__init__()
-        self.score = make_score(score, width, width)
-
-    def forward(
-        self,
-        states: Float[Tensor, "batch queries width"],
-        memory: Float[Tensor, "batch keys width"],
-        mask: Mask | None,
-    ) -> Float[Tensor, "batch queries width"]:
-        query, key = states[:, None], memory[:, None]  # one head
-        weights = self.tap("weights", attention_weights(query, key, mask, score=self.score))
-        return self.tap("", (weights @ key)[:, 0])
-
-
 class RecurrentEncoderDecoder(Recurrent):
     """Encode the source into states, then decode the target        Sutskever 2014, Bahdanau 2015, Luong 2015 · F5, F6
 
     h̃_t = tanh(W [c_t; s_t]): the context is concatenated with the decoder's state before the output layer. With
-    `attention="none"` c is the encoder's last state, one fixed vector for the whole source (the bottleneck of F5).
+    `attention="none"` c is the encoder's last state, one fixed vector for the whole source (the bottleneck of F5), or
+    another function of its states; with `cell="window"` both networks are feed-forward (F7).
     """
+
+    points = ("source.tokens", "target.tokens", "initial_state", "context", "logits")
 
     def __init__(self, config: RecurrentConfig) -> None:
         super().__init__(config)
         if config.target_vocabulary is not None:
             self.target_table = nn.Embedding(config.target_vocabulary, config.width)
-        self.encoder = Recurrence(config, bidirectional=config.bidirectional)
-        self.bridge = nn.Linear(config.width, config.layers * config.width)
-        self.cross = None if config.attention == "none" else Context(config.attention, config.width)
+        self.encoder = make_network(config, bidirectional=config.bidirectional)
+        self.bridge = nn.Linear(config.width, config.layers * self.decoder.state_width)
+        self.summary = None if config.context == "last" else SourceContext(config.context, config.width)
+        self.cross: RecurrentAttention | None = None
+        if config.attention != "none":
+            self.cross = RecurrentAttention(config.attention, config.width, softmax=config.softmax)
         self.combine = nn.Linear(2 * config.width, config.width)
         initialize(self)
 
@@ -259,12 +193,14 @@ class RecurrentEncoderDecoder(Recurrent):
     def start(
         self, source: Int[Tensor, "batch tokens"], lengths: Int[Tensor, " batch"] | None = None, *, capacity: int = 0
     ) -> RecurrentState:
-        """Encode the source: s_0 = tanh(W h_n), with h_n the encoder's last state (both directions concatenated)."""
+        """Encode the source: s_0 = tanh(W c), with c the encoder's last state h_n or another function of its states."""
         check_tokens(self.table, lengths, source=source)
-        memory, ends = self.encoder(self.dropout(embedding_lookup(self.table, source)), lengths=lengths)
-        directions = 2 if self.config.bidirectional else 1
-        last = torch.cat(list(ends[0][-directions:]), dim=-1)  # batch width
-        first = torch.tanh(self.bridge(last)).view(-1, self.config.layers, self.config.width).transpose(0, 1)
+        x = self.tap("source.tokens", embedding_lookup(self.table, source))
+        memory, ends = self.encoder(self.dropout(x), lengths=lengths)
+        last = self.encoder.last(memory, ends, lengths) if self.summary is None else self.summary(memory, lengths)
+        state = self.tap("initial_state", torch.tanh(self.bridge(last)))
+        layers = self.config.layers
+        first = state.view(-1, layers, self.bridge.out_features // layers).transpose(0, 1)
         hidden = (first.contiguous(), *(torch.zeros_like(first) for _ in ends[1:]))
         mask = None if lengths is None else padding(lengths, source.shape[1])
         decoded = torch.zeros(len(source), dtype=torch.long, device=source.device)
@@ -277,12 +213,19 @@ class RecurrentEncoderDecoder(Recurrent):
         *,
         state: RecurrentState,
     ) -> Float[Tensor, "batch tokens width"]:
+        x = self.tap("target.tokens", embedding_lookup(self.decoder_table, tokens))
+        states, state.hidden = self.decoder(self.dropout(x), state.hidden, lengths)
+        return self.dropout(self.with_context(states, state))
+
+    def with_context(
+        self, states: Float[Tensor, "batch tokens width"], state: RecurrentState
+    ) -> Float[Tensor, "batch tokens width"]:
+        """h̃: the decoder's states combined with the context that each of them reads from the source."""
         if state.memory is None or state.context is None:
             raise UsageError("this hidden state has no encoded source; create it with model.start(source)")
-        x = self.dropout(embedding_lookup(self.decoder_table, tokens))
-        states, state.hidden = self.decoder(x, state.hidden, lengths)
         if self.cross is None:
             context = state.context[:, None].expand_as(states)
         else:
             context = self.cross(states, state.memory, state.memory_mask)
-        return self.dropout(torch.tanh(self.combine(torch.cat([context, states], dim=-1))))
+        context = self.tap("context", context)
+        return torch.tanh(self.combine(torch.cat([context, states], dim=-1)))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import UsageError
+from heedful.layers.embedding import require_rows
 
 ID_DTYPES = (torch.int64, torch.int32)
 
@@ -15,19 +16,28 @@ ID_DTYPES = (torch.int64, torch.int32)
 def check_tokens(table: nn.Embedding, lengths: Any = None, segments: Any = None, **tokens: Any) -> None:
     """Raise UsageError unless these arguments, by their names, are batches of token ids that fit `table`.
 
-    `lengths`: one number for each sequence; `segments`: one for each token. Only shapes and types are read here: an id
-    outside the table is an error of `embedding_lookup`.
+    `lengths`: one number for each sequence; `segments`: one for each token. Ids outside the table are an error of
+    `embedding_lookup` on a CPU; a GPU would end every later call in this process, so there they are checked first.
     """
     for name, ids in tokens.items():
         check_ids(name, ids, table)
         if ids.dim() != 2:
             hint = f"; add the batch axis with {name}[None]" * (ids.dim() == 1)
             raise UsageError(f"{name} must have the axes batch × tokens, got shape {tuple(ids.shape)}{hint}")
+        if ids.is_cuda and may_synchronize(table, ids):
+            require_rows(table, ids)
         batch, number = ids.shape
         if lengths is not None:
             _check_integers("lengths", lengths, ids, (batch,), f"one for each of the {batch} sequences")
         if segments is not None:
             _check_integers("segments", segments, ids, (batch, number), f"one for each of {batch} × {number} {name}")
+
+
+def may_synchronize(table: nn.Embedding, ids: Tensor) -> bool:
+    """Whether ids on a GPU may be waited for: not in training, a decode step, a CUDA graph or compiled code."""
+    if table.training or ids.shape[1] == 1 or torch.compiler.is_compiling():
+        return False
+    return not torch.cuda.is_current_stream_capturing()
 
 
 def check_same_batch(source: Tensor, target: Tensor) -> None:

@@ -17,20 +17,21 @@ class WordVectors(nn.Module):
         P(c stands near w) = σ(u_c · v_w)                          Mikolov 2013
         P(and before it, not after) = σ(s_c · v_w)                 Song 2018
 
-    v is in `table`, the vectors used after training, u in `company`, s in `side`. Gradients are sparse: a batch touches
-    only the rows of its words.
+    v is in `table`, the vectors used after training, u in `context`, s in `order` (None with `word_order=False`: plain
+    word2vec). Gradients are sparse: a batch touches only the rows of its words.
     """
 
     def __init__(self, config: WordVectorsConfig) -> None:
         super().__init__()
         self.config = config
         self.table = nn.Embedding(config.vocabulary, config.width, sparse=True)
-        self.company = nn.Embedding(config.vocabulary, config.width, sparse=True)
-        self.side = nn.Embedding(config.vocabulary, config.width, sparse=True)
+        self.context = nn.Embedding(config.vocabulary, config.width, sparse=True)
+        self.order = nn.Embedding(config.vocabulary, config.width, sparse=True) if config.word_order else None
         with torch.no_grad():  # as in word2vec: small words, zero contexts
             nn.init.uniform_(self.table.weight, -0.5 / config.width, 0.5 / config.width)
-            nn.init.zeros_(self.company.weight)
-            nn.init.zeros_(self.side.weight)
+            nn.init.zeros_(self.context.weight)
+            if self.order is not None:
+                nn.init.zeros_(self.order.weight)
 
     @property
     def device(self) -> torch.device:

@@ -19,7 +19,7 @@ class SkipGramLoss:
 
     Each word w predicts each word c within its window against k negatives r drawn for every pair (Mikolov 2013, eq. 4),
     and whether c stands before w (+) or after it (−) (Song 2018): word order separates words of one topic, and words
-    that could replace each other come closer.
+    that could replace each other come closer. A model without `word_order` has no such term.
 
     The words of a row share their negatives (Ji 2016), each with less weight: the expected sum is the same, and all
     scores become matrix products. The window is not sampled: each neighbor has its expected weight (`window_weights`).
@@ -35,11 +35,12 @@ class SkipGramLoss:
         near, negatives = window_weights(batch), batch.negatives.shape[1]
         negative_weight = near.sum(1, keepdim=True) * (self.negatives / negatives)
         v = model.table(batch.words)  # rows words width
-        u = model.company(torch.cat([batch.context, batch.negatives], dim=1))
+        u = model.context(torch.cat([batch.context, batch.negatives], dim=1))
         positive, negative = (u @ v.mT).split([batch.context.shape[1], negatives], dim=1)
-        order = model.side(batch.context) @ v.mT * sides(batch)
-        likelihood = ((logsigmoid(positive) + logsigmoid(order)) * near).sum()
-        return -(likelihood + (logsigmoid(-negative) * negative_weight).sum())
+        likelihood = logsigmoid(positive)
+        if model.order is not None:
+            likelihood = likelihood + logsigmoid(model.order(batch.context) @ v.mT * before_or_after(batch))
+        return -((likelihood * near).sum() + (logsigmoid(-negative) * negative_weight).sum())
 
 
 def window_weights(batch: SkipGramBatch) -> Float[Tensor, "rows context words"]:
@@ -55,7 +56,7 @@ def window_weights(batch: SkipGramBatch) -> Float[Tensor, "rows context words"]:
     return weight * ((batch.document_ids[:, :, None] == document) & (document != NO_DOCUMENT))
 
 
-def sides(batch: SkipGramBatch) -> Float[Tensor, "context words"]:
+def before_or_after(batch: SkipGramBatch) -> Float[Tensor, "context words"]:
     """+1 for a context word before the word, −1 for one after it."""
     return -offsets(batch).sign().float()
 

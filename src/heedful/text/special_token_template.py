@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from heedful.errors import UsageError
 from heedful.text.special_tokens import END, MASK, SEPARATOR, SPECIAL_TOKENS, START
@@ -38,11 +39,11 @@ class SpecialTokenTemplate:
         known = " or ".join(", ".join(names) for names in NAMES)
         raise UsageError(f"this vocabulary has no tokens that start, end and mask a text ({known})")
 
-    def wrap(self, *texts: Sequence[int]) -> list[int]:
-        """START first SEPARATOR second SEPARATOR …"""
+    def wrap(self, *texts: Sequence[Any]) -> list[Any]:
+        """START first SEPARATOR second SEPARATOR …; tokens are ids, or values that hold one."""
         return [self.start, *(token for text in texts for token in (*text, self.end))]
 
-    def segment_ids(self, *texts: Sequence[int]) -> list[int]:
+    def segment_ids(self, *texts: Sequence[Any]) -> list[int]:
         """Return the number of the text each token of `wrap` belongs to; START belongs to the first."""
         return [0, *(number for number, text in enumerate(texts) for _ in range(len(text) + 1))]
 
@@ -54,11 +55,11 @@ class DecoderTemplate(SpecialTokenTemplate):
     Only the last token has seen all of the input, so it represents the whole; no START is needed.
     """
 
-    def wrap(self, *texts: Sequence[int]) -> list[int]:
+    def wrap(self, *texts: Sequence[Any]) -> list[Any]:
         row = [token for text in texts for token in (*text, SEPARATOR)]
         return [*row[:-1], END]
 
-    def segment_ids(self, *texts: Sequence[int]) -> list[int]:
+    def segment_ids(self, *texts: Sequence[Any]) -> list[int]:
         return super().segment_ids(*texts)[1:]
 
 

@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from tokenizers import decoders
 from heedful.errors import CheckpointError, DataError, HeedfulError, UsageError
 from heedful.files import write_listed
 from heedful.text.tokenizer_kinds import BYTES, TokenizerConfig, infer_config, train_tokenizer
-from heedful.text.tokenizer_limits import check_tokenizer
+from heedful.text.tokenizer_limits import check_size, check_tokenizer
 from heedful.untrusted_files import parse_json_object, read_bounded
 
 __all__ = ["TokenSpan", "Tokenizer", "TokenizerConfig"]
@@ -73,7 +73,8 @@ class Tokenizer:
         """Return the text of each sequence of ids, without special tokens."""
         for ids in batch:
             self._check(ids)
-        return self._rust.decode_batch(batch, skip_special_tokens=True)
+        with library_errors():
+            return self._rust.decode_batch(batch, skip_special_tokens=True)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Return each token as readable text, including a leading space.
@@ -160,14 +161,14 @@ class Tokenizer:
         return cls.from_untrusted(content, file)
 
     @classmethod
-    def from_untrusted(cls, content: bytes, file: Path) -> Tokenizer:
-        """Load the content of a tokenizer.json, checked for what would never end."""
+    def from_untrusted(cls, content: bytes, file: Path, rows: int | None = None) -> Tokenizer:
+        """Load the content of a tokenizer.json, checked for what would never end, and for tokens beyond `rows`."""
+        with naming(file):
+            check_size(len(content), rows)
         described = parse_json_object(content, file)
-        try:
-            check_tokenizer(described)
+        with naming(file):
+            check_tokenizer(described, rows)
             return cls.from_json(content.decode())
-        except CheckpointError as error:
-            raise CheckpointError(f"{file} cannot be loaded as a tokenizer: {error}") from None
 
     @classmethod
     def from_json(cls, text: str) -> Tokenizer:
@@ -210,12 +211,21 @@ class Tokenizer:
 
 
 @contextmanager
+def naming(file: Path) -> Iterator[None]:
+    """Name the file in errors about its content."""
+    try:
+        yield
+    except CheckpointError as error:
+        raise CheckpointError(f"{file} cannot be loaded as a tokenizer: {error}") from None
+
+
+@contextmanager
 def library_errors() -> Iterator[None]:
-    """Raise CheckpointError for a panic in the Rust library, which no `except Exception` would catch."""
+    """Raise CheckpointError for an error of the Rust library, or a panic, which no `except Exception` would catch."""
     try:
         yield
     except BaseException as error:
-        if type(error).__name__ != "PanicException":
+        if type(error) is not Exception and type(error).__name__ != "PanicException":
             raise
         raise CheckpointError(
             f"the tokenizer failed on this text, its tokenizer.json may be damaged: {error}"
@@ -229,9 +239,10 @@ def _require_text(texts: Iterable[str]) -> Iterator[str]:
         any_text = any_text or bool(text.strip())
         yield text
     if not any_text:
-        raise DataError("there is no text to train a tokenizer on: the input is empty or only whitespace")
+        raise DataError("there is no text to train a tokenizer on: it is blank, or so little that all is held out")
 
 
+@lru_cache(100_000)
 def _readable(token: str) -> str:
     """Decode a byte-level token."""
     if not BYTES.keys() >= set(token):

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, model_validator
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from heedful.config import Config
@@ -63,7 +63,7 @@ class TokenizerConfig(Config):
     kind: Literal["byte_bpe", "unigram", "wordpiece", "words", "characters", "bare_words"] = "byte_bpe"
     vocabulary: int = Field(gt=0, le=10_000_000)
     """Maximum size, special tokens included; a small corpus gives fewer."""
-    min_count: PositiveInt = 1
+    min_count: int = Field(default=1, gt=0, le=1 << 31)
     """Rarer words become <unk> (words and bare_words)."""
     lowercase: bool = False
     normalize: Literal["none", "nfc", "nfkc"] = "none"

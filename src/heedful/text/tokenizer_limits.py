@@ -23,6 +23,10 @@ MAX_REPLACEMENT = 64
 """Longest replacement, in bytes, of a character in SentencePiece's precompiled map (NFKC needs 33)."""
 MAX_TOKEN = 4096
 """Longest token, in characters."""
+MAX_STEPS = 256
+"""Most steps in one part, nested ones included."""
+FIXED_BYTES, TOKEN_BYTES = 1 << 20, 1024
+"""Size of a tokenizer.json, at most: SentencePiece's map of characters and the like, and so much for each token."""
 MAX_PATTERN = 16_384
 MAX_REPEATS, MAX_OPTIONS = 2, 8
 """Unbounded and optional parts in one alternative of a pattern: each can multiply the number of ways to match it."""
@@ -31,22 +35,44 @@ FEW = 4
 OWN_PATTERNS = {WHITESPACE_RUNS, SINGLE_WHITESPACE, WORDS, BARE_WORDS}
 
 
-def check_tokenizer(described: dict[str, Any]) -> None:
-    """Raise CheckpointError if a tokenizer.json can make a text too long, or take too long to split one."""
+def check_tokenizer(described: dict[str, Any], rows: int | None = None) -> None:
+    """Raise CheckpointError if a tokenizer.json can make a text too long, or take too long to split one.
+
+    `rows`: of the model's table of token vectors. An added token may be beyond it, and is an error where it occurs.
+    """
     try:
-        for part in ("normalizer", "pre_tokenizer", "decoder"):
+        for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
             step = described.get(part) or {}
+            if (steps := _count_steps(step)) > MAX_STEPS:
+                raise CheckpointError(f"its {part} has {steps:,} steps; at most {MAX_STEPS} are allowed")
             if (growth := _growth(step)) > MAX_GROWTH:
-                raise CheckpointError(f"its {part} can make a text {growth:.3g} times as long")
+                times = f"{growth:,.0f}" if growth < 1e6 else "over a million"
+                raise CheckpointError(f"its {part} can make a text {times} times as long")
             for pattern in _patterns(step):
                 check_pattern(pattern)
         model = described["model"]
-        vocabulary = model["vocab"] if isinstance(model["vocab"], dict) else [token for token, _ in model["vocab"]]
+        stored = model["vocab"]
+        vocabulary = stored if isinstance(stored, dict) else [token for token, _ in stored]
+        ids = vocabulary.values() if isinstance(vocabulary, dict) else range(len(vocabulary))
+        if rows is not None and (last := max(ids, default=0)) >= rows:
+            raise CheckpointError(f"its token id {last:,} is outside the model's vocabulary of {rows:,}")
         added = [token["content"] for token in described.get("added_tokens") or ()]
         if (longest := max(map(len, [*vocabulary, *added]), default=0)) > MAX_TOKEN:
             raise CheckpointError(f"its longest token has {longest:,} characters; at most {MAX_TOKEN:,} are allowed")
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"not a tokenizer.json: {type(error).__name__}: {error}") from None
+
+
+def check_size(size: int, rows: int | None) -> None:
+    """Raise CheckpointError for a tokenizer.json of more bytes than so many tokens need; None: not known."""
+    if rows is not None and size > FIXED_BYTES + TOKEN_BYTES * rows:
+        raise CheckpointError(f"it has {size:,} bytes, more than the model's vocabulary of {rows:,} tokens needs")
+
+
+def _count_steps(step: Any) -> int:
+    """The number of objects in a part of a tokenizer.json."""
+    parts = [*step.values()] if isinstance(step, dict) else step if isinstance(step, list) else []
+    return isinstance(step, dict) + sum(map(_count_steps, parts))
 
 
 def _growth(step: dict[str, Any]) -> float:
@@ -163,7 +189,7 @@ def check_pattern(pattern: str) -> None:
 
 
 def _repeated(part: re.Match[str], last: _Repeats) -> _Repeats | None:
-    """What a quantifier adds to an alternative; None if it repeats a part that repeats."""
+    """The repetitions that a quantifier adds to an alternative; None if it repeats a part that repeats."""
     if part["low"] is None:
         least, most = 0.0, 1.0 if part["repeat"][0] == "?" else inf
     else:

@@ -31,11 +31,17 @@ class TokenizedWords:
 
 def tokenize_words(text: str, tokenizer: Tokenizer, unit: Unit = "words") -> TokenizedWords:
     """Tokenize an input text and map its tokens to words."""
-    return _map_to_words(text, tokenizer.spans(text), unit)
+    return map_to_words(text, tokenizer.spans(text), unit)
 
 
 def words_from_tokens(tokens: Sequence[int], tokenizer: Tokenizer, unit: Unit = "words") -> TokenizedWords:
     """Map the tokens a model generated to words; encoding the decoded text might give other tokens."""
+    text, spans = spans_from_tokens(tokens, tokenizer)
+    return map_to_words(text, spans, unit)
+
+
+def spans_from_tokens(tokens: Sequence[int], tokenizer: Tokenizer) -> tuple[str, list[TokenSpan]]:
+    """The text of generated tokens, and the characters each covers."""
     decoder = getincrementaldecoder("utf-8")(errors="replace")
     text, spans = "", []
     token_bytes = [*tokenizer.token_bytes(tokens[:1], at_start=True), *tokenizer.token_bytes(tokens[1:])]
@@ -44,7 +50,7 @@ def words_from_tokens(tokens: Sequence[int], tokenizer: Tokenizer, unit: Unit = 
         text += decoder.decode(data)
         incomplete = bool(decoder.getstate()[0])  # a token with half a character overlaps that character
         spans.append(TokenSpan(token, start, len(text) + incomplete))
-    return _map_to_words(text + decoder.decode(b"", final=True), spans, unit)
+    return text + decoder.decode(b"", final=True), spans
 
 
 def split_words(text: str, unit: Unit = "words") -> list[str]:
@@ -52,7 +58,8 @@ def split_words(text: str, unit: Unit = "words") -> list[str]:
     return PATTERNS[unit].findall(text)
 
 
-def _map_to_words(text: str, spans: Sequence[TokenSpan], unit: Unit) -> TokenizedWords:
+def map_to_words(text: str, spans: Sequence[TokenSpan], unit: Unit) -> TokenizedWords:
+    """Map tokens, by the characters they cover, to the words of the text."""
     word_spans = [match.span() for match in PATTERNS[unit].finditer(text)]
     ends = [end for _, end in word_spans]
     last = len(word_spans) - 1

@@ -16,6 +16,7 @@ from heedful.text.word_tokens import TokenizedWords, tokenize_words
 from heedful.training.reporting.events import Listener
 from heedful.training.run import train
 
+STEPS = 800
 LANGUAGES = ("en", "fr", "de", "el", "ru", "es", "pl")
 SETTINGS = (
     "tokenizer.kind=characters",
@@ -57,7 +58,7 @@ class DemoResult:
     translations: list[DemoTranslation]
 
 
-def demo(out: Path, *, steps: int = 800, listeners: Sequence[Listener] = (), pictures: int = 4) -> DemoResult:
+def demo(out: Path, *, steps: int = STEPS, listeners: Sequence[Listener] = (), pictures: int = 4) -> DemoResult:
     """Generate the corpus, train a translator on it, test it on unseen days and plot its attention."""
     corpus = dates_corpus()
     folder = write_dates(out / "data")
@@ -83,6 +84,15 @@ def demo(out: Path, *, steps: int = 800, listeners: Sequence[Listener] = (), pic
         for number, pair in enumerate(pick_examples(corpus, pictures), 1)
     ]
     return DemoResult(model, head.head_name, alignment_error_rate(model, head, corpus.test[:200]), translations)
+
+
+def demo_arguments(folder: Path) -> list[str]:
+    """Generate the corpus in a folder; the arguments of `heedful train` that train the demo's translator on it."""
+    write_dates(folder)
+    files = {split: [str(folder / f"{split}.{side}") for side in ("source", "target")] for split in ("train", "valid")}
+    valid = [part for file in files["valid"] for part in ("--valid", file)]
+    settings = [part for setting in SETTINGS for part in ("--set", setting)]
+    return ["translate", *files["train"], *valid, *settings, "--steps", str(STEPS), "--device", "cpu"]
 
 
 def alignment_error_rate(model: Translator, head: Alignment, pairs: Sequence[DatePair]) -> float:
@@ -116,6 +126,7 @@ def pick_examples(corpus: Dates, count: int) -> list[DatePair]:
 
 
 def translate_and_plot(model: Translator, pair: DatePair, head: Alignment, file: Path) -> DemoTranslation:
+    """Translate a date and plot its cross-attention."""
     output = model.translate(pair.source, engine="torch")
     source, target = _characters(model, pair.source, output)
     (reading,) = align(model.model, head, [(source, target)])

@@ -21,7 +21,7 @@ SIZES: list[dict[str, int]] = [
 
 @dataclass(frozen=True)
 class TrainingConditions:
-    """What the defaults depend on."""
+    """The data, device and time limit that the defaults depend on."""
 
     recurrent: bool
     tokens: int

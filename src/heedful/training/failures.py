@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import multiprocessing
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from safetensors import SafetensorError
 
 from heedful.errors import HeedfulError, OutOfMemoryError, StoppedError
 from heedful.syntax import argument, call, settings_argument
-from heedful.training.recipe import RECIPE
+from heedful.training.run_catalog import RECIPE_FILE
 
 OUT_OF_MEMORY_MESSAGES = (
     "can't allocate memory",
@@ -42,7 +43,7 @@ def readable_failures(settings: dict[str, Any], folder: Path | None = None) -> I
             raise
         raise readable from None
     except (KeyboardInterrupt, SystemExit) as stop:
-        started = folder is not None and (folder / RECIPE).is_file()
+        started = folder is not None and (folder / RECIPE_FILE).is_file()
         message = f"stopped; resume with: {call('train', resume=folder)}" if started else "stopped before the run began"
         code = 128 + signal.SIGINT if isinstance(stop, KeyboardInterrupt) else int(stop.code or 0)
         raise StoppedError(message, code - 128) from None
@@ -58,7 +59,7 @@ def _readable(error: Exception, training: dict[str, Any], folder: Path | None) -
     if (isinstance(error, ConnectionError | EOFError) and training.get("workers")) or "DataLoader worker" in text:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler would raise the same error again later
         if any(message in text for message in SHARED_MEMORY_MESSAGES):
-            return shared_memory_full(training["workers"], folder)
+            return shared_memory_error(training["workers"], "is full", folder)
         reason = (text.splitlines() or [type(error).__name__])[0].rstrip(".")
         return HeedfulError(
             f"a DataLoader worker died: {reason}. Resume with: {call('train', resume=folder)} "
@@ -71,13 +72,25 @@ def _readable(error: Exception, training: dict[str, Any], folder: Path | None) -
     return None
 
 
-def shared_memory_full(workers: int, folder: Path | None) -> HeedfulError:
+def shared_memory_error(workers: int, problem: str, folder: Path | None = None) -> HeedfulError:
     """Workers pass batches through /dev/shm, which is small in a container."""
+    resume = "" if folder is None else f". Resume with: {call('train', resume=folder)}"
     return HeedfulError(
-        f"shared memory (/dev/shm) is full: training.workers={workers} pass batches through it. Enlarge it "
-        f"(docker run --shm-size=1g), or use {settings_argument({'training.workers': 0})}, which needs none. "
-        f"Resume with: {call('train', resume=folder)}"
+        f"shared memory (/dev/shm) {problem}: training.workers={workers} pass batches through it. Enlarge it "
+        f"(docker run --shm-size=1g), or use {settings_argument({'training.workers': 0})}, which needs none{resume}"
     )
+
+
+def check_shared_memory(workers: int) -> None:
+    """Raise an error where worker processes cannot be given queues: torch's DataLoader would blame another file."""
+    context, events = multiprocessing.get_context(), []
+    try:
+        queues = [context.Queue() for _ in range(workers + 1)]
+        events += [context.Event() for _ in range(2 * workers + 1)]  # a little more than DataLoader makes of each
+    except OSError as error:
+        raise shared_memory_error(workers, f"cannot be used ({error.strerror})") from None
+    for queue in queues:
+        queue.close()
 
 
 def out_of_memory(training: dict[str, Any]) -> OutOfMemoryError:

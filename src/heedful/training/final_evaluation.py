@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from heedful.training.checkpoint.run_manifest import read_run_manifest
 from heedful.training.forecast.final_costs import MORE, REPORT_SECONDS, LinearCost
 from heedful.training.forecast.forecast import ForecastComparison, TrainingUsage, compare_forecast
 from heedful.training.reporting.events import Events
+from heedful.training.reporting.faithfulness_section import measure_explanations
 from heedful.training.reporting.model_card import write_model_card
-from heedful.training.reporting.verdict import TrainingCourse, judge_run
+from heedful.training.reporting.verdict import TrainingCourse, Verdict, judge_run
 from heedful.training.run_catalog import previous_run
 from heedful.training.run_progress import RunProgress
 from heedful.training.setup import PreparedRun
@@ -37,35 +39,27 @@ def evaluate_and_report(
     task.calibrate(best, data, events.stage, recipe.training.calibration_texts)
     best.save_settings()
     events.end_phase("calibration")
-    options = EvaluationOptions(
-        recipe.data.columns if has_tables(recipe.data.test) else (),
-        on_bad_line=recipe.data.on_bad_line,
-        bleu_tokenizer=recipe.training.bleu_tokenizer,
-        start_progress=events.stage,
-    )
-    if recipe.data.test:
-        evaluated_on = count(len(recipe.data.test), "test file")
-        scores = evaluate_model(best, recipe.data.test, options)
-    else:
-        scores, evaluated_on = score_validation_text(task, best, data, options, prepared.forecast.limit, events)
-    scores |= task.baseline_scores(data)
-    events.end_phase("scores")
+    final = score_best_model(prepared, best, task, events)
+    scores = final.scores
+    phase = next((name for name in prepared.forecast.final_phases if name.endswith("scores")), "scores")
+    events.end_phase(phase)
     checksums = read_run_manifest(folder).files
-    course, previous = TrainingCourse.of_run(prepared, progress), previous_run(folder, task.name, checksums)
+    final_seconds = events.phases["calibration"] + events.phases[phase] / final.share + REPORT_SECONDS
+    course = TrainingCourse.of_run(prepared, progress, final_seconds)
+    previous = previous_run(folder, task.name, checksums)
     verdict = judge_run(recipe, data, course, scores, folder, previous)
 
     def comparison() -> list[ForecastComparison]:
         return compare_forecast(prepared.forecast, usage, events.seconds, events.phases)
 
-    card = write_model_card(prepared, best, progress, scores, evaluated_on, verdict, comparison, folder)
+    limit = prepared.forecast.limit
+    best.measured_faithfulness = measure_explanations(task, best, data.valid, events.seconds, limit)
+    best.save_settings()
+    samples = task.samples(best, data.valid)
+    card = write_model_card(prepared, best, progress, scores, samples, final.evaluated_on, verdict, comparison, folder)
     events.end_phase("report")
-    events.note(f"scores     {task.headline(scores)}, on {evaluated_on}")
-    for line in verdict.lines():
-        events.note(line)
     compared = comparison()
-    usage_text = [f"{name} {actual}" for name, _, actual in (row.formatted() for row in compared)]
-    events.note(f"took       {', '.join(usage_text)}")
-    events.note(f"report     {card}")
+    report_lines(events, f"{task.headline(scores)}, on {final.evaluated_on}", verdict, compared, card)
     events.emit(
         "done",
         folder=str(folder),
@@ -76,17 +70,62 @@ def evaluate_and_report(
         verdict=asdict(verdict),
         compared=[row._asdict() for row in compared],
         data={"examples": data.train.examples, "checksums": checksums},
+        samples=samples,
     )
     return best
 
 
+@dataclass(frozen=True)
+class FinalScores:
+    """The scores of a run's best model, the text they are computed on, and the share of it that there was time for."""
+
+    scores: dict[str, Any]
+    evaluated_on: str
+    share: float = 1.0
+
+
+def score_best_model(prepared: PreparedRun, best: TrainedModel, task: Task, events: Events) -> FinalScores:
+    """Score a model on the test files, or else on the validation text, and report what makes the scores doubtful."""
+    recipe = prepared.recipe
+    options = EvaluationOptions(
+        recipe.data.columns if has_tables(recipe.data.test) else (),
+        on_bad_line=recipe.data.on_bad_line,
+        bleu_tokenizer=recipe.training.bleu_tokenizer,
+        start_progress=events.stage,
+    )
+    share = 1.0
+    if recipe.data.test:
+        evaluated_on = count(len(recipe.data.test), "test file")
+        scores = evaluate_model(best, recipe.data.test, options)
+    else:
+        scores, share = score_validation_text(task, best, prepared.data, options, prepared.forecast.limit, events)
+        evaluated_on = "the validation text"
+        if share < 1:
+            evaluated_on = f"{share:.0%} of the validation text, evenly spaced: as much as --time left time for"
+    for warning in scores.get("warnings", ()):
+        events.note(f"warning    {warning}")
+    return FinalScores(scores | task.baseline_scores(prepared.data), evaluated_on, share)
+
+
+def report_lines(
+    events: Events, headline: str, verdict: Verdict, compared: Sequence[ForecastComparison], card: Path
+) -> None:
+    """Print the end of a run: scores, verdict, forecast beside measurement, and where the card is."""
+    events.note(f"scores     {headline}")
+    for line in verdict.lines():
+        events.note(line)
+    usage = [f"{name} {actual}" for name, _, actual in (row.formatted() for row in compared)]
+    events.note(f"took       {', '.join(usage)}")
+    events.note(f"report     {card}")
+
+
 def score_validation_text(
     task: Task, best: TrainedModel, data: PreparedData, options: EvaluationOptions, limit: float | None, events: Events
-) -> tuple[dict[str, Any], str]:
-    """Score a model on the validation text, or on as much of it as the time limit leaves time for; and say which."""
+) -> tuple[dict[str, Any], float]:
+    """Score a model on the validation text, or on the share of it that the time limit leaves time for."""
     total = data.valid.scored_texts
     if limit is None or total <= FEWEST_TEXTS:
-        return task.evaluate_split(best, data.valid, options), "the validation text"
+        return task.evaluate_split(best, data.valid, options), 1.0
 
     def score(texts: int) -> dict[str, Any]:
         return task.evaluate_split(best, data.valid, replace(options, share=texts / total))
@@ -94,7 +133,4 @@ def score_validation_text(
     cost = LinearCost.measure(score, min(total, MORE))
     left = limit - REPORT_SECONDS - events.seconds
     texts = cost.texts_within(left, least=FEWEST_TEXTS, most=total)
-    evaluated_on = "the validation text"
-    if texts < total:
-        evaluated_on = f"{texts / total:.0%} of the validation text, evenly spaced: as much as --time left time for"
-    return score(texts), evaluated_on
+    return score(texts), texts / total

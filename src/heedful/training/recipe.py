@@ -10,14 +10,12 @@ import os
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tomli_w
 from pydantic import (
     Field,
-    NonNegativeInt,
     PositiveFloat,
-    PositiveInt,
     ValidationError,
     field_validator,
     model_validator,
@@ -28,13 +26,17 @@ from heedful.data.corpus_files import CorpusFiles, as_columns
 from heedful.data.progress import StartProgress, no_progress
 from heedful.errors import UsageError, nearest
 from heedful.evaluation.bleu_tokenizer import BleuTokenizerName
+from heedful.interventions.kinds import JsonIntervention, Unmask
 from heedful.models.model_config import ModelConfig, RecurrentConfig, TransformerConfig, WordVectorsConfig
 from heedful.models.presets import make_config
 from heedful.text.tokenizer import TokenizerConfig
 from heedful.training.optim.schedules import ScheduleName
 from heedful.training.tasks import TASKS
 
-RECIPE = "recipe.toml"
+LARGEST = 10**12
+"""Of numbers of steps, tokens and texts: their products fit into 64 bits."""
+Positive = Annotated[int, Field(gt=0, le=LARGEST)]
+NonNegative = Annotated[int, Field(ge=0, le=LARGEST)]
 
 
 class DataRecipe(Config):
@@ -46,13 +48,13 @@ class DataRecipe(Config):
     test: tuple[str, ...] = ()
     held_out: float = Field(default=0.02, gt=0.0, lt=0.5)
     """Fraction of the training text used for validation if there are no `valid` files."""
-    max_length: PositiveInt = 256
+    max_length: Positive = 256
     """Maximum tokens: longer pairs are dropped, longer labeled texts truncated (both are counted), and passages of
     questions are split into windows."""
     columns: tuple[str, ...] = ()
     """Columns of a table, by name or number from 1, if not the usual ones: source and target; text; one or two of text,
     then labels; passage, question, answer. Of a .tmx: the languages of source and target."""
-    stride: NonNegativeInt = 128
+    stride: NonNegative = 128
     """Tokens from the start of one window of a long passage to the next (answer); 0 = no windows."""
     on_bad_line: Literal["fail", "skip"] = "fail"
     """Unreadable lines: stop with an error, or skip and count them."""
@@ -75,7 +77,7 @@ class TokenizerRecipe(TokenizerConfig):
 
     joint: bool = True
     """One shared vocabulary for source and target."""
-    sample: PositiveInt = 50_000_000
+    sample: Positive = 50_000_000
     """Maximum characters of text that the tokenizer is trained on."""
     subword_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
     """Subword regularization: probability that a token is split into its parts."""
@@ -89,11 +91,11 @@ class TokenizerRecipe(TokenizerConfig):
 class TrainingRecipe(Config):
     """Batches, objective, optimizer, evaluation and checkpoints."""
 
-    steps: PositiveInt
+    steps: Positive
     """Number of optimizer steps."""
-    batch_tokens: PositiveInt = 4096
+    batch_tokens: Positive = 4096
     """Tokens per batch, padding and both sides included."""
-    accumulate: PositiveInt = 1
+    accumulate: Positive = 1
     """Gradient accumulation: batches per optimizer step."""
     context: int = Field(default=256, gt=0, le=1_000_000)
     """Context length in tokens (generate, fill)."""
@@ -101,9 +103,9 @@ class TrainingRecipe(Config):
     """Fraction of tokens that are masked (fill)."""
     whole_word_masking: bool = False
     """Mask all subwords of a word or none (fill)."""
-    window: PositiveInt = 5
+    window: Positive = 5
     """Maximum context words on each side (word vectors)."""
-    negatives: PositiveInt = 5
+    negatives: Positive = 5
     """Negative samples per predicted word (word vectors)."""
     subsample: float = Field(default=1e-3, ge=0.0)
     """Frequency above which words are randomly skipped; 0 = off (word vectors)."""
@@ -118,8 +120,10 @@ class TrainingRecipe(Config):
     """Clip the gradient norm to this; 0 = off."""
     schedule: ScheduleName = "cosine"
     """Learning-rate schedule after the warm-up."""
-    warmup: NonNegativeInt = 400
+    warmup: NonNegative = 400
     """Steps of linear warm-up."""
+    interventions: tuple[JsonIntervention, ...] = ()
+    """Changes of the model's inside that are active in every training step, and in no evaluation."""
     label_smoothing: float = Field(default=0.1, ge=0.0, lt=1.0)
     class_weights: Literal["auto", "none", "balanced"] = "auto"
     """Weight the classes inversely to their frequency (classify); auto: if the most frequent one is 3 times as frequent
@@ -131,26 +135,26 @@ class TrainingRecipe(Config):
     the last evaluations."""
     average_decay: float = Field(default=0.999, gt=0.0, lt=1.0)
     """Decay of the exponential moving average."""
-    average_last: PositiveInt = 5
+    average_last: Positive = 5
     """Number of evaluations that `average = "last"` covers."""
-    evaluate_every: PositiveInt = 500
+    evaluate_every: Positive = 500
     """Steps between evaluations."""
-    eval_labels: PositiveInt = 20_000
+    eval_labels: Positive = 20_000
     """Maximum validation labels per evaluation: tokens, masked tokens (fill) or texts (classify)."""
-    eval_texts: PositiveInt = 300
+    eval_texts: Positive = 300
     """Maximum validation texts translated, or questions answered, per evaluation. Labels and texts are sampled evenly
     from the validation text and select the best model; the scores in the card are computed separately."""
     bleu_tokenizer: BleuTokenizerName = "auto"
     """sacreBLEU's tokenizer (translate); auto: by the script of the references."""
-    calibration_texts: PositiveInt = 1000
+    calibration_texts: Positive = 1000
     """Maximum validation texts that alignment, word confidence, temperature and thresholds are fitted on."""
-    patience: NonNegativeInt = 0
+    patience: NonNegative = 0
     """Early stopping: evaluations without improvement; 0 = off."""
-    checkpoint_every: NonNegativeInt = 0
+    checkpoint_every: NonNegative = 0
     """Steps between checkpoints; 0 = at evaluations, as long as that takes less than 2% of the time."""
-    keep_checkpoints: PositiveInt = 2
+    keep_checkpoints: Positive = 2
     """Number of checkpoints kept, in addition to the best model."""
-    freeze: NonNegativeInt = 0
+    freeze: NonNegative = 0
     """Number of layers frozen, from the bottom; embeddings are frozen with them."""
     layer_decay: float = Field(default=1.0, gt=0.0, le=1.0)
     """Layer-wise learning rate decay: each layer's rate is this fraction of the layer above; 1 = off."""
@@ -161,7 +165,7 @@ class TrainingRecipe(Config):
     for small models; for large ones it only holds a second set of activations."""
     compile: bool = False
     """Compile model and loss with torch.compile: faster steps after most of a minute of compilation."""
-    workers: NonNegativeInt = 0
+    workers: NonNegative = 0
     """DataLoader worker processes."""
     shard: bool = False
     """Shard weights and optimizer state over the devices (FSDP2) instead of replicating them."""
@@ -170,6 +174,10 @@ class TrainingRecipe(Config):
     def _check_combinations(self) -> TrainingRecipe:
         if self.shard and (self.cuda_graphs or self.compile or self.optimizer == "muon"):
             raise ValueError("shard = true cannot be combined with cuda_graphs, compile or optimizer = 'muon'")
+        if self.interventions and (self.shard or self.cuda_graphs or self.compile):
+            raise ValueError("interventions cannot be combined with shard, cuda_graphs or compile: set those to false")
+        if any(isinstance(each, Unmask) for each in self.interventions):
+            raise ValueError("interventions: training without the causal mask is model.decoder_causal = false")
         if self.shard and self.freeze:
             raise ValueError("shard = true cannot be combined with freeze: set one of them to its default")
         return self
@@ -179,7 +187,7 @@ class Recipe(Config):
     """All settings of a run."""
 
     task: str
-    seed: NonNegativeInt = 1
+    seed: NonNegative = 1
     start_from: str | None = None
     """A model folder to fine-tune: its weights and its vocabulary."""
     data: DataRecipe
@@ -216,21 +224,19 @@ def read_recipe(file: Path) -> dict[str, Any]:
 
     Its paths are relative to its folder; those returned are absolute.
     """
+    if file.exists() and not file.is_file():
+        raise UsageError(f"recipe {file} is not a regular file: name a recipe.toml")
     try:
         with file.open("rb") as stream:
             return absolute_paths(tomllib.load(stream), file.parent)
     except FileNotFoundError:
         raise UsageError(f"recipe {file} does not exist") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"recipe {file}: {error}") from None
-
-
-def recipe_columns(folder: Path | None) -> tuple[str, ...]:
-    """The columns that the model in this folder was trained on, if they were requested."""
-    if folder is None or not (folder / RECIPE).is_file():
-        return ()
-    data = read_recipe(folder / RECIPE).get("data", {})
-    return as_columns(data.get("columns")) if isinstance(data, dict) else ()
+    except OSError as error:
+        raise UsageError(f"recipe {file} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"recipe {file} is not UTF-8 text") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"recipe {file} is not valid TOML: {error}") from None
 
 
 def make_recipe(settings: dict[str, Any]) -> Recipe:

@@ -126,8 +126,20 @@ def requested_settings(request: TrainingRequest) -> dict[str, Any]:
         "training": training or None,
     }
     settings = merge_settings(settings, {name: value for name, value in changes.items() if value is not None})
+    check_paths(settings)
+    if derived := {"vocabulary", "target_vocabulary"} & {*settings.get("model", {})}:
+        raise UsageError(f"model.{min(derived)} follows from the tokenizer: set tokenizer.vocabulary instead")
     check_held_out_pairs(settings)
     return settings
+
+
+def check_paths(settings: dict[str, Any]) -> None:
+    """Raise UsageError for a setting that names files and holds something else."""
+    named = {f"data.{name}": settings.get("data", {}).get(name, ()) for name in ("train", "valid", "test")}
+    start = {"start_from": settings["start_from"]} if settings.get("start_from") is not None else {}
+    for name, value in {**named, **start}.items():
+        if not all(isinstance(path, str) and path for path in path_list(value)):
+            raise UsageError(f"{name} takes paths of files, got {value!r:.60}")
 
 
 def resolved(paths: Files) -> list[str]:
@@ -175,7 +187,7 @@ def unknown_task(task: str) -> UsageError:
 
 
 def task_examples() -> str:
-    """What to type for each task, and which text it takes; one task a line."""
+    """The command of each task and the text it takes, one task a line."""
     calls = {call("train", name, *task.example): task.files for name, task in TASKS.items()}
     width = max(map(len, calls))
     return "\n".join(f"  {example:<{width}}   {files}" for example, files in calls.items())

@@ -32,9 +32,10 @@ from heedful.training.checkpoint.run_manifest import (
     tokenizer_checksums,
 )
 from heedful.training.forecast.forecast import Forecast
-from heedful.training.recipe import RECIPE, Recipe, make_recipe, read_recipe, settings_of
-from heedful.training.reporting.events import METRICS_FILE, Events
+from heedful.training.recipe import Recipe, make_recipe, read_recipe, settings_of
+from heedful.training.reporting.events import Events
 from heedful.training.requested_settings import merge_settings
+from heedful.training.run_catalog import LOG_FILE, RECIPE_FILE
 from heedful.training.run_progress import RunProgress, is_finished
 from heedful.training.setup import PreparedRun
 
@@ -73,7 +74,7 @@ def can_resume(path: str | Path) -> bool:
     """Whether `path` holds a run with a checkpoint; a folder whose creation was interrupted does not."""
     folder, _ = parse_resume_path(path)
     state = folder / STATE_FOLDER
-    return (folder / RECIPE).is_file() or ((state / MANIFEST_FILE).is_file() and bool(list_checkpoints(state)))
+    return (folder / RECIPE_FILE).is_file() or ((state / MANIFEST_FILE).is_file() and bool(list_checkpoints(state)))
 
 
 def parse_resume_path(path: str | Path) -> tuple[Path, Path | None]:
@@ -94,7 +95,7 @@ def load_interrupted_run(
     """
     folder, chosen = parse_resume_path(path)
     manifest = read_run_manifest(folder)
-    stored = read_recipe(folder / RECIPE) if (folder / RECIPE).exists() else settings_of(manifest.recipe)
+    stored = read_recipe(folder / RECIPE_FILE) if (folder / RECIPE_FILE).exists() else settings_of(manifest.recipe)
     recipe = make_recipe(merge_settings(stored, requested))
     check_recipe_unchanged(manifest, recipe, folder)
     check_data_unchanged(manifest, recipe)
@@ -154,7 +155,7 @@ def is_cleaned_up(folder: Path) -> bool:
 def _is_reported(folder: Path) -> bool:
     """Whether the last event in the log is the final evaluation; notes may follow it."""
     try:
-        kinds = [json.loads(line)["kind"] for line in (folder / METRICS_FILE).read_bytes().splitlines()]
+        kinds = [json.loads(line)["kind"] for line in (folder / LOG_FILE).read_bytes().splitlines()]
         return bool([kind for kind in kinds if kind != "note"][-1] == "done")
     except (OSError, ValueError, LookupError, TypeError):
         return False

@@ -15,11 +15,12 @@ import torch
 from heedful.device import select_device
 from heedful.loading import read_tokenizers
 from heedful.training.forecast.forecast import forecast
-from heedful.training.recipe import RECIPE, make_recipe, read_recipe
+from heedful.training.recipe import make_recipe, read_recipe
 from heedful.training.reporting.events import Events
 from heedful.training.requested_settings import merge_settings
 from heedful.training.resume import can_resume, load_interrupted_run
 from heedful.training.run import Run, build_run
+from heedful.training.run_catalog import RECIPE_FILE
 from heedful.training.run_folder import create_run_folder
 from heedful.training.setup import PreparedRun, prepare_data_again
 from heedful.training.signals import StopSignal
@@ -45,7 +46,8 @@ def train_segment(source: Path, copy: Path, device: torch.device, kill_after: in
 
 
 def start_segment(source: Path, copy: Path, device: torch.device) -> Run:
-    recipe = make_recipe(merge_settings(read_recipe(source / RECIPE), {"training": SEGMENT}))
+    """Create a copy of a run that trains a few steps from step 0."""
+    recipe = make_recipe(merge_settings(read_recipe(source / RECIPE_FILE), {"training": SEGMENT}))
     tokenizers = read_tokenizers(source)
     data = prepare_data_again(recipe, tokenizers, Events())
     config = recipe.model_config_for(*(len(tokenizer) for tokenizer in tokenizers))
@@ -58,6 +60,7 @@ def start_segment(source: Path, copy: Path, device: torch.device) -> Run:
 
 
 def resume_segment(copy: Path, device: torch.device) -> Run:
+    """Resume the copy from its checkpoint."""
     interrupted = load_interrupted_run(copy, {}, str(device), Events())
     prepared = interrupted.prepared(prepare_data_again(interrupted.recipe, interrupted.tokenizers, Events()))
     return build_run(prepared, copy, interrupted.manifest, Events(), checkpoint=interrupted.checkpoint)

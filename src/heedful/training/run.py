@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -28,6 +28,7 @@ from heedful.files import write_atomic
 from heedful.inference.trained_model import TrainedModel
 from heedful.loading import load
 from heedful.model_folder import build_on_meta, write_model
+from heedful.models.build import Model
 from heedful.syntax import argument
 from heedful.training.checkpoint.checkpointer import Checkpointer
 from heedful.training.checkpoint.format import Checkpoint, prune_checkpoints, read_checkpoint
@@ -36,13 +37,14 @@ from heedful.training.distributed.process_group import SINGLE_PROCESS, ProcessGr
 from heedful.training.failures import out_of_memory, readable_failures, with_smaller_batch
 from heedful.training.final_evaluation import evaluate_and_report
 from heedful.training.forecast.forecast import Forecast, TrainingUsage
-from heedful.training.recipe import RECIPE, relative_paths, to_toml
+from heedful.training.recipe import relative_paths, to_toml
 from heedful.training.reporting.display import progress_listeners
-from heedful.training.reporting.events import METRICS_FILE, Events, Listener, MetricsFile, TensorBoard
+from heedful.training.reporting.events import Events, Listener, MetricsFile, TensorBoard
 from heedful.training.request import FilePath, Files, TrainingRequest, new_run_settings, requested_settings
 from heedful.training.requested_settings import Settings
 from heedful.training.resume import can_resume, is_cleaned_up, load_interrupted_run, parse_resume_path
 from heedful.training.resume_check import check_resume
+from heedful.training.run_catalog import LOG_FILE, RECIPE_FILE
 from heedful.training.run_folder import choose_run_folder, claim_run_folder, create_run_folder, remove_run_folder
 from heedful.training.run_progress import RunProgress
 from heedful.training.setup import PreparedRun, configure_cpu_memory, describe_run, prepare_data_again, prepare_run
@@ -97,12 +99,15 @@ def plan(
     task: str | None = None,
     *files: FilePath,
     valid: Files = (),
+    test: Files = (),
     recipe: FilePath | None = None,
     settings: Settings = (),
     architecture: str = "transformer",
     start_from: FilePath | None = None,
     time: str | int | float | None = None,
     steps: int | None = None,
+    seed: int | None = None,
+    bleu_tokenizer: str | None = None,
     device: str = "auto",
     columns: str | Sequence[str | int] = (),
     on_bad_line: str | None = None,
@@ -111,9 +116,9 @@ def plan(
 ) -> Forecast:
     """Forecast `train` with the same arguments: parameters, operations, memory, time and disk. Nothing is trained."""
     request = TrainingRequest(
-        task=task, files=files, valid=valid, recipe=recipe, settings=settings, architecture=architecture,
-        start_from=start_from, time=time, steps=steps, device=device, columns=columns, on_bad_line=on_bad_line,
-        listeners=(*progress_listeners(show_progress), *listeners),
+        task=task, files=files, valid=valid, test=test, recipe=recipe, settings=settings, architecture=architecture,
+        start_from=start_from, time=time, steps=steps, seed=seed, bleu_tokenizer=bleu_tokenizer, device=device,
+        columns=columns, on_bad_line=on_bad_line, listeners=(*progress_listeners(show_progress), *listeners),
     )  # fmt: skip
     return prepare_request(request).forecast
 
@@ -135,6 +140,7 @@ def run_training(request: TrainingRequest) -> TrainedModel:
 
 
 def start_or_resume(request: TrainingRequest, group: ProcessGroup) -> TrainedModel:
+    """On rank 0: start a new run, or resume the one in the request's folder."""
     if group.size > 1 and (request.auto_batch or request.check_resume):
         options = f"{argument('auto_batch')} and {argument('check_resume')}"
         raise UsageError(f"{options} need a single process: run without torchrun")
@@ -202,7 +208,7 @@ class Run:
 
     def save_best(self, model: nn.Module) -> None:
         self.checkpointer.manifest.check_folder(self.checkpointer.folder)
-        write_model(model, self.checkpointer.folder, self.prepared.files())
+        write_model(cast(Model, model), self.checkpointer.folder, self.prepared.files())
 
 
 def build_run(
@@ -229,6 +235,7 @@ def build_run(
 def build_trainer(
     prepared: PreparedRun, components: TrainingComponents, events: Events, group: ProcessGroup = SINGLE_PROCESS
 ) -> Trainer:
+    """The trainer of a prepared run."""
     recipe = prepared.recipe
     configure_cpu_memory(recipe.training, components.train, prepared.device)
     sharded = recipe.training.shard and group.size > 1  # each rank then loads its shard only
@@ -294,9 +301,9 @@ def resume_run(request: TrainingRequest, group: ProcessGroup) -> TrainedModel:
         events.note(f"resuming after step {checkpoint.step} of {recipe.training.steps}")
         if request.time is not None:
             events.note(f"{argument('time')} has no effect on a resumed run: it became a number of steps when it began")
-        write_atomic(folder / RECIPE, to_toml(recipe, folder))
+        write_atomic(folder / RECIPE_FILE, to_toml(recipe, folder))
         prepared = interrupted.prepared(prepare_data_again(recipe, interrupted.tokenizers, events))
-        MetricsFile(folder / METRICS_FILE).truncate_after(checkpoint.step)
+        MetricsFile(folder / LOG_FILE).truncate_after(checkpoint.step)
         listeners = (*request.listeners, *file_listeners(request, folder, checkpoint.step))
         events = Events(*listeners, start=request.start, elapsed_before=checkpoint.metadata["seconds"])
         run = build_run(prepared, folder, interrupted.manifest, events, group, checkpoint)
@@ -326,6 +333,7 @@ def join_run(request: TrainingRequest, group: ProcessGroup) -> TrainedModel:
 
 
 def report_setup(prepared: PreparedRun, folder: Path, events: Events) -> None:
+    """Emit the chosen settings and the forecast, before the first step."""
     recipe = relative_paths(prepared.recipe.model_dump(mode="json"), folder)
     events.emit("ready", folder=str(folder), recipe=recipe, **asdict(prepared.forecast))
     for line in describe_run(prepared, folder):
@@ -334,7 +342,7 @@ def report_setup(prepared: PreparedRun, folder: Path, events: Events) -> None:
 
 def file_listeners(request: TrainingRequest, folder: Path, step: int = 0) -> list[Listener]:
     """Listeners that log into the run folder; TensorBoard's curves continue after `step`."""
-    log = MetricsFile(folder / METRICS_FILE)
+    log = MetricsFile(folder / LOG_FILE)
     return [log, TensorBoard(folder / "tensorboard", step)] if request.tensorboard else [log]
 
 

@@ -10,7 +10,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-RECIPE_FILE, LOG_FILE = "recipe.toml", "metrics.jsonl"
+RECIPE_FILE = "recipe.toml"
+"""Every choice of the run."""
+LOG_FILE = "metrics.jsonl"
+"""Events of the run, one JSON object a line."""
 
 
 @dataclass(frozen=True)

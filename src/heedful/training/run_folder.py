@@ -19,7 +19,8 @@ from heedful.training.checkpoint.run_manifest import (
     lock_run_folder,
     write_run_manifest,
 )
-from heedful.training.recipe import RECIPE, to_toml
+from heedful.training.recipe import to_toml
+from heedful.training.run_catalog import RECIPE_FILE
 from heedful.training.setup import PreparedRun
 
 
@@ -69,11 +70,12 @@ def create_run_folder(prepared: PreparedRun, folder: Path) -> Iterator[RunManife
             prepared.device,
             asdict(prepared.forecast),
         )
-        write_atomic(folder / RECIPE, to_toml(prepared.recipe, folder))
+        write_atomic(folder / RECIPE_FILE, to_toml(prepared.recipe, folder))
     except BaseException:
         remove_run_folder(folder)
         raise
 
 
 def remove_run_folder(folder: Path) -> None:
+    """Delete the folder of a run that failed."""
     shutil.rmtree(folder, ignore_errors=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from heedful.data.corpus_files import as_columns
 from heedful.data.line_reader import OnBadLine
@@ -27,6 +28,9 @@ def evaluate(
     bleu_tokenizer: str = "auto",
     columns: str | Sequence[str | int] = (),
     on_bad_line: OnBadLine = "fail",
+    by_length: bool = False,
+    by_position: bool = False,
+    context: int | None = None,
     device: str = "auto",
     show_progress: bool | None = None,
     listeners: Sequence[Listener] = (),
@@ -35,10 +39,16 @@ def evaluate(
 
     `model` is a folder, a loaded model, or a word2vec file; the files are read as for training, for word vectors they
     are benchmarks. `beam`, `length_penalty` and `bleu_tokenizer` ("auto": by the script of the references) are for
-    translation, `columns` for tables. `show_progress` is as in `heedful.train`.
+    translation, `columns` for tables. `by_length` also scores translations or classified texts of similar length,
+    `by_position` gives the loss of a translator or language model by position; `context` is the number of tokens that a
+    language model reads at once, which may be more than in training. `show_progress` is as in `heedful.train`.
     """
     if not files:
         raise UsageError("nothing to evaluate on: name the held-out files")
+    if on_bad_line not in get_args(OnBadLine):
+        raise UsageError(f"on_bad_line is {' or '.join(get_args(OnBadLine))}, got {on_bad_line!r:.60}")
+    if not isinstance(model, TrainedModel | str | os.PathLike):
+        raise UsageError(f"model is a folder or a loaded model, got {model!r:.60}")
     paths = [Path(file) for file in files]
     if not isinstance(model, TrainedModel) and Path(model).is_file():
         if columns:
@@ -50,6 +60,9 @@ def evaluate(
         beam=beam,
         length_penalty=length_penalty,
         bleu_tokenizer=bleu_tokenizer,
+        by_length=by_length,
+        by_position=by_position,
+        context=context,
         start_progress=Events(*progress_listeners(show_progress), *listeners).stage,
     )
     return evaluate_model(model if isinstance(model, TrainedModel) else load(model, device=device), paths, options)

@@ -14,10 +14,13 @@ from heedful.data.corpus_files import as_columns
 from heedful.data.dataset import PreparedData
 from heedful.data.doctor_report import CorpusReport
 from heedful.data.quick_check import check_corpus, data_issues, doctor_command
+from heedful.data.training_text import TrainingText, file_digests
 from heedful.device import disable_onednn_cache, matmul_flops, retain_freed_memory, select_device
 from heedful.errors import UsageError
 from heedful.inference.trained_model import TrainedModel
-from heedful.model_files import TASK_FILE
+from heedful.interventions.kinds import describe
+from heedful.layers.scores import WITHOUT_CONTENT
+from heedful.model_files import TASK_FILE, TRAINING_TEXT_FILE
 from heedful.model_folder import tokenizer_files
 from heedful.models.build import build
 from heedful.models.model_config import MAX_WIDTH, ModelConfig
@@ -32,7 +35,7 @@ from heedful.training.finetune import (
     pretrained_model_settings,
     pretrained_tokenizer_settings,
 )
-from heedful.training.forecast.final_costs import FinalCosts, measure_final_costs
+from heedful.training.forecast.final_costs import FinalCosts, count_test_texts, measure_final_costs
 from heedful.training.forecast.forecast import Forecast, forecast
 from heedful.training.forecast.timing import MEASURED_SECONDS
 from heedful.training.recipe import DataRecipe, Recipe, TrainingRecipe, make_recipe
@@ -47,7 +50,7 @@ MEASURED_SHARE = 0.04
 """Share of a short time limit for which steps are measured."""
 UNKNOWN_STEPS = 1_000_000
 """Steps in the trial recipe of a run whose length depends on the time a step takes."""
-MIN_STEPS = 50
+MIN_STEPS = 10
 CUDA_GRAPH_LIMIT = 2e11
 """Width² × layers × tokens below which a step is captured as a CUDA graph."""
 MIN_COMPILED_SECONDS = 900.0
@@ -76,9 +79,11 @@ class PreparedRun:
         return model
 
     def files(self) -> dict[str, str]:
-        """The content of the model folder's files beside the weights: tokenizers and task settings."""
+        """The content of the model folder's files beside the weights: tokenizers and settings."""
         settings = get_task(self.recipe.task).task_settings(self.recipe, self.data)
-        return tokenizer_files(self.data.tokenizers) | ({TASK_FILE: settings.to_file()} if settings else {})
+        stored = {TASK_FILE: settings, TRAINING_TEXT_FILE: self.data.text}
+        files = {name: each.to_file() for name, each in stored.items() if each is not None}
+        return tokenizer_files(self.data.tokenizers) | files
 
     def training_components(self) -> TrainingComponents:
         return get_task(self.recipe.task).training_components(self.recipe, self.data, self.device)
@@ -136,12 +141,15 @@ def choose_settings(
 ) -> PreparedRun:
     """Choose the model and training settings left open; the number of steps follows from the time limit."""
     defaults = pretrained_model_settings(base, task) if base else task.model_defaults(conditions)
+    if settings.get("model", {}).get("score") in WITHOUT_CONTENT and defaults.get("positions") == "rotary" and not base:
+        defaults["positions"] = "sinusoidal"  # rotary positions turn queries and keys, and these scores read neither
     model = settings["model"] = {**defaults, **settings.get("model", {}), **task.head_settings(data)}
     check_width(model)
     training = settings["training"] = {**task.training_defaults(conditions, model), **settings.get("training", {})}
     if device.type == "cuda":
         training.setdefault("precision", "bfloat16")
-        training.setdefault("cuda_graphs", not training.get("shard") and gains_from_cuda_graphs(model, training))
+        alters = training.get("shard") or training.get("interventions")
+        training.setdefault("cuda_graphs", not alters and gains_from_cuda_graphs(model, training))
     derived = task.derived_model_settings(settings, data)
     settings["model"] = {**model, **{name: value for name, value in derived.items() if name not in model}}
     trial = make_recipe({**settings, "training": {"steps": UNKNOWN_STEPS, **training}})
@@ -156,18 +164,15 @@ def choose_settings(
         expected, training["compile"] = try_compiling(trial, expected, data, config, device)
     if pretrained:
         expected = replace(expected, start=pretrained.to_json())
-    costs = FinalCosts()
+    costs, test_texts = FinalCosts(), count_test_texts(task, trial, data)
     if expected.timing == "measured":
-        costs = measure_final_costs(task, data, config, device, at_most=trial.training.steps // 20)
+        scored = data.valid.scored_texts if test_texts is None else test_texts
+        costs = measure_final_costs(task, data, config, device, at_most=trial.training.steps // 20, scored=scored)
     events.end_phase("dry run")
-    allocation = TimeAllocation.within(limit, events.seconds, costs, data.valid.scored_texts)
-    if "steps" not in training:
-        epochs = task.scaling_rule.most_epochs(pretrained=base is not None)
-        useful = epochs * len(batches.plan(0)) // trial.training.accumulate
-        training["steps"] = max(MIN_STEPS, min(expected.steps_within(allocation.training), useful))
-    training.setdefault("warmup", min(1000, max(1, training["steps"] // 20)))
-    training.setdefault("evaluate_every", -(-training["steps"] // expected.evaluation_count(training["steps"])))
-    training.setdefault("calibration_texts", allocation.calibration_texts)
+    allocation = TimeAllocation.within(limit, events.seconds, costs, data.valid.scored_texts, test_texts)
+    epochs = task.scaling_rule.most_epochs(pretrained=base is not None)
+    useful_steps = epochs * len(batches.plan(0)) // trial.training.accumulate
+    set_schedule(training, expected, allocation, useful_steps)
     recipe = make_recipe(settings)
     expected = replace(
         expected.for_run(recipe.training),
@@ -176,6 +181,16 @@ def choose_settings(
         final_phases=allocation.final_phases,
     )
     return PreparedRun(recipe, data, config, pretrained, device, expected)
+
+
+def set_schedule(training: dict[str, Any], expected: Forecast, allocation: TimeAllocation, useful_steps: int) -> None:
+    """Set steps, warm-up, evaluations and calibration texts by the time there is, where the user left them open."""
+    if "steps" not in training:
+        training["steps"] = max(MIN_STEPS, min(expected.steps_within(allocation.training), useful_steps))
+    steps = training["steps"]
+    training.setdefault("warmup", min(1000, max(1, steps // 20)))
+    training.setdefault("evaluate_every", -(-steps // expected.evaluation_count(steps)))
+    training.setdefault("calibration_texts", allocation.calibration_texts)
 
 
 def configure_cpu_memory(recipe: TrainingRecipe, batches: Batches, device: torch.device) -> None:
@@ -195,7 +210,12 @@ def try_compiling(
     Not tried with varying batch shapes, each of which would be compiled, nor with recurrent models.
     """
     fixed_shape = get_task(recipe.task).training_components(recipe, data, device).train.fixed_shape
-    if recipe.training.shard or config.family.startswith("recurrent") or not fixed_shape:
+    if (
+        recipe.training.shard
+        or recipe.training.interventions
+        or config.family.startswith("recurrent")
+        or not fixed_shape
+    ):
         return plain, False
     training = recipe.training.model_copy(update={"compile": True})
     try:
@@ -265,8 +285,15 @@ def prepare_data(
     if issues:
         held_out = [Path(file) for name in task.held_out_files for file in getattr(recipe.data, name)]
         events.note(f"to list all issues: {doctor_command(report, files.train, held_out, recipe.data.columns)}")
+    text = TrainingText(
+        columns=recipe.data.columns,
+        scripts=tuple(column.script for column in report.columns),
+        bleu_tokenizer=task.bleu_tokenizer(recipe, data),
+        train=file_digests(files.train),
+        valid=file_digests(files.valid),
+    )
     events.end_phase("encoding")
-    return replace(data, issues=issues)
+    return replace(data, issues=issues, text=text)
 
 
 def prepare_data_again(recipe: Recipe, tokenizers: tuple[Tokenizer, ...], events: Events) -> PreparedData:
@@ -291,6 +318,7 @@ def describe_run(prepared: PreparedRun, folder: Path) -> list[str]:
         *([f"start      {describe_pretrained(expected.start)}"] if expected.start else []),
         *get_task(recipe.task).setup_summary(recipe, prepared.data),
         f"model      {model}",
+        *([f"changed    in every step: {describe(training.interventions)}"] if training.interventions else []),
         f"training   {training.steps:,} steps of {training.batch_tokens * training.accumulate:,} tokens, "
         f"{training.optimizer} at {training.learning_rate:.2g} ({training.schedule}), {training.precision}"
         + (", compiled" if training.compile else ""),

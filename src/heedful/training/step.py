@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from heedful.layers.taps import TapEdits
 from heedful.objectives.objective import LossModule, Objective, to_device
 from heedful.training.distributed.data_parallel import data_parallel, no_sync
 from heedful.training.distributed.process_group import SINGLE_PROCESS, ProcessGroup
@@ -29,6 +30,11 @@ class StepResult:
     """Before clipping."""
 
 
+NO_EDITS = TapEdits()
+SEED_STRIDE = 0x9E3779B1
+"""Between the dropout seeds of two runs: odd, so that every seed has its own, and longer than any run."""
+
+
 @dataclass
 class ForwardBackward:
     """Forward and backward pass of a batch, in the chosen precision."""
@@ -38,6 +44,8 @@ class ForwardBackward:
     device: torch.device
     precision: torch.dtype
     process_group: ProcessGroup = SINGLE_PROCESS
+    edits: TapEdits = NO_EDITS
+    """Interventions that every step trains with."""
 
     @cached_property
     def loss_module(self) -> nn.Module:
@@ -51,7 +59,8 @@ class ForwardBackward:
         `sync` sums the gradients of all ranks: wanted for the last batch of a step only.
         """
         with nullcontext() if sync else no_sync(self.loss_module):
-            with torch.autocast(self.device.type, dtype=self.precision, enabled=self.precision != torch.float32):
+            autocast = torch.autocast(self.device.type, dtype=self.precision, enabled=self.precision != torch.float32)
+            with autocast, self.edits.applied(self.model):
                 loss: Tensor = self.loss_module(to_device(batch, self.device))
             self.backward(loss / tokens)
         return loss.detach()
@@ -59,6 +68,11 @@ class ForwardBackward:
     def backward(self, loss: Tensor) -> None:
         """Add the gradient of `loss` to `.grad` of every parameter."""
         loss.backward()  # type: ignore[no-untyped-call]
+
+
+def dropout_seed(seed: int, step: int) -> int:
+    """A seed whose low 32 bits, all that torch's CPU generator uses, depend on the seed of the run and on the step."""
+    return seed * SEED_STRIDE + step
 
 
 def seed_dropout(seed: int, device: torch.device) -> None:
@@ -80,18 +94,19 @@ def train_step(
     model, process_group, recipe = forward_backward.model, forward_backward.process_group, optimizer.recipe
     if not model.training:
         model.train()
-    seed_dropout(process_group.rank_seed((seed << 32) + step), forward_backward.device)
+    seed_dropout(process_group.rank_seed(dropout_seed(seed, step)), forward_backward.device)
     tokens = sum(forward_backward.objective.token_count(batch) for batch in batches)
-    total = torch.zeros((), device=forward_backward.device)
+    divisor = max(1, tokens)
+    loss = torch.zeros((), device=forward_backward.device)
     *accumulated, last = process_group.local_batches(batches)
     for batch in accumulated:
-        total += forward_backward.accumulate(batch, max(1, tokens), sync=False)
-    total += forward_backward.accumulate(last, max(1, tokens))
-    process_group.all_reduce(total)
+        loss += forward_backward.accumulate(batch, divisor, sync=False)
+    loss += forward_backward.accumulate(last, divisor)
+    process_group.all_reduce(loss)
     grad_norm = optimizer.gradient_norm()
-    finite = torch.isfinite(total) & torch.isfinite(grad_norm)
+    finite = torch.isfinite(loss) & torch.isfinite(grad_norm)
     grad_scale = (grad_norm.float() / recipe.clip).clamp(min=1.0) if recipe.clip else None
     lr_factor = learning_rate_factor(recipe.schedule, step, steps=recipe.steps, warmup=recipe.warmup)
     optimizer.step(lr_factor, found_inf=1 - finite.float(), grad_scale=grad_scale)
     optimizer.zero_grad()
-    return StepResult(total, tokens, grad_norm)
+    return StepResult(loss, tokens, grad_norm)

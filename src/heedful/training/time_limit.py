@@ -3,7 +3,8 @@
     before training    start-up, reading, vocabulary, encoding, dry run    already over when the steps are chosen
     training           as many steps as fit, with their evaluations        fixed when training begins
     after training     calibration, on texts fixed when training begins;   forecast from a few texts
-                       scores, on as many validation texts as fit;
+                       scores, on as many validation texts as fit,
+                       or test scores, on all test texts;
                        report
 
 The number of steps cannot follow the clock, since the learning-rate schedule depends on it and a resumed run must
@@ -35,8 +36,13 @@ class TimeAllocation:
     final_phases: dict[str, float]
 
     @classmethod
-    def within(cls, limit: float | None, elapsed: float, costs: FinalCosts, scored_texts: int) -> TimeAllocation:
-        """Divide a time limit of which `elapsed` seconds are over; without one, every text is used."""
+    def within(
+        cls, limit: float | None, elapsed: float, costs: FinalCosts, scored_texts: int, test_texts: int | None = None
+    ) -> TimeAllocation:
+        """Divide a time limit of which `elapsed` seconds are over; without one, every text is used.
+
+        Test texts are all scored, in the place of validation texts.
+        """
         calibration_texts, scored = CALIBRATION_TEXTS, scored_texts
         if limit is not None:
             least, most = FEWEST_TEXTS, CALIBRATION_TEXTS
@@ -44,7 +50,11 @@ class TimeAllocation:
             scored = costs.scores.texts_within(SCORES_SHARE * limit, least=min(least, scored), most=scored)
         phases = {
             "calibration": costs.calibration.seconds(min(calibration_texts, scored_texts)),
-            "scores": costs.scores.seconds(scored),
+            **(
+                {"scores": costs.scores.seconds(scored)}
+                if test_texts is None
+                else {"test scores": costs.scores.seconds(test_texts)}
+            ),
             "report": REPORT_SECONDS,
         }
         left = 0.0 if limit is None else (1 - RESERVE) * limit - elapsed - sum(phases.values())

@@ -14,12 +14,14 @@ from torch.utils.data import DataLoader, Dataset
 from heedful.data.batching import Batches
 from heedful.device import cudnn_attention, memory_in_use
 from heedful.errors import UsageError
+from heedful.interventions.resolve import PlainModel, resolve
 from heedful.models.transformer import Transformer
 from heedful.objectives.objective import CompiledObjective, Objective
 from heedful.training.checkpoint.sharded_tensors import SliceableTensor
 from heedful.training.cuda_graph_step import CudaGraphForwardBackward
 from heedful.training.distributed.fsdp import shard_like, shard_model, unsharded_model
 from heedful.training.distributed.process_group import SINGLE_PROCESS, ProcessGroup
+from heedful.training.failures import check_shared_memory
 from heedful.training.metrics import TrainingMetrics
 from heedful.training.optim.optimizer import Optimizer
 from heedful.training.optim.weight_averaging import CheckpointAverage, ExponentialMovingAverage
@@ -54,6 +56,8 @@ class Evaluation:
     score: float
     scores: dict[str, float]
     sample: tuple[str, ...] = ()
+    attention: dict[str, Any] | None = None
+    """Cross-attention of one validation pair, for the film of how it forms."""
 
 
 class Trainer:
@@ -80,8 +84,9 @@ class Trainer:
         capturable = device.type == "cuda" and isinstance(model, Transformer)
         forward_backward = CudaGraphForwardBackward if recipe.cuda_graphs and capturable else ForwardBackward
         objective = CompiledObjective(objective) if recipe.compile else objective
+        edits = resolve(PlainModel(model), recipe.interventions)
         self.forward_backward = forward_backward(
-            model, objective, device, getattr(torch, recipe.precision), process_group
+            model, objective, device, getattr(torch, recipe.precision), process_group, edits
         )
         self.seed, self.device, self.events = seed, device, events
         self.optimizer = Optimizer(model, recipe)
@@ -146,6 +151,8 @@ class Trainer:
     def batch_stream(self) -> Iterator[Any]:
         """Batches from the current position on, epoch after epoch; DataLoader workers keep the order."""
         progress = self.progress
+        if self.recipe.workers:
+            check_shared_memory(self.recipe.workers)
         while True:
             epoch = EpochDataset(self.batches, progress.epoch)
             remaining = range(progress.batch_index, len(epoch))
@@ -205,6 +212,7 @@ class Trainer:
             scores=result.scores,
             best=better,
             sample=result.sample,
+            **({} if result.attention is None else {"attention": result.attention}),
         )
         self.metrics.restart_clock()
 

@@ -57,7 +57,7 @@ class WordTable:
         return index
 
     def problem(self, word: str) -> str:
-        """That a word is unknown, with the nearest spelling; empty if it is known."""
+        """The message that a word is unknown, with the nearest spelling; empty if it is known."""
         if word in self:
             return ""
         close = get_close_matches(word.lower(), self.words[:SUGGESTION_WORDS], n=1, cutoff=0.7)

@@ -14,7 +14,7 @@ from heedful.files import atomic_file
 
 Points = npt.NDArray[np.float32]
 LABEL_OFFSETS = [(6, 0), (0, 8), (0, -8), (-6, 0), (6, 8), (6, -8), (-6, 8), (-6, -8), (14, 16), (14, -16), (-14, 16)]
-"""TranslationCandidate positions of a label relative to its dot, in points; the first free one is used."""
+"""Candidate positions of a label relative to its dot, in points; the first free one is used."""
 
 
 def project_to_2d(vectors: Points) -> tuple[Points, tuple[float, float]]:

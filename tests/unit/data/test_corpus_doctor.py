@@ -169,6 +169,15 @@ def test_clean_copy_keeps_the_table_format(name: str, tmp_path: Path) -> None:
     assert [pair[:2] for pair in read_pairs([tmp_path / "one" / plain.name])] == rows[:50]
 
 
+def test_clean_copy_of_quoted_tabs_and_newlines_has_as_many_rows(tmp_path: Path) -> None:
+    rows = [("en", "de"), ("one\ttab", "two\nlines"), *[(f"a house {n}", f"ein Haus {n}") for n in range(20)]]
+    with (tmp_path / "in.tsv").open("w", newline="") as stream:
+        csv.writer(stream, "excel-tab", quoting=csv.QUOTE_ALL).writerows(rows)
+    examine([tmp_path / "in.tsv"], clean_copy=tmp_path / "out")
+    assert next(read_pairs([tmp_path / "out" / "in.tsv"]))[:2] == ("one tab", "two lines")
+    assert examine([tmp_path / "out" / "in.tsv"]).usable == 21
+
+
 def test_clean_copy_drops_duplicate_records(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "one"}\n{"text": "two"}\n{"text": "one"}\n{"text": ""}\n{broken\n')

@@ -194,3 +194,22 @@ def test_tatoeba_reads_as_pairs(corpora: Path) -> None:
 def test_shakespeare_round_trips_byte_for_byte(corpora: Path) -> None:
     path = corpora / "tinyshakespeare/input.txt"
     assert "".join(text for text, _ in read_documents([path])).encode() == path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "hint"),
+    [
+        ("a.txt", '{"en": "a", "de": "b"}', "begins like JSON: name it .jsonl"),
+        ("a.xml", '<?xml version="1.0"?><tmx version="1.4">', "a translation memory: name it .tmx"),
+        ("a.txt", "one; eins", "commas, semicolons or bars separate them, name the file .csv"),
+    ],
+)
+def test_one_file_that_is_no_table_is_refused_with_its_form(name: str, start: str, hint: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(start + "\n")
+    with pytest.raises(DataError, match=hint):
+        next(read_pairs([tmp_path / name]))
+
+
+def test_ndjson_is_jsonl(tmp_path: Path) -> None:
+    (tmp_path / "a.ndjson").write_text('{"en": "a", "de": "b"}\n')
+    assert [(pair.source, pair.target) for pair in read_pairs([tmp_path / "a.ndjson"])] == [("a", "b")]

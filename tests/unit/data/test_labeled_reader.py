@@ -100,5 +100,57 @@ def test_files_with_different_columns_raise_data_error(tmp_path: Path) -> None:
     two = table(tmp_path, "b.csv", "text_a,text_b,label\na,b,c\n")
     with pytest.raises(DataError, match=r"b\.csv has text_a and text_b, labeled by label, but .*a\.csv has text"):
         list(read_labeled([one, two]))
+    with pytest.raises(DataError, match=r"a\.txt: no such file"):
+        list(read_labeled([tmp_path / "a.txt"]))
+    (tmp_path / "a.txt").write_text("a text without a label\n")
     with pytest.raises(DataError, match=r"labeled texts come as \.tsv, \.csv, \.jsonl or"):
         list(read_labeled([tmp_path / "a.txt"]))
+
+
+@pytest.mark.parametrize("header", [(), ("Kategorie", "Beschreibung"), ("v1", "v2")])
+@pytest.mark.parametrize("before", [(), ("7",)])
+def test_labels_are_sniffed_where_no_name_is_known(
+    header: tuple[str, ...], before: tuple[str, ...], tmp_path: Path
+) -> None:
+    rows = [("spam" if n % 3 else "ham", f"message {n}, as written") for n in range(30)]
+    lines = [(*before, *row) for row in rows]
+    lines = [(*(["Nr."] if before else []), *header), *lines] if header else lines
+    file = table(tmp_path, "a.tsv", "".join("\t".join(line) + "\n" for line in lines))
+    assert [(row.labels[0], row.texts[0]) for row in read_labeled([file])] == rows
+    assert detect_corpus_kind([file]) == "labeled"
+    columns = ("column 3", "column 2") if before else ("column 2", "column 1")
+    assert str(find_columns(file)) == "{}, labeled by {}".format(*map(str.casefold, header[::-1] or columns))
+
+
+def test_pairs_with_a_category_are_no_labeled_texts(tmp_path: Path) -> None:
+    lines = [("a" if n % 2 else "b", f"The house {n}.", f"Das Haus {n}.") for n in range(40)]
+    file = table(tmp_path, "a.tsv", "".join("\t".join(line) + "\n" for line in lines))
+    assert detect_corpus_kind([file]) == "pairs"
+    with pytest.raises(DataError, match="has no column of texts"):
+        list(read_labeled([file]))
+
+
+def test_unreadable_forms_of_labeled_text_say_how_to_convert_them(tmp_path: Path) -> None:
+    fasttext = table(tmp_path, "a.txt", "__label__ham see you at home\n")
+    with pytest.raises(DataError, match="fastText's format: convert it with sed"):
+        list(read_labeled([fasttext]))
+    records = table(tmp_path, "a.json", '[{"text": "a", "label": "b"}]')
+    with pytest.raises(DataError, match=r"one object a line to a \.jsonl"):
+        list(read_labeled([records]))
+    with pytest.raises(DataError, match="a folder: write one line per text"):
+        list(read_labeled([tmp_path]))
+
+
+@pytest.mark.parametrize("label", ["\x1b[2Jgood", "g" * 1001])
+def test_labels_that_cannot_name_a_class_are_refused_with_their_line(label: str, tmp_path: Path) -> None:
+    file = tmp_path / "a.tsv"
+    file.write_text(f"text\tlabel\none\tgood\ntwo\t{label}\n")
+    with pytest.raises(DataError, match=r"a.tsv:3: a label is one line of at most 1,000 characters"):
+        list(read_labeled([file]))
+    assert len(list(read_labeled([file], on_bad_line="skip"))) == 1
+
+
+def test_many_labels_of_a_text_may_be_long_together(tmp_path: Path) -> None:
+    labels = [f"label{number}" for number in range(300)]
+    (tmp_path / "a.tsv").write_text(f"text\tlabels\none\t{'|'.join(labels)}\n")
+    assert next(read_labeled([tmp_path / "a.tsv"])).labels == tuple(labels)

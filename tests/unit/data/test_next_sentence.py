@@ -84,5 +84,5 @@ def test_batches_depend_on_seed_and_epoch_alone() -> None:
 
 
 def test_single_document_raises_data_error() -> None:
-    with pytest.raises(DataError, match=r"1 document\(s\) of 41 tokens.*blank line"):
+    with pytest.raises(DataError, match=r"1 document of 41 tokens.*blank line"):
         batches(Sequences.from_lists([[7] * 20, [8] * 20 + [SEPARATOR]]))

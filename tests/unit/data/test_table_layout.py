@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from babel import Locale
 
 from heedful.data.column_names import is_header, language, pair_columns
 from heedful.data.corpus_doctor import detect_corpus_kind, examine
@@ -57,10 +60,103 @@ def test_header_of_languages_over_62_rows_gives_62_pairs(tmp_path: Path) -> None
         ("English", "Englisch"),
         ("no", "no"),
         ("5", "6"),
+        ("Ω", "ohmio"),
+        ("Café", "Café"),
+        ("A", "Un"),
     ],
 )
 def test_first_row_of_data_is_never_a_header(first: tuple[str, str], tmp_path: Path) -> None:
     assert pairs(write(tmp_path, "a.tsv", [first, *PAIRS]))[0] == first
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        ("Phrase source", "Phrase cible"),
+        ("Zin", "Setning"),
+        ("English words/sentences", "French words/sentences"),
+        ("English (US)", "Portuguese (BR)"),
+        ("English:", "Spanish:"),
+        ("text1", "text2"),
+        ("0", "1"),
+    ],
+)
+def test_first_row_of_words_in_no_sentence_of_a_csv_is_a_header(first: tuple[str, str], tmp_path: Path) -> None:
+    assert pairs(write(tmp_path, "a.csv", [first, *PAIRS], "|")) == PAIRS
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+@pytest.mark.parametrize(
+    "header",
+    [
+        ("英文", "泰文"),
+        ("英语句子", "泰语句子"),
+        ("ภาษาอังกฤษ", "ภาษาไทย"),
+        ("Оригинал", "Перевод"),
+        ("원문", "번역문"),
+        ("Kaynak", "Hedef"),
+        ("文一", "文二"),
+        ("V1", "V2"),
+        ("A", "B"),
+        ("_c0", "_c1"),
+    ],
+)
+def test_headers_of_other_languages_above_names_are_not_examples(
+    name: str, header: tuple[str, str], tmp_path: Path
+) -> None:
+    english, thai = Locale("en").territories, Locale("th").territories
+    rows = [(english[code], thai[code]) for code in sorted({*english} & {*thai}) if "," not in english[code]][:80]
+    assert pairs(write(tmp_path, name, [header, *rows], "\t" if name == "a.tsv" else ",")) == rows
+
+
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
+@pytest.mark.parametrize("inside", ['"Yes", he said.', "two\nlines", "a\ttab"])
+def test_quoted_cells_of_a_tsv_are_read_as_written(quoting: Any, inside: str, tmp_path: Path) -> None:
+    rows = [(inside, "Sí.") if number % 9 == 5 else pair for number, pair in enumerate(PAIRS)]
+    with (tmp_path / "a.tsv").open("w", newline="") as stream:
+        csv.writer(stream, "excel-tab", quoting=quoting, lineterminator="\n").writerows([("en", "es"), *rows])
+    assert pairs(tmp_path / "a.tsv") == rows
+
+
+def test_quotes_of_a_tsv_without_quoting_are_text(tmp_path: Path) -> None:
+    rows = [('"Yes," he said.', '"Sí"'), *PAIRS, ('"No."', '"No')]
+    assert pairs(write(tmp_path, "a.tsv", rows)) == rows
+
+
+@pytest.mark.parametrize("number", ["Nr.", "No.", "#", "№"])
+def test_header_above_numbers_needs_no_letters_and_numbers_are_never_a_side(number: str, tmp_path: Path) -> None:
+    rows = [(number, "Sprache eins", "Sprache zwei"), *[(str(n), *pair) for n, pair in enumerate(PAIRS)]]
+    assert pairs(write(tmp_path, "a.csv", rows, "|")) == PAIRS
+    rows[0] = ("1", *rows[0][1:])
+    assert pairs(write(tmp_path, "a.tsv", rows))[1:] == PAIRS
+
+
+@pytest.mark.parametrize(
+    ("preamble", "name", "separator"),
+    [
+        ("sep=;\n", "a.csv", ";"),
+        ("sep=|\n", "a.csv", "|"),
+        ("#separator:tab\n#html:true\n#columns:Front\tBack\n", "a.txt", "\t"),
+        ("# The houses, by room\n", "a.tsv", "\t"),
+    ],
+)
+@pytest.mark.parametrize("header", [(), ("English", "Spanish")])
+def test_lines_above_a_table_are_left_out(
+    preamble: str, name: str, separator: str, header: tuple[str, ...], tmp_path: Path
+) -> None:
+    rows = [pair if separator != ";" else (pair[0], pair[1].replace(";", ",")) for pair in PAIRS]
+    file = write(tmp_path, name, [*([header] if header else []), *rows], separator)
+    file.write_text(preamble + file.read_text())
+    assert pairs(file) == rows
+    assert examine([file]).usable == len(rows)
+    first = next(read_pairs([file]))
+    assert first.line == preamble.count("\n") + bool(header) + 1
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.en-es"])
+def test_sides_are_separated_by_three_bars(name: str, tmp_path: Path) -> None:
+    rows = [(source, target.replace(";", ",")) for source, target in PAIRS]
+    assert pairs(write(tmp_path, name, rows, " ||| ")) == rows
 
 
 def test_word_list_may_begin_with_words_that_are_codes() -> None:
@@ -71,12 +167,12 @@ def test_word_list_may_begin_with_words_that_are_codes() -> None:
 
 
 def test_doubtful_header_is_reported_and_read_as_one_by_name(tmp_path: Path) -> None:
-    file = write(tmp_path, "a.tsv", [("Zin", "Setning"), *PAIRS])
+    file = write(tmp_path, "a.tsv", [("Fráze", "Setning"), *PAIRS])
     report = examine([file])
     assert report.usable == 63
     assert report.lines("header") == (1,)
-    assert "--columns zin,setning" in next(each.description for each in report.findings if each.kind == "header")
-    assert pairs(file, ("zin", "setning")) == PAIRS
+    assert "--columns fráze,setning" in next(each.description for each in report.findings if each.kind == "header")
+    assert pairs(file, ("fráze", "setning")) == PAIRS
 
 
 def test_columns_of_numbers_codes_and_addresses_are_not_text(tmp_path: Path) -> None:
@@ -109,6 +205,8 @@ def test_columns_are_requested_by_name_or_number(tmp_path: Path) -> None:
         lambda a, b: {"translation": {"en": a, "es": b}, "id": "x"},
         lambda a, b: {"src": a, "tgt": b, "score": 0.5},
         lambda a, b: {"text_en": a, "text_es": b},
+        lambda a, b: {"id": 7, "data": {"src": {"text": a}, "tgt": {"text": b}}},
+        lambda a, b: {"id": "x", "Source text": a, "Target text": b},
     ],
 )
 def test_parallel_records_are_read_by_languages_or_sides(record: object, tmp_path: Path) -> None:
@@ -139,6 +237,19 @@ def test_several_tables_are_read_in_turn_and_aligned_text_stays_aligned(tmp_path
         list(read_pairs([files[0], sides[0]]))
 
 
+def test_files_that_hold_no_pairs_are_refused_with_a_hint(tmp_path: Path) -> None:
+    records = write(tmp_path, "a.json", [('[{"en": "a", "es": "b"}]',)])
+    with pytest.raises(DataError, match=r"one object a line to a \.jsonl"):
+        pairs(records)
+    with pytest.raises(DataError, match=r"semicolons or bars separate them, name the file \.csv"):
+        pairs(write(tmp_path, "a.txt", [("a", "b")], ";"))
+    with pytest.raises(DataError, match=r"b\.txt: no such file"):
+        pairs(tmp_path / "b.txt")
+    messages = write(tmp_path, "a.jsonl", [('{"messages": [{"content": "a"}]}',)])
+    with pytest.raises(DataError, match=r"columns found: 'messages'; name"):
+        pairs(messages)
+
+
 def test_row_of_another_width_is_an_error_even_if_it_comes_first(tmp_path: Path) -> None:
     file = write(tmp_path, "a.tsv", [("lost", "two", "three"), *PAIRS])
     with pytest.raises(DataError, match=r"a\.tsv:1: 3 columns instead of 2"):
@@ -149,6 +260,10 @@ def test_patterns_name_files_of_running_text(tmp_path: Path) -> None:
     for name in ("b.txt", "a.txt", "c.md"):
         (tmp_path / name).write_text(f"{name}\n")
     assert [text for text, _ in read_documents([tmp_path / "*.txt"])] == ["a.txt\n", "b.txt\n"]
+    (tmp_path / "part.d").mkdir()
+    (tmp_path / "part.d" / "d.txt").write_text("d.txt\n")
+    assert [text for text, _ in read_documents([tmp_path / "*"])] == ["a.txt\n", "b.txt\n", "c.md\n"]
+    assert [text for text, _ in read_documents([tmp_path / "part.*"])] == ["d.txt\n"]
     with pytest.raises(DataError, match=r"\*\.tex matches no files"):
         list(read_documents([tmp_path / "*.tex"]))
 

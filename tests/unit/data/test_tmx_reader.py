@@ -51,6 +51,12 @@ def test_more_than_two_languages_have_to_be_named(tmp_path: Path) -> None:
         pairs(file, "it", "de")
 
 
+def test_variants_of_one_language_are_that_language(tmp_path: Path) -> None:
+    variant = '<tu><tuv xml:lang="en-US"><seg>color</seg></tuv><tuv xml:lang="de"><seg>Farbe</seg></tuv></tu>'
+    file = memory(tmp_path, unit(en="colour", de="Farbe") + variant, source="*all*")
+    assert pairs(file) == [("colour", "Farbe"), ("color", "Farbe")]
+
+
 @pytest.mark.parametrize(
     ("xml", "message"),
     [
@@ -82,3 +88,13 @@ def test_clean_copy_is_a_table_of_the_same_pairs(tmp_path: Path) -> None:
     assert report.kind == "pairs"
     assert report.lines("duplicate") == (2,)
     assert pairs(tmp_path / "out" / "a.tsv") == [("one house", "ein Haus"), ("two", "zwei")]
+
+
+def test_prefix_of_a_namespace_changes_nothing_and_other_xml_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "a.tmx"
+    segments = '<x:tuv xml:lang="en"><x:seg>a</x:seg></x:tuv><x:tuv xml:lang="de"><x:seg>b</x:seg></x:tuv>'
+    file.write_text(f'<x:tmx xmlns:x="urn:x"><x:body><x:tu>{segments}</x:tu></x:body></x:tmx>')
+    assert pairs(file) == [("a", "b")]
+    file.write_text("<xliff><source>a</source></xliff>")
+    with pytest.raises(DataError, match="has no units with a language"):
+        pairs(file)

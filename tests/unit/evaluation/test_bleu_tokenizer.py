@@ -33,6 +33,16 @@ def test_southeast_asian_scripts_are_scored_in_characters(text: str) -> None:
     assert 50 < scores["bleu"] < 100
 
 
+def test_the_training_text_decides_between_japanese_and_chinese() -> None:
+    kanji = ["東京都", "日本語学校", "山田太郎"]
+    assert choose_bleu_tokenizer(kanji).name == "zh"
+    chosen = choose_bleu_tokenizer(kanji, trained="ja-mecab")
+    assert chosen.name == "ja-mecab"
+    assert chosen.note == "BLEU of ja-mecab tokens, as in training; the script of these references suggests zh"
+    assert choose_bleu_tokenizer(kanji, "zh", trained="ja-mecab") == BleuTokenizer("zh")
+    assert choose_bleu_tokenizer(JAPANESE, trained="ja-mecab") == BleuTokenizer("ja-mecab")
+
+
 def test_a_missing_tokenizer_falls_back_to_characters_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bleu_tokenizer, "unavailable", lambda name: "no MeCab" if name == "ja-mecab" else "")
     scores = text_scores(JAPANESE, JAPANESE)

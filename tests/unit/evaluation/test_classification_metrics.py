@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import heedful
 from heedful.data.dataset import Split
 from heedful.data.labeled_dataset import ClassBatches
 from heedful.data.text_size import TextSize
@@ -20,8 +21,9 @@ from heedful.evaluation.classification_metrics import (
     fit_temperature,
     fit_useful_temperature,
     score_batches,
-    wilson_interval,
 )
+from heedful.evaluation.wilson_interval import wilson_interval
+from heedful.models.encoder import Encoder
 from heedful.text.special_token_template import template_for
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
@@ -50,9 +52,9 @@ def test_macro_f1_ignores_absent_classes() -> None:
 
 def test_confidence_interval_is_wilsons() -> None:
     # Newcombe 1998, table I: 81 of 263 and 0 of 20
-    assert wilson_interval(81, 263) == pytest.approx({"accuracy_low": 0.2553, "accuracy_high": 0.3662}, abs=1e-4)
-    assert wilson_interval(0, 20) == pytest.approx({"accuracy_low": 0.0, "accuracy_high": 0.1611}, abs=1e-4)
-    assert wilson_interval(20, 20)["accuracy_high"] == pytest.approx(1.0)
+    assert wilson_interval("a", 81, 263) == pytest.approx({"a": 81 / 263, "a_low": 0.2553, "a_high": 0.3662}, abs=1e-4)
+    assert wilson_interval("a", 0, 20) == pytest.approx({"a": 0.0, "a_low": 0.0, "a_high": 0.1611}, abs=1e-4)
+    assert wilson_interval("a", 20, 20)["a_high"] == pytest.approx(1.0)
 
 
 def test_multi_label_scores_of_a_worked_example() -> None:
@@ -90,13 +92,14 @@ def test_scoring_a_sample_of_batches_is_deterministic_and_representative(monkeyp
         split, template_for("encoder", tokenizer), 3, multi_label=False, max_tokens=40, seed=0, shuffle=False
     )
 
-    def oracle_logits(model: None, batch: Any) -> torch.Tensor:
+    def oracle_logits(model: Encoder, batch: Any) -> torch.Tensor:
         """Logits of the true label, except for the longest texts."""
         long = batch.lengths[:, None] > 9
         return 9.0 * torch.nn.functional.one_hot((batch.labels[:, None] + long)[:, 0] % 3, 3)
 
     monkeypatch.setattr(metrics, "class_logits", oracle_logits)
-    scores = [score_batches(None, batches, NAMES, torch.device("cpu"), limit=limit) for limit in (None, 30, 30)]
+    model, device = heedful.build("bert-tiny", vocabulary=30, width=16, heads=2), torch.device("cpu")
+    scores = [score_batches(model, batches, NAMES, device, limit=limit) for limit in (None, 30, 30)]
     assert [result["examples"] for result in scores] == [90, pytest.approx(30, abs=8), scores[1]["examples"]]
     assert scores[1] == scores[2]
     assert scores[1]["accuracy"] == pytest.approx(scores[0]["accuracy"], abs=0.12)

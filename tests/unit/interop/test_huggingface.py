@@ -15,7 +15,7 @@ from torch import Tensor
 
 import heedful
 from heedful import CheckpointError, UsageError
-from heedful.interop.huggingface import export_model
+from heedful.interop.huggingface import choose_layout, export_model
 from heedful.layers.positions import SinusoidalPositions, SinusoidLayout
 
 SMALL = {"vocabulary": 20, "width": 8, "heads": 2, "layers": 2, "max_length": 10}
@@ -77,7 +77,8 @@ def refusal(folder: Path) -> str:
         (
             "gpt2",
             {"model_type": "mamba"},
-            "models of type 'mamba' cannot be imported; known: bart, bert, gpt2, heedful, llama, marian, pegasus",
+            "models of type 'mamba' cannot be imported; known: bart, bert, gpt2, heedful, heedful_recurrent, llama, "
+            "marian, pegasus",
         ),
         ("gpt2", {"activation_function": "quick_gelu"}, "activation 'quick_gelu' is not supported"),
         (
@@ -265,7 +266,8 @@ def test_model_of_another_family_is_refused(layout: str, tmp_path: Path) -> None
 
 def test_unknown_layout_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        UsageError, match=r"^unknown layout 'gpt3'; known: bart, bert, gpt2, heedful, llama, marian, pegasus$"
+        UsageError,
+        match=r"^unknown layout 'gpt3'; known: bart, bert, gpt2, heedful, heedful_recurrent, llama, marian, pegasus$",
     ):
         export_model(model("gpt2"), tmp_path, "gpt3")
 
@@ -280,3 +282,14 @@ def test_export_writes_the_given_token_ids(tmp_path: Path) -> None:
     export_model(model("marian"), tmp_path, "marian", **SPECIAL, forced_eos_token_id=1)
     described = json.loads((tmp_path / "config.json").read_text())
     assert {**SPECIAL, "forced_eos_token_id": 1}.items() <= described.items()
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("family", ["encoder", "decoder", "encoder_decoder"])
+def test_concatenated_positions_are_refused(family: Any, positions: Any) -> None:
+    config = heedful.TransformerConfig(
+        family=family, vocabulary=40, width=32, heads=4, layers=1, position_combine="concatenate", tie_output=False,
+        positions=positions,
+    )  # fmt: skip
+    with pytest.raises(UsageError, match="does not support position_combine='concatenate'"):
+        choose_layout(heedful.build(config))

@@ -10,7 +10,7 @@ from torch import nn
 from heedful.layers.activations import ACTIVATIONS, linear_relu
 from heedful.layers.feed_forward import FeedForward
 
-DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -28,7 +28,7 @@ def test_linear_relu_equals_linear_then_relu(device: str) -> None:
         torch.testing.assert_close(actual.float(), expected, rtol=0.05, atol=0.1)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("activation", list(ACTIVATIONS))
 def test_compiled_feed_forward_has_the_gradients_of_the_eager_one_on_a_gpu(activation: str) -> None:
     torch.manual_seed(0)

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.usefixtures("types_unchecked")
     [
         (([[1.0]], ONES, ONES), "query must be a torch.Tensor, got a list"),
         ((ONES, None, ONES), "key must be a torch.Tensor, got a NoneType"),
+        ((ONES, ONES, None), "value must be a torch.Tensor, got a NoneType"),
         ((ONES, ONES, ONES.long()), r"value must be of a floating-point dtype, got a tensor of torch.int64; .*\.float"),
         ((ONES, ONES.double(), ONES), r"key is of torch.float64, query of torch.float32; convert one .*\.to"),
         ((ONES[0, 0, 0], ONES, ONES), r"query must have the axes .*tokens × width, got shape \(4,\)"),
@@ -41,6 +42,21 @@ def test_arguments_that_do_not_fit_are_refused(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         path(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("score", "message"),
+    [
+        ("dot", "score must be a function of queries and keys, .*got 'dot'"),
+        (lambda query, key: query.sum(), r"one number for each query and key, \(2, 3, 5, 5\); got shape \(\)"),
+        (lambda query, key: query, r"one number for each query and key, \(2, 3, 5, 5\); got shape \(2, 3, 5, 4\)"),
+        (lambda query, key: None, "score must return a tensor of floating-point numbers, got a NoneType"),
+    ],
+)
+def test_scores_that_do_not_fit_are_refused(score: Any, message: str) -> None:
+    for path in (attention, attention_weights):
+        with pytest.raises(UsageError, match=message):
+            path(*[ONES] * (3 if path is attention else 2), score=score)  # type: ignore[operator]
 
 
 def test_fused_attention_takes_four_axes_and_groups_of_heads() -> None:

@@ -29,7 +29,7 @@ def make_block(order: str = "post", *, cross: bool = False, **attention: Any) ->
     return Block(
         SelfAttention(8, 2, **attention),
         FeedForward(8, 12),
-        lambda: Residual(8, order=order),
+        lambda _: Residual(8, order=order),
         CrossAttention(8, 2, **attention) if cross else None,
     ).double()
 

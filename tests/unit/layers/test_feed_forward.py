@@ -20,6 +20,7 @@ FORMULAS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": lambda x: x * (1 + torch.erf(x / math.sqrt(2))) / 2,
     "gelu_tanh": lambda x: x / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
     "silu": lambda x: x / (1 + torch.exp(-x)),
+    "identity": lambda x: x,
 }
 
 

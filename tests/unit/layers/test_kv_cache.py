@@ -155,7 +155,7 @@ def make_stack(kind: str, *, cross: bool = False) -> tuple[Stack, Mask]:
         Block(
             SelfAttention(8, 2, **attention),
             FeedForward(8, 12),
-            lambda: Residual(8, order="pre"),
+            lambda _: Residual(8, order="pre"),
             CrossAttention(8, 2, **attention) if cross else None,
         )
         for _ in range(2)

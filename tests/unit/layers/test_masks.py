@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from heedful.errors import UsageError
-from heedful.layers.masks import UNMASKED, Mask, additive, causal, documents, padding, subsets, window
+from heedful.layers.masks import UNMASKED, Mask, additive, causal, documents, exclude_self, padding, subsets, window
 
 CPU = torch.device("cpu")
 lengths = st.integers(0, 7)
@@ -78,6 +78,7 @@ def test_additive_converts_a_matrix_of_zeros_and_minus_infinity() -> None:
 
 PIECES = {
     "causal": causal,
+    "exclude_self": exclude_self,
     "wide window": lambda: window(4),
     "narrow window": lambda: window(2),
     "padding": lambda: padding(torch.randint(0, 6, (2,)), 5),
@@ -107,6 +108,16 @@ def test_resolve_sets_the_bias_to_minus_infinity_where_masked() -> None:
     settled = (causal() & Mask(bias=torch.ones(3, 3))).resolve(3, 3, CPU)
     assert settled.bias is not None
     assert torch.equal(settled.bias, torch.ones(3, 3).masked_fill(torch.ones(3, 3).triu(1).bool(), -torch.inf))
+
+
+@pytest.mark.parametrize("queries", [1, 3, 6])
+def test_a_query_leaves_itself_out_at_its_own_position(queries: int) -> None:
+    keys = 6
+    itself = torch.eye(keys, dtype=torch.bool)[keys - queries :]
+    for mask in (exclude_self(), exclude_self() & causal(), causal() & exclude_self() & window(3)):
+        others = Mask(causal=mask.causal, window=mask.window).dense(queries, keys, CPU)
+        assert torch.equal(mask.dense(queries, keys, CPU), others & ~itself)
+        assert torch.equal(mask.resolve(queries, keys, CPU).dense(queries, keys, CPU), others & ~itself)
 
 
 def test_a_plain_causal_mask_stays_a_flag() -> None:

@@ -76,10 +76,10 @@ def test_dropout_is_off_in_evaluation() -> None:
 @pytest.mark.parametrize("order", ["pre", "post"])
 def test_taps_record_the_residual_stream_before_and_after(order: str, x: Tensor) -> None:
     residual = Residual(6, order=order).double()
-    with record(torch.nn.ModuleList([residual]), "0", "0.skip") as recorded:
+    with record(torch.nn.ModuleList([residual]), "0.residual", "0.skip") as recorded:
         output = residual(x, sublayer)
     assert torch.equal(recorded["0.skip"], x)
-    assert torch.equal(recorded["0"], output)
+    assert torch.equal(recorded["0.residual"], output)
 
 
 @pytest.mark.parametrize("order", ["pre", "post"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,9 @@ from torch import Tensor
 from heedful.errors import UsageError
 from heedful.layers.attention import attention, attention_weights
 from heedful.layers.masks import causal
-from heedful.layers.scores import Additive, Bilinear, dot, make_score, scaled_dot
+from heedful.layers.multi_head_attention import CrossAttention, SelfAttention
+from heedful.layers.scores import Additive, Bilinear, DistanceScore, PositionScore, dot, make_score, scaled_dot, uniform
+from heedful.layers.taps import record
 
 AXES = [(), (3,), (2, 3)]
 """No leading axes, a batch, a batch of heads."""
@@ -100,6 +103,84 @@ def test_linear_attention_uses_scores_without_a_softmax(name: str) -> None:
     query, key, value = (torch.randn(2, 5, 4) for _ in range(3))
     expected = score(query, key).tril() @ value
     torch.testing.assert_close(attention(query, key, value, causal(), score=score, softmax=False), expected)
+
+
+@pytest.mark.parametrize("axes", AXES)
+def test_uniform_scores_take_the_mean_of_the_allowed_values(axes: tuple[int, ...]) -> None:
+    query, key, value = torch.randn(*axes, 6, 0), torch.randn(*axes, 6, 0), torch.randn(*axes, 6, 4)
+    means = value.cumsum(-2) / torch.arange(1, 7)[:, None]
+    torch.testing.assert_close(attention(query, key, value, causal(), score=uniform), means)
+
+
+@pytest.mark.parametrize("kind", [PositionScore, DistanceScore])
+def test_a_score_by_position_is_a_number_for_each_pair(kind: type[PositionScore]) -> None:
+    table = kind(6, heads=2)
+    scores = table(torch.tensor([[3, 4], [0, 5]]), 6)
+    assert scores.shape == (2, 2, 2, 6)
+    for text, query, i in ((0, 0, 3), (0, 1, 4), (1, 0, 0), (1, 1, 5)):
+        for j in range(6):
+            number = table.weight[:, i, j] if kind is PositionScore else table.weight[:, i - j + 5]
+            assert torch.equal(scores[text, :, query, j], number)
+
+
+@pytest.mark.parametrize("name", ["uniform", "position", "distance"])
+def test_attention_by_position_does_not_depend_on_what_the_tokens_are(name: str) -> None:
+    layer = SelfAttention(8, 2, score=name, max_length=6)
+    assert layer.query_key_value.out_features == 8  # values only
+    with record(layer, "weights") as recorded:
+        layer(torch.randn(1, 5, 8)), layer(torch.randn(1, 5, 8))
+    first, second = recorded.history["weights"]
+    assert torch.equal(first, second)
+    torch.testing.assert_close(first.sum(-1), torch.ones(1, 2, 5))
+
+
+def test_a_feed_forward_network_over_tokens_has_a_weight_for_each_pair_of_positions() -> None:
+    """y_i = W_o max(0, Σ_j w_ij W_v x_j): attention by position without the softmax, with an activation."""
+    layer = SelfAttention(8, 2, score="position", softmax=False, head_activation="relu", max_length=5, bias=False)
+    x = torch.randn(1, 5, 8)
+    values = layer.query_key_value(x).view(5, 2, 4)
+    mixed = torch.einsum("hij,jhv->ihv", layer.score.weight, values).relu()  # type: ignore[union-attr]
+    torch.testing.assert_close(layer(x)[0], layer.output(mixed.flatten(1)))
+
+
+def test_queries_of_another_sequence_have_positions_of_their_own() -> None:
+    layer = CrossAttention(8, 2, score="position", max_length=6)
+    memory = torch.randn(1, 4, 8)
+    whole = layer(torch.randn(1, 6, 8), memory)
+    last = layer(torch.randn(1, 1, 8), layer.project(memory), positions=torch.tensor([[5]]))
+    torch.testing.assert_close(last[:, 0], whole[:, 5])
+
+
+@pytest.mark.parametrize("name", ["position", "distance"])
+def test_a_text_longer_than_the_table_of_scores_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="a text of 7 tokens is longer than the table of position scores, 6"):
+        SelfAttention(8, 2, score=name, max_length=6)(torch.randn(1, 7, 8))
+    with pytest.raises(UsageError, match="say how long with max_length"):
+        make_score(name, 4, 4)
+    with pytest.raises(UsageError, match="leave score_scale out"):
+        make_score(name, 4, 4, max_length=6, scale=2.0)
+
+
+@pytest.mark.parametrize(("scale", "factor"), [(3.0, 3.0), ("1/d_k", 0.25), ("learned", 0.5), (None, 0.5)])
+def test_a_scale_takes_the_place_of_the_root_of_the_width(scale: Any, factor: float) -> None:
+    score = make_score("scaled_dot", 4, 4, scale=scale)
+    query, key = torch.randn(1, 3, 4), torch.randn(1, 3, 4)
+    torch.testing.assert_close(score(query, key), factor * dot(query, key))
+    layer = SelfAttention(8, 2, score_scale=scale)  # d_k = 4
+    x = torch.randn(1, 5, 8)
+    with record(layer, "queries", "keys", "scores") as recorded:
+        observed = layer(x)
+    torch.testing.assert_close(recorded["scores"], factor * dot(recorded["queries"], recorded["keys"]))
+    torch.testing.assert_close(layer(x), observed)
+
+
+def test_a_learned_scale_is_one_number_a_head() -> None:
+    layer = SelfAttention(8, 2, score_scale="learned")
+    layer(torch.randn(1, 5, 8)).square().sum().backward()
+    factor = layer.get_parameter("score.factor")
+    assert factor.shape == (2, 1, 1)
+    assert factor.grad is not None
+    assert factor.grad.abs().min() > 0
 
 
 @pytest.mark.parametrize("name", ["dot", "scaled_dot"])

@@ -36,7 +36,7 @@ def test_an_unknown_setting_without_a_near_match_lists_all() -> None:
     assert "unknown setting 'zzz'; known: attention, bidirectional, cell" in message
 
 
-SIZES = ("vocabulary", "width", "heads", "head_width", "value_width", "key_value_heads", "layers", "feed_forward")
+SIZES = ("vocabulary", "width", "heads", "head_width", "value_width", "key_value_heads", "layers")
 MORE_SIZES = ("window", "max_length", "position_width", "rotary_base", "norm_epsilon", "classes")
 
 
@@ -71,8 +71,8 @@ def test_a_dropout_outside_its_range_is_refused(config: Any, dropout: float) -> 
     ("settings", "message"),
     [
         ({"positions": "absolute"}, "positions: input should be 'none', 'sinusoidal', 'learned', 'rotary' or 'alibi'"),
-        ({"score": "cosine"}, "score: input should be 'dot', 'scaled_dot', 'bilinear' or 'additive', got 'cosine'"),
-        ({"norm": "batch"}, "norm: input should be 'layer' or 'rms', got 'batch'"),
+        ({"score": "cosine"}, "score: input should be 'dot', 'scaled_dot', 'bilinear', 'additive', 'uniform'"),
+        ({"norm": "batch"}, "norm: input should be 'layer', 'rms' or 'none', got 'batch'"),
         ({"activation": "tanh"}, "activation: input should be"),
         ({"family": "decoders"}, "family: input should be 'encoder', 'decoder' or 'encoder_decoder', got 'decoders'"),
         ({"tasks": ("translate",)}, "tasks.0: input should be"),

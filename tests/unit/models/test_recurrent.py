@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from heedful import RecurrentConfig, RecurrentDecoder, RecurrentEncoderDecoder, UsageError, record, replace, tap_names
+from heedful import RecurrentConfig, RecurrentDecoder, RecurrentEncoderDecoder, UsageError, edit, record, tap_names
 
 VOCABULARY = 13
 SCORES = ("dot", "scaled_dot", "bilinear", "additive")
-every_cell = pytest.mark.parametrize("cell", ["gru", "lstm"])
+every_cell = pytest.mark.parametrize("cell", ["gru", "lstm", "window"])
 every_attention = pytest.mark.parametrize("attention", ["none", *SCORES])
 in_steps = pytest.mark.parametrize("sizes", [[1] * 7, [3, 1, 3]], ids=["token by token", "in chunks"])
 
@@ -252,7 +252,7 @@ def test_the_first_decoder_state_is_made_from_both_ends_of_the_source() -> None:
 @torch.no_grad()
 def test_alignment_rows_are_distributions_over_the_real_source(cell: str, score: str) -> None:
     model, source, lengths = translator(cell=cell, attention=score), text(3, 5), torch.tensor([5, 2, 0])
-    with record(model, "cross.weights", "cross") as recorded:
+    with record(model, "cross.weights", "context") as recorded:
         model(source, text(3, 4), lengths)
     weights = recorded["cross.weights"]
     assert weights.shape == (3, 1, 4, 5)
@@ -260,17 +260,17 @@ def test_alignment_rows_are_distributions_over_the_real_source(cell: str, score:
     assert (weights[1, ..., 2:] == 0).all()
     assert (weights[1, ..., :2] > 0).all()
     assert (weights[2] == 0).all(), "nothing to attend to: zeros"
-    assert (recorded["cross"][2] == 0).all()
+    assert (recorded["context"][2] == 0).all()
 
 
 @torch.no_grad()
 def test_the_context_is_the_weighted_mean_of_the_encoders_states() -> None:
     model, source, target = translator(attention="dot"), text(2, 5), text(2, 4)
     state = model.start(source)
-    with record(model, "cross*") as recorded:
+    with record(model, "cross*", "context") as recorded:
         model.extend(target, state)
     assert state.memory is not None
-    close(recorded["cross"], recorded["cross.weights"][:, 0] @ state.memory)
+    close(recorded["context"], recorded["cross.weights"][:, 0] @ state.memory)
 
 
 @torch.no_grad()
@@ -279,17 +279,17 @@ def test_replacing_the_attention_weights_changes_the_logits() -> None:
     first = torch.zeros(2, 1, 4, 5)
     first[..., 0] = 1.0
     before = model(source, target)
-    with replace(model, {"cross.weights": first}), record(model, "cross") as recorded:
+    with edit(model, {"cross.weights": first}), record(model, "context") as recorded:
         after = model(source, target)
     memory = model.start(source).memory
     assert memory is not None
-    close(recorded["cross"], memory[:, :1].expand(2, 4, 16))
+    close(recorded["context"], memory[:, :1].expand(2, 4, 16))
     assert (before - after).abs().max() > 1e-4
 
 
 def test_a_bottleneck_model_has_no_attention_weights() -> None:
     assert "cross.weights" in tap_names(translator())
-    assert tap_names(translator(attention="none")) == []
+    assert not [name for name in tap_names(translator(attention="none")) if name.startswith("cross")]
 
 
 def test_a_target_vocabulary_has_a_separate_table() -> None:
@@ -301,6 +301,19 @@ def test_a_target_vocabulary_has_a_separate_table() -> None:
     for table, heard in ((model.table, [11, 12]), (model.target_table, [3, 4, 5])):
         assert table.weight.grad is not None
         assert (table.weight.grad.abs().sum(1) > 0).nonzero()[:, 0].tolist() == heard
+
+
+@pytest.mark.parametrize("attention", ["dot", "scaled_dot", "bilinear", "additive"])
+def test_without_the_softmax_a_context_is_the_sum_of_states_by_their_scores(attention: str) -> None:
+    model = translator(attention=attention, softmax=False)
+    source, target, lengths = text(2, 5), text(2, 4), torch.tensor([5, 3])
+    with record(model, "cross.scores", "cross.weights", "context") as recorded:
+        observed = model(source, target, lengths)
+    weights = recorded["cross.scores"].clone()
+    weights[1, ..., 3:] = 0.0
+    assert torch.equal(recorded["cross.weights"], weights)
+    torch.testing.assert_close(recorded["context"], (weights @ model.start(source, lengths).memory[:, None])[:, 0])
+    torch.testing.assert_close(model(source, target, lengths), observed)
 
 
 # Wrong use
@@ -345,3 +358,77 @@ def test_memory_does_not_grow_with_the_number_of_batch_shapes() -> None:
     with Operations():
         writer(cell="lstm").train()(text(3, 5)).sum().backward()
     assert not [name for name in recorded if "mkldnn" in name]
+
+
+# Feed-forward networks over a window, and other contexts (F7)
+
+
+def window_layer(model: Any) -> Any:
+    return model.decoder.cell[0]
+
+
+def test_a_window_network_is_a_layer_over_the_last_vectors() -> None:
+    model = writer(cell="window", window=3, layers=1, width=4)
+    with record(model, "embedding.tokens", "decoder.0.hidden") as recorded:
+        model(text(1, 5))
+    x = torch.cat([torch.zeros(2, 4), recorded["embedding.tokens"][0]])
+    for t in range(5):
+        close(recorded["decoder.0.hidden"][0, t], torch.tanh(window_layer(model).linear(x[t : t + 3].flatten())))
+
+
+@pytest.mark.parametrize(("inputs", "ordered"), [("concatenate", True), ("sum", False), ("positions", True)])
+def test_a_sum_over_the_window_is_blind_to_order(inputs: str, ordered: bool) -> None:
+    model = writer(cell="window", window=4, window_inputs=inputs, layers=1)
+    one, other = torch.tensor([[1, 2, 3, 4]]), torch.tensor([[2, 1, 3, 4]])
+    same = torch.allclose(model(one)[:, -1], model(other)[:, -1], atol=1e-6)
+    assert same != ordered
+
+
+def test_a_window_network_forgets_what_left_the_window() -> None:
+    model = writer(cell="window", window=3, layers=1)
+    one, other = torch.tensor([[1, 2, 3, 4, 5]]), torch.tensor([[9, 9, 3, 4, 5]])
+    close(model(one)[:, -1], model(other)[:, -1])
+    assert not torch.allclose(model(one)[:, -2], model(other)[:, -2])
+
+
+@pytest.mark.parametrize("context", ["last", "mean", "maximum", "learned"])
+@every_cell
+def test_the_context_is_this_function_of_the_real_states(cell: str, context: str) -> None:
+    model = translator(cell=cell, attention="none", context=context)
+    source, lengths = text(3, 6), torch.tensor([6, 2, 4])
+    with record(model, "encoder.states", "context") as recorded:
+        model(source, text(3, 2), lengths)
+    for row, length in enumerate(lengths.tolist()):
+        states = recorded["encoder.states"][row, :length]
+        if context == "last":
+            expected = torch.cat([states[-1, :8], states[0, 8:]])
+        elif context == "mean":
+            expected = states.mean(0)
+        elif context == "maximum":
+            expected = states.amax(0)
+        else:
+            query = model.summary.query[0]
+            expected = torch.softmax(states @ query / 4, 0) @ states
+        close(recorded["context"][row, 0], expected)
+
+
+@pytest.mark.parametrize("context", ["mean", "maximum", "learned"])
+def test_a_context_of_nothing_is_zero_with_finite_gradients(context: str) -> None:
+    model = translator(attention="none", context=context).train()
+    state = model.start(text(2, 3), torch.tensor([3, 0]))
+    assert not state.context[1].any()
+    model(text(2, 3), text(2, 2), torch.tensor([3, 0])).sum().backward()
+    assert all(weight.grad is None or weight.grad.isfinite().all() for weight in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"context": "mean"}, "context 'mean' is for models without attention: set attention='none'"),
+        ({"window": 3}, "window and window_inputs are for cell 'window', not 'gru'"),
+        ({"attention": "uniform", "softmax": False}, "attention 'uniform' without softmax"),
+    ],
+)
+def test_settings_that_would_be_ignored_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        translator(**settings)

@@ -94,3 +94,13 @@ def test_segments_are_one_number_for_each_token() -> None:
     model = heedful.build("laptop-reader", heads=2, segments=2, **SIZE)
     with pytest.raises(UsageError, match=r"segments must be integers, one for each of 2 × 4 tokens; got .* \(2, 3\)"):
         model(IDS, segments=IDS[:, :3])
+
+
+@pytest.mark.gpu
+def test_ids_outside_the_table_leave_a_gpu_usable(model: Any) -> None:
+    """A kernel that reads beyond a table would make every later call of the process fail."""
+    on_gpu, ids = model.cuda().eval(), IDS.cuda()
+    for wrong in (ids * 9, -ids):
+        with pytest.raises(UsageError, match="is outside the vocabulary of 9"):
+            on_gpu(wrong)
+    assert on_gpu(ids).isfinite().all()

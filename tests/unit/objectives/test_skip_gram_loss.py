@@ -23,14 +23,14 @@ def made() -> tuple[torch.nn.Module, SkipGramBatch]:
     batches = SkipGramBatches(text, count_words(text, 60), words=1000, window=4, subsample=0.0, seed=1)
     model = heedful.build(WordVectorsConfig(family="word_vectors", vocabulary=60, width=8))
     torch.nn.init.normal_(model.table.weight)
-    torch.nn.init.normal_(model.company.weight)
-    torch.nn.init.normal_(model.side.weight)
+    torch.nn.init.normal_(model.context.weight)
+    torch.nn.init.normal_(model.order.weight)
     return model, batches.batch(0, batches.plan(0)[0])
 
 
 def test_the_loss_is_the_sum_over_pairs_and_their_negatives() -> None:
     model, batch = made()
-    v, u, s = model.table.weight, model.company.weight, model.side.weight
+    v, u, s = model.table.weight, model.context.weight, model.order.weight
     expected = torch.zeros(())
     near = window_weights(batch)
     share = 5 / batch.negatives.shape[1]  # five negatives per pair, spread over all of the row
@@ -42,6 +42,18 @@ def test_the_loss_is_the_sum_over_pairs_and_their_negatives() -> None:
             logsigmoid(positive) + share * logsigmoid(-negative).sum() + logsigmoid(side)
         )
     torch.testing.assert_close(SkipGramLoss(5).loss(model, batch), expected, rtol=1e-4, atol=1e-3)
+
+
+def test_without_word_order_the_loss_is_word2vec_s() -> None:
+    with_order, batch = made()
+    config = WordVectorsConfig(family="word_vectors", vocabulary=60, width=8, word_order=False)
+    plain = heedful.build(config)
+    assert plain.order is None
+    plain.load_state_dict({name: w for name, w in with_order.state_dict().items() if not name.startswith("order")})
+    torch.nn.init.zeros_(with_order.order.weight)
+    pairs = window_weights(batch).sum()  # each costs log 2 where nothing is known of the order
+    order = pairs * torch.log(torch.tensor(2.0))
+    torch.testing.assert_close(SkipGramLoss(5).loss(plain, batch) + order, SkipGramLoss(5).loss(with_order, batch))
 
 
 def test_only_rows_of_the_batch_s_words_get_a_gradient() -> None:
@@ -62,7 +74,7 @@ def test_it_learns_the_order_of_two_words() -> None:
         optimizer.zero_grad()
         SkipGramLoss(5).loss(model, batches.batch(step, batches.plan(step)[0])).backward()
         optimizer.step()
-    v, s = model.table.weight, model.side.weight
+    v, s = model.table.weight, model.order.weight
     assert s[first] @ v[second] > 1
     assert s[second] @ v[first] < -1
 

@@ -19,8 +19,6 @@ from heedful.training.recipe import TrainingRecipe
 from heedful.training.reporting.events import Events
 from heedful.training.trainer import Trainer
 
-needs_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-
 
 def run(
     *, cuda_graphs: bool, optimizer: str = "adamw", accumulate: int = 1, r_drop: float = 0.0
@@ -51,7 +49,7 @@ def run(
     return [float(trainer.step(stream).loss) for _ in range(60)], trainer
 
 
-@needs_a_gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize("accumulate", [1, 2])
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_losses_equal_those_of_plain_steps(optimizer: str, accumulate: int) -> None:
@@ -63,7 +61,7 @@ def test_losses_equal_those_of_plain_steps(optimizer: str, accumulate: int) -> N
     assert captured[:10] == pytest.approx(plain[:10], rel=1e-3)  # with the same dropout masks
 
 
-@needs_a_gpu
+@pytest.mark.gpu
 def test_r_drop_can_be_captured() -> None:
     plain, _ = run(cuda_graphs=False, r_drop=1.0)
     captured, _ = run(cuda_graphs=True, r_drop=1.0)
@@ -95,7 +93,7 @@ torch.testing.assert_close(*map(torch.tensor, losses), rtol=1e-2, atol=1e-2)
 """
 
 
-@needs_a_gpu
+@pytest.mark.gpu
 def test_steps_are_compiled_before_they_are_captured() -> None:
     """In a subprocess: the shape checks added by tests cannot be compiled."""
     subprocess.run([sys.executable, "-c", COMPILED], check=True, capture_output=True)

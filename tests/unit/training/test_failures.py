@@ -9,7 +9,7 @@ import pytest
 
 from heedful.errors import HeedfulError, OutOfMemoryError, StoppedError
 from heedful.training.failures import readable_failures, with_smaller_batch
-from heedful.training.recipe import RECIPE
+from heedful.training.run_catalog import RECIPE_FILE
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_an_interruption_says_how_to_resume_if_the_run_has_started(
         raise stop
     with pytest.raises(StoppedError, match=r"^stopped before the run began$"), readable_failures({}, tmp_path):
         raise stop
-    (tmp_path / RECIPE).touch()
+    (tmp_path / RECIPE_FILE).touch()
     with (
         pytest.raises(StoppedError, match=r'resume with: heedful\.train\(resume="') as raised,
         readable_failures({}, tmp_path),

@@ -11,7 +11,7 @@ from heedful.training.reporting.events import Events
 from heedful.training.run_progress import RunProgress
 from heedful.training.step import StepResult
 
-DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
 def step(loss: float, tokens: int, device: str = "cpu") -> StepResult:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -117,3 +118,26 @@ def test_a_duplicate_key_in_a_file_names_its_line(tmp_path: Path) -> None:
 def test_a_missing_recipe_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"none\.toml does not exist"):
         read_recipe(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("missing", "does not exist"),
+        ("pipe", "is not a regular file"),
+        ("folder", "is not a regular file"),
+        ("binary", "is not UTF-8 text"),
+        ("damaged", "is not valid TOML: Invalid value"),
+    ],
+)
+def test_a_recipe_that_cannot_be_read_is_one_line(kind: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "recipe.toml"
+    if kind == "pipe":
+        os.mkfifo(file)
+    elif kind == "folder":
+        file.mkdir()
+    elif kind != "missing":
+        file.write_bytes(b"\xff\xfe" if kind == "binary" else b"steps = [")
+    with pytest.raises(UsageError, match=f"recipe .*recipe.toml {message}") as refusal:
+        read_recipe(file)
+    assert "\n" not in str(refusal.value)

@@ -13,7 +13,10 @@ import torch
 
 from heedful.data.pair_dataset import PairBatches
 from heedful.data.token_store import Sequences
+from heedful.errors import UsageError
 from heedful.training.recipe import TrainingRecipe
+from heedful.training.request import TrainingRequest
+from heedful.training.run import prepare_request
 from heedful.training.setup import configure_cpu_memory
 
 SCRIPT = """
@@ -68,3 +71,32 @@ def test_onednn_kernels_are_cached_only_for_fixed_shapes(
     monkeypatch.setenv(name, "7")
     configure_cpu_memory(recipe, batches, torch.device("cpu"))
     assert os.environ[name] == "7", "a value set by the user is kept"
+
+
+@pytest.mark.parametrize(("chosen", "positions"), [((), "sinusoidal"), (("model.positions=none",), "none")])
+def test_scores_without_content_train_without_another_setting(
+    chosen: tuple[str, ...], positions: str, tmp_path: Path
+) -> None:
+    """The usual rotary positions turn queries and keys, which such scores do not read."""
+    file = tmp_path / "pairs.tsv"
+    file.write_text("".join(f"one {n}\ttwo {n}\n" for n in range(40)), encoding="utf-8")
+    settings = ("model.width=16", "model.heads=2", "model.layers=1", "model.score=uniform", *chosen)
+    request = TrainingRequest(task="translate", files=(str(file),), device="cpu", steps=1, settings=settings)
+    assert prepare_request(request).recipe.model["positions"] == positions
+
+
+def test_the_context_of_a_language_model_fits_its_table_of_positions(tmp_path: Path) -> None:
+    """By itself where it is not given; one that does not fit is refused before anything is built."""
+    file = tmp_path / "book.txt"
+    file.write_text("".join(f"a line {n}\n" for n in range(200)), encoding="utf-8")
+    small = ("model.width=16", "model.heads=2", "model.layers=1", "model.score=position", "model.max_length=32")
+
+    def prepare(*settings: str) -> Any:
+        files = (str(file),)
+        return prepare_request(
+            TrainingRequest(task="generate", files=files, device="cpu", steps=1, settings=(*small, *settings))
+        )
+
+    assert prepare().recipe.training.context == 32
+    with pytest.raises(UsageError, match=r"context=64 is longer than the 32 positions .* set training\.context=32"):
+        prepare("training.context=64")

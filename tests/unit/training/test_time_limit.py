@@ -34,6 +34,13 @@ def test_a_limit_that_is_over_before_training_leaves_no_time_for_it_but_keeps_a_
     assert allocation.final_phases["scores"] == pytest.approx(0.5 + 0.01 * FEWEST_TEXTS)
 
 
+def test_test_texts_are_all_scored_and_their_time_is_taken_from_training() -> None:
+    allocation = TimeAllocation.within(60.0, 15.0, COSTS, scored_texts=3000, test_texts=2000)
+    phases = {"calibration": 6.0, "test scores": 20.5, "report": REPORT_SECONDS}
+    assert allocation.final_phases == pytest.approx(phases)
+    assert allocation.training == pytest.approx(0.98 * 60 - 15 - 26.5 - REPORT_SECONDS)
+
+
 def test_a_linear_cost_is_fitted_to_two_measurements() -> None:
     cost = LinearCost.measure(lambda texts: time.sleep(0.02 + 0.002 * texts), 40)
     assert cost.seconds(100) == pytest.approx(0.22, rel=0.3)

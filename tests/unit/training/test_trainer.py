@@ -13,6 +13,7 @@ import heedful
 from heedful.data.pair_dataset import PairBatches
 from heedful.data.token_store import Sequences
 from heedful.errors import NonFiniteError
+from heedful.layers.taps import is_observed
 from heedful.objectives.seq2seq_loss import Seq2SeqLoss
 from heedful.training.recipe import TrainingRecipe
 from heedful.training.reporting.events import Events
@@ -53,6 +54,46 @@ def test_accumulated_batches_equal_one_large_batch() -> None:
     assert one.tokens == many.tokens
     torch.testing.assert_close(one.loss, many.loss)
     torch.testing.assert_close(one.grad_norm, many.grad_norm)
+
+
+def test_interventions_are_active_in_every_step_and_in_no_evaluation() -> None:
+    run = trainer(steps=4, average="none", dropout=0.0, interventions=[{"kind": "ablate", "part": "decoder.0.cross"}])
+    ablated, before = run.model.decoder.blocks[0].cross, run.model.decoder.blocks[0].cross.query.weight.clone()
+    seen: list[bool] = []
+    run.fit(lambda model: (seen.append(is_observed(model)), Evaluation(0.0, {}))[1], lambda model: None)
+    assert seen == [False]
+    assert all(weight.grad is None or not weight.grad.any() for weight in ablated.parameters())
+    assert not torch.equal(run.model.table.weight, trainer().model.table.weight)
+    plain = trainer(steps=4, average="none", dropout=0.0, weight_decay=0.0)
+    plain.fit(lambda model: Evaluation(0.0, {}), lambda model: None)
+    assert not torch.equal(plain.model.decoder.blocks[0].cross.query.weight, before)
+
+
+def test_a_step_with_interventions_has_the_loss_of_the_changed_model() -> None:
+    change = heedful.Scale("encoder.0.attention", 0.5)
+    run = trainer(average="none", dropout=0.0, interventions=[change.model_dump()])
+    batch = next(run.batch_stream())
+    with heedful.intervene(run.model, [change]):
+        expected = run.forward_backward.objective.loss(run.model.train(), batch)
+    plain = run.forward_backward.objective.loss(run.model, batch)
+    result = run.step(iter([batch]))
+    assert torch.equal(result.loss, expected.detach())
+    assert not torch.allclose(expected, plain)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"interventions": [{"kind": "unmask"}]}, r"model\.decoder_causal = false"),
+        ({"interventions": [{"kind": "ablate", "part": "encoder.9"}]}, "no part of this model is called 'encoder.9'"),
+        ({"interventions": [{"kind": "ablate", "part": "encoder.0", "to": "mean"}]}, "no measured means"),
+        ({"interventions": [{"kind": "ablate", "part": "encoder.0"}], "compile": True}, "cannot be combined with"),
+        ({"interventions": [{"kind": "ablat", "part": "encoder.0"}]}, "ablat"),
+    ],
+)
+def test_interventions_that_no_step_can_carry_out_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(heedful.UsageError, match=message):
+        trainer(**settings)
 
 
 def test_cuda_graphs_are_ignored_on_a_cpu() -> None:
@@ -172,7 +213,7 @@ def test_too_many_skipped_steps_in_a_row_fail_even_across_a_resume(monkeypatch: 
     assert caught.value.exit_code == 5
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+@pytest.mark.gpu
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_a_step_on_a_gpu_does_not_synchronize(optimizer: str) -> None:
     run = trainer(optimizer=optimizer, device="cuda")

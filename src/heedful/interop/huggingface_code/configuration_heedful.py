@@ -1,4 +1,4 @@
-"""Configuration of transformers and recurrent networks trained with heedful; see modeling_heedful.py."""
+"""Configuration of transformers trained with heedful; see modeling_heedful.py."""
 
 from __future__ import annotations
 

@@ -25,10 +25,11 @@ import heedful
 from heedful.data.corpus_files import content_hash
 from heedful.errors import CheckpointError, DataError, HeedfulError, UsageError
 from heedful.files import write_atomic
-from heedful.model_files import TARGET_TOKENIZER_FILE, TASK_FILE, TOKENIZER_FILE
+from heedful.model_files import TARGET_TOKENIZER_FILE, TASK_FILE, TOKENIZER_FILE, TRAINING_TEXT_FILE
 from heedful.models.model_config import ModelConfig
 from heedful.text.tokenizer import Tokenizer
-from heedful.training.recipe import RECIPE, Recipe, absolute_paths, make_recipe, relative_paths
+from heedful.training.recipe import Recipe, absolute_paths, make_recipe, relative_paths
+from heedful.training.run_catalog import RECIPE_FILE
 
 STATE_FOLDER, MANIFEST_FILE, LOCK_FILE = "training", "run.json", "lock"
 SPLIT_NAMES = ("train", "valid", "test")
@@ -48,7 +49,7 @@ OPEN_ENDED_SCHEDULES = ("constant", "inverse_root")
 
 @dataclass(frozen=True)
 class RunManifest:
-    """What a run started with; `run_id` is the SHA-256 of its run.json."""
+    """The recipe, data and machine that a run started with; `run_id` is the SHA-256 of its run.json."""
 
     run_id: str
     recipe: Recipe
@@ -129,13 +130,13 @@ def is_occupied(folder: Path) -> bool:
     """Whether a folder has contents; files of a run that was killed while its folder was created do not count."""
     if not folder.is_dir():
         return folder.exists()
-    created_first = (STATE_FOLDER, TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TASK_FILE)
-    ignored = {*created_first, *(f"{name}.tmp" for name in (*created_first, RECIPE))}
+    created_first = (STATE_FOLDER, TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TASK_FILE, TRAINING_TEXT_FILE)
+    ignored = {*created_first, *(f"{name}.tmp" for name in (*created_first, RECIPE_FILE))}
     return any(file.name not in ignored for file in folder.iterdir())
 
 
 def machine_info(device: torch.device) -> dict[str, str | int]:
-    """What results depend on besides recipe and data."""
+    """The versions and hardware that results depend on besides recipe and data."""
     return {
         "device": str(device),
         "threads": torch.get_num_threads(),
@@ -146,10 +147,12 @@ def machine_info(device: torch.device) -> dict[str, str | int]:
 
 
 def tokenizer_checksums(tokenizers: tuple[Tokenizer, ...]) -> list[str]:
+    """SHA-256 of each tokenizer."""
     return [hashlib.sha256(tokenizer.to_json().encode()).hexdigest() for tokenizer in tokenizers]
 
 
 def data_checksums(recipe: Recipe) -> dict[str, list[str]]:
+    """SHA-256 of the contents of each file of each split."""
     return {name: [content_hash([file]) for file in getattr(recipe.data, name)] for name in SPLIT_NAMES}
 
 
@@ -188,6 +191,6 @@ def flatten_recipe(recipe: Recipe) -> dict[str, Any]:
 
 
 def machine_differences(manifest: RunManifest, device: torch.device) -> str:
-    """What differs from the machine that the run started on; empty if nothing does."""
+    """The differences from the machine that the run started on; empty if there are none."""
     now = machine_info(device)
     return ", ".join(f"{name} {old} → {now[name]}" for name, old in manifest.machine.items() if old != now[name])

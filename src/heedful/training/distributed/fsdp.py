@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from heedful.layers.block import Block
 from heedful.model_folder import build_on_meta
-from heedful.models.recurrent import Recurrence
+from heedful.models.recurrent_network import Recurrence
 from heedful.training.checkpoint.sharded_tensors import SliceableTensor, Slices, TensorShard, is_sharded
 from heedful.training.distributed.process_group import ProcessGroup
 
@@ -60,7 +60,7 @@ def local_slices(tensor: SliceableTensor) -> Slices:
 
 
 def local_shard(tensor: SliceableTensor) -> TensorShard:
-    """What this rank holds of a tensor, with its offsets in the full tensor."""
+    """This rank's part of a tensor, with its offsets in the full tensor."""
     slices = local_slices(tensor)
     values = tensor.to_local().detach() if is_sharded(tensor) else tensor[slices]
     return TensorShard(values, tuple(part.start for part in slices), tuple(tensor.shape))

@@ -158,6 +158,7 @@ class DistributedProcessGroup(ProcessGroup):
             return
         if barrier:
             dist.all_reduce(torch.zeros(1), group=self.host_group)
+        self.store.close()
         dist.destroy_process_group()
 
 

@@ -2,7 +2,7 @@
 
 Collectives of torch end with an error after a time-out, but do not say which rank was missing, and they cannot wait
 for work that takes one rank hours. Such waits go through this store, which rank 0 hosts: while the store answers,
-rank 0 is alive, however long it reads, evaluates or writes.
+rank 0 is alive, however long it reads, evaluates or writes; the other ranks show it by a heartbeat.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
+from itertools import count
 from typing import Any, TypeVar
 
 import torch.distributed as dist
@@ -35,7 +36,9 @@ JOIN_TIMEOUT = 300.0
 WARN_AFTER = 10.0
 """Seconds after which rank 0 prints which ranks have not joined yet."""
 WORK_TIMEOUTS = 12
-"""Time-outs that a rank may spend on its share of longer work, such as reading data or writing a checkpoint."""
+"""Time-outs that a live rank may spend on its share of longer work, such as reading data or writing a checkpoint."""
+HEARTBEATS = 10
+"""Heartbeats of a rank within a time-out."""
 ROLL_CALL = 5.0
 """Seconds, at most, for all ranks that still run to say so after a collective has failed."""
 
@@ -65,15 +68,21 @@ class RankStore:
         self.store, self.rank, self.size = store, rank, size
         self.timeout = collective_timeout()
         self.rounds = 0
+        self._closed = threading.Event()
 
     def join(self, seconds: float = JOIN_TIMEOUT) -> None:
         """Wait until all ranks have joined."""
         self.set(f"host/{self.rank}", socket.gethostname().encode())
+        threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
         keys, remedy = self._keys("host"), "start all of them with srun or torchrun"
         if self.rank == 0 and (missing := self._wait(keys, min(seconds, WARN_AFTER))):
             print(f"waiting for {missing} of {self.size} ranks: {remedy}", file=sys.stderr)
         if missing := self._wait(keys, seconds):
             raise HeedfulError(f"{missing} of {self.size} ranks did not join within {seconds:.0f} s: {remedy}")
+
+    def close(self) -> None:
+        """End this rank's heartbeat."""
+        self._closed.set()
 
     def set(self, key: str, value: bytes) -> None:
         self._bounded(self.store.set, key, value)
@@ -93,7 +102,7 @@ class RankStore:
         self.rounds += 1
         keys = self._keys(f"gather/{self.rounds}")
         self.set(keys[self.rank], pickle.dumps(value))
-        if missing := self._wait(keys, WORK_TIMEOUTS * self.timeout):
+        if missing := self._wait(keys, WORK_TIMEOUTS * self.timeout, heartbeats=True):
             raise self._lost(missing)
         return [pickle.loads(data) for data in self._bounded(self.store.multi_get, keys)]
 
@@ -127,19 +136,42 @@ class RankStore:
             while time.monotonic() < end and not self._bounded(self.store.check, self._keys("ended")):
                 time.sleep(0.02)
 
-    def _wait(self, keys: Sequence[str], seconds: float = math.inf) -> str:
+    def _wait(self, keys: Sequence[str], seconds: float = math.inf, *, heartbeats: bool = False) -> str:
         """Wait until the keys of all ranks are set; after `seconds`, return the ranks whose keys are missing.
 
-        Polls, so that Ctrl-C is handled meanwhile.
+        `heartbeats`: return the ranks that have no heartbeat as soon as that is known. Polls, so that Ctrl-C is handled
+        meanwhile.
         """
-        start = time.monotonic()
+        start, beats_due = time.monotonic(), 0.0
+        last_beats: dict[int, tuple[bytes, float]] = {}
         while not self._bounded(self.store.check, list(keys)):
             self._raise_reported_failure()
             waited = time.monotonic() - start
             if waited > seconds:
-                return self._ranks_without(keys)
+                return self._names(self._missing(keys))
+            if heartbeats and waited >= beats_due:
+                beats_due = waited + self.timeout / HEARTBEATS
+                if silent := self._silent(self._missing(keys), last_beats):
+                    return self._names(silent)
             time.sleep(min(0.5, 0.002 + waited / 10))
         return ""
+
+    def _beat(self) -> None:
+        """Count heartbeats in the store until it is gone or closed."""
+        with suppress(dist.DistError, RuntimeError):
+            for beat in count():
+                self.store.set(f"heartbeat/{self.rank}", str(beat))
+                if self._closed.wait(self.timeout / HEARTBEATS):
+                    return
+
+    def _silent(self, ranks: Sequence[int], last_beats: dict[int, tuple[bytes, float]]) -> list[int]:
+        """The ranks whose heartbeat has not changed for a time-out; `last_beats`: each rank's last, and since when."""
+        now = time.monotonic()
+        for rank in ranks:
+            beat = self._read(f"heartbeat/{rank}")
+            if rank not in last_beats or last_beats[rank][0] != beat:
+                last_beats[rank] = (beat, now)
+        return [rank for rank in ranks if now - last_beats[rank][1] > self.timeout]
 
     def _raise_reported_failure(self) -> None:
         if self._bounded(self.store.check, ["failure"]):
@@ -172,15 +204,18 @@ class RankStore:
     def _keys(self, name: str) -> list[str]:
         return [f"{name}/{rank}" for rank in range(self.size)]
 
-    def _ranks_without(self, keys: Sequence[str]) -> str:
-        """The ranks whose keys are not set, with their hosts as far as known."""
-        names = []
-        for rank, key in enumerate(keys):
-            if not self._bounded(self.store.check, [key]):
-                known = self._bounded(self.store.check, [f"host/{rank}"])
-                host = f" on {self._bounded(self.store.get, f'host/{rank}').decode()}" if known else ""
-                names.append(f"rank {rank}{host}")
-        return ", ".join(names)
+    def _read(self, key: str) -> bytes:
+        """The value of a key; empty if it is not set."""
+        return self._bounded(self.store.get, key) if self._bounded(self.store.check, [key]) else b""
+
+    def _missing(self, keys: Sequence[str]) -> list[int]:
+        """The ranks whose keys are not set."""
+        return [rank for rank, key in enumerate(keys) if not self._bounded(self.store.check, [key])]
+
+    def _names(self, ranks: Sequence[int]) -> str:
+        """Ranks with their hosts as far as known."""
+        hosts = {rank: self._read(f"host/{rank}").decode() for rank in ranks}
+        return ", ".join(f"rank {rank} on {host}" if host else f"rank {rank}" for rank, host in hosts.items())
 
     def _lost(self, ranks: str) -> LostRankError:
         return LostRankError(

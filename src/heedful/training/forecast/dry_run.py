@@ -21,7 +21,7 @@ from torch.utils.flop_counter import flop_registry
 
 from heedful.models.build import build
 from heedful.models.model_config import ModelConfig
-from heedful.models.recurrent import Recurrence
+from heedful.models.recurrent_network import Recurrence
 from heedful.objectives.objective import Objective, tensors_of
 from heedful.training.optim.optimizer import Optimizer
 from heedful.training.recipe import TrainingRecipe
@@ -65,7 +65,7 @@ def dry_run_step(
         replace_recurrence(model, tracker)
         held, held_small = tracker.now, tracker.small
         tracker.peak = tracker.flops = 0
-        forward_backward = ForwardBackward(model, _ConstantCount(objective), device, getattr(torch, recipe.precision))
+        forward_backward = ForwardBackward(model, _FixedTokenCount(objective), device, getattr(torch, recipe.precision))
         train_step(forward_backward, [_fake_batch(batch, device)], optimizer, step=0, seed=0)
         return StepCost(weights, state, gradients, tracker.peak - held, tracker.peak_small - held_small, tracker.flops)
 
@@ -106,7 +106,7 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)
-class _ConstantCount:
+class _FixedTokenCount:
     """The objective with a constant token count: fake tensors have no values to count."""
 
     objective: Objective
@@ -158,6 +158,9 @@ class RecurrenceStub(nn.Module):
         states: Tensor = SavedStates.apply(x, saved * cell.num_layers, *weights)  # type: ignore[no-untyped-call]
         return states, hidden or self.recurrence.zero_state(len(x), x)
 
+    def last(self, states: Tensor, ends: tuple[Tensor, ...], lengths: Tensor | None) -> Tensor:
+        return self.recurrence.last(states, ends, lengths)
+
 
 class SavedStates(torch.autograd.Function):
     """Saves `saved` tensors of its input's shape for the backward pass, which returns gradients of the right shapes."""
@@ -175,6 +178,7 @@ class SavedStates(torch.autograd.Function):
 
 
 def replace_recurrence(model: nn.Module, tracker: AllocationTracker) -> None:
+    """Replace every recurrence of a model by its stub."""
     for name, module in model.named_children():
         if isinstance(module, Recurrence):
             setattr(model, name, RecurrenceStub(module, tracker))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,12 +10,15 @@ from functools import partial
 
 import torch
 
+from heedful.data.corpus_doctor import examine
+from heedful.data.corpus_readers import has_tables
 from heedful.data.dataset import PreparedData
 from heedful.data.progress import no_progress
 from heedful.device import release_freed_memory
 from heedful.loading import wrap_model
 from heedful.models.build import build
 from heedful.models.model_config import ModelConfig
+from heedful.training.recipe import Recipe
 from heedful.training.tasks import EvaluationOptions
 from heedful.training.tasks.task import Task
 
@@ -23,7 +27,7 @@ FEW, MORE = 4, 40
 LONGEST_SECONDS = 1.5
 """Seconds that the second measurement may take, judged by the first."""
 REPORT_SECONDS = 3.0
-"""Seconds to load the best model, draw the plots, write the card and end the process."""
+"""Seconds to load the best model, draw the plots, measure explanations, write the card and end the process."""
 
 
 @dataclass(frozen=True)
@@ -62,15 +66,15 @@ class FinalCosts:
 
 
 def measure_final_costs(
-    task: Task, data: PreparedData, config: ModelConfig, device: torch.device, *, at_most: int
+    task: Task, data: PreparedData, config: ModelConfig, device: torch.device, *, at_most: int, scored: int
 ) -> FinalCosts:
-    """Calibrate and score an untrained model on a few validation texts: about `at_most`, for a short run.
+    """Calibrate and score an untrained model on a few validation texts: fewer for a short run that scores few.
 
     It decodes to the length limit, so the cost is an upper bound. Nothing is kept, and the state of the random number
     generators does not change.
     """
     total = data.valid.scored_texts
-    texts = min(total, MORE, max(FEW, at_most))
+    texts = min(total, MORE, max(2 * FEW, at_most, scored // MORE))
     with torch.random.fork_rng():
         trial = wrap_model(build(config).to(device).eval(), data.tokenizers)
         calibration = LinearCost.measure(partial(task.calibrate, trial, data, no_progress), texts)
@@ -79,6 +83,20 @@ def measure_final_costs(
         )
     release_freed_memory()
     return FinalCosts(calibration, scores)
+
+
+def count_test_texts(task: Task, recipe: Recipe, data: PreparedData) -> int | None:
+    """The number of test texts, in the unit of `Split.scored_texts`; None without test files of the task's text."""
+    files = recipe.data.test
+    if not files or "test" not in task.held_out_files:
+        return None
+    report = examine(
+        files, kind=task.corpus_kind, on_bad_line=recipe.data.on_bad_line, max_measured=1,
+        columns=recipe.data.columns if has_tables(files) else (),
+    )  # fmt: skip
+    if task.corpus_kind != "text":
+        return report.usable
+    return math.ceil(data.valid.scored_texts * report.characters / max(1, data.valid.size.characters))
 
 
 def _seconds(work: Callable[[int], object], texts: int) -> float:

@@ -287,7 +287,7 @@ class ForecastComparison(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainingUsage:
-    """What training took: steps, labels and peak memory in bytes; its seconds are those of the phase."""
+    """The use of resources in training: steps, labels and peak memory in bytes; its seconds are those of the phase."""
 
     steps: int
     labels: int

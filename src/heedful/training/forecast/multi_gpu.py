@@ -21,7 +21,7 @@ from heedful.errors import UsageError
 from heedful.layers.block import Block
 from heedful.models.build import build
 from heedful.models.model_config import ModelConfig
-from heedful.models.recurrent import Recurrence
+from heedful.models.recurrent_network import Recurrence
 from heedful.quantities import format_bytes, format_duration
 from heedful.syntax import argument
 from heedful.training.forecast.forecast import Forecast

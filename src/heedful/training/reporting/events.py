@@ -17,7 +17,6 @@ from heedful.quantities import format_duration
 from heedful.syntax import argument
 from heedful.training.reporting.progress_bar import DelayedDisplay, StageProgressBar
 
-METRICS_FILE = "metrics.jsonl"
 Listener = Callable[[dict[str, Any]], None]
 
 
@@ -34,6 +33,7 @@ class Events:
 
     @property
     def seconds(self) -> float:
+        """Seconds since the start of the run."""
         return time.monotonic() - self.start
 
     def end_phase(self, name: str) -> None:
@@ -43,6 +43,7 @@ class Events:
         self._phase_began = now
 
     def emit(self, kind: str, **facts: Any) -> None:
+        """Send an event of this kind, with its facts, to every listener."""
         event = {"kind": kind, "seconds": round(self.seconds, 3), **facts}
         for listener in self.listeners:
             listener(event)

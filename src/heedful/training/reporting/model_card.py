@@ -9,11 +9,13 @@ from typing import Any
 
 from heedful.data.corpus_files import named_checksums
 from heedful.device import describe_machine
+from heedful.files import write_atomic
 from heedful.inference.trained_model import TrainedModel
 from heedful.models.build import count_parameters
 from heedful.training.finetune import describe_pretrained
 from heedful.training.forecast.forecast import ForecastComparison
 from heedful.training.recipe import to_toml
+from heedful.training.reporting.faithfulness_section import faithfulness_section
 from heedful.training.reporting.verdict import Verdict
 from heedful.training.run_progress import RunProgress
 from heedful.training.setup import PreparedRun
@@ -28,6 +30,7 @@ def write_model_card(
     best: TrainedModel,
     progress: RunProgress,
     scores: dict[str, Any],
+    samples: Sequence[tuple[str, ...]],
     evaluated_on: str,
     verdict: Verdict,
     comparison: Callable[[], Sequence[ForecastComparison]],
@@ -38,7 +41,7 @@ def write_model_card(
     parameters = count_parameters(best.model).total
     section = task.card_section(best, scores)
     plots = "".join(f"\n![{caption}]({file.name})\n" for caption, file in task.plots(scores, folder).items())
-    samples = [tuple(_escape(part) for part in sample) for sample in task.samples(best, prepared.data.valid)]
+    rows = [tuple(_escape(part) for part in sample) for sample in samples]
     draw_loss_curve(progress.history, folder / LOSS_CURVE_FILE, progress.best_step, task.loss_unit)
     evaluations = sum("loss" not in row for row in progress.history)  # rows with a loss are training steps
     text = f"""# {folder.name}: a model that {task.description}
@@ -64,6 +67,10 @@ on a fixed sample of the validation set. The scores above were computed separate
 
 ![loss]({LOSS_CURVE_FILE})
 {section}{plots}
+## Explanations
+
+{faithfulness_section(best, folder.name)}
+
 ## Forecast and measurement
 
 {table(("quantity", "forecast", "measured"), [row.formatted() for row in comparison()])}
@@ -74,7 +81,7 @@ on a fixed sample of the validation set. The scores above were computed separate
 
 ## Samples
 
-{table(task.sample_columns, samples)}
+{table(task.sample_columns, rows)}
 
 ## Recipe
 
@@ -85,12 +92,12 @@ on a fixed sample of the validation set. The scores above were computed separate
 ```
 """
     file = folder / CARD_FILE
-    file.write_text(text, encoding="utf-8")
+    write_atomic(file, text)
     return file
 
 
 def describe_data(prepared: PreparedRun) -> list[tuple[str, str]]:
-    """What the model was trained on, in pairs of item and value."""
+    """The training data, in pairs of item and value."""
     recipe, data, start = prepared.recipe, prepared.data, prepared.forecast.start
     split_size = get_task(recipe.task).split_size
     facts = {

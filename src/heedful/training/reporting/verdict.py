@@ -12,8 +12,8 @@ from typing import Any
 
 from heedful.data.dataset import PreparedData
 from heedful.quantities import format_duration
-from heedful.training.recipe import RECIPE, Recipe
-from heedful.training.run_catalog import RunSummary
+from heedful.training.recipe import Recipe
+from heedful.training.run_catalog import RECIPE_FILE, RunSummary
 from heedful.training.run_progress import RunProgress
 from heedful.training.setup import PreparedRun
 from heedful.training.tasks import get_task
@@ -39,7 +39,7 @@ class Verdict:
     reasons: tuple[str, ...] = ()
     next_command: str = ""
     next_seconds: float = 0.0
-    """Forecast for the next command; 0: no training."""
+    """Forecast for the next command, from its start to its report; 0: no training."""
 
     def sentence(self) -> str:
         """The verdict without the command, which depends on the current folder."""
@@ -65,12 +65,21 @@ class TrainingCourse:
     losses: tuple[float, ...]
     """Validation losses, in the order of the evaluations."""
     seconds_per_step: float
+    """Evaluations included."""
+    other_seconds: float = 0.0
+    """Of the phases before and after training, if all texts are scored."""
 
     @classmethod
-    def of_run(cls, prepared: PreparedRun, progress: RunProgress) -> TrainingCourse:
+    def of_run(cls, prepared: PreparedRun, progress: RunProgress, final_seconds: float) -> TrainingCourse:
         epochs = progress.tokens / max(1, prepared.training_components().train.labels_per_epoch)
         losses = tuple(row["valid_loss"] for row in progress.history if "valid_loss" in row)
-        return cls(progress.step, epochs, losses, prepared.forecast.seconds_per_step)
+        expected = prepared.forecast
+        other_seconds = sum(expected.setup_phases.values()) + final_seconds
+        return cls(progress.step, epochs, losses, expected.training_seconds(1), other_seconds)
+
+    def seconds(self, steps: int) -> float:
+        """Forecast for another run of so many steps, from its command to its report."""
+        return steps * self.seconds_per_step + self.other_seconds
 
 
 def judge_run(
@@ -85,7 +94,7 @@ def judge_run(
     task = get_task(recipe.task)
     falling, rising, scarce = is_falling(course.losses), is_rising(course.losses), task.scarcity(data)
     reasons = (
-        *([f"{course.epochs:.1f} epochs of training"] if course.epochs < FEW_EPOCHS else []),
+        *([describe_epochs(course.epochs)] if course.epochs < FEW_EPOCHS else []),
         *(["the loss was still falling"] if falling else []),
         *(["the validation loss rose again: the model memorizes its text"] if rising else []),
         *([scarce] if scarce else []),
@@ -95,7 +104,7 @@ def judge_run(
         finding = "; ".join(comparisons(task, scores, previous))
         return Verdict(True, finding, reasons, *more_steps(course, folder)) if falling else Verdict(True, finding)
     finding = f"not usable: {'; '.join(weaknesses)}"
-    if falling or course.epochs < 1:
+    if falling or course.epochs < FEW_EPOCHS:
         return Verdict(False, finding, reasons, *more_steps(course, folder))
     if (rising or scarce) and recipe.model.get("dropout", 1.0) < STRONG_DROPOUT:
         return Verdict(False, finding, reasons, *more_dropout(course, folder))
@@ -103,9 +112,13 @@ def judge_run(
     return Verdict(False, finding, reasons or unexplained, doctor_command(recipe))
 
 
+def describe_epochs(epochs: float) -> str:
+    return f"{epochs:.1f} epochs of training" if epochs >= 0.05 else "less than a tenth of an epoch of training"
+
+
 def is_falling(losses: Sequence[float]) -> bool:
-    """Whether the loss ends clearly below its value at two thirds of the run."""
-    return len(losses) > 1 and losses[-1] < FALLING * losses[min(2 * len(losses) // 3, len(losses) - 2)]
+    """Whether the loss ends clearly below its value at two thirds of the run, or the evaluation before."""
+    return len(losses) > 1 and losses[-1] < FALLING * losses[max(0, 2 * len(losses) // 3 - 1)]
 
 
 def is_rising(losses: Sequence[float]) -> bool:
@@ -135,17 +148,18 @@ def more_steps(course: TrainingCourse, folder: Path) -> tuple[str, float]:
     wanted = course.steps * max(MORE_STEPS, FEW_EPOCHS / max(course.epochs, 1e-3))
     magnitude = 10 ** max(0, math.floor(math.log10(wanted)) - 1)
     count = magnitude * math.ceil(wanted / magnitude)
-    command = ["heedful", "train", "--recipe", str(folder / RECIPE), "--steps", str(count)]
-    return shlex.join(command), count * course.seconds_per_step
+    command = ["heedful", "train", "--recipe", str(folder / RECIPE_FILE), "--steps", str(count)]
+    return shlex.join(command), course.seconds(count)
 
 
 def more_dropout(course: TrainingCourse, folder: Path) -> tuple[str, float]:
     """The command that trains again with more dropout, and its forecast in seconds."""
-    command = ["heedful", "train", "--recipe", str(folder / RECIPE), "--set", f"model.dropout={STRONG_DROPOUT}"]
-    return shlex.join(command), course.steps * course.seconds_per_step
+    command = ["heedful", "train", "--recipe", str(folder / RECIPE_FILE), "--set", f"model.dropout={STRONG_DROPOUT}"]
+    return shlex.join(command), course.seconds(course.steps)
 
 
 def doctor_command(recipe: Recipe) -> str:
     """The command that examines the training text."""
     files = [os.path.relpath(file) for file in recipe.data.train]
-    return shlex.join(["heedful", "doctor", *files, "--as", get_task(recipe.task).corpus_kind])
+    columns = ["--columns", ",".join(recipe.data.columns)] if recipe.data.columns else []
+    return shlex.join(["heedful", "doctor", *files, "--as", get_task(recipe.task).corpus_kind, *columns])

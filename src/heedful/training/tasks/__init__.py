@@ -8,7 +8,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from heedful.data.corpus_readers import has_columns, require_columns
 from heedful.data.line_reader import OnBadLine
 from heedful.data.progress import StartProgress, no_progress
 from heedful.errors import UsageError
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class TaskEntry(NamedTuple):
-    """What the command line knows of a task before importing it (which imports torch)."""
+    """A task as the command line knows it before importing it (which imports torch)."""
 
     module: str
     model: str
@@ -97,6 +96,12 @@ class EvaluationOptions:
     beam: int = 4
     length_penalty: float = 1.0
     bleu_tokenizer: str = "auto"
+    by_length: bool = False
+    """Also score texts of similar length."""
+    by_position: bool = False
+    """Also average the loss over ranges of positions."""
+    context: int | None = None
+    """Context length in tokens of a language model; None: the trained one."""
     share: float = 1.0
     """Share of a validation split to score, evenly spaced."""
     start_progress: StartProgress = no_progress
@@ -105,15 +110,21 @@ class EvaluationOptions:
 def evaluate_model(
     trained: TrainedModel, files: Sequence[str | Path], options: EvaluationOptions | None = None
 ) -> dict[str, Any]:
-    """Score a trained model on held-out files with its task's metrics."""
+    """Score a model on held-out files with its task's metrics, and "warnings" if something makes them doubtful."""
     if trained.task not in TASKS:
         raise UsageError(f"{trained.folder} holds an {trained.model.config.family} without a task: there is no score")
-    from heedful.training.recipe import recipe_columns  # which imports TASKS
+    from heedful.data.corpus_readers import has_columns, require_columns  # which imports numpy
+    from heedful.data.training_text import TrainingText  # which imports pydantic
 
     trained.require_tokenizer()
     task, paths, options = get_task(trained.task), [Path(file) for file in files], options or EvaluationOptions()
+    text = trained.training_text or TrainingText()
     if options.columns:
         require_columns(paths, options.columns)
-    elif trained.task != "embed" and has_columns(paths, columns := recipe_columns(trained.folder)):
-        options = replace(options, columns=columns)
-    return task.evaluate_files(trained, paths, options)
+    elif trained.task != "embed" and has_columns(paths, text.columns):
+        options = replace(options, columns=text.columns)
+    task.check_details(options)
+    warnings = list(text.warnings(paths))
+    scores = task.evaluate_files(trained, paths, options)
+    warnings += scores.get("warnings", ())
+    return {**scores, "warnings": warnings} if warnings else scores

@@ -49,7 +49,8 @@ IMBALANCE_RATIO = 3.0
 MIN_CALIBRATION_TEXTS = 50
 """Fewest texts a temperature is fitted on."""
 MIN_F1_GAIN = 0.1
-"""Macro F1 this far above that of the most frequent class makes up for an accuracy below it: rare classes are found."""
+"""Macro F1 this far above those of the most frequent class and of guessing makes up for an accuracy below it: rare
+classes are found."""
 MAX_CLASS_WEIGHT = 20.0
 """Upper bound, so that a handful of texts cannot dominate the loss."""
 
@@ -61,6 +62,7 @@ class ClassificationTask(Task[Classifier]):
     corpus_kind = "labeled"
     description = "classifies"
     main_score = MainScore("accuracy", "accuracy", ".1%")
+    evaluation_details = ("by_length",)
     selection_metric = "accuracy (macro F1 with class weights or multiple labels)"
     score_note = (
         "Accuracy has a 95% Wilson interval; macro F1 is the unweighted mean over classes; the calibration error is "
@@ -168,16 +170,10 @@ class ClassificationTask(Task[Classifier]):
         return TrainingComponents(objective, train, valid, evaluate)
 
     def evaluate_files(self, trained: Classifier, files: Sequence[Path], options: EvaluationOptions) -> dict[str, Any]:
-        classes = trained.settings
-        for path, columns in zip(files, find_all_columns(files, options.columns), strict=True):
-            if (len(columns.texts), columns.multi_label) != (classes.texts_per_example, classes.multi_label):
-                labels = "any number of labels" if classes.multi_label else "one label"
-                raise DataError(
-                    f"{path} has {columns}; this model expects {classes.texts_per_example} text(s) with {labels} each"
-                )
+        require_same_columns(trained, files, options.columns)
         rows = list(read_labeled(files, columns=options.columns, on_bad_line=options.on_bad_line))
-        split, cut = encode_labeled(rows, trained.tokenizers[0], classes.names, classes.max_length)
-        scores = evaluate_classifier(trained, split, options.start_progress)
+        split, cut = encode_labeled(rows, trained.tokenizers[0], trained.settings.names, trained.settings.max_length)
+        scores = evaluate_classifier(trained, split, options.start_progress, by_length=options.by_length)
         return scores | ({"texts_cut_off": cut} if cut else {})
 
     def evaluate_split(self, trained: Classifier, split: Split, options: EvaluationOptions) -> dict[str, Any]:
@@ -203,7 +199,8 @@ class ClassificationTask(Task[Classifier]):
         signs = []
         if "confusion" in scores and sum(map(any, zip(*scores["confusion"]["counts"], strict=True))) == 1:
             signs.append("every text gets the same class")
-        finds_rare_classes = scores["macro_f1"] >= scores["majority_macro_f1"] + MIN_F1_GAIN
+        guessing = 1 / len(scores["confusion"]["counts"]) if "confusion" in scores else 0.0
+        finds_rare_classes = scores["macro_f1"] >= max(scores["majority_macro_f1"], guessing) + MIN_F1_GAIN
         if scores["accuracy"] <= scores["majority_accuracy"] and not finds_rare_classes:
             signs.append(f"accuracy {scores['accuracy']:.1%} is no better than {self._majority(scores)}")
         return signs
@@ -251,6 +248,16 @@ def class_weights(recipe: Recipe, data: PreparedData) -> list[float] | None:
     if mode == "none" or (mode == "auto" and max(counts) < IMBALANCE_RATIO * max(1, min(counts))):
         return None
     return (rare_label_weights if data.metadata["multi_label"] else balanced_class_weights)(counts, MAX_CLASS_WEIGHT)
+
+
+def require_same_columns(trained: Classifier, files: Sequence[Path], columns: Sequence[str]) -> None:
+    """Raise DataError for a table with other columns than the model was trained on: other texts, or label lists."""
+    classes = trained.settings
+    for path, table in zip(files, find_all_columns(files, columns), strict=True):
+        if (len(table.texts), table.multi_label) != (classes.texts_per_example, classes.multi_label):
+            labels = "any number of labels" if classes.multi_label else "one label"
+            texts = "one text" if classes.texts_per_example == 1 else "two texts"
+            raise DataError(f"{path} has {table}; this model expects {texts} with {labels}")
 
 
 TASK = ClassificationTask()

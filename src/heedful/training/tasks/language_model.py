@@ -11,6 +11,7 @@ import torch
 from heedful.data.corpus_readers import read_documents
 from heedful.data.dataset import PreparedData, Split
 from heedful.data.text_dataset import TextBatches
+from heedful.errors import UsageError
 from heedful.evaluation.evaluator import evaluate_split, evaluate_text
 from heedful.evaluation.perplexity import evaluate_perplexity
 from heedful.generation.backends.backend import SearchRequest
@@ -18,6 +19,7 @@ from heedful.generation.backends.select import training_backend
 from heedful.generation.search.sampling import SamplingConfig
 from heedful.generation.search.settings import SearchSettings
 from heedful.inference.generator import Generator
+from heedful.layers.scores import POSITION_SCORES
 from heedful.models.decoder import Decoder
 from heedful.models.recurrent import RecurrentDecoder
 from heedful.objectives.causal_lm_loss import CausalLMLoss
@@ -31,12 +33,20 @@ SAMPLE_TOKENS = 64
 """Tokens sampled at each evaluation."""
 
 
+def position_limit(model: dict[str, Any], context: int) -> int:
+    """The context, or the size of a smaller table of positions that the model has."""
+    has_table = model.get("positions") == "learned" or model.get("score") in POSITION_SCORES
+    length = model.get("max_length", context)
+    return min(context, length) if has_table and isinstance(length, int) else context
+
+
 class LanguageModelTask(TextTask[Generator]):
     """Causal language modeling."""
 
     name = "generate"
     description = "generates text"
     main_score = MainScore("bits_per_byte", "bits per byte", ".3f", higher_is_better=False)
+    evaluation_details = ("by_position", "context")
     selection_metric = "bits per byte"
     score_note = "Bits per byte are comparable across tokenizers; perplexity per token is not."
     sample_columns = ("unprompted text",)
@@ -56,7 +66,7 @@ class LanguageModelTask(TextTask[Generator]):
     def training_defaults(self, conditions: TrainingConditions, model: dict[str, Any]) -> dict[str, Any]:
         return {
             "batch_tokens": 16_384 if conditions.gpu else 2048,
-            "context": 256 if conditions.gpu else 128,
+            "context": position_limit(model, 256 if conditions.gpu else 128),
             "learning_rate": min(3e-3, 2e-3 * (256 / model["width"]) ** 0.5),
             "betas": (0.9, 0.95),
             "label_smoothing": 0.0,
@@ -66,8 +76,15 @@ class LanguageModelTask(TextTask[Generator]):
         }
 
     def derived_model_settings(self, settings: dict[str, Any], data: PreparedData) -> dict[str, Any]:
-        is_decoder = settings["model"]["family"] == "decoder"
-        return {"max_length": settings["training"]["context"]} if is_decoder else {}
+        model, context = settings["model"], settings["training"]["context"]
+        if model["family"] != "decoder":
+            return {}
+        if context > (limit := position_limit(model, context)):
+            raise UsageError(
+                f"training.context={context} is longer than the {limit} positions of model.max_length: "
+                f"set training.context={limit}"
+            )
+        return {"max_length": context}
 
     def training_components(self, recipe: Recipe, data: PreparedData, device: torch.device) -> TrainingComponents:
         training = recipe.training
@@ -92,7 +109,8 @@ class LanguageModelTask(TextTask[Generator]):
         return TrainingComponents(objective, train, valid, evaluate, 1, generate)
 
     def evaluate_files(self, trained: Generator, files: Sequence[Path], options: EvaluationOptions) -> dict[str, Any]:
-        return evaluate_text(trained, read_documents(files, columns=options.columns, on_bad_line=options.on_bad_line))
+        pieces = read_documents(files, columns=options.columns, on_bad_line=options.on_bad_line)
+        return evaluate_text(trained, pieces, context=options.context, by_position=options.by_position)
 
     def evaluate_split(self, trained: Generator, split: Split, options: EvaluationOptions) -> dict[str, Any]:
         return evaluate_split(trained, split, share=options.share)

@@ -169,6 +169,9 @@ class QuestionAnsweringTask(Task[QuestionAnswerer]):
             f"(95%: {scores['f1_low']:.1%} to {scores['f1_high']:.1%}), of {scores['questions']:,} questions"
         )
 
+    def explained_example(self, example: tuple[str, ...]) -> str | tuple[str, str]:
+        return "\t".join(example[:2])
+
     def samples(self, best: QuestionAnswerer, split: Split) -> list[tuple[str, ...]]:
         examples = [split.texts[index] for index in evenly_spaced(len(split.texts), CARD_SAMPLES)]
         answers = best.answer([question for question, *_ in examples], [passage for _, passage, *_ in examples])
@@ -179,10 +182,12 @@ class QuestionAnsweringTask(Task[QuestionAnswerer]):
 
 
 def first_reference(references: Sequence[str]) -> str:
+    """The reference shown in samples."""
     return references[0] if references else NO_ANSWER
 
 
 def passage_windows(recipe: Recipe) -> PassageWindows:
+    """How the recipe cuts long passages into windows."""
     return PassageWindows(max_tokens=recipe.data.max_length, stride=recipe.data.stride)
 
 

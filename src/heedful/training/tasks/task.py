@@ -16,16 +16,19 @@ import torch
 from typing_extensions import TypeVar
 
 from heedful.config import Config
-from heedful.data.batching import Batches
+from heedful.data.batching import Batches, evenly_spaced
 from heedful.data.corpus_files import CorpusFiles
 from heedful.data.dataset import PreparedData, Split
 from heedful.data.doctor_report import CorpusKind, CorpusReport
 from heedful.data.progress import StartProgress
 from heedful.data.text_dataset import prepare_text, train_text_tokenizer
+from heedful.errors import UsageError
 from heedful.evaluation.baselines import unigram_loss
 from heedful.inference.trained_model import TrainedModel
 from heedful.models.model_config import ModelConfig
 from heedful.objectives.objective import Objective
+from heedful.quantities import count
+from heedful.syntax import argument
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.defaults import ScalingRule, TrainingConditions
 from heedful.training.recipe import Recipe
@@ -40,7 +43,7 @@ ModelT = TypeVar("ModelT", bound=TrainedModel, default=Any)
 
 @dataclass(frozen=True)
 class TrainingComponents:
-    """What the trainer needs of a task: the objective, the batches and the validation function."""
+    """The objective, batches and validation function of a task, which the trainer runs."""
 
     objective: Objective
     train: Batches
@@ -64,6 +67,10 @@ class MainScore(NamedTuple):
 
     def formatted(self, value: float) -> str:
         return f"{self.label} {value:{self.form}}"
+
+
+EXPLAINED_TOKENS = 32
+"""Tokens of running text in which a word is explained."""
 
 
 class Task(ABC, Generic[ModelT]):
@@ -117,6 +124,10 @@ class Task(ABC, Generic[ModelT]):
     def validation_fraction(self, characters: int) -> float:
         """The default share held out for validation: enough to compare two models, small enough to evaluate quickly."""
 
+    def bleu_tokenizer(self, recipe: Recipe, data: PreparedData) -> str | None:
+        """The tokenizer that BLEU is computed with; None where there is no BLEU."""
+        return None
+
     def split_size(self, split: Split) -> str:
         """The size of a split, for the model card."""
         tokens = sum(int(side.lengths.sum()) for side in split.sides)
@@ -167,6 +178,16 @@ class Task(ABC, Generic[ModelT]):
 
     # Training and evaluation
 
+    evaluation_details: ClassVar[tuple[str, ...]] = ()
+    """Which of by_length, by_position and context an evaluation can have."""
+
+    def check_details(self, options: EvaluationOptions) -> None:
+        """Raise UsageError for a detail that this task's evaluation does not have."""
+        for name in ("by_length", "by_position", "context"):
+            if getattr(options, name) and name not in self.evaluation_details:
+                tasks = {"by_length": "translators and classifiers", "by_position": "translators and language models"}
+                raise UsageError(f"{argument(name)} is for {tasks.get(name, 'language models')}, not for {self.name}")
+
     @abstractmethod
     def training_components(self, recipe: Recipe, data: PreparedData, device: torch.device) -> TrainingComponents:
         """Build the objective, the batches and the validation function."""
@@ -191,11 +212,11 @@ class Task(ABC, Generic[ModelT]):
         return {}
 
     def weaknesses(self, scores: dict[str, Any]) -> list[str]:
-        """What shows that a model with these scores is of no use; empty if it may be of use."""
+        """The signs that a model with these scores is of no use; empty if it may be of use."""
         return []
 
     def baselines(self, scores: dict[str, Any]) -> list[str]:
-        """What a model that has learned nothing scores, to compare with."""
+        """The scores of a model that has learned nothing, to compare with."""
         return []
 
     def scarcity(self, data: PreparedData) -> str:
@@ -216,6 +237,14 @@ class Task(ABC, Generic[ModelT]):
     def headline(self, scores: dict[str, Any]) -> str:
         """The main scores in one line."""
 
+    def explained_examples(self, best: ModelT, split: Split, count: int) -> list[str | tuple[str, str]]:
+        """At most `count` texts from all over a split, or texts with targets, on which explanations are measured."""
+        return [self.explained_example(split.texts[index]) for index in evenly_spaced(len(split.texts), count)]
+
+    def explained_example(self, example: tuple[str, ...]) -> str | tuple[str, str]:
+        """An example of `Split.texts` as the model reads it, with a target if it is long to find."""
+        return example[0]
+
     @abstractmethod
     def samples(self, best: ModelT, split: Split) -> list[tuple[str, ...]]:
         """Example inputs and outputs, one tuple of `sample_columns` each."""
@@ -227,7 +256,7 @@ class TextTask(Task[ModelT]):
     corpus_kind = "text"
 
     def corpus_size(self, report: CorpusReport) -> str:
-        return f"{report.documents:,} document(s)"
+        return count(report.documents or 0, "document")
 
     def train_tokenizers(self, recipe: Recipe, files: CorpusFiles, characters: int) -> Tokenizers:
         return (train_text_tokenizer(files, *recipe.tokenizer.training(characters), characters=characters),)
@@ -245,11 +274,16 @@ class TextTask(Task[ModelT]):
         size = data.train.size.bytes
         return f"only {size:,} bytes of text: a language model needs a million or more" if size < 500_000 else ""
 
+    def explained_examples(self, best: ModelT, split: Split, count: int) -> list[str | tuple[str, str]]:
+        ids = split.sides[0].ids
+        starts = evenly_spaced(max(0, len(ids) - EXPLAINED_TOKENS), count)
+        return [*best.tokenizer.decode([ids[start : start + EXPLAINED_TOKENS].tolist() for start in starts])]
+
     def validation_fraction(self, characters: int) -> float:
         return min(0.1 if characters < 10_000_000 else 0.02, 5_000_000 / characters)
 
 
 def no_better_than_unigrams(scores: dict[str, Any]) -> list[str]:
-    """What shows that a model predicts tokens no better than by their frequencies."""
+    """The signs that a model predicts tokens no better than by their frequencies."""
     loss, unigram = scores["loss"], scores.get("unigram_loss", float("inf"))
     return [] if loss < unigram else [f"its loss of {loss:.2f} is no better than {unigram:.2f}, by token frequencies"]

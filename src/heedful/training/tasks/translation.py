@@ -15,31 +15,41 @@ from heedful.data.dataset import PreparedData, Split
 from heedful.data.doctor_report import CorpusReport
 from heedful.data.pair_dataset import PairBatches, prepare_pairs, train_pair_tokenizers
 from heedful.data.progress import StartProgress
+from heedful.data.unicode_scripts import script_of
 from heedful.evaluation.baselines import unigram_loss
-from heedful.evaluation.bleu_tokenizer import choose_bleu_tokenizer
+from heedful.evaluation.bleu_tokenizer import choose_bleu_tokenizer, tokenizer_of_script
 from heedful.evaluation.calibration import draw_reliability
-from heedful.evaluation.evaluator import evaluate_translation
+from heedful.evaluation.evaluator import evaluate_translation, seem_swapped
 from heedful.evaluation.perplexity import evaluate_perplexity
 from heedful.evaluation.text_metrics import sample_scores
 from heedful.generation.backends.backend import SearchRequest
 from heedful.generation.backends.select import training_backend
 from heedful.inference.translator import Translator
 from heedful.inspection.attention_alignment import TranslationModel
+from heedful.inspection.attention_sample import attention_sample, choose_sample_pair
 from heedful.inspection.confidence import Confidence
 from heedful.objectives.seq2seq_loss import Seq2SeqLoss
 from heedful.quantities import count
 from heedful.text.subword_regularization import SubwordSplits
 from heedful.training.defaults import ScalingRule, TrainingConditions, largest_size
 from heedful.training.recipe import Recipe
-from heedful.training.reporting.diagnostics import calibrate_translator, evaluation_length_limits
+from heedful.training.reporting.translator_calibration import calibrate_translator, evaluation_length_limits
 from heedful.training.tasks import EvaluationOptions
 from heedful.training.tasks.task import MainScore, Task, Tokenizers, TrainingComponents, no_better_than_unigrams
 from heedful.training.trainer import Evaluation
 
 CARD_SAMPLES = 5
-MIN_BLEU, MIN_CHRF, MIN_EXACT_MATCH = 1.0, 25.0, 0.01
+PICTURED = 32
+"""Validation pairs among which the one is chosen whose attention each evaluation records."""
+SWAPPED = (
+    "{} seems to be in the target language: the model predicts it better from the other side than the other way "
+    "round. Are the files in the wrong order? A model is scored in one direction only"
+)
+SCRIPT_SAMPLE = 2000
+"""Training targets that the BLEU tokenizer is chosen by."""
+MIN_BLEU, MIN_CHRF, MIN_EXACT_MATCH = 5.0, 25.0, 0.05
 """A translator below all three has not learned to translate."""
-MIN_DISTINCT = 0.1
+MIN_DISTINCT = 0.2
 """Fewer different translations than this share of the different references: they are alike."""
 
 
@@ -50,6 +60,7 @@ class TranslationTask(Task[Translator]):
     corpus_kind = "pairs"
     description = "translates"
     main_score = MainScore("bleu", "BLEU", ".1f")
+    evaluation_details = ("by_length", "by_position")
     selection_metric = "BLEU with greedy search, or by loss where no 4-gram matches,"
     score_note = "BLEU is cased and detokenized, with a 95% bootstrap interval; compare only equal signatures."
     sample_columns = ("source", "model", "reference")
@@ -68,6 +79,15 @@ class TranslationTask(Task[Translator]):
 
     def validation_fraction(self, characters: int) -> float:
         return min(0.1 if characters < 20_000 else 0.02, 5_000_000 / characters)
+
+    def bleu_tokenizer(self, recipe: Recipe, data: PreparedData) -> str:
+        """The tokenizer asked for, or the one for the script of the target side, of the training text too."""
+        if recipe.training.bleu_tokenizer != "auto":
+            return recipe.training.bleu_tokenizer
+        side = data.train.sides[-1]
+        rows = evenly_spaced(len(side), SCRIPT_SAMPLE)
+        trained = data.tokenizers[-1].decode([side[row].tolist() for row in rows])
+        return tokenizer_of_script([*trained, *(target for _, target in data.valid.texts)])
 
     def model_defaults(self, conditions: TrainingConditions) -> dict[str, Any]:
         size, scarce = largest_size(conditions, self.scaling_rule), conditions.low_resource
@@ -91,7 +111,7 @@ class TranslationTask(Task[Translator]):
     def setup_summary(self, recipe: Recipe, data: PreparedData) -> list[str]:
         """How BLEU is computed, where that is not as usual."""
         references = [target for _, target in data.valid.texts]
-        tokenizer = choose_bleu_tokenizer(references, recipe.training.bleu_tokenizer)
+        tokenizer = choose_bleu_tokenizer(references, recipe.training.bleu_tokenizer, data.text.bleu_tokenizer)
         return [] if tokenizer.name == "13a" else [f"scores     {tokenizer.note or f'BLEU of {tokenizer.name} tokens'}"]
 
     def training_components(self, recipe: Recipe, data: PreparedData, device: torch.device) -> TrainingComponents:
@@ -110,7 +130,8 @@ class TranslationTask(Task[Translator]):
         examples = [data.valid.texts[index] for index in indices]
         targets = [target for _, target in examples]
         limits = evaluation_length_limits(data.tokenizers[-1], targets)
-        bleu_tokenizer = choose_bleu_tokenizer(targets, training.bleu_tokenizer)
+        pictured = choose_sample_pair(examples[:PICTURED])
+        bleu_tokenizer = choose_bleu_tokenizer(targets, training.bleu_tokenizer, data.text.bleu_tokenizer)
 
         def evaluate(model: TranslationModel) -> Evaluation:
             scores = evaluate_perplexity(model, objective, valid, data.valid, device, limit=training.eval_labels)
@@ -125,7 +146,8 @@ class TranslationTask(Task[Translator]):
                 "chrf": sampled.chrf,
             }
             sample = (f"source     {examples[0][0]}", f"model      {outputs[0]}", f"reference  {examples[0][1]}")
-            return Evaluation(sampled.selection(scores["loss"]), metrics, sample)
+            attention = None if pictured is None else attention_sample(model, pictured, data.tokenizers)
+            return Evaluation(sampled.selection(scores["loss"]), metrics, sample, attention)
 
         def generate(model: TranslationModel, texts: int, at_most: int | None) -> None:
             lengths = limits[:texts] if at_most is None else [at_most] * texts
@@ -136,7 +158,17 @@ class TranslationTask(Task[Translator]):
 
     def evaluate_files(self, trained: Translator, files: Sequence[Path], options: EvaluationOptions) -> dict[str, Any]:
         read = read_pairs(files, columns=options.columns, on_bad_line=options.on_bad_line)
-        return self._evaluate(trained, [(pair.source, pair.target) for pair in read], options)
+        pairs = [(pair.source, pair.target) for pair in read]
+        sources, targets = (list(side) for side in zip(*pairs, strict=True))
+        scripts = script_of(sources), script_of(targets)
+        warnings: list[str] = []
+        if trained.training_text:
+            trained.training_text.refuse_swapped(files, scripts)
+            warnings += trained.training_text.target_warnings(files, scripts)
+        scores = self._evaluate(trained, pairs, options)
+        if len({*scripts}) == 1 and seem_swapped(trained, pairs):
+            warnings.append(SWAPPED.format(files[0]))
+        return {**scores, "warnings": warnings} if warnings else scores
 
     def evaluate_split(self, trained: Translator, split: Split, options: EvaluationOptions) -> dict[str, Any]:
         fitted = trained.confidence.texts if trained.confidence else 0
@@ -158,6 +190,8 @@ class TranslationTask(Task[Translator]):
             bleu_tokenizer=options.bleu_tokenizer,
             start_progress=options.start_progress,
             held_out=held_out,
+            by_length=options.by_length,
+            by_position=options.by_position,
         )
 
     def calibrate(self, best: Translator, data: PreparedData, start_progress: StartProgress, texts: int) -> None:
@@ -179,16 +213,21 @@ class TranslationTask(Task[Translator]):
             (scores["copied_sources"] > 0.5, f"{scores['copied_sources']:.0%} of the translations copy their source"),
             (
                 scores["bleu"] <= scores["source_bleu"] and scores["chrf"] < scores["source_chrf"],
-                f"copying the source scores as much: {self._copying(scores)}",
+                f"copying the source scores more: {self._against_copying(scores)}",
             ),
         ]
         return [sign for applies, sign in signs if applies] + no_better_than_unigrams(scores)
 
-    def baselines(self, scores: dict[str, Any]) -> list[str]:
-        return [f"copying the source: {self._copying(scores)}"]
+    def _against_copying(self, scores: dict[str, Any]) -> str:
+        """The scores by which copies of the sources are better, beside those of the translations."""
+        pairs = {"BLEU": ("source_bleu", "bleu"), "chrF": ("source_chrf", "chrf")}
+        figures = {name: tuple(f"{scores[key]:.1f}" for key in keys) for name, keys in pairs.items()}
+        return ", ".join(
+            f"{name} {copied} against {model}" for name, (copied, model) in figures.items() if copied != model
+        )
 
-    def _copying(self, scores: dict[str, Any]) -> str:
-        return f"BLEU {scores['source_bleu']:.1f}, chrF {scores['source_chrf']:.1f}"
+    def baselines(self, scores: dict[str, Any]) -> list[str]:
+        return [f"copying the source: BLEU {scores['source_bleu']:.1f}, chrF {scores['source_chrf']:.1f}"]
 
     def scarcity(self, data: PreparedData) -> str:
         pairs = data.train.examples
@@ -217,6 +256,9 @@ it in the same order.
             f"BLEU {scores['bleu']:.1f} (95%: {scores['bleu_low']:.1f} to {scores['bleu_high']:.1f}), "
             f"chrF {scores['chrf']:.1f}, exact match {scores['exact_match']:.1%} of {scores['texts']:,}"
         )
+
+    def explained_example(self, example: tuple[str, ...]) -> str | tuple[str, str]:
+        return example[0], example[1]
 
     def samples(self, best: Translator, split: Split) -> list[tuple[str, ...]]:
         examples = [split.texts[index] for index in evenly_spaced(len(split.texts), CARD_SAMPLES)]

@@ -85,7 +85,7 @@ def test_a_stop_signal_saves_and_the_error_says_how_to_resume(tmp_path: Path) ->
     assert second.value.code == 130
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 def test_background_saves_on_a_gpu_write_the_state_at_the_time_of_the_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,7 +111,7 @@ def test_background_saves_on_a_gpu_write_the_state_at_the_time_of_the_call(
         assert not torch.equal(checkpointer.trainer.model.state_dict()[name], weight)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 def test_a_failed_background_save_is_raised_by_the_next_one(tmp_path: Path) -> None:
     checkpointer = make_checkpointer(tmp_path, device="cuda")
     (tmp_path / STATE_FOLDER / "step-00000000.tmp").write_text("a file where a folder should be")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 import torch
@@ -122,6 +123,25 @@ def test_a_rank_that_does_not_finish_its_share_of_work_is_named(monkeypatch: pyt
     store = RankStore(HashStore(), 0, 2)
     with pytest.raises(LostRankError, match=r"rank 1 died or has not answered for 0\.01 s \(HEEDFUL_TIMEOUT\)"):
         store.all_gather(None)
+
+
+def test_a_rank_without_heartbeat_is_named_after_one_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A killed rank is named, and one that still works on its share is not."""
+    monkeypatch.setenv("HEEDFUL_TIMEOUT", "0.5")
+    store = HashStore()
+    stores = [RankStore(store, rank, 3) for rank in range(3)]
+    joins = [threading.Thread(target=each.join) for each in stores]
+    for join in joins:
+        join.start()
+    for join in joins:
+        join.join()
+    stores[1].close()
+    start = time.monotonic()
+    with pytest.raises(LostRankError, match=r"^rank 1 on \S+ died or has not answered for 0\.5 s"):
+        stores[0].all_gather(None)
+    assert time.monotonic() - start < 3  # long before the WORK_TIMEOUTS that a live rank has
+    for each in stores:
+        each.close()
 
 
 def test_a_failed_rank_ends_the_waits_of_others_with_its_reason() -> None:

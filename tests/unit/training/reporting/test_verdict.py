@@ -45,10 +45,18 @@ def verdict(
     ("scores", "sign"),
     [
         (BAD, "BLEU 0.1 and chrF 9.0"),
+        ({"bleu": 1.3, "chrf": 12.3, "exact_match": 0.02, "source_bleu": 0.0}, "BLEU 1.3 and chrF 12.3"),
         ({"distinct_outputs": 3}, "3 different translations for 100 references"),
         ({"distinct_outputs": 1, "distinct_references": 25}, "1 different translation for 25 references"),
         ({"copied_sources": 0.7}, "70% of the translations copy their source"),
-        ({"source_bleu": 40.0, "source_chrf": 60.0}, "copying the source scores as much: BLEU 40.0"),
+        (
+            {"source_bleu": 40.0, "source_chrf": 60.0},
+            "copying the source scores more: BLEU 40.0 against 31.2, chrF 60.0 against 55.0",
+        ),
+        (
+            {"bleu": 0.0, "chrf": 2.9, "source_bleu": 0.0, "source_chrf": 13.9},
+            "copying the source scores more: chrF 13.9 against 2.9",
+        ),
         ({"loss": 6.1}, "loss of 6.10 is no better than 6.00, by token frequencies"),
     ],
 )
@@ -64,14 +72,23 @@ def test_the_reason_leads_to_the_next_command() -> None:
     assert short.reasons == ("0.2 epochs of training", "the loss was still falling")
     assert shlex.split(short.next_command) == ["heedful", "train", "--recipe", "my run/recipe.toml", "--steps", "750"]
     assert short.next_seconds == 1500
+    assert verdict(replace(SHORT, other_seconds=60.0), **BAD).next_seconds == 1560, "the phases around training count"
     assert "(about 25m00s)" in short.lines()[-1]
     overfit = verdict(OVERFIT, 600, **BAD)
     assert "memorizes" in overfit.reasons[0]
     assert overfit.reasons[1] == "only 600 pairs: a translator needs tens of thousands"
     assert overfit.next_command.endswith("--set model.dropout=0.3")
+    assert verdict(replace(SHORT, epochs=0.001), **BAD).reasons[0] == "less than a tenth of an epoch of training"
+    slow = verdict(replace(CONVERGED, epochs=1.5), **BAD)
+    assert (slow.reasons, slow.next_command.split()[-2:]) == (("1.5 epochs of training",), ["--steps", "5000"])
     unexplained = verdict(CONVERGED, **BAD)
     assert "misaligned" in unexplained.reasons[0]
     assert unexplained.next_command == "heedful doctor a.en a.de --as pairs"
+
+
+def test_a_loss_that_flattens_with_the_learning_rate_was_still_falling() -> None:
+    cosine = replace(CONVERGED, losses=(5.70, 5.39, 5.20, 5.09, 5.07))
+    assert verdict(cosine, **BAD).reasons == ("the loss was still falling",)
 
 
 def test_a_useful_model_is_compared_with_copying_and_with_the_previous_run() -> None:
@@ -115,6 +132,18 @@ def test_a_little_macro_f1_does_not_make_up_for_accuracy() -> None:
     assert judged.finding == ("not usable: accuracy 1.6% is no better than always the most frequent class: 3.2%")
     assert not judged.is_useful
     assert classifier_verdict(accuracy=0.93, majority=0.95, macro_f1=0.8, low=0.91, high=0.94).is_useful
+
+
+def test_guessing_is_not_finding_rare_classes() -> None:
+    """Its macro F1 is 1 / classes, above that of one class for all: 0.33 of two equal ones."""
+    split = Split((), MANY, TextSize(9, 9, 9))
+    data = PreparedData((), split, split, {}, {}, metadata={"names": ["a", "b"]})
+    scores = {
+        "accuracy": 0.49, "majority_accuracy": 0.5, "accuracy_low": 0.43, "accuracy_high": 0.55,
+        "macro_f1": 0.48, "majority_macro_f1": 0.33, "confusion": {"names": ["a", "b"], "counts": [[24, 26], [25, 25]]},
+    }  # fmt: skip
+    assert not judge_run(recipe("classify"), data, CONVERGED, scores, Path("run")).is_useful
+    assert judge_run(recipe("classify"), data, CONVERGED, {**scores, "macro_f1": 0.61}, Path("run")).is_useful
 
 
 def test_a_difference_inside_the_interval_is_called_so() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from heedful.inference.translator import Translator
 from heedful.inspection.alignment_head_selection import choose_unit, select_head
 from heedful.inspection.attention_alignment import Alignment, has_cross_attention
 from heedful.inspection.confidence import Confidence
-from heedful.inspection.hmm_aligner import WordLinks, align_words
+from heedful.inspection.hmm_aligner import statistical_alignments
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.word_tokens import Unit, split_words, tokenize_words, word_probabilities, words_from_tokens
 
@@ -61,14 +60,6 @@ def select_alignment_head(
     with start_progress("comparing heads", len(pairs)) as watch:
         aligner = f"an HMM aligner fitted on {len(words):,} pairs"
         return select_head(best.model, pairs, links, units=units, aligner=aligner, progress=watch)
-
-
-def statistical_alignments(pairs: Sequence[WordPair], units: tuple[Unit, Unit], **options: Any) -> list[WordLinks]:
-    """Word links by the HMM aligner; between characters and words, only the many-to-one direction is fitted."""
-    if units == ("characters", "words"):
-        reversed_links = align_words([(target, source) for source, target in pairs], symmetric=False, **options)
-        return [frozenset((source, target) for target, source in links) for links in reversed_links]
-    return align_words(pairs, symmetric=units[0] == units[1], **options)
 
 
 def sample_training_pairs(data: PreparedData, units: tuple[Unit, Unit], limit: int) -> list[WordPair]:

@@ -6,18 +6,7 @@ from heedful.data.dataset import PreparedData, Split
 from heedful.data.text_size import TextSize
 from heedful.data.token_store import Sequences
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
-from heedful.training.reporting.diagnostics import sample_training_pairs, statistical_alignments
-
-TOWNS = {"東京": "Tokyo", "札幌": "Sapporo", "大阪": "Osaka", "奈良": "Nara", "神戸": "Kobe", "福岡": "Fukuoka"}
-PAIRS = [([*one, *other], [TOWNS[other], TOWNS[one]]) for one in TOWNS for other in TOWNS if one != other]
-
-
-def test_characters_align_to_words_in_both_directions() -> None:
-    expected = {(0, 1), (1, 1), (2, 0), (3, 0)}
-    reversed_pairs = [(target, source) for source, target in PAIRS]
-    assert all(links == expected for links in statistical_alignments(PAIRS, ("characters", "words")))
-    for links in statistical_alignments(reversed_pairs, ("words", "characters")):
-        assert links == {(target, source) for source, target in expected}
+from heedful.training.reporting.translator_calibration import sample_training_pairs
 
 
 def test_a_limited_number_of_training_pairs_is_evenly_spaced() -> None:
