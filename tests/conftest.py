@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -34,6 +35,12 @@ shapechecks.install()
 
 # Tests run in parallel, and matrices this small are multiplied sooner than a second thread wakes up.
 torch.set_num_threads(1)
+
+
+def pytest_collection_finish() -> None:
+    """Exempt all that is imported by now from garbage collection, which would take half a second each time."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

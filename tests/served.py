@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import re
 import socket
 import threading
@@ -71,7 +72,9 @@ def running(
         yield RunningServer(url, app, models)
     finally:
         server.should_exit = True
-        thread.join(20)
+        thread.join(60)
+        if thread.is_alive():
+            faulthandler.dump_traceback()  # of all threads: where it hangs
         assert not thread.is_alive()
 
 

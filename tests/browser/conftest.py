@@ -83,7 +83,7 @@ class Studio:
 @pytest.fixture(scope="session")
 def studio(workspace: Path) -> Iterator[Studio]:
     command = [sys.executable, "-m", "heedful", "studio", "dates", "dates-recurrent", "reviews", "--no-browser"]
-    environment = {**os.environ, "HEEDFUL_CACHE": str(workspace / "cache")}
+    environment = {**os.environ, "HEEDFUL_CACHE": str(workspace / "cache"), "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
         command, cwd=workspace, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
     ) as process:
@@ -136,7 +136,7 @@ def new_page(browser: Any, studio: Studio) -> Iterator[Callable[..., Watched]]:
             permissions=["clipboard-read", "clipboard-write"],
         )  # fmt: skip
         page = context.new_page()
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(120_000)
         watched = Watched(page, studio.address)
         page.on("console", lambda line: line.type == "error" and watched.problems.append(line.text))
         page.on("pageerror", lambda error: watched.problems.append(str(error)))

@@ -397,6 +397,7 @@ def test_a_model_is_trained_on_pasted_text_stopped_and_can_be_resumed(
     page.get_by_role("button", name="Keep as a file").click()
     page.get_by_role("button", name="Check the text").click()
     page.wait_for_selector("text=The doctor read")
+    page.get_by_role("radio", name="1m").click()
     page.get_by_role("button", name="Start training").click()
     page.wait_for_selector("text=/step \\d+ of/")
     page.get_by_role("button", name="Stop and keep").click()
@@ -453,7 +454,7 @@ def test_a_token_is_asked_for_once_and_kept_in_memory(studio: Any, browser: Any)
     settings = ServerSettings(token=TOKEN, log_file=studio.folder / "access.log")
     with running({"reviews": studio.folder / "reviews"}, settings, create_studio_app, device="cpu") as server:
         page = browser.new_page()
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(120_000)
         page.goto(f"{server.url}/studio/#/use?text=a%20warm%20film")
         for token in ("wrong, and long enough", TOKEN):
             page.get_by_label("Token (kept").fill(token)
