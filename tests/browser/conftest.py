@@ -25,14 +25,6 @@ OPINIONS = {"good": ("warm", "funny", "bright", "moving"), "bad": ("dull", "empt
 THINGS = ("film", "story", "song", "play", "book", "show", "cast", "scene", "plot", "part")
 
 
-def run_heedful(*words: str, folder: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "heedful", *words], cwd=folder, capture_output=True, text=True, timeout=400, check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-
-
 def reviews() -> Iterator[str]:
     for label, words in OPINIONS.items():
         for word in words:
@@ -42,8 +34,13 @@ def reviews() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def workspace(tmp_path_factory: pytest.TempPathFactory, fork_server: Any) -> Path:
     """A folder with three trained models, trained once for all test processes."""
+
+    def train(*arguments: str) -> None:
+        ended = fork_server.run("train", *arguments, folder=folder)
+        assert ended.code == 0, ended.output
+
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
     folder = shared / "studio-workspace"
@@ -53,13 +50,13 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
             folder.mkdir()
             dates = demo_arguments(folder / "data")
             plain = dates[: dates.index("--set")]
-            run_heedful("train", *_with_steps(dates, 160), *SMALL, "--out", "dates", folder=folder)
-            run_heedful(
-                "train", *plain, "--model", "recurrent", "--steps", "30", "--set", "model.width=32", *SMALL[2:],
-                "--set", "tokenizer.kind=characters", "--device", "cpu", "--out", "dates-recurrent", folder=folder,
+            train(*_with_steps(dates, 160), *SMALL, "--out", "dates")
+            train(
+                *plain, "--model", "recurrent", "--steps", "30", "--set", "model.width=32", *SMALL[2:],
+                "--set", "tokenizer.kind=characters", "--device", "cpu", "--out", "dates-recurrent",
             )  # fmt: skip
             (folder / "reviews.tsv").write_text("label\ttext\n" + "".join(reviews()))
-            run_heedful("train", "classify", "reviews.tsv", "--steps", "40", "--out", "reviews", folder=folder)
+            train("classify", "reviews.tsv", "--steps", "40", "--out", "reviews")
             (folder / "ready").touch()
     return folder
 
