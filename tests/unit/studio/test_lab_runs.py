@@ -59,6 +59,7 @@ def test_a_report_has_answer_table_and_picture(tmp_path: Path) -> None:
     assert report["picture"] == "cGljdHVyZQ=="
 
 
+@pytest.mark.slow  # the browser tests do it too
 def test_a_study_is_started_and_stopped_with_its_trials_kept(tmp_path: Path) -> None:
     runs = LabRuns(tmp_path)
     runs.start("cost", quick=True)
