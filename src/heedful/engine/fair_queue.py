@@ -6,9 +6,10 @@ a second waits until the others have had theirs.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from threading import Condition
+from threading import Condition, RLock
 
 from heedful.engine.engine_request import Job
 from heedful.engine.ticket import QueueFullError
@@ -63,7 +64,10 @@ class FairQueue:
         self.limit = limit
         self._groups: dict[Hashable, _Group] = {}
         self._size = 0
-        self._changed = Condition()
+        lock = RLock()
+        self._changed, self._filled = Condition(lock), Condition(lock)
+        self._awaited: list[int] = []
+        """Numbers of jobs that threads wait for: these are not woken for every job."""
         self._closed = False
 
     def __len__(self) -> int:
@@ -85,6 +89,8 @@ class FairQueue:
                 self._groups[job.group].put(job)
             self._size += len(jobs)
             self._changed.notify_all()
+            if self._size >= min(self._awaited, default=math.inf):
+                self._filled.notify_all()
 
     def take(self, choose: Choose, timeout: float | None = None) -> list[Job]:
         """Wait for jobs and take a batch of the group that is due; [] when closed, or after `timeout` seconds."""
@@ -101,8 +107,10 @@ class FairQueue:
 
     def wait_for_more(self, jobs: int, seconds: float) -> None:
         """Wait until this many jobs are waiting, at most so long."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._size >= jobs, seconds)
+        with self._filled:
+            self._awaited.append(jobs)
+            self._filled.wait_for(lambda: self._closed or self._size >= jobs, seconds)
+            self._awaited.remove(jobs)
 
     def charge(self, group: Hashable, seconds: float) -> None:
         """Count time that was spent on a group."""
@@ -115,6 +123,7 @@ class FairQueue:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+            self._filled.notify_all()
 
     def _in_turn(self) -> Iterator[_Group]:
         self._purge()

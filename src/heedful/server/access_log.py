@@ -8,6 +8,7 @@ import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from io import FileIO
+from itertools import count
 from secrets import token_hex
 from typing import Any, BinaryIO
 
@@ -74,12 +75,13 @@ class AccessLog:
 
     def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: ServerMetrics, log: LogFile) -> None:
         self.app, self.metrics, self.log, self.log_texts = app, metrics, log, settings.log_texts
+        self._ids = map(f"{token_hex(5)}-{{:x}}".format, count())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        start, request_id, sent = time.perf_counter(), token_hex(8), {"status": 499, "bytes": 0}
+        start, request_id, sent = time.perf_counter(), next(self._ids), {"status": 499, "bytes": 0}
 
         async def send_noted(message: Message) -> None:
             if message["type"] == "http.response.start":

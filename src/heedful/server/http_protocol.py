@@ -14,6 +14,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 READ_SECONDS = 10.0
 """From the first byte of a request to its last."""
+TIMER_PRECISION = 0.01
+"""A timer may fire this much early."""
 WRITE_SECONDS = 30.0
 """How long a response may wait for its client to read."""
 MAX_HEADER_BYTES = 32 << 10
@@ -27,7 +29,10 @@ class DeadlineProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._read_deadline: TimerHandle | None = None
+        self._read_until: float | None = None
+        """When the request that is being read must be complete, in the loop's time."""
+        self._read_timer: TimerHandle | None = None
+        """Kept from request to request, because a timer for each costs more than to look now and then."""
         self._write_deadline: TimerHandle | None = None
         self._overhead = 0
         """Bytes of the request that are not its body, as far as its chunks do not need them."""
@@ -42,7 +47,7 @@ class DeadlineProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._read_deadline is None and self._in_headers:
+        if self._read_until is None and self._in_headers:
             self._await_request()
         self._overhead += len(data)
         super().data_received(data)
@@ -68,9 +73,7 @@ class DeadlineProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self._in_headers, self._overhead = True, 0
-        if self._read_deadline is not None:
-            self._read_deadline.cancel()
-            self._read_deadline = None
+        self._read_until = None
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -84,7 +87,19 @@ class DeadlineProtocol(HttpToolsProtocol):
             self._write_deadline = None
 
     def _await_request(self) -> None:
-        self._read_deadline = self.loop.call_later(READ_SECONDS, self._close_with, 408)
+        self._read_until = self.loop.time() + READ_SECONDS
+        if self._read_timer is None:
+            self._read_timer = self.loop.call_at(self._read_until, self._check_read_deadline)
+
+    def _check_read_deadline(self) -> None:
+        """Close the connection if its request is late; look again when the present one would be."""
+        self._read_timer = None
+        if self._read_until is None:
+            return
+        if self.loop.time() < self._read_until - TIMER_PRECISION:
+            self._read_timer = self.loop.call_at(self._read_until, self._check_read_deadline)
+        else:
+            self._close_with(408)
 
     def _close_with(self, status: int) -> None:
         """Close the connection; if no response has begun, with a status."""
@@ -95,7 +110,7 @@ class DeadlineProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def _cancel_deadlines(self) -> None:
-        for deadline in (self._read_deadline, self._write_deadline):
-            if deadline is not None:
-                deadline.cancel()
-        self._read_deadline = self._write_deadline = None
+        for timer in (self._read_timer, self._write_deadline):
+            if timer is not None:
+                timer.cancel()
+        self._read_timer = self._write_deadline = None

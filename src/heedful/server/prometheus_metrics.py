@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -49,6 +50,7 @@ class ServerMetrics:
         self.lost_log_lines = Counter(
             "heedful_lost_log_lines", "Lines that the access log could not take.", registry=registry
         )
+        self._request_counter, self._request_seconds = cache(self.requests.labels), cache(self.seconds.labels)
 
     def observe_batch(self, batch: BatchRecord) -> None:
         self.batches.labels(batch.model, batch.task).observe(batch.texts)
@@ -56,9 +58,9 @@ class ServerMetrics:
 
     def observe_request(self, served: dict[str, Any], route: str, status: int, seconds: float) -> None:
         model, task = served.get("model", ""), served.get("task", "")
-        self.requests.labels(model, task, route, str(status)).inc()
+        self._request_counter(model, task, route, status).inc()
         if model:
-            self.seconds.labels(model, task).observe(seconds)
+            self._request_seconds(model, task).observe(seconds)
 
     def report_failure(self, path: str, error: BaseException) -> None:
         """Count an unexpected error and print where it arose, without the values that it arose from."""

@@ -9,8 +9,9 @@ from heedful.errors import UsageError
 from heedful.server.api.request_fields import PROBLEMS, ModelRequest, Texts, as_list, results_response
 from heedful.server.error_responses import RequestError
 from heedful.server.serving import Serving
+from heedful.server.task_route import TaskRoute
 
-router = APIRouter(prefix="/api/v1", tags=["tasks"], responses=PROBLEMS)
+router = APIRouter(prefix="/api/v1", tags=["tasks"], responses=PROBLEMS, route_class=TaskRoute)
 
 
 class AnswerRequest(ModelRequest):

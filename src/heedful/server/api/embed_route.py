@@ -7,8 +7,9 @@ from pydantic import BaseModel, Field
 
 from heedful.server.api.request_fields import PROBLEMS, ModelRequest, Texts, as_list, results_response
 from heedful.server.serving import Serving
+from heedful.server.task_route import TaskRoute
 
-router = APIRouter(prefix="/api/v1", tags=["tasks"], responses=PROBLEMS)
+router = APIRouter(prefix="/api/v1", tags=["tasks"], responses=PROBLEMS, route_class=TaskRoute)
 
 
 class EmbedRequest(ModelRequest):

@@ -20,8 +20,9 @@ from heedful.server.api.request_fields import (
 from heedful.server.error_responses import RequestError
 from heedful.server.event_stream import EventStream, event
 from heedful.server.serving import Serving, note
+from heedful.server.task_route import TaskRoute
 
-router = APIRouter(prefix="/api/v1", tags=["tasks"], responses=PROBLEMS)
+router = APIRouter(prefix="/api/v1", tags=["tasks"], responses=PROBLEMS, route_class=TaskRoute)
 
 
 class GenerateRequest(DecodingRequest):

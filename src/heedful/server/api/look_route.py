@@ -11,8 +11,9 @@ from heedful.inference.trained_model import TrainedModel
 from heedful.server.api.request_fields import PROBLEMS, ModelRequest
 from heedful.server.serving import Serving
 from heedful.server.strict_json import to_json_bytes
+from heedful.server.task_route import TaskRoute
 
-router = APIRouter(prefix="/api/v1", tags=["inside"], responses=PROBLEMS)
+router = APIRouter(prefix="/api/v1", tags=["inside"], responses=PROBLEMS, route_class=TaskRoute)
 
 
 class LookRequest(ModelRequest):

@@ -18,9 +18,10 @@ from heedful.server.api.request_fields import (
     results_response,
 )
 from heedful.server.serving import Serving
+from heedful.server.task_route import TaskRoute
 
 MAX_TERMS = 1_000
-router = APIRouter(prefix="/api/v1", tags=["tasks"], responses=PROBLEMS)
+router = APIRouter(prefix="/api/v1", tags=["tasks"], responses=PROBLEMS, route_class=TaskRoute)
 Glossary = Annotated[dict[ShortText, ShortText], Field(max_length=MAX_TERMS)]
 
 

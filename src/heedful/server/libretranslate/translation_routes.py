@@ -17,9 +17,10 @@ from heedful.server.libretranslate.language_detection import KNOWN_LANGUAGES, La
 from heedful.server.libretranslate.translation_models import choose_model, served_pairs
 from heedful.server.model_registry import RegisteredModel
 from heedful.server.serving import Serving
+from heedful.server.task_route import TaskRoute
 
 FILE_FORMATS = (".txt", ".html")
-router = APIRouter(tags=["LibreTranslate"])
+router = APIRouter(tags=["LibreTranslate"], route_class=TaskRoute)
 Language = Annotated[str, Field(min_length=1, max_length=20)]
 Body = TypeVar("Body", bound=BaseModel)
 

@@ -22,8 +22,9 @@ from heedful.server.model_registry import RegisteredModel
 from heedful.server.openai_interface.completion_request import CompletionRequest
 from heedful.server.openai_interface.token_scores import logprobs_json, score_continuation
 from heedful.server.serving import Serving, note
+from heedful.server.task_route import TaskRoute
 
-router = APIRouter(prefix="/v1", tags=["OpenAI"], responses=PROBLEMS)
+router = APIRouter(prefix="/v1", tags=["OpenAI"], responses=PROBLEMS, route_class=TaskRoute)
 LAST_EVENT = b"data: [DONE]\n\n"
 
 
