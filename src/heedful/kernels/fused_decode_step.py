@@ -41,7 +41,7 @@ def fused_decode_step(
 
 
 Sublayer = Callable[[Tensor, nn.Module | None], tuple[Tensor, nn.Linear]]
-"""From the residual stream and the norm before the sub-layer: its hidden values, and the linear layer after them."""
+"""Maps the residual stream and the norm before a sub-layer to its hidden values and the linear layer after them."""
 
 
 class ResidualStream:

@@ -139,7 +139,7 @@ def fused_heads(
     dropout: float = 0.0,
     isolate: bool,
 ) -> Tensor:
-    """`fused_attention` for tensors that are known to fit.
+    """`fused_attention` for tensors whose shapes have been checked.
 
     `isolate`: keep NaN and infinities of masked keys and values out of the results. On a CPU that costs hardly
     anything; on a GPU several passes over keys and values.
@@ -156,7 +156,7 @@ def fused_heads(
 def _attend(
     query: Tensor, key: Tensor, value: Tensor, mask: Mask, *, scale: float | None, dropout: float, isolate: bool
 ) -> Tensor:
-    """Attention under a resolved mask, by the kernel that serves it."""
+    """Attention under a resolved mask, by the fastest kernel that supports it."""
     nonfinite, shared = None, query.shape[1] != key.shape[1]
     if isolate:
         key, value, nonfinite = isolate_nonfinite(query, key, value, mask)

@@ -24,7 +24,7 @@ class Block(Tapped):
 
     Each has its own residual connection        Vaswani 2017, figure 1 · B4, B5
 
-    Any of them may be missing (B7); `residual` makes the connection of the sub-layer of a name.
+    Each may be None (B7); `residual(name)` makes the residual connection of the sub-layer of that name.
     """
 
     points = ("layer_input",)
@@ -88,8 +88,8 @@ class Stack(Tapped):
         self.norm = norm
         self.rotary_base = rotary_base
         self.alibi = alibi
-        attentions = [each for block in blocks for each in (block.attention, block.cross) if each is not None]
-        self.scores_by_position = any(isinstance(each.score, PositionScore) for each in attentions)
+        attentions = [module for block in blocks for module in (block.attention, block.cross) if module is not None]
+        self.scores_by_position = any(isinstance(attention.score, PositionScore) for attention in attentions)
         self.skip = all(residual.skip for residual in blocks[0].residual)
         self.points = ("positions", "output") if rotary_base or alibi else ("output",)
 

@@ -129,7 +129,7 @@ class KVCache:
         self.longest = 0
         """Length of the longest row, known without a device synchronization."""
         self.static_index: StaticCacheIndex | None = None
-        """Set for a static cache, whose lengths only the device knows."""
+        """Set for a static cache, whose lengths are stored on the device only."""
         self.equal_lengths = True
         """Whether all rows are known to have the same length."""
 
@@ -154,7 +154,7 @@ class KVCache:
         self.longest += tokens
 
     def rewind(self) -> None:
-        """Forget the tokens and keep the encoded source: the next tokens are the first ones."""
+        """Discard all tokens but keep the encoded source: the next tokens start at position 0."""
         self.lengths = torch.zeros_like(self.lengths)
         self.longest, self.equal_lengths = 0, True
 

@@ -110,7 +110,7 @@ class Mask:
         return near if self.window is None else near & (distance.abs() < self.window)
 
     def block(self, queries: slice, keys: slice, near: Bool[Tensor, "queries keys"]) -> Mask:
-        """The resolved mask of a block of queries and keys, of which these pairs are near."""
+        """The resolved mask of a block of queries and keys; `near`: the pairs that `causal`, `window` … allow."""
         allowed = near if self.allowed is None else near & _block(self.allowed, queries, keys)
         bias = None if self.bias is None else _block(self.bias, queries, keys)
         return Mask(allowed=allowed, bias=_masked_bias(bias, allowed), resolved=True)
@@ -125,9 +125,9 @@ class Mask:
         return keys >= MIN_LOCAL_KEYS and 2 * self.window <= keys
 
     def with_allowed(self, allowed: Bool[Tensor, "..."]) -> Mask:
-        """The resolved mask with another table of allowed keys; a bias keeps its values, where it has any.
+        """The resolved mask with another table of allowed keys; the values of a bias stay.
 
-        Where the bias was hidden (−∞), the pair's mirror image has the same distance, so ALiBi the same bias.
+        Where the bias was masked (−∞), the mirrored pair's is used: it has the same distance, so the same ALiBi bias.
         """
         bias = self.bias
         if bias is not None:
@@ -139,8 +139,8 @@ class Mask:
         """The same mask for `rows` consecutive rows of each row of the batch."""
         tables = (self.allowed, self.bias)
         allowed, bias = (
-            each.repeat_interleave(rows, 0) if each is not None and each.dim() == 4 and len(each) > 1 else each
-            for each in tables
+            table.repeat_interleave(rows, 0) if table is not None and table.dim() == 4 and len(table) > 1 else table
+            for table in tables
         )
         return replace(self, allowed=allowed, bias=bias)
 

@@ -123,7 +123,7 @@ class MultiHeadAttention(Tapped):
     def _attend_heads(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, score: Score) -> Tensor:
         dropout = self.dropout if self.training else 0.0
         if self.fused:
-            isolate = not query.is_cuda  # padding of a healthy model is finite, and on a GPU making sure has a price
+            isolate = not query.is_cuda  # padding of a healthy model is finite, and on a GPU the check takes time
             heads = fused_heads(query, key, value, mask, scale=self.scale, dropout=dropout, isolate=isolate)
         else:
             weights = attention_weights(query, self._repeat_groups(key), mask, score=score, softmax=self.softmax)
@@ -131,7 +131,7 @@ class MultiHeadAttention(Tapped):
         return heads if self.activation is None else self.activation(heads)
 
     def _observed_heads(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, score: Score) -> Tensor:
-        """The same through every tap.
+        """The output of every head, computed with all values passed to their taps.
 
         The fused kernel returns no weights: they are computed again, exactly. Listeners that only record leave the
         kernel's result alone; an edit of scores or weights does not.

@@ -1,6 +1,6 @@
 """Keep NaN and infinities of masked keys and values out of attention (A6).
 
-A weight of 0 does not: 0 · NaN is NaN, in the output as in the gradients.
+An attention weight of 0 is not enough: 0 · NaN is NaN, in the output and in the gradients.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ def masks_keys(mask: Mask) -> bool:
 
 
 def may_be_nonfinite(*tensors: Tensor) -> bool:
-    """Whether any element may be NaN or infinite: one that is makes the sum so.
+    """Whether any element may be NaN or infinite: a single one makes the sum non-finite.
 
     Reading the sum would make a GPU wait, so there the answer is True; tensors without contents (a dry run's, or those
     of a graph being compiled) are taken for finite.
     """
-    if torch.compiler.is_compiling() or any(type(each) not in (Tensor, nn.Parameter) for each in tensors):
+    if torch.compiler.is_compiling() or any(type(tensor) not in (Tensor, nn.Parameter) for tensor in tensors):
         return False
-    if any(each.device.type != "cpu" for each in tensors):
+    if any(tensor.device.type != "cpu" for tensor in tensors):
         return True
     with torch.no_grad():
-        return not all(each.sum().isfinite() for each in tensors)
+        return not all(tensor.sum().isfinite() for tensor in tensors)
 
 
 def _attends_to(nonfinite: Bool[Tensor, "*axes keys"], mask: Mask, queries: int) -> Bool[Tensor, "*axes queries 1"]:

@@ -200,7 +200,7 @@ def make_score(
 
 
 def scale_factor(scale: ScoreScale | None, key_width: int) -> float | None:
-    """The number that a scale stands for; None for the score's own, and for a learned one."""
+    """The fixed factor of a scale setting; None for the score's own factor, and for a learned one."""
     if scale == "1/d_k":
         return 1 / key_width
     return None if scale is None or scale == "learned" else float(scale)

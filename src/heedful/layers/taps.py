@@ -48,7 +48,7 @@ class TapSite:
 
 
 def _uncompiled(function: Function) -> Function:
-    """A compiled model that is observed runs its taps, and whatever listens there, uncompiled.
+    """Run a function uncompiled: the taps, and their listeners, of a compiled model that is observed.
 
     The lazy form of torch.compiler.disable imports the compiler at the first call, which takes seconds: only a
     compiled model makes it.
@@ -63,12 +63,12 @@ def _uncompiled(function: Function) -> Function:
 
 
 Edit = Callable[[Tensor, TapSite], Tensor | None]
-"""Returns the value to put in the place of the one passed; None leaves it as it is."""
+"""Returns a replacement for the value passed; None leaves it as it is."""
 
 
 @dataclass(frozen=True)
 class ShownAs:
-    """What recordings see in the place of a value that has no effect: the model computes as without it."""
+    """A value that recordings get instead of the one computed; the model's computation does not change."""
 
     function: Edit
 
@@ -138,7 +138,7 @@ def _notify(module: Tapped, point: str, value: Tensor, allowed: Tensor | None) -
 @_uncompiled
 def _has_listener(module: Tapped, points: tuple[str, ...], edits_only: bool) -> bool:
     listening = [listener for point in points for listener in _listeners(module, point)]
-    return any(each.is_edit or not (edits_only or isinstance(each.function, ShownAs)) for each in listening)
+    return any(listener.is_edit or not (edits_only or isinstance(listener.function, ShownAs)) for listener in listening)
 
 
 def _listeners(module: nn.Module, point: str) -> list[_Listener]:
@@ -232,7 +232,7 @@ def edit(model: nn.Module, edits: Mapping[str, Tensor | Edit]) -> Iterator[None]
 
 @contextmanager
 def decode_position(step: int, rows: Tensor | None) -> Iterator[None]:
-    """Say to the taps of the calls inside which decode step it is, and which text each row of the batch belongs to."""
+    """Set the decode step, and the text that each row of the batch belongs to, for taps inside the block."""
     before = _position.get()
     _position.set((step, rows))
     try:
@@ -243,7 +243,7 @@ def decode_position(step: int, rows: Tensor | None) -> Iterator[None]:
 
 @contextmanager
 def at_last_of(tokens: int) -> Iterator[None]:
-    """Say to the taps of the calls inside that they see only the last of so many tokens."""
+    """Set the position for taps inside the block that see only the last of `tokens` tokens."""
     step, rows = _position.get()
     with decode_position(step + tokens - 1, rows):
         yield
@@ -315,7 +315,7 @@ def _edit_scope(model: nn.Module, edits: Iterable[tuple[str, Edit]]) -> _Scope:
 
 @contextmanager
 def _nothing_listening() -> Iterator[None]:
-    """Calls that a listener makes itself run the model as it is."""
+    """Suspend all listeners, for the model calls that a listener makes itself."""
     token = _scopes.set(())
     try:
         yield
@@ -332,4 +332,4 @@ def _listening(scope: _Scope) -> Iterator[None]:
     finally:
         scope.is_open = False
         _open_scopes.remove(scope)
-        _scopes.set(tuple(each for each in _scopes.get() if each is not scope))
+        _scopes.set(tuple(open_scope for open_scope in _scopes.get() if open_scope is not scope))

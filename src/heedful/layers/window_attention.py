@@ -12,7 +12,7 @@ from heedful.layers.masks import Mask
 from heedful.shapes import Float
 
 CPU_BLOCK, GPU_BLOCK = 128, 512
-"""Queries per block, at least. Short blocks compute few keys in vain; long ones need fewer kernel launches."""
+"""Minimum queries per block: short blocks compute fewer unused scores, long ones need fewer kernel launches."""
 
 
 def window_attention(
@@ -82,11 +82,11 @@ class OverlappingSlices(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, ranges: list[slice]) -> tuple[Tensor, ...]:
         ctx.shape, ctx.ranges = x.shape, ranges
-        return tuple(x[:, :, each] for each in ranges)
+        return tuple(x[:, :, span] for span in ranges)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         total = gradients[0].new_zeros(ctx.shape)
-        for each, gradient in zip(ctx.ranges, gradients, strict=True):
-            total[:, :, each] += gradient
+        for span, gradient in zip(ctx.ranges, gradients, strict=True):
+            total[:, :, span] += gradient
         return total, None

@@ -19,7 +19,7 @@ class Decoder(Transformer):
     """P(x_1 … x_n) = Π_i P(x_i | x_1 … x_{i−1}), all factors at once        Radford 2018 · F2, E3, T1
 
     Rows padded at the end need no padding mask: the causal mask hides padding from real tokens. With
-    `decoder_causal=False` a position sees the token it predicts: it can be trained, and hardly write (T1).
+    `decoder_causal=False` a position sees the token it predicts: it can be trained, but hardly generate (T1).
     """
 
     def __init__(self, config: TransformerConfig) -> None:
@@ -58,7 +58,7 @@ class Decoder(Transformer):
         return self.decoder(x, mask, cache=cache)
 
     def _check_packing(self) -> None:
-        """Positions run through a packed row: correct only if scores depend on their differences alone."""
+        """Raise UsageError unless scores depend on position differences alone: positions run through a packed row."""
         if self.config.score == "position":
             raise UsageError(
                 "documents cannot be packed with score 'position', which depends on absolute positions; "

@@ -29,7 +29,7 @@ MAX_WIDTH = 1 << 20
 Width = Annotated[int, Field(gt=0, le=MAX_WIDTH)]
 Heads = Annotated[int, Field(gt=0, le=1 << 16)]
 Rows = Annotated[int, Field(gt=0, le=(1 << 31) - 1)]
-"""Rows of a table. Products of these sizes are numbers of bytes that fit into 64 bits."""
+"""Number of rows of a table. These limits keep sizes in bytes, which are products of them, below 2^64."""
 
 
 class TransformerConfig(Config):

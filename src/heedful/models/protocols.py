@@ -1,4 +1,4 @@
-"""The protocol of a model that generates: met by the models and by the decoding backends that wrap them."""
+"""The protocol of a model that generates: implemented by models and by the decoding backends that wrap them."""
 
 from __future__ import annotations
 

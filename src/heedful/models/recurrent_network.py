@@ -119,7 +119,7 @@ class Recurrence(Tapped):
 class _WithoutOneDNN:
     """Turns oneDNN off, which caches memory for every shape it sees and is several times slower for a single token.
 
-    The switch belongs to the process: it goes back when the last thread leaves.
+    The switch is process-wide: it is restored when the last thread leaves.
     """
 
     def __init__(self) -> None:

@@ -50,5 +50,5 @@ def nonstandard_setting(config: ModelConfig, *, other_sizes: bool = False) -> st
 
 
 def _are_sizes(sublayers: Sequence[SublayerSettings]) -> bool:
-    """Whether no sub-layer is missing, and none differs in anything but its size."""
-    return all(set(each.changes) <= {"heads", "feed_forward"} and all(each.changes.values()) for each in sublayers)
+    """Whether sub-layers differ in nothing but their sizes, and none is missing."""
+    return all(set(part.changes) <= {"heads", "feed_forward"} and all(part.changes.values()) for part in sublayers)

@@ -60,23 +60,23 @@ def changes_of(name: str, sublayers: Sequence[SublayerSettings]) -> dict[str, An
     """The settings of the sub-layer of this name that differ from the model's."""
     kind = name.rpartition(".")[2]
     changes: dict[str, Any] = {}
-    for each in sublayers:
-        if _stands_for(each.part, name):
-            changes |= {key: value for key, value in each.changes.items() if kind in ONLY_IN.get(key, (kind,))}
+    for settings in sublayers:
+        if _stands_for(settings.part, name):
+            changes |= {key: value for key, value in settings.changes.items() if kind in ONLY_IN.get(key, (kind,))}
     return changes
 
 
 def check_sublayers(sublayers: Sequence[SublayerSettings], names: Sequence[str]) -> None:
-    """Raise UsageError for a part that no sub-layer has, or that has none of what is set."""
-    for each in sublayers:
-        matching = [name for name in names if _stands_for(each.part, name)]
+    """Raise UsageError for a part that matches no sub-layer, or a setting that its sub-layers do not have."""
+    for settings in sublayers:
+        matching = [name for name in names if _stands_for(settings.part, name)]
         if not matching:
-            raise UsageError(f"sublayers: no sub-layer is called '{each.part}'; {nearest(each.part, names)}")
+            raise UsageError(f"sublayers: no sub-layer is called '{settings.part}'; {nearest(settings.part, names)}")
         kinds = {name.rpartition(".")[2] for name in matching}
-        for key in each.changes:
+        for key in settings.changes:
             if not kinds & set(ONLY_IN.get(key, tuple(kinds))):
                 raise UsageError(
-                    f"sublayers: '{each.part}' has no {key}; {key} belongs to {' and '.join(ONLY_IN[key])}"
+                    f"sublayers: '{settings.part}' has no {key}; {key} belongs to {' and '.join(ONLY_IN[key])}"
                 )
 
 

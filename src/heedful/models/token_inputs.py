@@ -34,7 +34,7 @@ def check_tokens(table: nn.Embedding, lengths: Any = None, segments: Any = None,
 
 
 def may_synchronize(table: nn.Embedding, ids: Tensor) -> bool:
-    """Whether ids on a GPU may be waited for: not in training, a decode step, a CUDA graph or compiled code."""
+    """Whether a check may synchronize with the GPU: not in training, a decode step, a CUDA graph or compiled code."""
     if table.training or ids.shape[1] == 1 or torch.compiler.is_compiling():
         return False
     return not torch.cuda.is_current_stream_capturing()

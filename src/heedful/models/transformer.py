@@ -68,7 +68,7 @@ class Transformer(Tapped):
             return self.apply_head("next_token", states[:, -1:])
 
     def output_projection(self, task: str, states: Tensor) -> OutputProjection:
-        """The same for a vocabulary-sized head before its last product, which `token_loss` computes in slices."""
+        """`apply_head` for a head over the vocabulary, before its last product: `token_loss` computes it in slices."""
         return self.heads.output_projection(task, states, self.decoder_table.weight)
 
     def attention_mask(self, *masks: Mask | None) -> Mask:
@@ -105,12 +105,12 @@ class Transformer(Tapped):
         end = end if positions is None else int(positions.max()) + 1
         if end > self.config.max_length:
             learned = self.config.positions == "learned"
-            table, other = ("learned position table", "with sinusoidal, rotary or alibi positions")
+            table, remedy = ("learned position table", "with sinusoidal, rotary or alibi positions")
             if not learned:
-                table, other = ("table of position scores", "another score")
+                table, remedy = ("table of position scores", "another score")
             raise UsageError(
                 f"a text of {end} tokens is longer than the {table} of {self.config.max_length}; "
-                f"shorten it, or train with a larger max_length or {other}"
+                f"shorten it, or train with a larger max_length or {remedy}"
             )
 
 
@@ -154,13 +154,13 @@ def make_stack(config: TransformerConfig, name: str, layers: int, *, cross: bool
         )
 
     def block(layer: int) -> Block:
-        sublayers = {each: config.sublayer(f"{name}.{layer}.{each}") for each in ("attention", "cross", "feed_forward")}
+        sublayers = {kind: config.sublayer(f"{name}.{layer}.{kind}") for kind in ("attention", "cross", "feed_forward")}
         heads, cross_heads = sublayers["attention"]["heads"], sublayers["cross"]["heads"] if cross else 0
         hidden = sublayers["feed_forward"]["feed_forward"]
         return Block(
             SelfAttention(config.width, heads, **attention) if heads else None,
             FeedForward(config.width, hidden, **feed_forward) if hidden else None,
-            lambda each: residual(sublayers[each]),
+            lambda kind: residual(sublayers[kind]),
             CrossAttention(config.width, cross_heads, **attention) if cross_heads else None,
         )
 

@@ -20,7 +20,7 @@ class WindowLayer(nn.Module):
     sum          h_t = tanh(W Σ_k x_{t−k} + b)                      blind to order (Q9)
     positions    h_t = tanh(W Σ_k tanh(x_{t−k} + p_k) + b)          order from positions (Q9)
 
-    Positions that were only added would sum to a constant: the inner tanh lets them say which vector stood where.
+    Positions that were only added would sum to a constant: the inner tanh makes the order matter.
     """
 
     def __init__(self, width: int, output: int, *, window: int, inputs: WindowInputs) -> None:
@@ -93,7 +93,7 @@ class WindowNetwork(Tapped):
         return self.tap("states", x * real), (torch.stack(after),)
 
     def _layer(self, layer: int, read: Tensor, x: Tensor) -> Tensor:
-        """The states of one layer: of the window that ends at each token and, bidirectional, of that which begins."""
+        """The states of one layer: from the window that ends at each token; bidirectional, also the one that begins."""
         first, names = layer * self.directions, iter(self.hidden_taps[layer * self.directions :])
         forward = self.tap(next(names), self.cell[first](_windows(read, self.window)))
         if self.directions == 1:
