@@ -62,7 +62,7 @@ ENDS_SENTENCE = re.compile(r"[.!?…。！？।؟]['\"”’»)]*$")
 ORDINAL = re.compile(r"([^\W\d]{1,6}[ _]?(?=\d)|)([01Aa])")
 """The first of names such as V1, V2 or A, B."""
 MIN_ROWS = 10
-"""Rows below the first that its form is compared with, at least."""
+"""Minimum number of rows that the first row is compared with."""
 
 
 def language(name: str) -> str | None:
@@ -90,7 +90,7 @@ def is_known(name: str) -> bool:
 
 
 def _sides(names: Sequence[str], known: Sequence[str]) -> list[str]:
-    """The names that are one of the known ones, or else those that consist of one and other usual names."""
+    """The names that are among the known ones, or else those that combine a known one with other usual names."""
     exact = [name for name in names if name.strip().casefold() in known]
     return exact or [
         name for name in names if is_known(name) and any(part in known for part in PARTS.split(name.casefold()))
@@ -231,7 +231,7 @@ def _has_known_names(names: Sequence[str], columns: Sequence[list[str]]) -> bool
 
 
 def _unlike_column(cell: str, column: Sequence[str]) -> bool:
-    """A word above numbers, or an identifier above text."""
+    """Whether a first cell differs from its column: a word above numbers, or an identifier above text."""
     if _are_numbers(column):
         return not _is_number(cell)
     return (
@@ -242,7 +242,7 @@ def _unlike_column(cell: str, column: Sequence[str]) -> bool:
 
 
 def _unlike_labels(cell: str, column: Sequence[str]) -> bool:
-    """A unique value above a few single words that repeat."""
+    """Whether a first cell is a unique value above a few single words that repeat."""
     counts = Counter(column)
     repeat = len(column) >= MIN_ROWS and len(counts) <= len(column) / 4 and min(counts.values()) > 1
     return repeat and cell not in counts and not any(" " in value for value in counts)

@@ -41,7 +41,7 @@ from heedful.files import new_folder, require_empty
 Kind = Literal["auto"] | CorpusKind
 
 BREAKS = re.compile(r"[\t\r\n]+")
-"""What would end a cell or a row of a tab-separated table."""
+"""Characters that would end a cell or a row of a tab-separated table."""
 DROPPED = {
     "pairs": ("duplicate", "leak", "copy", "ratio", "script"),
     "labeled": ("duplicate", "leak"),
@@ -78,15 +78,15 @@ def examine(
     require_columns(paths, columns)
     corpus_kind = detect_corpus_kind(paths, columns) if kind == "auto" else kind
     held_out = _scan_held_out(against, corpus_kind, on_bad_line, columns, start_progress) if against else []
-    hashes = np.setdiff1d(np.concatenate([each.statistics.keys for each in held_out]), [0]) if held_out else None
+    hashes = np.setdiff1d(np.concatenate([scan.statistics.keys for scan in held_out]), [0]) if held_out else None
     expanded = expand_folders(paths) if corpus_kind == "text" else paths
     scan = CorpusScan(corpus_kind, expanded, on_bad_line, hashes, max_measured, columns)
     with start_progress("reading", size_on_disk(paths)) as progress:
         scan.read(progress)
     findings: list[Finding] = []
-    for each in held_out:
-        refuse_swapped(scan.files[0], scan.text_columns, each.files[0], each.text_columns)
-        findings += held_out_findings(scan.column_names, scan.files, scan.text_columns, each.files, each.text_columns)
+    for test in held_out:
+        refuse_swapped(scan.files[0], scan.text_columns, test.files[0], test.text_columns)
+        findings += held_out_findings(scan.column_names, scan.files, scan.text_columns, test.files, test.text_columns)
     if not scan.usable:
         reasons = ", ".join(f"{count:,} {kind}" for kind, count in scan.bad_lines.items())
         raise DataError(f"nothing usable in {', '.join(map(str, paths))}" + (f": {reasons}" if reasons else ""))
@@ -266,7 +266,7 @@ def _create(path: Path) -> IO[str]:
 
 
 def _relative_names(files: Sequence[Path]) -> list[Path]:
-    """File names in the copy, with as much of their folders as keeps them apart."""
+    """File names in the copy, with as many parent folders as make them unique."""
     paths = [path.absolute() for path in files]
     common = os.path.commonpath([path.parent for path in paths])
     return [_copied_name(path.relative_to(common)) for path in paths]

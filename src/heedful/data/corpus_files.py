@@ -116,7 +116,7 @@ def size_on_disk(files: Files) -> int:
 def _text_files(path: Path) -> list[Path]:
     """The path itself, the files a pattern matches, or the non-empty text files of a folder, hidden ones excepted.
 
-    Of a pattern that matches files and folders, the files are meant; of one that matches folders, the files in them.
+    A pattern that matches files and folders selects the files; one that matches folders only, the files in them.
     """
     if not path.is_dir():
         if path.exists() or not any(character in str(path) for character in "*?["):

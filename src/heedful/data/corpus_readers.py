@@ -202,7 +202,7 @@ def has_tables(files: Files) -> bool:
 
 
 def has_columns(files: Files, columns: Columns) -> bool:
-    """Whether every table among the files has these columns. Numbers say nothing of a table with usual names."""
+    """Whether every table among the files has these columns. Numbers do not apply to a table with usual names."""
     try:
         for path in expand_folders(files):
             if file_format(path) == "tmx":

@@ -77,7 +77,7 @@ FORMS = {
     "escaped": "{} with escaped characters (&apos;): the model learns to write them so; unescape them (html.unescape)",
     "tokenized": '{} of tokenized text ("i \'m here ."): the model learns such spaces; use untokenized text',
 }
-"""Forms of text that are learned with it, of any kind of corpus."""
+"""Text artifacts that a model would learn to write, in any kind of corpus."""
 ROWS = {"pairs": "pairs", "text": "lines", "labeled": "texts", "questions": "questions"}
 COLUMNS = {"pairs": ("source", "target"), "questions": ("passage", "question")}
 """Names of the columns of text; other kinds have one, "text"."""

@@ -63,7 +63,7 @@ class Split:
 
 @dataclass(frozen=True)
 class PreparedData:
-    """Everything training reads."""
+    """The encoded splits, tokenizers and counts that training reads."""
 
     tokenizers: tuple[Tokenizer, ...]
     """One, or source and target."""
@@ -77,9 +77,9 @@ class PreparedData:
     truncated: dict[str, int] = field(default_factory=dict)
     """Number of training examples truncated, by description."""
     text: TrainingText = field(default_factory=TrainingText)
-    """What the trained model will remember of the text."""
+    """The record of the training text that is stored with the model."""
     metadata: dict[str, Any] = field(default_factory=dict)
-    """What else a task keeps about its data, such as the names of the labels."""
+    """Further metadata of the task, such as the names of the labels."""
 
 
 class SplitWriter:

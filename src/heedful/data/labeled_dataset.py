@@ -28,9 +28,9 @@ from heedful.text.special_token_template import SpecialTokenTemplate, max_text_t
 from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 
 MAX_CLASSES = 10_000
-"""A column with more different labels is taken for something else."""
+"""A column with more distinct labels is not accepted as labels."""
 MANY_LABELS = 50
-"""More different labels than this, for fewer than two texts each, are taken for something else too."""
+"""More distinct labels than this must have two texts each, on average, to be accepted as labels."""
 
 
 @dataclass(frozen=True)

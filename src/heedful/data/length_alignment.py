@@ -1,4 +1,4 @@
-"""Whether pairs are translations of each other, judged by their lengths: those of unrelated lines are uncorrelated.
+"""Detect misaligned pairs by their lengths, which are uncorrelated for unrelated lines.
 
 The lengths of sentences and their translations correlate by 0.8 or so (Gale and Church, 1993). If a line is missing on
 one side, each later source is paired with the target of its neighbor, and the correlation drops to about 0.
@@ -15,16 +15,16 @@ SMOOTHING = 10
 """Characters that are added to both sides before the logarithm, so that the lengths of short sentences may vary."""
 
 BLOCK = 100
-"""Pairs whose lengths are correlated together."""
+"""Pairs in a block, the unit in which correlations are computed."""
 
 MIN_BLOCKS = 2
-"""Fewer blocks are not judged."""
+"""With fewer blocks no alignment is judged."""
 
 MIN_DEVIATION = 0.08
-"""Of the log lengths on both sides. Where lengths vary less, as in a corpus sorted by length, they tell nothing."""
+"""Minimum deviation of log lengths. Blocks that vary less, as in a corpus sorted by length, are not judged."""
 
 ALIGNED, MISALIGNED, UNRELATED = 0.5, 0.3, 0.2
-"""Correlation of lines before, and at most after a line where the files diverge; and at most of unrelated files."""
+"""Minimum correlation before the line where files diverge, and maximum after it; maximum of unrelated files."""
 
 
 class LengthAlignment:

@@ -23,10 +23,10 @@ from heedful.errors import DataError
 from heedful.syntax import argument
 
 MAX_LINE = 1_000_000
-"""Bytes in a line, at most; its line end is not counted."""
+"""Maximum bytes of a line, without its line end."""
 
 MAX_FILE = 1 << 28
-"""Decompressed bytes of a file that is held in memory as a whole, at most."""
+"""Maximum decompressed bytes of a file that is read into memory as a whole."""
 
 BLOCK = 1 << 18
 XZ_MEMORY = 256 << 20

@@ -5,7 +5,7 @@
     other text     a table if nearly every line has a tab, or `|||` between two sides
 
 Lines above the table, such as `sep=;` of Excel and `#separator:tab` of Anki, are left out.
-Every reader asks here, so that what the doctor examines is what a model is trained on.
+All readers use this layout, so that the doctor examines exactly what a model is trained on.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ COMPRESSED = (".gz", ".xz")
 TABLES = ("tsv", "csv", "jsonl")
 ALIASES = {"ndjson": "jsonl", "jl": "jsonl"}
 SEPARATORS = {"tsv": ("\t",), "csv": ("\t", "|||", "|", ";", ","), "lines": ("\t", "|||")}
-"""By the format of the file's name. Of two that cut every row alike, the first: text has commas rather than tabs."""
+"""Separators by file format, in order of preference where two cut every row alike: text has commas, rarely tabs."""
 MIN_MARGIN = 0.05
-"""How many more rows, as a share, a separator further down the list has to cut alike."""
+"""Share of rows by which a separator later in the list must do better to be preferred."""
 SAMPLE_ROWS, SAMPLE_CHARACTERS = 200, 4 << 20
 MIN_EVEN = 0.9
 """Share of the lines of a .txt that must be cut into columns alike for it to be a table."""

@@ -24,14 +24,14 @@ LIST_SEPARATOR = "|"
 MIN_CATEGORY_ROWS, MAX_CATEGORIES = 20, 3
 """A column with so few values in so many rows holds categories, not text."""
 MAX_STRAY = 0.05
-"""Share of the cells of a column of numbers that may be something else, at most."""
+"""Maximum share of cells in a column of numbers that are not numbers."""
 MIN_REPEATS = 5
 """Rows for each value of a column of labels, on average."""
 NO_TEXT = re.compile(r"|https?://\S*|[+-]?\d+(?:[.,]\d+)?(?:[eE][+-]?\d+)?|[a-z]{2,3}(?:[-_][A-Z]{2})?")
-"""A blank, an address, a number or the code of a language."""
+"""Cells that are not text: a blank, an address, a number or the code of a language."""
 
 MAX_KEY_DEPTH = 4
-"""Objects around a text in a record, at most."""
+"""Maximum number of nested objects around a text in a record."""
 
 Cells = tuple[int, tuple[str, ...]]
 """The line a row starts on, and its selected cells."""
@@ -194,7 +194,7 @@ def _picker(layout: TableLayout, columns: Sequence[str], any_type: str | None) -
 
 def _position(layout: TableLayout, name: str) -> int:
     """The index of a column, by its name or else its number from 1."""
-    matches = [index for index, other in enumerate(layout.names) if other == name.strip().casefold()]
+    matches = [index for index, column in enumerate(layout.names) if column == name.strip().casefold()]
     if len(matches) == 1:
         return matches[0]
     if matches:

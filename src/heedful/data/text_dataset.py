@@ -125,6 +125,6 @@ def encode_sentences(texts: Sequence[str], tokenizer: Tokenizer) -> list[list[in
     continues = [text[:1].isspace() for text in texts]
     encoded = {}
     for is_continued in (False, True):
-        chosen = [text for text, each in zip(texts, continues, strict=True) if each == is_continued]
+        chosen = [text for text, flag in zip(texts, continues, strict=True) if flag == is_continued]
         encoded[is_continued] = iter(tokenizer.encode(chosen, at_start=not is_continued))
     return [next(encoded[is_continued]) for is_continued in continues]

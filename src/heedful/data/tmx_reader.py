@@ -19,11 +19,11 @@ from heedful.quantities import count
 from heedful.syntax import argument
 
 SAMPLE_UNITS = 100
-"""Units whose languages are looked at to choose two."""
+"""Number of units from which the two languages are determined."""
 CODES = ("bpt", "ept", "it", "ph", "ut")
 """Inline elements that hold codes of another format, not text."""
 BLOCK, MAX_TOKEN = 1 << 16, 4 << 20
-"""Bytes parsed at a time, and bytes of a tag or comment, at most."""
+"""Bytes parsed at a time, and maximum bytes of a tag or comment."""
 MAX_DEPTH, MAX_LANGUAGES = 100, 1000
 SPACES = re.compile(r"[ \t\r\n]+")
 
@@ -126,7 +126,7 @@ def choose_languages(path: Path, languages: Sequence[str] = ()) -> tuple[str, st
         if len(languages) != 2:
             raise DataError(f"{path}: a pair has two languages, got {argument('columns', ','.join(languages))}")
         for name in languages:
-            if not any(_matches(other, name) for other in known):
+            if not any(_matches(language, name) for language in known):
                 raise DataError(f"{path} has no language {name!r}; languages found: {listed}")
         return languages[0], languages[1]
     if not known:

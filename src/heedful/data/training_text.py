@@ -16,7 +16,7 @@ class TrainingText(Config):
     """The content of training_text.json: how the text was read, and what held-out text is compared with."""
 
     columns: tuple[str, ...] = ()
-    """The columns that were asked for; empty: the usual ones."""
+    """The requested columns; empty: the usual ones."""
     scripts: tuple[str, ...] = ()
     """The script of each column of text: source and target."""
     bleu_tokenizer: str | None = None
@@ -26,7 +26,7 @@ class TrainingText(Config):
     valid: tuple[str, ...] = ()
 
     def refuse_swapped(self, files: Sequence[Path], scripts: tuple[str, ...]) -> None:
-        """Raise DataError if the columns of a file are in the scripts that this model expects the other way round."""
+        """Raise DataError if the scripts of a file's columns are those that this model expects, swapped."""
         if self.scripts != scripts and self.scripts == scripts[::-1]:
             raise DataError(
                 f"{files[0]} is {scripts[0]}, but this model reads {self.scripts[0]}: are the files in the wrong order?"

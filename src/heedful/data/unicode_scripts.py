@@ -1,6 +1,6 @@
 """The script of a text, by Unicode ranges: a fast sign that a column holds another language's text.
 
-Own ranges, because Python's `unicodedata` has no script property, and a table look-up over whole chunks is fast.
+The ranges are listed here: Python's `unicodedata` has no script property, and a table look-up over chunks is fast.
 """
 
 from __future__ import annotations

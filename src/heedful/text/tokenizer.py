@@ -162,7 +162,7 @@ class Tokenizer:
 
     @classmethod
     def from_untrusted(cls, content: bytes, file: Path, rows: int | None = None) -> Tokenizer:
-        """Load the content of a tokenizer.json, checked for what would never end, and for tokens beyond `rows`."""
+        """Load the content of an untrusted tokenizer.json, after `check_tokenizer`; `rows`: size of the token table."""
         with naming(file):
             check_size(len(content), rows)
         described = parse_json_object(content, file)

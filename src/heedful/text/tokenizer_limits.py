@@ -1,8 +1,8 @@
-"""Limits of what a tokenizer.json from elsewhere may do with a text.
+"""Limits of the time and memory that an untrusted tokenizer.json may take to encode or decode a text.
 
 Its normalizer and decoder may replace characters by longer strings, and several such steps multiply. Its patterns are
-regular expressions of a backtracking engine, which can take time exponential in the length of a text. What is allowed
-covers the tokenizers of published models.
+regular expressions of a backtracking engine, which can take time exponential in the length of a text. The limits
+admit the tokenizers of published models.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_TOKEN = 4096
 MAX_STEPS = 256
 """Most steps in one part, nested ones included."""
 FIXED_BYTES, TOKEN_BYTES = 1 << 20, 1024
-"""Size of a tokenizer.json, at most: SentencePiece's map of characters and the like, and so much for each token."""
+"""Maximum size of a tokenizer.json: a fixed part, such as SentencePiece's map of characters, and a part per token."""
 MAX_PATTERN = 16_384
 MAX_REPEATS, MAX_OPTIONS = 2, 8
 """Unbounded and optional parts in one alternative of a pattern: each can multiply the number of ways to match it."""
@@ -96,7 +96,7 @@ def _growth(step: dict[str, Any]) -> float:
 
 
 def _longest_replacement(encoded: str) -> float:
-    """1 for a map of characters with short replacements only; they follow its trie, separated by zeros."""
+    """1 if a character map has short replacements only, else infinite; they follow its trie, separated by zeros."""
     try:
         content = base64.b64decode(encoded)
     except binascii.Error:
