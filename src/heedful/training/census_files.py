@@ -1,4 +1,4 @@
-"""`heedful.census`: what every part of a trained model is worth, on validation files."""
+"""`heedful.census`: measure what each part of a trained model contributes, on validation files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TEXT_CHARACTERS = 1000
 """Characters of running text that count as one text of a census."""
 DEFAULT_LIMIT = 500
 KEPT_SECONDS = 7 * 24 * 3600
-"""The time that the state of a census is kept."""
+"""Time for which the state of an interrupted census is kept."""
 
 
 def census(
@@ -72,7 +72,7 @@ def census(
         return result
     if "mean" in choices[:1] and trained.means is None:
         trained.measure_means(examples, limit=limit, start_progress=opened.start_progress)
-    pairs = [(each, "") if isinstance(each, str) else each for each in examples]
+    pairs = [(example, "") if isinstance(example, str) else example for example in examples]
     return score_translations(result, trained, pairs, translations, opened.start_progress)
 
 
@@ -106,7 +106,7 @@ def open_census(
 ) -> CensusFiles:  # fmt: skip
     """Load the model, and read the files as for training."""
     if not files:
-        raise UsageError("nothing to take a census on: name files of validation text")
+        raise UsageError("a census needs validation text: name its files")
     trained = model if isinstance(model, TrainedModel) else load(model, device=device)
     paths, wanted = [Path(file) for file in files], as_columns(columns)
     if wanted:

@@ -34,7 +34,7 @@ def evaluate_and_report(
 ) -> TrainedModel:
     """Calibrate and evaluate the best model on the test files, or else the validation text, and write the card."""
     data, recipe, task = prepared.data, prepared.recipe, get_task(prepared.recipe.task)
-    write_optional_files(folder, prepared.files())  # a calibration whose saving was interrupted left others
+    write_optional_files(folder, prepared.files())  # an interrupted calibration may have left others
     best = load(folder, device=prepared.device)
     task.calibrate(best, data, events.stage, recipe.training.calibration_texts)
     best.save_settings()

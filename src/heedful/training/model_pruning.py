@@ -29,16 +29,16 @@ from heedful.training.reporting.events import Listener
 from heedful.training.request import FilePath
 
 MIN_OTHER_TEXTS = 50
-"""So many texts besides those of the census, and the scores before and after are of these."""
+"""With at least so many texts besides those of the census, models are compared on these."""
 
 
 @dataclass(frozen=True)
 class PruningReport:
-    """The heads that were removed, and what that changed. The smaller model is in `folder`, if one was named."""
+    """The parts removed and their effect on scores and speed. `folder` holds the smaller model, if it was saved."""
 
     pruned: TrainedModel
     parts: tuple[str, ...]
-    """Heads, the least important first, and what was named."""
+    """Heads, the least important first, and parts removed by name."""
     census: Census
     comparison: PruningEffect
     on_other_texts: bool
@@ -54,7 +54,7 @@ class PruningReport:
         }
 
     def __str__(self) -> str:
-        total = sum(each.head is not None for each in self.census.parts)
+        total = sum(part.head is not None for part in self.census.parts)
         origin = "that the census did not use" if self.on_other_texts else "of the census itself"
         saved = [] if self.folder is None else [f"the smaller model is in {self.folder}"]
         heads = [part for part in self.parts if ".head." in part]
@@ -93,7 +93,7 @@ def prune(
         listeners=listeners,
     )  # fmt: skip
     by_name = parts_to_prune(opened.trained.model, parts)
-    gone = [*by_name.sublayers, *(f"{name}.head.{head}" for name, each in by_name.heads.items() for head in each)]
+    gone = [*by_name.sublayers, *(f"{name}.head.{head}" for name, indices in by_name.heads.items() for head in indices)]
     if heads is not None or until is not None:
         check_prunable(opened.trained.model.config)
         require_prunable(opened.trained.short_name, prunable_heads(opened.trained.model, gone), heads)
@@ -122,7 +122,7 @@ def prune(
 
 
 def _check_amounts(heads: int | None, until: float | None, parts: Sequence[str]) -> None:
-    if sum(each is not None for each in (heads, until, parts or None)) != 1 and (until is not None or heads is None):
+    if sum(value is not None for value in (heads, until, parts or None)) != 1 and (until is not None or heads is None):
         raise UsageError(
             f"say what to prune: {argument('heads')}, {argument('until')} or {argument('parts')}; only parts and a "
             "number of heads go together"
@@ -141,7 +141,7 @@ def _split(examples: Sequence[Example], limit: int | None) -> tuple[list[Example
 
 
 def _with_means(opened: CensusFiles, examples: Sequence[Example]) -> tuple[TrainedModel, AblateTo]:
-    """The model with means measured on these texts, and what is put in a head's place.
+    """The model with means measured on these texts, and what replaces a removed head, mean or zero.
 
     A model without biases has no room for means: its heads leave zeros.
     """
@@ -158,7 +158,7 @@ def _readable(trained: TrainedModel, examples: Sequence[Example]) -> list[Exampl
 
     def is_readable(example: Example) -> bool:
         try:
-            return any(each.outputs for each in trained.scored_passes(example))
+            return any(text_pass.outputs for text_pass in trained.scored_passes(example))
         except UsageError:
             return False
 

@@ -34,7 +34,7 @@ from heedful.training.optim.schedules import ScheduleName
 from heedful.training.tasks import TASKS
 
 LARGEST = 10**12
-"""Of numbers of steps, tokens and texts: their products fit into 64 bits."""
+"""Upper bound of numbers of steps, tokens and texts, so that their products fit into 64 bits."""
 Positive = Annotated[int, Field(gt=0, le=LARGEST)]
 NonNegative = Annotated[int, Field(ge=0, le=LARGEST)]
 
@@ -123,7 +123,7 @@ class TrainingRecipe(Config):
     warmup: NonNegative = 400
     """Steps of linear warm-up."""
     interventions: tuple[JsonIntervention, ...] = ()
-    """Changes of the model's inside that are active in every training step, and in no evaluation."""
+    """Interventions that are active in every training step, and in no evaluation."""
     label_smoothing: float = Field(default=0.1, ge=0.0, lt=1.0)
     class_weights: Literal["auto", "none", "balanced"] = "auto"
     """Weight the classes inversely to their frequency (classify); auto: if the most frequent one is 3 times as frequent
@@ -176,7 +176,7 @@ class TrainingRecipe(Config):
             raise ValueError("shard = true cannot be combined with cuda_graphs, compile or optimizer = 'muon'")
         if self.interventions and (self.shard or self.cuda_graphs or self.compile):
             raise ValueError("interventions cannot be combined with shard, cuda_graphs or compile: set those to false")
-        if any(isinstance(each, Unmask) for each in self.interventions):
+        if any(isinstance(change, Unmask) for change in self.interventions):
             raise ValueError("interventions: training without the causal mask is model.decoder_causal = false")
         if self.shard and self.freeze:
             raise ValueError("shard = true cannot be combined with freeze: set one of them to its default")
@@ -311,7 +311,7 @@ def absolute_paths(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def relative_paths(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The settings with the paths of files relative to `folder`, so that they name no more of a disk than they must."""
+    """The settings with the paths of files relative to `folder`, so that they reveal no other folders."""
     return map_paths(settings, lambda path: os.path.relpath(path, folder.resolve()))
 
 

@@ -134,7 +134,7 @@ def requested_settings(request: TrainingRequest) -> dict[str, Any]:
 
 
 def check_paths(settings: dict[str, Any]) -> None:
-    """Raise UsageError for a setting that names files and holds something else."""
+    """Raise UsageError for a setting of file paths that holds anything else."""
     named = {f"data.{name}": settings.get("data", {}).get(name, ()) for name in ("train", "valid", "test")}
     start = {"start_from": settings["start_from"]} if settings.get("start_from") is not None else {}
     for name, value in {**named, **start}.items():

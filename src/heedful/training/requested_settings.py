@@ -34,7 +34,7 @@ def dotted_settings(changes: Settings) -> Iterator[tuple[str, Any]]:
     pairs = changes.items() if isinstance(changes, Mapping) else map(parse_setting, _as_list(changes))
     for path, value in pairs:
         if path in SECTIONS and isinstance(value, Mapping):
-            yield from ((f"{path}.{key}", _plain(each)) for key, each in value.items())
+            yield from ((f"{path}.{key}", _plain(item)) for key, item in value.items())
         else:
             yield str(path), _plain(value)
 
@@ -73,9 +73,9 @@ def check_keys(settings: dict[str, Any]) -> None:
 def unknown_setting(path: str) -> UsageError:
     """The error for an unknown setting: suggests the setting of that name in another section, or else the closest."""
     section, _, key = path.rpartition(".")
-    names = [f"{name}.{each}" for name in SECTIONS for each in known_keys((name,))]
+    names = [f"{name}.{setting}" for name in SECTIONS for setting in known_keys((name,))]
     keys = [name.partition(".")[2] for name in names]
-    if same := [name for name, each in zip(names, keys, strict=True) if each == key]:
+    if same := [name for name, name_of_key in zip(names, keys, strict=True) if name_of_key == key]:
         hint = f"did you mean {' or '.join(map(repr, same))}?"
     elif section in SECTIONS:
         hint = nearest(key, known_keys((section,))).replace("did you mean '", f"did you mean '{section}.")
@@ -117,5 +117,5 @@ def _toml_value(text: str) -> Any:
 def _plain(value: Any) -> Any:
     """A value as TOML has it: paths are strings, tuples are lists."""
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     return os.fspath(value) if isinstance(value, os.PathLike) else value

@@ -1,4 +1,4 @@
-"""Resuming: find the state of an interrupted run and check that it may go on."""
+"""Resuming: find the state of an interrupted run and check that it may be continued."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A training run from request to report: what `heedful train` does.
 
-    request    TrainingRequest             what the user asked for
+    request    TrainingRequest             the user's arguments
     prepared   setup.prepare_run           the data encoded, every setting chosen
     trainer    build_run, Trainer          model, objective, batches and optimizer
     fit        Trainer.fit, train_step     steps: the objective's loss of the model, backward, update

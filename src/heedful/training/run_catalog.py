@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 RECIPE_FILE = "recipe.toml"
-"""Every choice of the run."""
+"""The recipe: every setting of the run."""
 LOG_FILE = "metrics.jsonl"
 """Events of the run, one JSON object a line."""
 

@@ -82,7 +82,7 @@ class PreparedRun:
         """The content of the model folder's files beside the weights: tokenizers and settings."""
         settings = get_task(self.recipe.task).task_settings(self.recipe, self.data)
         stored = {TASK_FILE: settings, TRAINING_TEXT_FILE: self.data.text}
-        files = {name: each.to_file() for name, each in stored.items() if each is not None}
+        files = {name: value.to_file() for name, value in stored.items() if value is not None}
         return tokenizer_files(self.data.tokenizers) | files
 
     def training_components(self) -> TrainingComponents:

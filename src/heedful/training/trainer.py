@@ -57,7 +57,7 @@ class Evaluation:
     scores: dict[str, float]
     sample: tuple[str, ...] = ()
     attention: dict[str, Any] | None = None
-    """Cross-attention of one validation pair, for the film of how it forms."""
+    """Cross-attention of one validation pair, for the animation of how it develops."""
 
 
 class Trainer:
@@ -126,7 +126,7 @@ class Trainer:
     def replace_best(
         self, evaluate: Callable[[nn.Module], Evaluation], save_best: Callable[[nn.Module], object]
     ) -> None:
-        """Save the current weights as the best model, whose file is lost; early stopping counts on."""
+        """Save the current weights as the best model, whose file is lost; early stopping is not reset."""
         since_best = self.progress.evaluations_since_best
         self.progress.best_score = -float("inf")
         self._evaluate(evaluate, save_best)

@@ -76,7 +76,7 @@ def write_checkpoint(
 
     @_write_errors(path, size)
     def commit() -> None:
-        """Write metadata and manifest, and give the complete folder its name.
+        """Write metadata and manifest, then rename the complete folder to its final name.
 
         Checkpoints of later steps, which are about to be trained again, are deleted.
         """
@@ -84,7 +84,7 @@ def write_checkpoint(
         content = json.dumps({**header, **checkpoint.metadata}) + "\n"
         (temporary / METADATA_FILE).write_text(content, encoding="utf-8")
         write_manifest(temporary, (METADATA_FILE,), checksums)
-        _remove([other for other in list_checkpoints(folder) if other >= path])
+        _remove([later for later in list_checkpoints(folder) if later >= path])
         commit_folder(temporary, path)
 
     try:

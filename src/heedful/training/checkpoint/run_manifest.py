@@ -40,7 +40,7 @@ CHANGEABLE_SETTINGS = (
     "training.keep_checkpoints",
     "training.shard",
 )
-"""Settings that may change between steps: the steps already trained would have been the same."""
+"""Settings that may change when a run is resumed: the steps already trained do not depend on them."""
 MOVABLE_FILES = tuple(f"data.{name}" for name in SPLIT_NAMES)
 """Files may move as long as their contents do not change."""
 OPEN_ENDED_SCHEDULES = ("constant", "inverse_root")
@@ -113,7 +113,7 @@ class RunFolderLockedError(UsageError):
 
 @contextmanager
 def lock_run_folder(folder: Path) -> Iterator[None]:
-    """Lock a run's folder for this process. The kernel releases the lock when the process ends in whatever way; data
+    """Lock a run's folder for this process. The kernel releases the lock however the process ends; data
     loader processes do not inherit it."""
     (folder / STATE_FOLDER).mkdir(parents=True, exist_ok=True)
     with (folder / STATE_FOLDER / LOCK_FILE).open("a") as file:
@@ -163,7 +163,7 @@ def check_data_unchanged(manifest: RunManifest, recipe: Recipe) -> None:
         files = getattr(recipe.data, name)
         for file, before, now in zip(files, manifest.files[name], checksums[name], strict=True):
             if before != now:
-                raise DataError(f"{file} has changed since the run began: bring it back, or start a new run")
+                raise DataError(f"{file} has changed since the run began: restore it, or start a new run")
 
 
 def check_recipe_unchanged(manifest: RunManifest, recipe: Recipe, folder: Path) -> None:

@@ -40,7 +40,7 @@ WORK_TIMEOUTS = 12
 HEARTBEATS = 10
 """Heartbeats of a rank within a time-out."""
 ROLL_CALL = 5.0
-"""Seconds, at most, for all ranks that still run to say so after a collective has failed."""
+"""Maximum seconds for the surviving ranks to report themselves after a collective has failed."""
 
 T = TypeVar("T")
 
@@ -107,7 +107,7 @@ class RankStore:
         return [pickle.loads(data) for data in self._bounded(self.store.multi_get, keys)]
 
     def explain(self, error: Exception) -> Exception:
-        """Report to the other ranks that this one ends, and why; return the error to end with.
+        """Report to the other ranks why this one fails; return the error to raise.
 
         For a failed collective, that is an error which names the rank that caused it.
         """
@@ -130,7 +130,7 @@ class RankStore:
             return lost if collective_failed else error
 
     def wait_for_readers(self) -> None:
-        """On rank 0, which ends with an error: keep the store alive until the other ranks have read why."""
+        """On rank 0, after an error: keep the store alive until the other ranks have read it."""
         end = time.monotonic() + min(self.timeout, ROLL_CALL)
         with suppress(LostRankError):
             while time.monotonic() < end and not self._bounded(self.store.check, self._keys("ended")):
@@ -180,7 +180,7 @@ class RankStore:
     def _bounded(self, call: Callable[..., T], *arguments: Any) -> T:
         """Call the store in a thread: torch's client waits for ever for a server whose process is suspended.
 
-        Pauses are counted, not seconds: a rank that was itself suspended must not blame rank 0.
+        Pauses are counted, not seconds: a rank that was itself suspended must not report rank 0 as lost.
         """
         result: Future[T] = Future()
 

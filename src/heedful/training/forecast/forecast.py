@@ -80,7 +80,7 @@ class Forecast:
     timing: str
     """measured: on a few real steps; estimated: from the FLOPs and the speed of the machine."""
     unit: str = "tokens"
-    """What the labels are."""
+    """Unit of the labels, such as tokens or texts."""
     limit: float | None = None
     """The time limit in seconds, if the run has one."""
     setup_phases: dict[str, float] = field(default_factory=dict)
@@ -154,7 +154,7 @@ class Forecast:
         """Why the run will exceed its time limit."""
         before, after = sum(self.setup_phases.values()), sum(self.final_phases.values())
         return (
-            f"{format_duration(self.limit or 0)} are too few: {format_duration(before)} are over, the phases after "
+            f"{format_duration(self.limit or 0)} are too short: {format_duration(before)} are over, the phases after "
             f"training take {format_duration(after)} however few texts they use, and training gets "
             f"{count(self.steps, 'step')}; about {format_duration(self.seconds)} in all"
         )

@@ -113,10 +113,10 @@ def memory_per_gpu(memory: dict[str, int], load: StepLoad, gpus: int, strategy: 
     """Bytes by part, gradients apart from activations, which are divided by the GPUs with either strategy."""
     gradients = load.parameters * ELEMENT_BYTES
     state = {name: memory[name] for name in STATE} | {"gradients": gradients}
-    other = {name: number for name, number in memory.items() if name not in (*STATE, ACTIVATIONS_AND_GRADIENTS)}
+    rest = {name: number for name, number in memory.items() if name not in (*STATE, ACTIVATIONS_AND_GRADIENTS)}
     if strategy == "sharded":
         state = {name: -(-number // gpus) for name, number in state.items()} | {"gathered": load.gathered}
-    return state | {"activations": max(0, memory[ACTIVATIONS_AND_GRADIENTS] - gradients) // gpus} | other
+    return state | {"activations": max(0, memory[ACTIVATIONS_AND_GRADIENTS] - gradients) // gpus} | rest
 
 
 @dataclass(frozen=True)

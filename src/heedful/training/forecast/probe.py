@@ -54,8 +54,8 @@ class Probe:
         if len(costs) < 2 or cost not in PassCost.__dataclass_fields__ or cost == "length":
             names = ", ".join(name for name in PassCost.__dataclass_fields__ if name != "length")
             raise UsageError(f"an exponent needs two lengths and one of {names}; got {len(costs)} and '{cost}'")
-        x = [math.log(each.length) for each in costs]
-        y = [math.log(max(getattr(each, cost), 1e-12)) for each in costs]
+        x = [math.log(pass_cost.length) for pass_cost in costs]
+        y = [math.log(max(getattr(pass_cost, cost), 1e-12)) for pass_cost in costs]
         mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
         return sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / sum((a - mean_x) ** 2 for a in x)
 
@@ -65,10 +65,10 @@ class Probe:
     def __str__(self) -> str:
         lines = [f"{self.parameters:,} parameters, batch of {self.batch}, {self.machine}"]
         lines += [f"{'tokens':>8} {'forward':>21} {'forward and backward':>24}"]
-        for each in self.costs:
-            forward = f"{1e3 * each.forward_seconds:9.2f} ms {format_bytes(each.forward_bytes):>9}"
-            backward = f"{1e3 * each.backward_seconds:9.2f} ms {format_bytes(each.backward_bytes):>9}"
-            lines.append(f"{each.length:>8,} {forward:>21} {backward:>24}")
+        for cost in self.costs:
+            forward = f"{1e3 * cost.forward_seconds:9.2f} ms {format_bytes(cost.forward_bytes):>9}"
+            backward = f"{1e3 * cost.backward_seconds:9.2f} ms {format_bytes(cost.backward_bytes):>9}"
+            lines.append(f"{cost.length:>8,} {forward:>21} {backward:>24}")
         return "\n".join(lines)
 
 

@@ -13,7 +13,7 @@ REFRESH_SECONDS = 0.5
 
 
 def progress_listeners(show_progress: bool | None) -> tuple[Listener, ...]:
-    """The display that was asked for; None: in a notebook and on a terminal only."""
+    """The listeners that display progress. `show_progress` None: in a notebook and on a terminal only."""
     if show_progress is False:
         return ()
     if in_notebook():

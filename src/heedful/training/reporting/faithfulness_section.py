@@ -21,11 +21,11 @@ from heedful.training.tasks.task import Task
 
 SHORTEST_SECONDS, LONGEST_SECONDS = 1.0, 2.0
 LARGEST_SHARE = 0.03
-"""Of the time of the run so far: one of less than half a minute is not made longer by its report."""
+"""Maximum share of the run's time so far: runs of less than half a minute do not measure explanations."""
 MOST_TEXTS, FEWEST_TEXTS = 24, 5
 COARSE = CurveSettings(random_orders=3, points=5)
 PROBES = 8
-"""Passes that are timed to tell what a text will take."""
+"""Passes that are timed to estimate the time of a text."""
 
 
 def measure_explanations(
@@ -41,7 +41,7 @@ def measure_explanations(
     end = time.monotonic() + seconds
     curves: list[list[OutputCurves]] = []
     for text_pass in _passes(best, task.explained_examples(best, split, MOST_TEXTS)):
-        outputs = [each for each in outputs_or_none(text_pass) if len(each.words) > 1]
+        outputs = [output for output in outputs_or_none(text_pass) if len(output.words) > 1]
         if not outputs:
             continue
         if time.monotonic() + _expected_seconds(best, outputs[len(outputs) // 2]) > end:
@@ -51,7 +51,7 @@ def measure_explanations(
 
 
 def allowed_seconds(seconds_so_far: float, limit: float | None) -> float:
-    """The seconds that a run may measure explanations: also of one whose time is over a hundredth of its limit."""
+    """Seconds for measuring explanations; past the time limit, still a hundredth of it."""
     left = LONGEST_SECONDS if limit is None else max(limit - seconds_so_far - 1.0, 0.01 * limit)
     return min(LONGEST_SECONDS, LARGEST_SHARE * seconds_so_far, left)
 
@@ -67,9 +67,9 @@ def _expected_seconds(best: TrainedModel, output: ExplainedOutput) -> float:
     probes = [hide_words(best, output, [index]) for index in range(min(PROBES, len(output.words)))]
     start = time.monotonic()
     output_log_probabilities(best, probes)
-    each = (time.monotonic() - start) / len(probes)
+    seconds = (time.monotonic() - start) / len(probes)
     orders = len(available_methods(best)) + COARSE.random_orders + 1
-    return each * (2 * COARSE.points * orders + 2 * len(output.words) + 3 * STEPS)
+    return seconds * (2 * COARSE.points * orders + 2 * len(output.words) + 3 * STEPS)
 
 
 def faithfulness_section(best: TrainedModel, name: str) -> str:
@@ -82,7 +82,7 @@ def faithfulness_section(best: TrainedModel, name: str) -> str:
     verdict = "No method is measurably better than a random order"
     if table.best:
         verdict = f"The most faithful method for this model is **{table.best.method}**"
-    rows = "\n".join(f"| {each.method} | {each} |" for each in table.methods)
+    rows = "\n".join(f"| {score.method} | {score} |" for score in table.methods)
     texts = f"{count(table.outputs, 'output')} of {count(table.texts, 'validation text')}"
     return f"""{verdict}, measured on {texts}, in which hidden words are {table.perturbation}. The number is the area \
 between deletion and insertion curves and those of random orders; 0 is chance. {command} measures it on more text.

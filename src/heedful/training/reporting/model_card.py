@@ -36,7 +36,7 @@ def write_model_card(
     comparison: Callable[[], Sequence[ForecastComparison]],
     folder: Path,
 ) -> Path:
-    """Write card.md and the plots into `folder`; `comparison` is taken last, so that it counts nearly all the time."""
+    """Write card.md and the plots into `folder`; `comparison` is called last, to include nearly all the time."""
     task = get_task(prepared.recipe.task)
     parameters = count_parameters(best.model).total
     section = task.card_section(best, scores)

@@ -1,4 +1,4 @@
-"""The verdict on a finished run: is the model of use, if not why, and the next command to type."""
+"""The verdict on a finished run: whether the model is useful, if not why, and the next command to type."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ STRONG_DROPOUT = 0.3
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a model is of use, and what follows from it."""
+    """Whether a model is useful, the reasons, and the recommended next command."""
 
     is_useful: bool
     finding: str
-    """What its scores show, or what they compare with."""
+    """Summary of the scores, compared with baselines."""
     reasons: tuple[str, ...] = ()
     next_command: str = ""
     next_seconds: float = 0.0
@@ -127,9 +127,9 @@ def is_rising(losses: Sequence[float]) -> bool:
 
 
 def comparisons(task: Task, scores: dict[str, Any], previous: RunSummary | None) -> list[str]:
-    """The main score beside that of a model that has learned nothing, and that of the previous run on the same data.
+    """Lines that compare the main score with baselines and with the previous run on the same data.
 
-    Without a main score, only what the scores compare with: they are printed as they are.
+    Without a main score, the baselines alone.
     """
     main = task.main_score
     if main is None:

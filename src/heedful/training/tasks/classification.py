@@ -49,8 +49,8 @@ IMBALANCE_RATIO = 3.0
 MIN_CALIBRATION_TEXTS = 50
 """Fewest texts a temperature is fitted on."""
 MIN_F1_GAIN = 0.1
-"""Macro F1 this far above those of the most frequent class and of guessing makes up for an accuracy below it: rare
-classes are found."""
+"""A model of low accuracy is still useful if its macro F1 exceeds that of the majority class and of guessing by this:
+it recognizes rare classes."""
 MAX_CLASS_WEIGHT = 20.0
 """Upper bound, so that a handful of texts cannot dominate the loss."""
 

@@ -57,7 +57,7 @@ class TrainingComponents:
 
 
 class MainScore(NamedTuple):
-    """The score that sums a model up."""
+    """The main score of a model, which its verdict compares."""
 
     key: str
     label: str
@@ -242,7 +242,7 @@ class Task(ABC, Generic[ModelT]):
         return [self.explained_example(split.texts[index]) for index in evenly_spaced(len(split.texts), count)]
 
     def explained_example(self, example: tuple[str, ...]) -> str | tuple[str, str]:
-        """An example of `Split.texts` as the model reads it, with a target if it is long to find."""
+        """An example of `Split.texts` as the model reads it, with a target where computing one is slow."""
         return example[0]
 
     @abstractmethod

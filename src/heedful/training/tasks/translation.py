@@ -40,7 +40,7 @@ from heedful.training.trainer import Evaluation
 
 CARD_SAMPLES = 5
 PICTURED = 32
-"""Validation pairs among which the one is chosen whose attention each evaluation records."""
+"""Number of validation pairs from which one is chosen, whose attention is recorded at each evaluation."""
 SWAPPED = (
     "{} seems to be in the target language: the model predicts it better from the other side than the other way "
     "round. Are the files in the wrong order? A model is scored in one direction only"
@@ -81,7 +81,7 @@ class TranslationTask(Task[Translator]):
         return min(0.1 if characters < 20_000 else 0.02, 5_000_000 / characters)
 
     def bleu_tokenizer(self, recipe: Recipe, data: PreparedData) -> str:
-        """The tokenizer asked for, or the one for the script of the target side, of the training text too."""
+        """The requested BLEU tokenizer, or the one for the script of the target texts, training text included."""
         if recipe.training.bleu_tokenizer != "auto":
             return recipe.training.bleu_tokenizer
         side = data.train.sides[-1]
