@@ -1,4 +1,4 @@
-"""Cancellation: work for a request that is over ends at its next decode step, or pass through the model."""
+"""Request cancellation: a request that was cancelled or timed out stops at its next decode step or forward pass."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from heedful.errors import HeedfulError
 
 
 class WorkCancelledError(HeedfulError):
-    """The request that a text belongs to was cancelled, or is past its deadline."""
+    """The request was cancelled, or is past its deadline."""
 
 
 def _never() -> bool:
@@ -17,10 +17,10 @@ def _never() -> bool:
 
 
 REQUEST_IS_OVER: ContextVar[Callable[[], bool]] = ContextVar("request_is_over", default=_never)
-"""Whether the request that the calling thread works for was cancelled, or is past its deadline."""
+"""Whether the request that the calling thread serves was cancelled, or is past its deadline."""
 
 
 def raise_if_cancelled() -> None:
-    """Raise WorkCancelledError if the request that the calling thread works for is over."""
+    """Raise WorkCancelledError if the calling thread's request was cancelled, or is past its deadline."""
     if REQUEST_IS_OVER.get()():
         raise WorkCancelledError("the request was cancelled, or is past its deadline")

@@ -1,4 +1,4 @@
-"""CUDA graphs: capture work once, replay it as one launch. Small kernels mostly wait to be launched."""
+"""CUDA graphs: capture a step once and replay it in one launch, where launching small kernels would dominate."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def nearest(word: str, options: Iterable[str]) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether the text can be encoded. Bytes of an argument that are not UTF-8 become surrogates, which cannot."""
+    """Whether the text can be encoded as UTF-8. Arguments that are not UTF-8 hold surrogates, which cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:

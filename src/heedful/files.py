@@ -23,7 +23,7 @@ from heedful.untrusted_files import open_regular, parse_json_object, read_bounde
 MANIFEST = "manifest.json"
 REPLACED = "replaced.tmp"
 MAX_MANIFEST_BYTES = 4 << 20
-"""Some 30,000 files."""
+"""Enough for some 30,000 files."""
 
 
 class Checksum(NamedTuple):
@@ -47,7 +47,7 @@ def fsync(path: Path) -> None:
 
 
 def is_device(path: Path) -> bool:
-    """Whether this is a device or pipe, as /dev/null."""
+    """Whether this is a device or pipe, such as /dev/null."""
     return path.exists() and not path.is_file() and not path.is_dir()
 
 

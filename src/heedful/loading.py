@@ -1,4 +1,4 @@
-"""`heedful.load`: from a model folder, in heedful's format or a Hugging Face layout, to a model ready to use."""
+"""`heedful.load`: load a model folder, in heedful's format or a Hugging Face layout."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ AnyModel = Translator | Generator | Classifier | QuestionAnswerer | MaskFiller |
 
 
 def load(folder: str | os.PathLike[str], *, device: str | torch.device = "auto") -> AnyModel:
-    """Load a model folder; the type of the result is that of the model's task.
+    """Load a model folder; the class of the result depends on the model's task.
 
     `device`: "auto" (CUDA or MPS if there is one, else CPU), "cpu", "cuda", "cuda:1", "mps". To require one type, use
     for example `heedful.Translator.load`. A Hugging Face layout is converted as `heedful import` does.
@@ -123,7 +123,7 @@ def _read_huggingface(files: ModelFiles) -> tuple[Model, tuple[Tokenizer, ...]]:
     folder = files.folder
     if (folder / CTRANSLATE2_WEIGHTS).exists():
         raise CheckpointError(
-            f"{folder} is a CTranslate2 model, which ctranslate2 alone runs: its inside cannot be recorded or changed; "
+            f"{folder} is a CTranslate2 model, which ctranslate2 alone runs: its values cannot be recorded or changed; "
             "use the model folder that it was exported from"
         )
     if "model_type" not in files.config:

@@ -1,4 +1,4 @@
-"""The files of a model folder that decide its answers, each checked against the manifest as it is read.
+"""The files of a model folder that determine its outputs, each verified against the manifest when it is read.
 
     config.json  model.safetensors                                every model
     tokenizer.json  target_tokenizer.json                         models of text
@@ -30,11 +30,11 @@ TASK_FILE = "task.json"
 ALIGNMENT_FILE, CONFIDENCE_FILE, INPUT_SPLITTING_FILE = "alignment.json", "confidence.json", "input_splitting.json"
 """Settings of a translator, measured when training ends."""
 MEANS_FILE = "activation_means.json"
-"""Mean values inside the model over validation text, which mean ablation puts in the place of a part."""
+"""Mean activations over validation text, which mean ablation substitutes for those of a part."""
 TRAINING_TEXT_FILE = "training_text.json"
-"""What a model remembers of the text it was trained on, for evaluation."""
+"""Columns, scripts and checksums of the training text, which evaluation compares with."""
 FAITHFULNESS_FILE = "faithfulness.json"
-"""How faithful each attribution method was on validation text."""
+"""Faithfulness of each attribution method, measured on validation text."""
 OPTIONAL_FILES = (
     TOKENIZER_FILE,
     TARGET_TOKENIZER_FILE,
@@ -53,7 +53,7 @@ LIMITS = {
     FAITHFULNESS_FILE: 1 << 20,
     MEANS_FILE: 16 << 20,
 }
-"""Bytes of files that grow with neither the text nor its vocabulary, at most."""
+"""Maximum bytes of files whose size depends on neither text nor vocabulary."""
 FORMAT = "heedful-1"
 HUB_NAME = re.compile(r"(?!\.)[\w.-]+(/[\w.-]+)?")
 """A model of the Hugging Face Hub: NAME or OWNER/NAME."""

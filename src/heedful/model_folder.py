@@ -85,9 +85,9 @@ def _write_texts(folder: Path, files: Mapping[str, str]) -> None:
 
 @contextmanager
 def _new_files(path: Path, content: str, *, kept: Sequence[str]) -> Iterator[Path]:
-    """Yield a temporary folder; its files are moved to `path`, the last a manifest of them and of those `kept`.
+    """Yield a temporary folder; its files are moved to `path`, last of all a manifest of them and of the `kept` files.
 
-    Any other of the model's files is removed. Those kept keep their checksums, whatever is on disk by now.
+    The model's other files are removed. `kept` files keep their old checksums, even if they changed on disk.
     """
     temporary, manifest = path / TEMPORARY, {}
     with suppress(CheckpointError):

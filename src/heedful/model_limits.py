@@ -1,6 +1,6 @@
-"""Limits of what a model folder may ask for, checked before anything of that size is built, read or used.
+"""Size limits of model folders, checked before anything of that size is built or read.
 
-A configuration of a billion layers or a sparse file of a terabyte costs its author nothing. Both are refused by a few
+A hostile folder can claim a billion layers or hold a sparse file of a terabyte. Both are refused after reading a few
 bytes of the weights file: its size, and the length of its header, which describes each tensor.
 """
 
@@ -20,16 +20,16 @@ from heedful.models.model_config import ModelConfig
 from heedful.untrusted_files import open_regular
 
 MAX_HEADER_BYTES = 4 << 20
-"""Longest header of a weights file: some 30,000 tensors."""
+"""Longest header of a weights file: enough for some 30,000 tensors."""
 TENSOR_HEADER_BYTES = 64
-"""The description of a layer's tensor in the header is longer than this."""
+"""Minimum length of a tensor's description in the header."""
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 MAX_PARAMETER_BYTES = 8
 """Bytes of the widest number, a float64."""
 
 
 def check_weights_file(file: Path) -> int:
-    """The most tensors a safetensors file can hold, by its header; one that cannot be loaded is an error."""
+    """Upper bound of the tensors in a safetensors file, from its header; a file that cannot be loaded is an error."""
     with open_regular(file) as stream:
         size, header = os.fstat(stream.fileno()).st_size, int.from_bytes(stream.read(8), "little")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -41,7 +41,7 @@ def check_weights_file(file: Path) -> int:
 
 
 def check_layers(config: ModelConfig, file: Path, tensors: int) -> None:
-    """Raise if a weights file of so many tensors cannot hold one for every layer of the configuration."""
+    """Raise CheckpointError if a weights file has fewer tensors than its configuration has layers."""
     settings: Any = config
     layers = getattr(settings, "layers", 0) + (getattr(settings, "decoder_layers", None) or 0)
     if layers > tensors:
@@ -72,7 +72,7 @@ def check_values(weights: Mapping[str, Tensor], folder: Path) -> None:
 
 
 def one_line(error: Exception) -> str:
-    """What the library says of weights that do not fit, which names every one, on a line and cut."""
+    """The library's error about weights that do not fit, which names every weight, cut to one line."""
     return shorten(str(error), 500, placeholder=" …")
 
 

@@ -21,7 +21,7 @@ SINGULAR = {
 def describe_count(number: int, description: str) -> str:
     """2 → "2 pairs that are blank", 1 → "1 pair that is blank": a count with a description in the plural.
 
-    After a comma, other things may be counted.
+    After a comma only "their" changes: the rest may count something else.
     """
     if number == 1:
         counted, comma, rest = description.partition(",")

@@ -1,4 +1,4 @@
-"""How messages write arguments, settings and calls: in Python, or as typed on the command line."""
+"""Format arguments, settings and calls for messages: as Python, or as typed on the command line."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from contextlib import contextmanager
 OPTION_NAMES = {"architecture": "model", "start_from": "from", "forbidden": "forbid"}
 """Arguments whose command-line option has another name."""
 
-_in_command_line = False  # of the process, not of a thread: it runs a command or it is a Python program
+_in_command_line = False  # per process, not per thread: a process either runs a command or a Python program
 
 
 @contextmanager
 def command_line() -> Iterator[None]:
-    """Write everything as typed on the command line, while a command runs."""
+    """Within the block, messages show arguments and calls as typed on the command line."""
     global _in_command_line
     before, _in_command_line = _in_command_line, True
     try:
@@ -25,7 +25,7 @@ def command_line() -> Iterator[None]:
 
 
 def by_interface(python: str, command: str) -> str:
-    """The one of two wordings that belongs to the interface in use."""
+    """Choose the wording for the interface in use, Python or the command line."""
     return command if _in_command_line else python
 
 
@@ -37,7 +37,7 @@ def argument(name: str, value: object = None) -> str:
     if isinstance(value, bool):
         return option if value else option.replace("--", "--no-", 1)
     values = value if isinstance(value, list | tuple) else [value]
-    return option if value is None else " ".join(f"{option} {shlex.quote(str(each))}" for each in values)
+    return option if value is None else " ".join(f"{option} {shlex.quote(str(item))}" for item in values)
 
 
 def settings_argument(settings: Mapping[str, object]) -> str:

@@ -1,4 +1,4 @@
-"""Read files that anyone may have made: regular, of a bounded size, and JSON that says each thing once.
+"""Read untrusted files: only regular files of a bounded size, and JSON without repeated keys.
 
 A model folder may hold a device file that never ends, a FIFO that blocks, a link to either, or JSON in which a second
 entry replaces the first. Each is an error before anything is built.

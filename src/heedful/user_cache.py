@@ -1,4 +1,4 @@
-"""The user's cache folder, for what can be made again: encoded text and converted models."""
+"""The user's cache folder, for files that can be recreated: encoded text and converted models."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def run_command() -> None:
-    """Run the command, and make sure that standard output took what it printed."""
+    """Run the command; raise HeedfulError if its output cannot be written to standard output."""
     try:
         app()
     except (SystemExit, OSError):

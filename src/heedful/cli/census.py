@@ -1,4 +1,4 @@
-"""heedful census: what every part of a model is worth."""
+"""heedful census: measure what each part of a model contributes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def census(
     model: Model,
     files: Annotated[list[Path], typer.Argument(metavar="DATA", help="Validation text, as for training.")],
     to: Annotated[
-        Literal["zero", "mean", "both"], typer.Option(help="Put in a part's place: zeros, its mean value, or each.")
+        Literal["zero", "mean", "both"], typer.Option(help="Put in a part's place: zeros, its mean value, or both.")
     ] = "both",
     limit: Annotated[int, typer.Option(min=2, help="At most so many texts, evenly spaced.")] = 500,
     out: Annotated[
@@ -104,7 +104,7 @@ def census(
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Say, if the user interrupts a census, that nothing measured is lost."""
+    """On Ctrl-C, print that the same command continues the census."""
     try:
         yield
     except KeyboardInterrupt:

@@ -74,7 +74,7 @@ def compare(
     elif out is None:
         width = shutil.get_terminal_size((120, 24)).columns
         write_output("".join(f"{line}\n" for line in comparison_lines(result, width)))
-        words = " ".join(shlex.quote(str(each)) for each in (first, second, text))
+        words = " ".join(shlex.quote(str(value)) for value in (first, second, text))
         on_files = FILE_HINTS.get(result.looks[0].task, "")
         print_message(f"next: heedful compare {words} --out compare.html{on_files}")
 

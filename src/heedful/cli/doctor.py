@@ -74,7 +74,7 @@ def doctor(
         typer.echo(report.to_json())
     else:
         print_report(report)
-    misaligned = next((each for each in report.findings if each.kind == "misaligned" and each.count), None)
+    misaligned = next((finding for finding in report.findings if finding.kind == "misaligned" and finding.count), None)
     if misaligned is not None:
         raise DataError(misaligned.description)
 
@@ -122,8 +122,8 @@ def _column_table(report: CorpusReport) -> Any:
 
 def _length_histogram(report: CorpusReport) -> Any:
     """Histograms of the columns' lengths side by side, from the shortest to the longest."""
-    counts = [{each.low: each.count for each in column.histogram} for column in report.columns]
-    highs = {each.low: each.high for column in report.columns for each in column.histogram}
+    counts = [{bucket.low: bucket.count for bucket in column.histogram} for column in report.columns]
+    highs = {bucket.low: bucket.high for column in report.columns for bucket in column.histogram}
     largest = max(max(column.values(), default=1) for column in counts)
     table = _table("characters", *(column.name for column in report.columns), right=("characters",))
     used = [low for low in highs if any(column.get(low) for column in counts)]

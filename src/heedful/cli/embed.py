@@ -93,7 +93,7 @@ def write_texts(
             for warning in embedding.warnings:
                 lines.warn(number, warning)
         if array is not None:
-            save_array([each.vector for each in results], array)
+            save_array([result.vector for result in results], array)
         else:
             write_similarities(results, lines, as_json)
         return
@@ -113,6 +113,6 @@ def write_similarities(embeddings: list[TextEmbedding], lines: LineStream, as_js
     if len(embeddings) < 2:
         raise UsageError(f"--compare takes at least two texts, got {len(embeddings)}")
     first, *others = embeddings
-    cosines = cosine_similarities(np.stack([each.vector for each in others]), first.vector).tolist()
-    for cosine, other in zip(cosines, others, strict=True):
-        lines.write({"text": other.text, "cosine": cosine} if as_json else f"{cosine:.4f}\t{other.text}")
+    cosines = cosine_similarities(np.stack([embedding.vector for embedding in others]), first.vector).tolist()
+    for cosine, embedding in zip(cosines, others, strict=True):
+        lines.write({"text": embedding.text, "cosine": cosine} if as_json else f"{cosine:.4f}\t{embedding.text}")

@@ -29,7 +29,7 @@ def score_tables(scores: dict[str, Any]) -> Iterator[str]:
         for row in rows:
             figures = [f"{row[name]:8.3f} ({row[f'{name}_low']:.3f} to {row[f'{name}_high']:.3f})" for name in names]
             part = str(row[first]) if row[first] == row[last] else f"{row[first]} to {row[last]}"
-            yield f"{part:>13} {row[number]:>9,} " + "".join(f"{each:<27}" for each in figures).rstrip()
+            yield f"{part:>13} {row[number]:>9,} " + "".join(f"{figure:<27}" for figure in figures).rstrip()
 
 
 def evaluate(

@@ -1,4 +1,4 @@
-"""heedful explain: which words of the input an answer came from, and how far that can be believed."""
+"""heedful explain: attribute an answer to input words, and measure how faithful the attributions are."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def generate(
 
 def plain(continuation: Continuation, whole: bool) -> str:
     """The prompt with its continuation or continuations: whole texts, or fields of a line separated by tabs."""
-    texts = [continuation.prompt + each.text for each in (continuation, *continuation.alternatives)]
+    texts = [continuation.prompt + result.text for result in (continuation, *continuation.alternatives)]
     if whole:
         return "\n---\n".join(texts)
     return texts[0] if len(texts) == 1 else "\t".join(text.replace("\t", " ") for text in texts)

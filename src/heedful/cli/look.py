@@ -124,7 +124,7 @@ def write_parts(model: nn.Module, as_json: bool) -> None:
         write_output(json.dumps(kinds) + "\n")
         return
     for kind, parts in kinds.items():
-        write_output(f"{HEADINGS[kind]}\n" + "".join(f"  {each['name']}{_heads(each)}\n" for each in parts))
+        write_output(f"{HEADINGS[kind]}\n" + "".join(f"  {part['name']}{_heads(part)}\n" for part in parts))
 
 
 def _heads(part: dict[str, Any]) -> str:

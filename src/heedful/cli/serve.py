@@ -48,7 +48,7 @@ def serve(
         list[str] | None,
         option(ACCESS, metavar="NAME=en-de", help="Languages of a translator; default: from its training files."),
     ] = None,
-    queue: Annotated[int, option(LIMITS, min=1, help="Texts that may wait; beyond: 429.")] = 1024,
+    queue: Annotated[int, option(LIMITS, min=1, help="Maximum texts in the queue; beyond: 429.")] = 1024,
     deadline: Annotated[float, option(LIMITS, min=0.1, help="Seconds in which a request must be complete.")] = 60.0,
     max_body: Annotated[int, option(LIMITS, min=1_000, help="Bytes of a request.")] = 1 << 20,
     max_texts: Annotated[int, option(LIMITS, min=1, help="Texts of a request.")] = 256,
@@ -99,7 +99,7 @@ def serve(
 
 
 def make_settings(host: str, token_file: Path | None, allow_host: list[str] | None) -> ServerSettings:
-    """Who may ask: this machine alone, or clients that present the token."""
+    """The server's settings; only this machine, or clients that present the token, have access."""
     from heedful.server.server_settings import LOOPBACK_NAMES, MIN_TOKEN, ServerSettings, is_loopback
 
     token = read_token(token_file)
@@ -143,20 +143,20 @@ def parse_languages(languages: list[str] | None, names: list[str]) -> dict[str, 
     from heedful.server.language_pairs import parse_pair
 
     pairs: dict[str, LanguagePair] = {}
-    for each in languages or ():
-        name, _, pair = each.rpartition("=")
+    for entry in languages or ():
+        name, _, pair = entry.rpartition("=")
         if not name and len(names) > 1:
-            raise UsageError(f"--languages {each}: which model? write NAME={each}")
+            raise UsageError(f"--languages {entry}: which model? write NAME={entry}")
         name = name or names[0]
         if name not in names:
-            raise UsageError(f"--languages {each}: no model '{name}' is served; {nearest(name, names)}")
+            raise UsageError(f"--languages {entry}: no model '{name}' is served; {nearest(name, names)}")
         pairs[name] = parse_pair(pair)
     return pairs
 
 
 def introduction(url: str, served: list[RegisteredModel], settings: ServerSettings) -> str:
-    """Where the server is, what it serves, and three requests to try."""
-    listed = ", ".join(f"{each.name} ({each.trained.kind}{_pair(each)})" for each in served)
+    """The message at start-up: the models, the address, and three requests to try."""
+    listed = ", ".join(f"{model.name} ({model.trained.kind}{_pair(model)})" for model in served)
     token = '-H "Authorization: Bearer $TOKEN" ' if settings.token else ""
     post = f"curl -s {token}-H 'Content-Type: application/json'"
     path, body = EXAMPLES[served[0].task]

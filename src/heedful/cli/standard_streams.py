@@ -1,4 +1,4 @@
-"""Standard streams that cannot take what is written: closed, full, or of a narrow encoding."""
+"""Handle standard streams that cannot be written: closed, full, or with a narrow encoding."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def write_output(text: str) -> None:
 
 
 def flush_output() -> None:
-    """Make sure that standard output took all that was written to it."""
+    """Flush standard output; raise HeedfulError if that fails."""
     with checked_output():
         sys.stdout.flush()
 
 
 @contextmanager
 def checked_output() -> Iterator[None]:
-    """Raise HeedfulError if standard output does not take what is written to it.
+    """Raise HeedfulError if standard output cannot be written inside the block.
 
     Exit quietly when its reader stops reading, as `| head` does.
     """
@@ -69,6 +69,6 @@ def discard_output() -> None:
 
 
 def print_message(text: Any) -> None:
-    """Print a line to standard error, unless that is gone."""
+    """Print a line to standard error, unless that is closed or full."""
     with suppress(OSError):
         print(f"heedful: {text}", file=sys.stderr, flush=True)

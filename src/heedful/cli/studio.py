@@ -18,7 +18,7 @@ def studio(
         list[Path] | None, typer.Argument(metavar="[MODEL]…", help="Model folders; none: train one in the page.")
     ] = None,
     folder: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where runs of the page are written, and whose runs it lists.")
+        Path, typer.Option(metavar="DIR", help="Folder of the runs that the page starts and lists.")
     ] = Path(),
     data: Annotated[
         list[Path] | None,
@@ -43,10 +43,10 @@ def studio(
     from heedful.studio.studio_app import ADDRESS, create_studio_app
     from heedful.studio.workspace import Workspace
 
-    for each in (folder, *(data or ())):
-        if not each.is_dir():
-            raise UsageError(f"{each} is not a folder")
-    workspace = Workspace(folder.absolute(), tuple(each.absolute() for each in data or ()))
+    for path in (folder, *(data or ())):
+        if not path.is_dir():
+            raise UsageError(f"{path} is not a folder")
+    workspace = Workspace(folder.absolute(), tuple(path.absolute() for path in data or ()))
     listener = bind("127.0.0.1", port)
     try:
         settings = make_settings("127.0.0.1", None, None)

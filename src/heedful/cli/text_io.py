@@ -135,9 +135,9 @@ def output_lines(file: Path | None) -> Iterator[Callable[[str], None]]:
 
 
 def _partial_result(file: Path, partial: Path) -> str:
-    """How many whole lines are kept, counted on the disk: it may be full, and hold fewer than were written."""
+    """A message with the number of whole lines on the disk, which may be full and hold fewer than were written."""
     if is_device(file):
-        return "what it took cannot be counted"
+        return "the lines written cannot be counted"
     count = _complete_lines(partial)
     if not count:
         partial.unlink(missing_ok=True)

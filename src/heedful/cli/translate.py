@@ -85,7 +85,7 @@ def plain(translation: Translation) -> str:
     """The translation, or tab-separated n-best translations, and the word alignment if there is one."""
     text = translation.text
     if translation.alternatives:
-        text = "\t".join(each.text.replace("\t", " ") for each in (translation, *translation.alternatives))
+        text = "\t".join(candidate.text.replace("\t", " ") for candidate in (translation, *translation.alternatives))
     if translation.alignment is None:
         return text
     return f"{text} ||| {' '.join(f'{source}-{target}' for source, target in translation.alignment)}"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WordOutput:
-    """The words of each text as they are written."""
+    """Selects the words of each text and the format of their vectors."""
 
     word: str | None
     normalize: bool
@@ -27,7 +27,7 @@ class WordOutput:
     array: Path | None
 
     def selects(self, state: WordState) -> bool:
-        """Whether this is an occurrence of the word that was asked for, whatever its case and punctuation."""
+        """Whether this is an occurrence of the requested word, regardless of case and punctuation."""
         return self.word is None or bare_word(state.text) == bare_word(self.word)
 
     def vector(self, state: WordState) -> Vectors:

@@ -23,7 +23,7 @@ Fate = Literal["kept", "pruned", "ended"]
 
 @dataclass(frozen=True)
 class BeamNode:
-    """A hypothesis: the one of `parent` with one more token."""
+    """A hypothesis: that of `parent`, extended by one token."""
 
     parent: int | None
     """Index of the node it extends; None for the first tokens."""
@@ -39,7 +39,7 @@ class BeamNode:
     fate: Fate
     """Kept for the next step, pruned, or ended with the end token."""
     won: bool = False
-    """Whether it lies on the path of the answer."""
+    """Whether it is on the path of the best hypothesis."""
 
 
 @dataclass(frozen=True)
@@ -103,12 +103,12 @@ def _nodes(steps: Sequence[BeamStep], best: Hypothesis, tokenizer: Tokenizer, le
             places[beam, token] = len(nodes)
             score = total / (step + 1) ** length_penalty
             nodes.append(BeamNode(hypotheses[beam], step, token, piece, value, total, score, fate))
-        hypotheses = [places.get(each) for each in extended]
+        hypotheses = [places.get(key) for key in extended]
     return _with_winner(nodes, [*best.tokens, END] if best.ended else best.tokens)
 
 
 def _with_winner(nodes: list[BeamNode], tokens: Sequence[int]) -> list[BeamNode]:
-    """Mark the path of the answer."""
+    """Mark the path of the best hypothesis."""
     parent: int | None = None
     for step, token in enumerate(tokens):
         path = next(

@@ -191,7 +191,7 @@ class Classifier(TrainedModel):
         text, labels = example
         names = [label for label in labels.split(LIST_SEPARATOR) if label]
         passes = [self.text_pass(text, label) for label in names or self.settings.names[:1]]
-        return [replace(passes[0], outputs=tuple(each.outputs[0] for each in passes[: len(names)]))]
+        return [replace(passes[0], outputs=tuple(text_pass.outputs[0] for text_pass in passes[: len(names)]))]
 
     @property
     def independent_labels(self) -> bool:
@@ -229,8 +229,8 @@ class Classifier(TrainedModel):
         rows, warnings = _encode(self.model, tokenizer, settings, [pairs[index] for index in indices])
         logits = require_finite(classifier_logits(self.model, rows))
         probabilities = logits_to_probabilities(logits, settings.multi_label, settings.temperature).tolist()
-        for index, row, each in zip(indices, probabilities, warnings, strict=True):
-            results[index] = ClassifiedText(texts[index], _ranking(settings.names, row), settings.multi_label, each)
+        for index, row, notes in zip(indices, probabilities, warnings, strict=True):
+            results[index] = ClassifiedText(texts[index], _ranking(settings.names, row), settings.multi_label, notes)
         return results
 
 

@@ -1,4 +1,4 @@
-"""require_finite: what a model computed, if it is a number."""
+"""Check that the outputs of a model are finite numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from heedful.errors import NonFiniteError
 
 
 def require_finite(values: Tensor) -> Tensor:
-    """The values; NonFiniteError if one of them is NaN or infinite: no answer follows from that."""
+    """Return the values; raise NonFiniteError if any of them is NaN or infinite."""
     if not bool(torch.isfinite(values).all()):
         raise NonFiniteError(
             "the model computes NaN or infinity for this text: its weights, or an intervention, make values too large"

@@ -78,7 +78,7 @@ class Generator(TrainedModel):
             length_penalty=length_penalty, n_best=n_best, exact=exact, interventions=interventions,
             engine=engine, int8=int8,
         )
-        results = [each.prompt + each.text for each in self.iter_generate(prompts, progress=progress, **options)]
+        results = [result.prompt + result.text for result in self.iter_generate(prompts, progress=progress, **options)]
         return results[0] if single else results
     # fmt: on
 
@@ -101,9 +101,9 @@ class Generator(TrainedModel):
             if interventions is None or settings.edits is not None:
                 return self._continue(batch, settings, skip_blank, progress)
             edited = [(text, replace(settings, edits=self.edits(interventions, text))) for text in batch]
-            return [each for text, edits in edited for each in self._continue([text], edits, skip_blank, progress)]
+            return [result for text, edits in edited for result in self._continue([text], edits, skip_blank, progress)]
 
-        return (each for batch in text_batches(prompts, FIRST_BATCH) for each in continue_batch(batch))
+        return (result for batch in text_batches(prompts, FIRST_BATCH) for result in continue_batch(batch))
 
     def stream(self, prompt: str = "", **options: Unpack[GenerateOptions]) -> TextStream:
         """Yield the continuation of a prompt piece by piece while it is generated: the same text as `generate`'s.
@@ -132,7 +132,7 @@ class Generator(TrainedModel):
     ) -> TextPass:
         """The pass over a prompt and its continuation: `target`, or a greedy one of at most 50 tokens.
 
-        An empty `target` looks at the text alone, every token of which is then an output.
+        With an empty `target` every token of the prompt itself is an output.
         """
         row = self.input_row(text)
         if target == "":
@@ -178,7 +178,7 @@ class Generator(TrainedModel):
         self.require_tokenizer()
         config = prompt_decoding_config({name: value for name, value in options.items() if value is not None})
         interventions, edits = config.interventions, None
-        if interventions is not None and not any(each.depends_on_text for each in interventions):
+        if interventions is not None and not any(change.depends_on_text for change in interventions):
             edits = self.edits(interventions)
         return interventions, self.backends.settings(config, default_beam=1, edits=edits)
 
@@ -192,7 +192,7 @@ class Generator(TrainedModel):
         backend = self.backends.select(request)
         generated = backend.generate(request)
         for index, ids, hypotheses in zip(indices, encoded, generated, strict=True):
-            best, *others = (self._continuation(prompts[index], each, settings.stop_strings) for each in hypotheses)
+            best, *others = (self._continuation(prompts[index], beam, settings.stop_strings) for beam in hypotheses)
             warnings = tuple(self._warnings(ids))
             results[index] = replace(best, alternatives=tuple(others), warnings=warnings, backend=backend.name)
         return results

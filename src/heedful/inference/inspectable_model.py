@@ -1,4 +1,4 @@
-"""InspectableModel: what shows and changes the inside of a trained model, whatever its task."""
+"""InspectableModel: inspect, explain and change what a trained model of any task computes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _one_text(text: object) -> str:
 
 
 class InspectableModel(StoredModel):
-    """A model that can be looked into: look, explain, census, interventions, pruning."""
+    """A model whose computation can be inspected and changed: look, explain, census, interventions, pruning."""
 
     needs_answers: ClassVar[bool] = True
     """Whether the model is scored on texts with their answers, and not on running text."""
@@ -75,12 +75,12 @@ class InspectableModel(StoredModel):
         require_positive(top=top)
         checked = as_interventions(interventions)
         passes = self.text_passes(texts, target_list(target, texts, single), interventions=checked)
-        sentences = [str(each) for each in checked or ()]
+        sentences = [str(change) for change in checked or ()]
 
         def run(batch: Sequence[TextPass]) -> list[Look]:
             return look_at(self, batch, top=top, lens=lens, interventions=sentences)
 
-        looks = list(self.intervened(run, passes, checked, lambda each: each.inputs.text))
+        looks = list(self.intervened(run, passes, checked, lambda text_pass: text_pass.inputs.text))
         return looks[0] if single else looks
 
     def explain(
@@ -97,18 +97,18 @@ class InspectableModel(StoredModel):
         if not isinstance(text, str):
             raise UsageError(f"explain takes one text, got {text!r:.60}")
         checked = as_interventions(interventions)
-        if dependent := [str(each) for each in checked or () if each.depends_on_text]:
+        if dependent := [str(change) for change in checked or () if change.depends_on_text]:
             raise UsageError(f"'{dependent[0]}' depends on the text, whose words are hidden to explain an output")
         text_pass = self.text_pass(text, target, interventions=checked)
 
         def run(passes: Sequence[TextPass]) -> list[Explanation]:
             return [
                 explain_pass(
-                    self, each, word=word, methods=methods, faithfulness=faithfulness,
+                    self, single, word=word, methods=methods, faithfulness=faithfulness,
                     validation=self.measured_faithfulness, interventions=[str(change) for change in checked or ()],
                     start_progress=start_progress,
                 )
-                for each in passes
+                for single in passes
             ]
 
         return self.intervened(run, [text_pass], checked)[0]
@@ -196,7 +196,7 @@ class InspectableModel(StoredModel):
 
     @property
     def independent_labels(self) -> bool:
-        """Whether each class is a yes or no of its own, so that a text can have several."""
+        """Whether classes are decided independently, so that a text can have several."""
         return False
 
     def input_tokens(self, text: str, words: Sequence[int]) -> list[int]:
@@ -226,7 +226,7 @@ class InspectableModel(StoredModel):
         with torch.inference_mode(), record(self.model, tap) as recorded:
             run()
         if tap not in recorded:
-            raise UsageError(f"{tap} takes no part when {self.kind} reads a text")
+            raise UsageError(f"{tap} is not computed when {self.kind} reads a text")
         return recorded.over_steps(tap)
 
     def reading(self, text: str, target: str | None = None) -> Callable[[], object]:
@@ -269,7 +269,7 @@ class InspectableModel(StoredModel):
         """
         require_positive(limit=limit)
         choices, chosen = ablation_choices(to), list(examples)
-        if self.needs_answers and (plain := [each for each in chosen if isinstance(each, str)]):
+        if self.needs_answers and (plain := [example for example in chosen if isinstance(example, str)]):
             raise UsageError(f"{self.kind} is scored on texts with their answers, as pairs; got {plain[0]!r:.60}")
         passes, skipped = usable_passes(self.scored_passes, chosen, limit)
         measured = copy(self)
@@ -289,7 +289,7 @@ class InspectableModel(StoredModel):
         return type(self)(model, self.tokenizers, None, **self.pruned_settings(pruned))
 
     def pruned_settings(self, pruned: PrunedParts) -> dict[str, Any]:
-        """The settings beside the weights that still hold without these parts."""
+        """The stored settings that remain valid without these parts."""
         return {
             name: getattr(self, name) for name in self.settings_files if name not in ("means", "measured_faithfulness")
         }
@@ -323,7 +323,7 @@ class InspectableModel(StoredModel):
         """
         if not interventions:
             return run(texts)
-        if any(each.depends_on_text for each in interventions):
+        if any(change.depends_on_text for change in interventions):
             return [
                 result
                 for text in texts

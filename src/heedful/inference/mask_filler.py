@@ -106,7 +106,7 @@ class MaskFiller(TrainedModel):
                 raise UsageError(f"a mask stands for one token, and '{target}' is {len(ids)} tokens of this model")
             tokens = ids * len(masks)
         outputs = zip(masks, tokens, self.tokenizer.pieces(tokens), strict=True)
-        return TextPass("masked_token", row, tuple(Output(*each) for each in outputs))
+        return TextPass("masked_token", row, tuple(Output(*output) for output in outputs))
 
     def reading(self, text: str, target: str | None = None) -> Callable[[], object]:
         """A function that runs the model on a text; one without masks has no output."""
@@ -209,8 +209,8 @@ class MaskFiller(TrainedModel):
         predictions = map_length_buckets(
             lambda bucket: self._predict([rows[row] for row in bucket], top), [len(row) for row in rows], BATCH_TOKENS
         )
-        for index, each in zip(indices, predictions, strict=True):
-            results[index] = self._filled(texts[index], each)
+        for index, guesses in zip(indices, predictions, strict=True):
+            results[index] = self._filled(texts[index], guesses)
         return results
 
     @torch.inference_mode()
@@ -221,7 +221,7 @@ class MaskFiller(TrainedModel):
         positions, _ = pad_sequences(masks, device=self.device)
         states = self.model(tokens, lengths)
         logits = self.model.apply_head("masked_token", states_at(states, positions)).float()
-        values, ids = (each.tolist() for each in require_finite(self.output_probabilities(logits)).topk(top))
+        values, ids = (tensor.tolist() for tensor in require_finite(self.output_probabilities(logits)).topk(top))
         return [
             [list(zip(ids[row][mask], values[row][mask], strict=True)) for mask in range(len(masks[row]))]
             for row in range(len(rows))

@@ -177,7 +177,7 @@ class QuestionAnswerer(TrainedModel):
         top: int,
         interventions: tuple[Intervention, ...] | None,
     ) -> list[ExtractedAnswer]:
-        if any(each.depends_on_text for each in interventions or ()) and any(len(q.windows) > 1 for q in questions):
+        if any(change.depends_on_text for change in interventions or ()) and any(len(q.windows) > 1 for q in questions):
             raise UsageError(
                 "a passage is read in several windows, and an intervention names its words or tokens; "
                 "pass stride=0, or a shorter passage"
@@ -298,7 +298,7 @@ class QuestionAnswerer(TrainedModel):
     def _window_scores(
         self, batch: Sequence[tuple[EncodedQuestion, PassageWindow]]
     ) -> list[tuple[Scores, Scores, float]]:
-        """Of each window: start and end scores over its passage tokens, and the score of "no answer here"."""
+        """Start and end scores of each window's passage tokens, and the window's score of "no answer here"."""
         pairs = [(question.tokens, question.passage.tokens[window.start : window.end]) for question, window in batch]
         tokens, lengths = pad_sequences([self.template.wrap(*pair) for pair in pairs], device=self.device)
         firsts = [len(question) + 2 for question, _ in pairs]

@@ -139,7 +139,7 @@ class StoredModel:
     def files(self) -> dict[str, str]:
         """The content of the files beside the weights: tokenizers and settings."""
         stored = {file: getattr(self, name) for name, (file, _) in self.settings_files.items()}
-        settings = {file: each.to_file() for file, each in stored.items() if each is not None}
+        settings = {file: value.to_file() for file, value in stored.items() if value is not None}
         return {**tokenizer_files(self.tokenizers), **settings}
 
     def save_tokenizers(self, folder: Path) -> None:

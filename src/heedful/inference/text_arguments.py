@@ -14,13 +14,13 @@ def text_list(text: object) -> tuple[list[str], bool]:
         return [_string(text)], True
     if not isinstance(text, Iterable) or isinstance(text, bytes | Mapping):
         raise UsageError(f"expected a text or a list of texts, got {text!r:.60}")
-    return [_string(each) for each in text], False
+    return [_string(value) for value in text], False
 
 
 def target_list(target: object, texts: Sequence[str], single: bool) -> list[str | None]:
     """A target, or None, for each text: a single text has one, a list of texts a list."""
     targets = target if isinstance(target, list | tuple) and not single else [target] * len(texts)
-    if len(targets) != len(texts) or not all(each is None or isinstance(each, str) for each in targets):
+    if len(targets) != len(texts) or not all(value is None or isinstance(value, str) for value in targets):
         raise UsageError(f"a text takes one target, a list of {len(texts)} texts one for each; got {target!r:.60}")
     if isinstance(target, str) and not single:
         raise UsageError(f"a list of texts takes a list of targets, got one: {target!r:.60}")

@@ -21,7 +21,7 @@ from heedful.vectors.nearest_neighbors import WordTable
 
 
 class _TextReader(InspectableModel):
-    """A model as it reads a text to embed it, whatever its task."""
+    """Adapter of a model of any task for embedding: it reads a text without producing an output."""
 
     kind = "a model that embeds"
 
@@ -106,7 +106,7 @@ class TrainedModel(InspectableModel):
             yield from embedder.intervened(states, batch, checked)
 
     def _embedder(self) -> InspectableModel:
-        """This model as it reads a text to embed it, whatever its task: interventions count the words of that text."""
+        """This model in the form that embeds a text: interventions count the words of that text."""
         return _TextReader(self.model, self.tokenizers, self.folder, means=self.means)
 
     @cached_property

@@ -160,7 +160,7 @@ class Translator(TrainedModel):
             settings["alignment"] = None
         elif alignment is not None and (gone := pruned.heads.get(str(attention))):
             head = alignment.head
-            number = None if head is None or head in gone else head - sum(each < head for each in gone)
+            number = None if head is None or head in gone else head - sum(index < head for index in gone)
             unmeasured = {"error_rate": None, "mean_error_rate": None, "worst_error_rate": None}
             settings["alignment"] = alignment.with_changes(head=number, **({} if number is not None else unmeasured))
         return settings
@@ -213,7 +213,7 @@ class Translator(TrainedModel):
         self.require_tokenizer()
         config, target = DecodingConfig(**options), self.tokenizers[-1]
         edits = None
-        if config.interventions is not None and not any(each.depends_on_text for each in config.interventions):
+        if config.interventions is not None and not any(change.depends_on_text for change in config.interventions):
             edits = self.edits(config.interventions)
         settings = self.backends.settings(config, default_beam=DEFAULT_BEAM, edits=edits)
         if config.alignments and self.aligned_head is None:
@@ -227,7 +227,7 @@ class Translator(TrainedModel):
         """Translate texts together, or each alone under interventions that depend on the text."""
         if request.settings.edits is not None or request.config.interventions is None:
             return self._translate_together(texts, request, progress)
-        return [each for text in texts for each in self._translate_together([text], request, progress)]
+        return [result for text in texts for result in self._translate_together([text], request, progress)]
 
     def _translate_together(
         self, texts: Sequence[str], request: _Request, progress: ProgressCallback
@@ -236,10 +236,10 @@ class Translator(TrainedModel):
         splitting = self.splitting or default_input_splitting(self.model.config)
         layouts = [splitting.split(text, self.tokenizer) if text.strip() else [] for text in texts]
         contents = [[segment.text for segment in layout if segment.text] for layout in layouts]
-        tokens = iter(self.tokenizer.encode([content for each in contents for content in each]))
+        tokens = iter(self.tokenizer.encode([content for parts in contents for content in parts]))
         batch = [SegmentedText(text, layout) for text, layout in zip(texts, layouts, strict=True)]
-        for text, each in zip(batch, contents, strict=True):
-            for index, content in enumerate(each):
+        for text, parts in zip(batch, contents, strict=True):
+            for index, content in enumerate(parts):
                 required = find_requirements(content, request.glossary, keep=request.config.keep)
                 text.segments.append(Segment(content, next(tokens), index == 0, required))
         request = self._with_edits_for(batch, request)
@@ -278,7 +278,7 @@ class Translator(TrainedModel):
                 self._search_required(bound, prefix, request)
                 progress(len(bound))
         for segment in segments:
-            segment.candidates = [each._replace(text=request.until_stop(each.text)) for each in segment.candidates]
+            segment.candidates = [beam._replace(text=request.until_stop(beam.text)) for beam in segment.candidates]
 
     def _search_required(self, segments: Sequence[Segment], prefix: str, request: _Request) -> None:
         settings = replace(request.settings, early_stopping=False)
@@ -296,13 +296,13 @@ class Translator(TrainedModel):
         together = [[text] for text in batch] if depends_on_text else [batch]
         links = (link for texts in together for link in self._align_edited(texts, request))
         joined = [join_alignments([next(links) for _ in text.segments]) for text in batch]
-        return [replace(result, alignment=each) for result, each in zip(results, joined, strict=True)]
+        return [replace(result, alignment=alignment) for result, alignment in zip(results, joined, strict=True)]
 
     def _result(self, text: SegmentedText, request: _Request) -> Translation:
         warnings = tuple(self._warnings(text, request))
         backend = text.segments[0].backend if text.segments else ""
         if len(text.segments) == 1:
-            best, *alternatives = (self._scored(text.source, each, request) for each in text.segments[0].candidates)
+            best, *alternatives = (self._scored(text.source, beam, request) for beam in text.segments[0].candidates)
             return replace(
                 best, text=text.translation, alternatives=tuple(alternatives), warnings=warnings, backend=backend
             )
@@ -363,8 +363,8 @@ class Translator(TrainedModel):
             for segment in segments
         ]
         return [
-            SegmentAlignment(len(sources.words), len(targets.words), each.links)
-            for (sources, targets), each in zip(words, align(self.model, alignment, words), strict=True)
+            SegmentAlignment(len(sources.words), len(targets.words), aligned.links)
+            for (sources, targets), aligned in zip(words, align(self.model, alignment, words), strict=True)
         ]
 
 

@@ -134,7 +134,7 @@ def _max_input_tokens(trained: TrainedModel) -> int | None:
 
 
 def _generation_settings(config: TransformerConfig | RecurrentConfig) -> dict[str, Any]:
-    """heedful's default search in the words of transformers: the same tokens are suppressed and the same texts win."""
+    """heedful's default search as generation settings of transformers, which give the same texts."""
     special = {"pad_token_id": PAD, "eos_token_id": END, "suppress_tokens": NEVER_GENERATED}
     limit = {"max_length": config.max_length} if isinstance(config, TransformerConfig) else {}
     settings = {**special, **limit, "do_sample": False, "renormalize_logits": True}

@@ -104,7 +104,7 @@ def custom_config(config: ModelConfig) -> dict[str, Any]:
     kind = FAMILY_CLASSES[config.family.removeprefix("recurrent_")] if head is None else CLASSES[head]
     name = f"{files.prefix}{kind or 'Model'}"
     auto_classes = {"AutoModel": "HeedfulModel"} if model_type == "heedful" else {}
-    auto_map = {auto: f"{files.modeling}.{each}" for auto, each in {**auto_classes, f"AutoModel{kind}": name}.items()}
+    auto_map = {auto: f"{files.modeling}.{cls}" for auto, cls in {**auto_classes, f"AutoModel{kind}": name}.items()}
     return {
         "model_type": model_type,
         "architectures": [name],

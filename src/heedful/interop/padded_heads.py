@@ -19,8 +19,8 @@ def all_heads_config(config: ModelConfig) -> ModelConfig:
     """The configuration with every head that pruning removed; other configurations stay as they are."""
     if not isinstance(config, TransformerConfig) or config.key_value_heads not in (None, config.heads):
         return config
-    heads = [each.heads or 0 for each in config.sublayers if set(each.changes) == {"heads"}]
-    is_pruned = len(heads) == len(config.sublayers) > 0 and all(0 < each <= config.heads for each in heads)
+    heads = [sublayer.heads or 0 for sublayer in config.sublayers if set(sublayer.changes) == {"heads"}]
+    is_pruned = len(heads) == len(config.sublayers) > 0 and all(0 < number <= config.heads for number in heads)
     return config.with_changes(sublayers=()) if is_pruned else config
 
 
@@ -57,5 +57,5 @@ def _padded(module: MultiHeadAttention, missing: int) -> dict[str, Tensor]:
         for kind, weight in linear.named_parameters():
             parts = zip(weight.detach().split(sizes), added, strict=True)
             pieces = ((part, part.new_zeros(rows, *part.shape[1:])) for part, rows in parts)
-            padded[f"{name}.{kind}"] = torch.cat([each for pair in pieces for each in pair])
+            padded[f"{name}.{kind}"] = torch.cat([piece for pair in pieces for piece in pair])
     return padded
