@@ -147,11 +147,11 @@ def percentiles(latencies: list[float]) -> dict[str, float]:
     return {f"p{share}": 1e3 * ordered[min(len(ordered) - 1, len(ordered) * share // 100)] for share in (50, 99)}
 
 
-def library(pipe: Any, folder: str, beam: int, int8: bool) -> None:
+def library(pipe: Any, folder: str, beam: int, int8: bool, device: str) -> None:
     """heedful without a server, in a process of its own: many texts in one call, or each in a call."""
     import heedful
 
-    trained: Any = heedful.load(folder, device="cpu")
+    trained: Any = heedful.load(folder, device=device)
     while work := pipe.recv():
         texts, together = work
         latencies, begin = [], time.perf_counter()
@@ -174,7 +174,7 @@ def free_port() -> int:
 def start_servers(folder: Path, options: argparse.Namespace) -> dict[str, Server]:
     """All servers, each on a port of its own; they answer before the first measurement."""
     port, servers = free_port(), {}
-    command = [sys.executable, "-m", "heedful", "serve", str(folder), "--port", str(port)]
+    command = [sys.executable, "-m", "heedful", "serve", str(folder), "--port", str(port), "--device", options.device]
     command += ["--int8"] if options.int8 else []
     if is_translator(folder):
         body = {"model": folder.name, "beam": options.beam, "word_probabilities": False}
@@ -195,12 +195,13 @@ def start_servers(folder: Path, options: argparse.Namespace) -> dict[str, Server
                 )
             command = [str(Path(sys.executable).with_name("transformers")), "serve", "--continuous-batching"]
             command += ["--cb-num-blocks", "512", "--cb-max-batch-tokens", "1024"]  # else most of the memory
-            command += ["--device", "cpu", "--host", "127.0.0.1", "--port", str(port), str(exported)]
+            command += ["--device", options.device, "--host", "127.0.0.1", "--port", str(port), str(exported)]
             body = {"model": str(exported), **completion}
             servers[peer] = Server(peer, command, port, "/v1/completions", body, "prompt")
             continue
         command = [sys.executable, str(HERE / "serving_peers.py"), peer, str(folder), str(port), str(options.beam)]
-        servers[peer] = Server(peer, [*command, *(["int8"] if options.int8 else [])], port, "/translate", {})
+        command += [options.device, *(["int8"] if options.int8 else [])]
+        servers[peer] = Server(peer, command, port, "/translate", {})
     try:
         for server in servers.values():
             server.wait()
@@ -238,7 +239,7 @@ def measure(options: argparse.Namespace, folder: Path, texts: list[str]) -> list
     servers = start_servers(folder, options)
     pipe, end = multiprocessing.get_context("spawn").Pipe()
     offline = multiprocessing.get_context("spawn").Process(
-        target=library, args=(end, str(folder), options.beam, options.int8), daemon=True
+        target=library, args=(end, str(folder), options.beam, options.int8, options.device), daemon=True
     )
     offline.start()
     rng, rows = random.Random(1), []
@@ -297,14 +298,17 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--name", help="what to call the model in the results")
     parser.add_argument("--beam", type=int, default=4)
     parser.add_argument("--int8", action="store_true")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--clients", type=lambda text: [int(each) for each in text.split(",")], default=[1, 16, 64])
     parser.add_argument("--peers", type=lambda text: [each for each in text.split(",") if each], default=list(PEERS))
     parser.add_argument("--long", type=float, default=0.0, help="share of texts of 100 words and more")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--offline", type=int, default=256, help="texts of an offline call")
-    parser.add_argument("--output", type=Path, default=HERE / "results" / "serving-cpu.json")
-    return parser.parse_args()
+    parser.add_argument("--output", type=Path, help="default: results/serving-DEVICE.json")
+    options = parser.parse_args()
+    options.output = options.output or HERE / "results" / f"serving-{options.device}.json"
+    return options
 
 
 def main() -> None:
@@ -326,7 +330,7 @@ def main() -> None:
         "rounds": options.rounds,
         "seconds": options.seconds,
         "load_average": os.getloadavg(),
-        "machine": machine("cpu"),
+        "machine": machine(options.device),
         "versions": versions(),
         "cells": rows,
     }

@@ -1,6 +1,6 @@
 """Servers that `serving.py` compares with `heedful serve`: what one writes oneself around a model in an afternoon.
 
-    python benchmarks/serving_peers.py ctranslate2|huggingface|litserve MODEL_FOLDER PORT BEAM [int8]
+    python benchmarks/serving_peers.py ctranslate2|huggingface|litserve MODEL_FOLDER PORT BEAM DEVICE [int8]
 
 Each answers POST /translate {"text": …} with {"text": …}. Hugging Face's models have random weights of the same shape
 and generate exactly as many tokens as the source has; they would otherwise run to their limit.
@@ -21,7 +21,7 @@ import torch
 MAX_BATCH, WAIT_SECONDS = 32, 0.005
 
 
-def translate_by_ctranslate2(folder: str, beam: int, int8: bool) -> Any:
+def translate_by_ctranslate2(folder: str, beam: int, device: str, int8: bool) -> Any:
     """Batches through one translator with two workers of one thread each."""
     import ctranslate2
 
@@ -31,7 +31,8 @@ def translate_by_ctranslate2(folder: str, beam: int, int8: bool) -> Any:
     converted = tempfile.mkdtemp()
     quantization = "int8" if int8 else "float32"
     trained.export("ctranslate2", Path(converted) / "model", quantization=quantization)
-    translator = ctranslate2.Translator(f"{converted}/model", inter_threads=2, intra_threads=1)
+    threads = {"inter_threads": 2, "intra_threads": 1}
+    translator = ctranslate2.Translator(f"{converted}/model", device=device, **threads)
     source, target = trained.tokenizers[0], trained.tokenizers[-1]
     names, ids = source.tokens, {name: token for token, name in enumerate(target.tokens)}
 
@@ -44,7 +45,7 @@ def translate_by_ctranslate2(folder: str, beam: int, int8: bool) -> Any:
     return translate
 
 
-def translate_by_huggingface(folder: str, beam: int, _: bool) -> Any:
+def translate_by_huggingface(folder: str, beam: int, device: str, _: bool) -> Any:
     """Batches through `generate` of a Marian model of the same shape."""
     from transformers import MarianConfig, MarianMTModel
 
@@ -58,13 +59,13 @@ def translate_by_huggingface(folder: str, beam: int, _: bool) -> Any:
     for side in ("encoder", "decoder"):
         shape |= {f"{side}_layers": layers, f"{side}_attention_heads": config.heads, f"{side}_ffn_dim": wide}
     special = {"pad_token_id": 0, "eos_token_id": 3, "decoder_start_token_id": 2, "forced_eos_token_id": None}
-    model = MarianMTModel(MarianConfig(**shape, **special)).eval()
+    model = MarianMTModel(MarianConfig(**shape, **special)).eval().to(device)
 
     @torch.inference_mode()
     def translate(texts: list[str]) -> list[str]:
         rows = [[*tokens, 3] for tokens in tokenizer.encode(texts)]
         longest = max(map(len, rows))
-        tokens = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
+        tokens = torch.tensor([row + [0] * (longest - len(row)) for row in rows], device=device)
         options = {"num_beams": beam, "do_sample": False, "min_new_tokens": longest, "max_new_tokens": longest}
         generated = model.generate(tokens, attention_mask=tokens != 0, **options)
         return tokenizer.decode([row[1 : len(source)].tolist() for row, source in zip(generated, rows, strict=True)])
@@ -120,7 +121,7 @@ class Translation(litserve.LitAPI):  # type: ignore[misc]
     folder, beam = "", 1
 
     def setup(self, device: str) -> None:
-        self.translate = translate_by_huggingface(self.folder, self.beam, False)
+        self.translate = translate_by_huggingface(self.folder, self.beam, device, False)
 
     def decode_request(self, request: dict[str, str]) -> str:
         return request["text"]
@@ -132,22 +133,22 @@ class Translation(litserve.LitAPI):  # type: ignore[misc]
         return {"text": text}
 
 
-def serve_litserve(folder: str, beam: int, port: int) -> None:
+def serve_litserve(folder: str, beam: int, port: int, device: str) -> None:
     api = Translation(max_batch_size=MAX_BATCH, batch_timeout=WAIT_SECONDS, api_path="/translate")
     api.folder, api.beam = folder, beam
-    server = litserve.LitServer(api, accelerator="cpu", workers_per_device=1)
+    server = litserve.LitServer(api, accelerator=device, workers_per_device=1)
     server.run(host="127.0.0.1", port=port, generate_client_file=False, log_level="error", access_log=False)
 
 
 def main() -> None:
-    peer, folder, port, beam = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    peer, folder, port, beam, device = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
     if peer == "litserve":
-        serve_litserve(folder, beam, port)
+        serve_litserve(folder, beam, port, device)
         return
     import uvicorn
 
     make = translate_by_ctranslate2 if peer == "ctranslate2" else translate_by_huggingface
-    app = fastapi_app(make(folder, beam, "int8" in sys.argv), batched=peer == "ctranslate2")
+    app = fastapi_app(make(folder, beam, device, "int8" in sys.argv), batched=peer == "ctranslate2")
     uvicorn.run(app, host="127.0.0.1", port=port, log_level="error", access_log=False)
 
 
