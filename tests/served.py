@@ -22,12 +22,12 @@ from heedful.server.run_server import bind, make_server, url_of
 from heedful.server.server_settings import ServerSettings
 
 CLOSED = 0
-"""In the place of a status: the connection was closed before the whole response had come."""
+"""Status of a request whose connection was closed before the whole response had arrived."""
 
 
 @dataclass(frozen=True)
 class RunningServer:
-    """Where a server answers, and what it serves."""
+    """A running server: its address, application and models."""
 
     url: str
     app: FastAPI | None = None
@@ -42,7 +42,7 @@ class RunningServer:
         return socket.create_connection(self.address, timeout=timeout)
 
     def send(self, content: bytes, timeout: float = 10.0) -> bytes:
-        """What the server answers to these bytes, until it closes the connection or says nothing more."""
+        """Send bytes and read until the server closes the connection or the socket times out."""
         with self.connect(timeout) as connection:
             connection.sendall(content)
             return read_all(connection)
@@ -78,7 +78,7 @@ def running(
         assert not thread.is_alive()
 
 
-async def ask_again_and_again(
+async def run_clients(
     server: RunningServer,
     path: str,
     bodies: Sequence[bytes],
@@ -86,9 +86,9 @@ async def ask_again_and_again(
     over: Callable[[], bool],
     answered: Callable[[int, int, bytes], object],
 ) -> None:
-    """Clients, each on a connection of its own, that ask until it is `over`; who is refused waits as long as asked to.
+    """Run clients in a closed loop, each on its own connection, until `over()`; a refused one waits for Retry-After.
 
-    `answered` is called with the number of the request's body, the status and the content.
+    `answered` is called with the index of the request's body, the status and the content.
     """
 
     async def ask(index: int) -> None:
@@ -131,7 +131,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def read_all(connection: socket.socket) -> bytes:
-    """All that comes until the other side closes, or for as long as the socket's time-out."""
+    """Read until the other side closes the connection, or the socket times out."""
     received = b""
     try:
         while data := connection.recv(65_536):

@@ -31,7 +31,7 @@ import heedful
 from heedful.loading import wrap_model
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.tokenizer_kinds import TokenizerConfig
-from served import CLOSED, RunningServer, ask_again_and_again, start_server
+from served import CLOSED, RunningServer, run_clients, start_server
 
 WORDS = [
     "a",
@@ -97,7 +97,7 @@ class CheckedLoad:
         """Ask while the events happen."""
         bodies = [json.dumps({"text": pair, "max_length": 12}).encode() for pair in self.pairs]
         self._over = False
-        asking = ask_again_and_again(server, "/api/v1/translate", bodies, CLIENTS, lambda: self._over, self._answered)
+        asking = run_clients(server, "/api/v1/translate", bodies, CLIENTS, lambda: self._over, self._answered)
         thread = Thread(target=asyncio.run, args=(asking,))
         thread.start()
         try:

@@ -114,17 +114,17 @@ class ContinuousEngine:
         return EngineStats(
             sum(map(len, self.queues.values())),
             sum(lane.runner.active for lane in self.lanes),
-            {each.name: ModelStats(each.requests, each.texts, each.tokens, each.failures) for each in served},
+            {model.name: ModelStats(model.requests, model.texts, model.tokens, model.failures) for model in served},
         )
 
     def heartbeat(self) -> float:
         """Seconds since the slowest busy worker last made progress; 0 when idle, infinite once a worker has died."""
-        batches, _, aside = self.lanes
+        batches, _, unbatched = self.lanes
         if not all(lane.is_alive for lane in self.lanes) and self._open:
             return math.inf
         stepping = [model.continuous for model in list(self.models.values()) if model.continuous]
-        beside = max(batches.runner.busy_seconds(), aside.runner.busy_seconds())
-        return max([beside, *(continuous.busy_seconds() for continuous in stepping)])
+        busy = max(batches.runner.busy_seconds(), unbatched.runner.busy_seconds())
+        return max([busy, *(continuous.busy_seconds() for continuous in stepping)])
 
     def drain(self, timeout: float | None = None) -> bool:
         """Accept no more requests and wait for those accepted; whether all have ended within `timeout` seconds."""

@@ -26,7 +26,7 @@ class _Group:
     def __init__(self, seconds: float) -> None:
         self.clients: OrderedDict[str, deque[Job]] = OrderedDict()
         self.seconds = seconds
-        """Time that the group has used, or the least of the others' when it came: idle time is not saved up."""
+        """Time that the group has used; it starts at the least of the others', so that idle time earns no priority."""
 
     def put(self, job: Job) -> None:
         self.clients.setdefault(job.request.client, deque()).append(job)
@@ -67,7 +67,7 @@ class FairQueue:
         lock = RLock()
         self._changed, self._filled = Condition(lock), Condition(lock)
         self._awaited: list[int] = []
-        """Numbers of jobs that threads wait for: these are not woken for every job."""
+        """Queue lengths that `wait_for_more` waits for; its threads are woken only when one is reached."""
         self._closed = False
 
     def __len__(self) -> int:

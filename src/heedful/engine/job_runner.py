@@ -20,7 +20,7 @@ class BatchRecord:
     model: str
     task: str
     texts: int
-    """Of a text that is decoded step by step, those of its model that shared its last step."""
+    """For a text that is decoded step by step: the texts of its model that shared its last step."""
     seconds: float
 
 
@@ -55,7 +55,7 @@ class JobRunner:
             else:
                 try:
                     deliver_together(jobs)
-                except BaseException:  # a worker outlives whatever a request does
+                except BaseException:  # no request may end the worker thread
                     for job in jobs:
                         deliver([job])
 
@@ -88,7 +88,7 @@ def deliver_together(jobs: Sequence[Job]) -> None:
 
 
 def deliver(jobs: Sequence[Job]) -> None:
-    """Run one job; its ticket has the result or the error. An engine's thread outlives whatever a request does."""
+    """Run one job; store its result or error in its ticket. No error ends the engine's thread."""
     (job,) = jobs
     if job.ticket.is_over:
         return

@@ -35,7 +35,7 @@ class RequestCancelledError(HeedfulError):
 Listener = tuple[asyncio.AbstractEventLoop, asyncio.Event]
 """An event, and the loop in which it is set."""
 TIMER_SECONDS = 0.005
-"""By how much a timer is late, so that the deadline has passed when it fires: uvloop's are early by up to 2 ms."""
+"""Added to timers, so that the deadline has passed when they fire: uvloop's are early by up to 2 ms."""
 
 
 class _Postponed(local):
@@ -134,7 +134,7 @@ class Ticket:
     def result(self, timeout: float | None = None) -> list[Any]:
         """Wait for the results; raises the request's error, or TimeoutError if they are not there in time."""
         remaining = self._remaining()
-        limit = min((each for each in (timeout, remaining) if each is not None), default=None)
+        limit = min((seconds for seconds in (timeout, remaining) if seconds is not None), default=None)
         with self._condition:
             done = self._condition.wait_for(lambda: self.is_done, limit)
         if not done and limit != remaining:

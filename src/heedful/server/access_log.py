@@ -34,13 +34,13 @@ MAX_PATH = 200
 
 
 class LogFile:
-    """A file of lines that never stops the server: what it cannot take is counted."""
+    """Writes log lines; a line that cannot be written is counted and dropped, so that a full disk stops no request."""
 
     def __init__(self, settings: ServerSettings, metrics: ServerMetrics) -> None:
         self.path, self.metrics = settings.log_file, metrics
         self.stream: FileIO | BinaryIO | None = None
         self._unfinished = False
-        """Whether the disk was full in the middle of a line."""
+        """Whether the last line was written only in part."""
         self.open()
 
     def open(self) -> None:
@@ -51,7 +51,7 @@ class LogFile:
 
     def close(self) -> None:
         if self.path is not None and self.stream is not None:
-            with suppress(OSError):  # what is left to write cannot be written
+            with suppress(OSError):  # the disk is full: the rest of the buffer is lost
                 self.stream.close()
         self.stream = None
 
@@ -71,7 +71,7 @@ class LogFile:
 
 
 class AccessLog:
-    """The outermost layer: counts and logs what happened, and answers for what no other layer caught."""
+    """The outermost middleware: counts and logs each request, adds headers, and answers unexpected errors with 500."""
 
     def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: ServerMetrics, log: LogFile) -> None:
         self.app, self.metrics, self.log, self.log_texts = app, metrics, log, settings.log_texts

@@ -122,9 +122,11 @@ def _texts_in(content: Any) -> set[str]:
     names: list[Any] = []
     if isinstance(content, dict):
         interventions = content.get("interventions")
-        changes = [each for each in interventions if isinstance(each, dict)] if isinstance(interventions, list) else []
+        changes = (
+            [change for change in interventions if isinstance(change, dict)] if isinstance(interventions, list) else []
+        )
         names = [*content, content.get("model"), content.get("methods")]
-        names += [name for each in changes for name in (*each, each.get("part"), each.get("kind"))]
+        names += [name for change in changes for name in (*change, change.get("part"), change.get("kind"))]
     return {*strings_in(content)} - {name for name in strings_in(names) if PART_NAME.fullmatch(name)} - {""}
 
 

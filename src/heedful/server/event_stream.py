@@ -41,11 +41,11 @@ class EventStream(StreamingResponse):
         """The events, the first of which is timed; an error becomes an event."""
         start, first = time.perf_counter(), True
         try:
-            async for each in events:
+            async for sent in events:
                 if first:
                     self.serving.metrics.first_token.labels(self.model).observe(time.perf_counter() - start)
                     first = False
-                yield each
+                yield sent
         except Exception as error:
             status, message, _ = describe_error(error, self.path)
             if status == 500:

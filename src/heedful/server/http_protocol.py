@@ -1,8 +1,7 @@
 """The HTTP protocol with deadlines: uvicorn closes idle connections, but waits for a slow request without end.
 
-A client has `READ_SECONDS` to send a whole request, from its first byte, or from connecting. What is not body has a
-limit: headers, what surrounds chunks, and fields after the body, which are not kept. A client that does not read its
-response is cut off.
+A client has `READ_SECONDS` to send a whole request, from its first byte, or from connecting. Headers, the framing of
+chunks and trailers are limited in size; trailers are dropped. A client that does not read its response is disconnected.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ class DeadlineProtocol(HttpToolsProtocol):
         self._read_until: float | None = None
         """When the request that is being read must be complete, in the loop's time."""
         self._read_timer: TimerHandle | None = None
-        """Kept from request to request, because a timer for each costs more than to look now and then."""
+        """One timer that is set again when it fires: cheaper than a new timer for every request."""
         self._write_deadline: TimerHandle | None = None
         self._overhead = 0
-        """Bytes of the request that are not its body, as far as its chunks do not need them."""
+        """Bytes of the request beside its body, less the framing that its chunks may need."""
         self._in_headers = True
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
@@ -92,7 +91,7 @@ class DeadlineProtocol(HttpToolsProtocol):
             self._read_timer = self.loop.call_at(self._read_until, self._check_read_deadline)
 
     def _check_read_deadline(self) -> None:
-        """Close the connection if its request is late; look again when the present one would be."""
+        """Close the connection if its request is late; else set the timer to the deadline of the present request."""
         self._read_timer = None
         if self._read_until is None:
             return

@@ -83,7 +83,7 @@ class ModelRegistry:
 
     def names(self, task: str | None = None) -> list[str]:
         """The names of the models, or of those for a task; every model can embed."""
-        return [each.name for each in self.served.values() if task in (None, "embed", each.task)]
+        return [served.name for served in self.served.values() if task in (None, "embed", served.task)]
 
     def watch(self, every: float) -> None:
         """Look at the folders every so many seconds, in a thread, until `close`."""

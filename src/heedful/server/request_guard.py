@@ -1,7 +1,7 @@
-"""RequestGuard: ASGI middleware that decides whether a request is served at all, before anything reads it.
+"""RequestGuard: ASGI middleware that checks Host, Origin, token, content type, size and syntax of every request.
 
-Host and Origin stop DNS rebinding and other sites' pages, the token stops other users, and the body is read here, up to
-its limit, so that nothing behind it ever holds more.
+The checks of Host and Origin stop DNS rebinding and pages of other sites, the token stops other users. The body is read
+here up to its limit, so that the application never holds a larger one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HOST = re.compile(r"[A-Za-z0-9._:\[\]-]{1,255}")
 
 
 class RequestGuard:
-    """Checks Host, Origin, token, content type, size and syntax; what passes has its body in memory.
+    """Passes a request on with its body in memory and parsed, or answers with an error.
 
     `public`: prefixes of paths that need no token, such as those of static pages.
     """
@@ -82,10 +82,10 @@ class RequestGuard:
             raise RequestError(401, "a valid token is required", {"www-authenticate": "Bearer"})
 
     def _is_public(self, path: str) -> bool:
-        return any(path == each or path.startswith(f"{each.rstrip('/')}/") for each in self.public)
+        return any(path == prefix or path.startswith(f"{prefix.rstrip('/')}/") for prefix in self.public)
 
     async def _read_body(self, scope: Scope, headers: Headers, receive: Receive) -> bytes:
-        """Read and check the body; what it says is kept in scope["parsed_body"]."""
+        """Read and check the body, and store its parsed value in scope["parsed_body"]."""
         limits, length = self.settings.limits, headers.get("content-length", "0")
         if not length.isascii() or not length.isdigit() or int(length[:20]) > limits.body_bytes:
             raise RequestError(413, f"the body is larger than {limits.body_bytes:,} bytes")
@@ -127,7 +127,7 @@ async def read_bounded_body(receive: Receive, limit: int) -> bytes:
 
 
 def replay(body: bytes, receive: Receive) -> Receive:
-    """A receive channel that gives the body once, then what comes after it: the client's disconnect."""
+    """A receive channel that returns the body once, then the messages after it, such as the client's disconnect."""
     waiting = [body]
 
     async def receive_again() -> Message:

@@ -15,11 +15,11 @@ TOO_MANY_VALUES = "the JSON has more than {:,} values"
 
 
 class MalformedBodyError(ValueError):
-    """A body that is not what its content type says; the message does not repeat it."""
+    """A body that does not fit its content type; the message does not repeat it."""
 
 
 def parse_strict(body: bytes, max_depth: int, max_values: int) -> Any:
-    """Parse a JSON body; MalformedBodyError for what a lenient parser would guess about."""
+    """Parse a JSON body; MalformedBodyError for anything ambiguous."""
     _check_brackets(body, max_values)
     try:
         value = json.loads(
@@ -53,22 +53,22 @@ def _check_brackets(body: bytes, max_values: int) -> None:
 
 
 def check_sizes(value: Any, max_depth: int, max_values: int) -> None:
-    """Refuse what is nested deeper, or has more values in all; those of a `vector` of numbers are not counted.
+    """Refuse JSON that is nested deeper or has more values; the numbers of a `vector` are not counted.
 
     Each value that does not fit its field costs the time of an error message.
     """
     level, values = [("", value)], 0
     for _ in range(max_depth + 1):
         children: list[tuple[str, Any]] = []
-        for name, each in level:
-            if isinstance(each, dict):
-                children += each.items()
-            elif isinstance(each, list) and not (name == "vector" and set(map(type, each)) <= {int, float}):
-                children += [("", child) for child in each]
+        for name, item in level:
+            if isinstance(item, dict):
+                children += item.items()
+            elif isinstance(item, list) and not (name == "vector" and set(map(type, item)) <= {int, float}):
+                children += [("", child) for child in item]
         level, values = children, values + len(children)
         if values > max_values:
             raise MalformedBodyError(TOO_MANY_VALUES.format(max_values))
-        if not any(isinstance(each, dict | list) for _, each in level):
+        if not any(isinstance(item, dict | list) for _, item in level):
             return
     raise MalformedBodyError(f"the JSON is nested more than {max_depth} levels deep")
 
@@ -78,8 +78,8 @@ def strings_in(value: Any) -> list[str]:
     if isinstance(value, str):
         return [value]
     if isinstance(value, dict):
-        return [text for pair in value.items() for each in pair for text in strings_in(each)]
-    return [text for each in value for text in strings_in(each)] if isinstance(value, list) else []
+        return [text for pair in value.items() for part in pair for text in strings_in(part)]
+    return [text for item in value for text in strings_in(item)] if isinstance(value, list) else []
 
 
 def to_json_bytes(value: Any) -> bytes:
@@ -93,9 +93,9 @@ def to_json_bytes(value: Any) -> bytes:
 
 def _without_nan(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_nan(each) for key, each in value.items()}
+        return {key: _without_nan(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_nan(each) for each in value]
+        return [_without_nan(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

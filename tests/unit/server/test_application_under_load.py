@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from served import RunningServer, ask_again_and_again, resident_bytes, running, start_server
+from served import RunningServer, run_clients, resident_bytes, running, start_server
 
 CLIENTS = 24
 WORDS = ["a", "small", "dog", "runs", "two", "men", "ride", "blue", "boy", "park"]
@@ -124,7 +124,7 @@ def test_a_crowd_is_answered_or_refused_as_designed(
 
     async def crowd() -> None:
         asking = asyncio.create_task(
-            ask_again_and_again(server, "/api/v1/translate", bodies, clients, lambda: False, answered)
+            run_clients(server, "/api/v1/translate", bodies, clients, lambda: False, answered)
         )
         await watch()
         asking.cancel()  # all connections close, with what is in flight

@@ -66,4 +66,4 @@ async def answer(request: Request, body: AnswerRequest) -> Response:
     pairs = list(zip(questions, passages, strict=True))
     options["interventions"] = body.interventions  # type: ignore[assignment]
     results = await serving.run(request, served, "answer", pairs, options)
-    return results_response(served.name, [each.to_json() for each in results])
+    return results_response(served.name, [result.to_json() for result in results])

@@ -42,6 +42,6 @@ async def classify(request: Request, body: ClassifyRequest) -> Response:
     texts = [body.text] if isinstance(body.text, str) else list(body.text)
     served = serving.model(body.model, "classify")
     body.check_interventions(serving.limits)
-    serving.check_texts([part for each in texts for part in ((each,) if isinstance(each, str) else each)])
+    serving.check_texts([part for text in texts for part in ((text,) if isinstance(text, str) else text)])
     results = await serving.run(request, served, "classify", texts, {"interventions": body.interventions})
-    return results_response(served.name, [each.to_json(body.top) for each in results])
+    return results_response(served.name, [result.to_json(body.top) for result in results])

@@ -42,5 +42,5 @@ async def embed(request: Request, body: EmbedRequest) -> Response:
     serving.check_texts(texts)
     options = {"normalize": body.normalize, "interventions": body.interventions}
     results = await serving.run(request, served, "embed", texts, options)
-    rows = [{"vector": each.vector.tolist(), "warnings": list(each.warnings)} for each in results]
+    rows = [{"vector": result.vector.tolist(), "warnings": list(result.warnings)} for result in results]
     return results_response(served.name, rows)

@@ -50,4 +50,4 @@ async def fill(request: Request, body: FillRequest) -> Response:
     serving.check_texts(texts)
     options = {"top": body.top, "interventions": body.interventions}
     results = await serving.run(request, served, "fill", texts, options)
-    return results_response(served.name, [each.to_json() for each in results])
+    return results_response(served.name, [result.to_json() for result in results])

@@ -74,8 +74,8 @@ class ModelRequest(ApiModel):
     def check_interventions(self, limits: RequestLimits) -> None:
         if len(self.interventions or ()) > limits.interventions:
             raise RequestError(422, f"at most {limits.interventions} interventions are served")
-        for each in self.interventions or ():
-            texts = [text for name in TEXTS_OF_INTERVENTIONS if (text := getattr(each, name, None)) is not None]
+        for intervention in self.interventions or ():
+            texts = [text for name in TEXTS_OF_INTERVENTIONS if (text := getattr(intervention, name, None)) is not None]
             if longest := max((len(text) for text in texts if len(text) > limits.look_characters), default=0):
                 limit = limits.look_characters
                 raise RequestError(
@@ -156,11 +156,11 @@ def generated_json(
     results: Sequence[Translation | Continuation], served: RegisteredModel, *, tokens: bool
 ) -> list[dict[str, Any]]:
     """Generated texts as JSON values, with the probability of each token if `tokens`."""
-    answers = [each.to_json() for each in results]
+    answers = [result.to_json() for result in results]
     for answer, result in zip(answers, results, strict=True) if tokens else ():
         others: Sequence[Translation | Continuation] = result.alternatives
-        for each, scored in zip((answer, *answer.get("alternatives", ())), (result, *others), strict=True):
-            each["tokens"] = token_probabilities(scored, served)
+        for output, scored in zip((answer, *answer.get("alternatives", ())), (result, *others), strict=True):
+            output["tokens"] = token_probabilities(scored, served)
     return answers
 
 

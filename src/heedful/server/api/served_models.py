@@ -62,7 +62,7 @@ class PartsResponse(BaseModel):
 async def models(request: Request) -> Response:
     """The models that are served."""
     serving = Serving.of(request)
-    served = [model_description(each) for each in serving.registry.served.values()]
+    served = [model_description(model) for model in serving.registry.served.values()]
     return json_response({"models": served, "limits": serving.limits.model_dump()})
 
 
@@ -72,8 +72,8 @@ async def parts(request: Request, name: str) -> Response:
     served = Serving.of(request).model(name)
     model: Any = served.trained.model
     named = [
-        {"name": each.name, "kind": each.kind, "heads": each.heads, "head": each.head}
-        for each in model_parts(model).values()
+        {"name": part.name, "kind": part.kind, "heads": part.heads, "head": part.head}
+        for part in model_parts(model).values()
     ]
     answer = {
         "model": served.name,

@@ -61,7 +61,7 @@ class LanguageDetector:
         best = max(other, *scores.values())
         total = sum(math.exp(score - best) for score in (other, *scores.values()))
         results = [DetectedLanguage(code, 100 * math.exp(score - best) / total) for code, score in scores.items()]
-        return sorted(results, key=lambda each: -each.confidence)
+        return sorted(results, key=lambda result: -result.confidence)
 
     def _log_likelihood(self, code: str, words: Sequence[str]) -> float:
         profile = language_profile(code.partition("-")[0].partition("_")[0])

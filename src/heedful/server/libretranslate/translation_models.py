@@ -10,12 +10,12 @@ from heedful.server.model_registry import ModelRegistry, RegisteredModel
 
 def served_pairs(registry: ModelRegistry) -> list[LanguagePair]:
     """The pairs of languages of the served translators."""
-    return [each.languages for each in served_translators(registry) if each.languages is not None]
+    return [served.languages for served in served_translators(registry) if served.languages is not None]
 
 
 def served_translators(registry: ModelRegistry) -> list[RegisteredModel]:
     """All served translators."""
-    return [each for each in registry.served.values() if each.task == "translate"]
+    return [served for served in registry.served.values() if served.task == "translate"]
 
 
 def choose_model(

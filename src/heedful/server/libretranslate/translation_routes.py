@@ -140,27 +140,29 @@ async def translate(request: Request) -> Response:
     else:
         options = {"n_best": body.alternatives + 1, "word_probabilities": False}
         results = await serving.run(request, served, "translate", texts, options)
-        answer = [(each.text, [other.text for other in each.alternatives]) for each in results]
+        answer = [(result.text, [other.text for other in result.alternatives]) for result in results]
     single = isinstance(body.q, str)
     values: dict[str, Any] = {"translatedText": answer[0][0] if single else [text for text, _ in answer]}
     if body.alternatives:
         values["alternatives"] = answer[0][1] if single else [others for _, others in answer]
     if detected is not None:
-        found_language = {"confidence": round(detected.confidence, 1), "language": detected.language}
-        values["detectedLanguage"] = found_language if single else [found_language] * len(texts)
+        detection = {"confidence": round(detected.confidence, 1), "language": detected.language}
+        values["detectedLanguage"] = detection if single else [detection] * len(texts)
     return json_response(values)
 
 
 @router.post("/detect", response_model=list[Detection], responses=PROBLEMS, openapi_extra=accepts(DetectRequest))
 async def detect(request: Request) -> Response:
-    """The language of a text, among those that the served models read and write, or among all if they state none."""
+    """Detect the language of a text, among those of the served translators or, if they state none, all known ones."""
     serving, body = Serving.of(request), parse_body(request, DetectRequest)
     texts = [body.q] if isinstance(body.q, str) else body.q
     serving.check_texts(texts)
     codes = dict.fromkeys(code for pair in served_pairs(serving.registry) for code in pair)
     detector = LanguageDetector(codes or KNOWN_LANGUAGES)
     results = await asyncio.to_thread(detector.detect, " ".join(texts))  # its first texts need profiles of languages
-    return json_response([{"confidence": round(each.confidence, 1), "language": each.language} for each in results])
+    return json_response(
+        [{"confidence": round(result.confidence, 1), "language": result.language} for result in results]
+    )
 
 
 @router.get("/languages", response_model=list[LibreLanguage], responses=PROBLEMS)
@@ -255,7 +257,7 @@ async def translate_all(request: Request, served: RegisteredModel, texts: list[s
         part = texts[start : start + serving.limits.texts]
         serving.check_texts(part)
         results = await serving.run(request, served, "translate", part, {"word_probabilities": False})
-        translations += [each.text for each in results]
+        translations += [result.text for result in results]
     return translations
 
 

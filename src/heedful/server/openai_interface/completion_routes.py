@@ -104,7 +104,7 @@ class EmbeddingsResponse(BaseModel):
 @router.get("/models", response_model=OpenAIModels)
 async def models(request: Request) -> OpenAIModels:
     """The models that are served."""
-    return OpenAIModels(data=[_model(each) for each in Serving.of(request).registry.served.values()])
+    return OpenAIModels(data=[_model(served) for served in Serving.of(request).registry.served.values()])
 
 
 @router.get("/models/{name}", response_model=OpenAIModel)
