@@ -1,4 +1,4 @@
-"""Wrong arguments of attention end in one clear error, never in one of torch's."""
+"""Wrong arguments of attention raise one clear UsageError, never an error of torch."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_fused_attention_takes_four_axes_and_groups_of_heads() -> None:
         fused_attention(ONES, ONES, ONES, dropout=2)
 
 
-def test_of_four_hundred_random_calls_none_ends_in_an_error_of_torch() -> None:
+def test_random_invalid_calls_never_raise_an_error_of_torch() -> None:
     """Shapes, dtypes and masks drawn at random, most of them wrong."""
     draw = random.Random(0)
     outcomes = [outcome(draw) for _ in range(400)]

@@ -1,4 +1,4 @@
-"""NaN and infinities of masked keys and values (A6) poison nothing: not the output, not the gradients."""
+"""NaN and infinities of masked keys and values (A6) affect neither the output nor the gradients."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def inputs(bad: float, *, of: str) -> list[Tensor]:
 
 
 def zeroed(tensors: list[Tensor]) -> list[Tensor]:
-    return [torch.nan_to_num(each.detach(), 0.0, 0.0, 0.0).requires_grad_() for each in tensors]
+    return [torch.nan_to_num(tensor.detach(), 0.0, 0.0, 0.0).requires_grad_() for tensor in tensors]
 
 
 @pytest.mark.parametrize("of", ["key", "value"])

@@ -118,7 +118,7 @@ def test_a_position_past_a_learned_table_is_a_clear_error(position: int) -> None
 
 
 @pytest.mark.parametrize("size", [0, -1])
-def test_tables_of_no_size_are_refused(size: int) -> None:
+def test_tables_of_size_zero_are_refused(size: int) -> None:
     with pytest.raises(UsageError, match=f"max_length must be positive, got {size}"):
         LearnedPositions(size, 6)
     with pytest.raises(UsageError, match=f"width must be positive, got {size}"):
@@ -126,7 +126,7 @@ def test_tables_of_no_size_are_refused(size: int) -> None:
 
 
 def turned(x: Tensor, position: int) -> Tensor:
-    """A single query or key, as if it stood at `position`."""
+    """A single query or key, rotated as at `position`."""
     return rotate(x[None, None, None], rotation(at(position), x.shape[-1]))[0, 0, 0]
 
 

@@ -37,7 +37,7 @@ def test_post_norm_is_the_norm_of_the_sum(x: Tensor) -> None:
     torch.testing.assert_close(residual(x, sublayer), normed(residual, x + sublayer(x)))
 
 
-def test_pre_norm_is_the_input_plus_what_the_norm_feeds(x: Tensor) -> None:
+def test_pre_norm_is_the_input_plus_the_sublayer_of_the_norm(x: Tensor) -> None:
     """x + f(LN(x)): the stream itself is never normalized."""
     residual = drawn(Residual(6, order="pre"))
     torch.testing.assert_close(residual(x, sublayer), x + sublayer(normed(residual, x)))

@@ -242,7 +242,7 @@ def test_replacing_a_value_by_itself_changes_nothing() -> None:
         torch.testing.assert_close(run(model), plain)
 
 
-def test_an_edit_in_place_counts_although_a_fused_kernel_computes_the_heads() -> None:
+def test_an_in_place_edit_applies_although_a_fused_kernel_computes_the_heads() -> None:
     layer, x = SelfAttention(8, 2), torch.randn(1, 3, 8)
 
     def clear(weights: Tensor, site: TapSite) -> None:
@@ -272,15 +272,15 @@ def test_nested_contexts_see_outer_replacements() -> None:
     assert not is_observed(layer)
 
 
-def test_a_call_that_a_listener_makes_runs_the_model_as_it_is() -> None:
+def test_calls_made_by_a_listener_are_neither_recorded_nor_edited() -> None:
     layer, x = SelfAttention(8, 2), torch.randn(1, 3, 8)
     plain, inner = layer(x), []
 
-    def ask_again(heads: Tensor, site: TapSite) -> Tensor:
+    def call_model(heads: Tensor, site: TapSite) -> Tensor:
         inner.append(layer(x))
         return torch.zeros_like(heads)
 
-    with record(layer, "heads") as recorded, edit(layer, {"heads": ask_again}):
+    with record(layer, "heads") as recorded, edit(layer, {"heads": call_model}):
         output = layer(x)
     assert not torch.allclose(output, plain)
     torch.testing.assert_close(inner, [plain])
@@ -373,7 +373,7 @@ def scale_head(heads: Tensor, site: TapSite, head: int) -> Tensor:
     return torch.where(torch.arange(heads.shape[1])[:, None, None] == head, 3 * heads, heads)
 
 
-def test_a_listener_is_told_the_layer_the_step_the_rows_and_the_mask() -> None:
+def test_a_listener_receives_the_layer_the_step_the_rows_and_the_mask() -> None:
     model, rows = family("laptop-writer"), torch.tensor([7, 9])
     sites: list[TapSite] = []
 

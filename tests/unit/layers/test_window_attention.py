@@ -84,7 +84,7 @@ class LargestTensor(TorchDispatchMode):
 
     def __torch_dispatch__(self, f: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = f(*args, **(kwargs or {}))
-        sizes = (each.numel() for each in tree_leaves(result) if isinstance(each, Tensor))
+        sizes = (leaf.numel() for leaf in tree_leaves(result) if isinstance(leaf, Tensor))
         self.elements = max(self.elements, *sizes, 0)
         return result
 

@@ -98,7 +98,7 @@ def test_a_built_model_cannot_be_counted_with_changes() -> None:
 
 
 def shrunk(name: str) -> ModelConfig:
-    """The preset's kind of model at a size for a test."""
+    """The configuration of a preset at a size for tests."""
     if name.startswith("recurrent"):
         return preset(name, vocabulary=20, width=16)
     small = {"vocabulary": 20, "width": 24, "heads": 6, "layers": 2, "feed_forward": 16, "max_length": 8}
@@ -106,7 +106,7 @@ def shrunk(name: str) -> ModelConfig:
     return preset(name, **small, **shared)
 
 
-def everything_it_says(model: Any) -> Tensor:
+def sum_of_all_outputs(model: Any) -> Tensor:
     tokens, lengths = torch.randint(0, 20, (3, 7)), torch.tensor([7, 4, 2])
     family = model.config.family
     if family.endswith("encoder_decoder"):
@@ -121,7 +121,7 @@ def everything_it_says(model: Any) -> Tensor:
 @pytest.mark.parametrize("name", PRESETS)
 def test_gradients_reach_every_parameter_of_every_preset(name: str) -> None:
     model = build(shrunk(name))
-    everything_it_says(model).backward()
+    sum_of_all_outputs(model).backward()
     unreached = [n for n, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()]
     assert unreached == []
     assert all(weight.grad.isfinite().all() for weight in model.parameters())
@@ -131,7 +131,7 @@ def test_gradients_reach_every_parameter_of_every_preset(name: str) -> None:
 @pytest.mark.parametrize("attention", ["none", "dot", "scaled_dot", "bilinear", "additive"])
 def test_gradients_reach_every_parameter_of_every_recurrent_translator(cell: str, attention: str) -> None:
     model = build("recurrent-translator", vocabulary=20, width=16, layers=2, cell=cell, attention=attention)
-    everything_it_says(model).backward()
+    sum_of_all_outputs(model).backward()
     assert [n for n, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()] == []
 
 

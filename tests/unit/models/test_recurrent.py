@@ -413,7 +413,7 @@ def test_the_context_is_this_function_of_the_real_states(cell: str, context: str
 
 
 @pytest.mark.parametrize("context", ["mean", "maximum", "learned"])
-def test_a_context_of_nothing_is_zero_with_finite_gradients(context: str) -> None:
+def test_the_context_of_an_empty_source_is_zero_with_finite_gradients(context: str) -> None:
     model = translator(attention="none", context=context).train()
     state = model.start(text(2, 3), torch.tensor([3, 0]))
     assert not state.context[1].any()

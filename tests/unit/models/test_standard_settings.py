@@ -144,7 +144,7 @@ def test_every_backend_refuses_or_decodes_the_same(family: str, design: str) -> 
 
 
 @cases("encoder_decoder")
-def test_formats_of_other_libraries_refuse(family: str, design: str) -> None:
+def test_export_formats_refuse_nonstandard_settings(family: str, design: str) -> None:
     model = build(family, design)
     setting = nonstandard_setting(model.config)
     assert setting is not None
@@ -154,7 +154,7 @@ def test_formats_of_other_libraries_refuse(family: str, design: str) -> None:
 
 
 @cases(*FAMILIES)
-def test_taps_see_the_model_and_change_nothing(family: str, design: str) -> None:
+def test_recording_taps_does_not_change_the_output(family: str, design: str) -> None:
     model = build(family, design)
     expected = run(model, tokens(2, 6))
     with heedful.record(model, "*") as recorded:
@@ -179,7 +179,7 @@ def test_the_configuration_is_stored_and_read_back(family: str, design: str, tmp
 
 
 @pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
-def test_without_the_causal_mask_a_decoder_writes_what_whole_passes_say(family: str) -> None:
+def test_without_the_causal_mask_decoding_equals_full_forward_passes(family: str) -> None:
     model = build(family, CHEATING)
     request = SearchRequest([[7, 8, 9], [11, 12, 13, 14, 15]], SearchSettings(max_length=6))
     search = TorchBackend(model).generate if family == "decoder" else TorchBackend(model).translate
@@ -196,7 +196,7 @@ def test_without_the_causal_mask_a_decoder_writes_what_whole_passes_say(family: 
 
 @pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
 @torch.inference_mode()
-def test_without_the_causal_mask_padding_of_a_target_changes_nothing(family: str) -> None:
+def test_without_the_causal_mask_target_padding_does_not_change_logits(family: str) -> None:
     model = build(family, CHEATING)
     short, padded = tokens(1, 4, 5), torch.cat([tokens(1, 4, 5), torch.full((1, 3), PAD)], 1)
     alone, together = ((model(text) if family == "decoder" else model(tokens(1, 5), text)) for text in (short, padded))
@@ -222,7 +222,7 @@ def test_without_the_causal_mask_a_cache_with_tokens_is_refused() -> None:
         ("decoder", {"exclude_self": True}, lambda i, j: j < i),
     ],
 )
-def test_gradients_flow_exactly_where_the_mask_says(family: str, settings: dict[str, Any], sees: Any) -> None:
+def test_gradients_flow_exactly_where_the_mask_allows(family: str, settings: dict[str, Any], sees: Any) -> None:
     size = {"vocabulary": 40, "width": 16, "heads": 2, "layers": 1}
     config = {"family": family, **size, "skip": False, "score": "uniform", **settings}  # a query is in no score
     model = heedful.build(heedful.TransformerConfig(**config)).eval()

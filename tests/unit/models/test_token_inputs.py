@@ -1,4 +1,4 @@
-"""Models called with anything but fitting token ids end in one clear error, never in one of torch's."""
+"""Models called with invalid token ids raise one clear UsageError, never an error of torch."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_tokens_that_are_not_a_batch_of_ids_are_refused(model: Any, wrong: str) 
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_so_are_sources_and_targets(translator: Any, wrong: str) -> None:
+def test_sources_and_targets_that_are_not_batches_of_ids_are_refused(translator: Any, wrong: str) -> None:
     tokens, message = WRONG[wrong]
     with pytest.raises(UsageError, match=message):
         translator(tokens, IDS)

@@ -91,8 +91,8 @@ def test_an_epoch_has_every_window_once_in_an_order_of_seed_and_epoch() -> None:
     def order(seed: int, epoch: int) -> list[list[int]]:
         many = Sequences.from_lists([[START, 7, END, *[9] * (n % 7 + 1), END] for n in range(60)])
         positions = Sequences.from_lists([[3, 3, 3]] * 60)
-        actual = [each.tolist() for each in SpanBatches(many, positions, max_tokens=40, seed=seed).plan(epoch)]
-        assert sorted(number for each in actual for number in each) == list(range(60))
+        actual = [batch.tolist() for batch in SpanBatches(many, positions, max_tokens=40, seed=seed).plan(epoch)]
+        assert sorted(number for batch in actual for number in batch) == list(range(60))
         return actual
 
     assert order(1, 0) == order(1, 0)

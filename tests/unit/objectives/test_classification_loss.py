@@ -68,10 +68,10 @@ def test_label_weights_apply_in_training_only() -> None:
     labels = torch.tensor([[1, 0, 1], [0, 0, 0], [1, 1, 1]])
     examples = replace(examples, labels=labels, weights=torch.where(labels == 1, torch.tensor([1.0, 2.0, 5.0]), 1.0))
     message = class_logits(classifier, examples).sigmoid()
-    each = -torch.where(labels == 1, message, 1 - message).log()
+    losses = -torch.where(labels == 1, message, 1 - message).log()
     objective = ClassificationLoss(multi_label=True)
-    torch.testing.assert_close(objective.loss(classifier, examples), each.sum())
-    torch.testing.assert_close(objective.loss(classifier.train(), examples), (each * examples.weights).sum())
+    torch.testing.assert_close(objective.loss(classifier, examples), losses.sum())
+    torch.testing.assert_close(objective.loss(classifier.train(), examples), (losses * examples.weights).sum())
 
 
 def test_multi_label_loss_is_binary_cross_entropy_per_label() -> None:

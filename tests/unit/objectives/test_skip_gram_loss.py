@@ -64,7 +64,7 @@ def test_only_rows_of_the_batch_s_words_get_a_gradient() -> None:
     assert set(moved.nonzero()[:, 0].tolist()) == set(TEXT)
 
 
-def test_it_learns_the_order_of_two_words() -> None:
+def test_the_loss_learns_the_order_of_two_words() -> None:
     first, second = 10, 11
     text = Sequences.from_lists([[first, second, END]] * 40)
     batches = SkipGramBatches(text, count_words(text, 20), words=200, window=1, subsample=0.0, seed=1)
@@ -79,7 +79,7 @@ def test_it_learns_the_order_of_two_words() -> None:
     assert s[second] @ v[first] < -1
 
 
-def test_it_meets_the_objective_protocol_and_counts_words_read() -> None:
+def test_the_loss_is_an_objective_and_counts_words_read() -> None:
     _, batch = made()
     assert isinstance(SkipGramLoss(), Objective)
     assert SkipGramLoss().token_count(batch) == len(TEXT)

@@ -1,4 +1,4 @@
-"""A tokenizer.json from elsewhere can neither make a text endless nor take forever to split it."""
+"""An untrusted tokenizer.json can neither make a text endless nor take forever to split it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def replace(text: str, content: str, kind: str = "String") -> dict[str, Any]:
         ("model", {"type": "BPE"}, "KeyError"),
     ],
 )
-def test_hostile_tokenizers_are_refused_in_a_moment(part: str, step: Any, message: str, tmp_path: Path) -> None:
+def test_hostile_tokenizers_are_refused_quickly(part: str, step: Any, message: str, tmp_path: Path) -> None:
     file = tmp_path / "tokenizer.json"
     file.write_text(json.dumps({**json.loads(TOKENIZER.to_json()), part: step}))
     start = time.perf_counter()
@@ -96,7 +96,7 @@ def test_a_tokenizer_that_fails_inside_the_library_is_an_error(tmp_path: Path) -
             use(Tokenizer.load(file))
 
 
-def test_a_tokenizer_without_the_token_for_what_it_does_not_know_is_an_error(tmp_path: Path) -> None:
+def test_a_tokenizer_without_its_unknown_token_is_an_error(tmp_path: Path) -> None:
     described = json.loads(TOKENIZER.to_json())
     vocabulary = {token: number for number, token in enumerate("xyz")}
     described["model"] = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "none"}
