@@ -93,17 +93,17 @@ def _nodes(steps: Sequence[BeamStep], best: Hypothesis, tokenizer: Tokenizer, le
     hypotheses: list[int | None] = [None]  # the node of each hypothesis that is extended next
     for step, (candidates, ended, continuing) in enumerate(steps):
         extended = list(zip(continuing.beams[0].tolist(), continuing.tokens[0].tolist(), strict=True))
-        places: dict[tuple[int, int], int] = {}
+        nodes_of: dict[tuple[int, int], int] = {}
         rows = zip(*(part[0].tolist() for part in candidates), ended[0].tolist(), strict=True)
         pieces = tokenizer.pieces(candidates.tokens[0].tolist())
         for (total, beam, token, value, ends), piece in zip(rows, pieces, strict=True):
             if total == float("-inf"):
                 continue
             fate: Fate = "ended" if ends else "kept" if (beam, token) in extended else "pruned"
-            places[beam, token] = len(nodes)
+            nodes_of[beam, token] = len(nodes)
             score = total / (step + 1) ** length_penalty
             nodes.append(BeamNode(hypotheses[beam], step, token, piece, value, total, score, fate))
-        hypotheses = [places.get(key) for key in extended]
+        hypotheses = [nodes_of.get(key) for key in extended]
     return _with_winner(nodes, [*best.tokens, END] if best.ended else best.tokens)
 
 

@@ -124,7 +124,7 @@ class Generator(TrainedModel):
         )  # fmt: skip
 
     def _token_stream(self, request: SearchRequest) -> Iterator[int]:
-        """The tokens of a stream; its backend is selected when the first one is asked for."""
+        """The tokens of a stream; its backend is selected when the first one is requested."""
         yield from self.backends.select(request).stream(request)
 
     def text_pass(

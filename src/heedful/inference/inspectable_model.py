@@ -144,7 +144,7 @@ class InspectableModel(StoredModel):
 
     @property
     def blank_token(self) -> int:
-        """The token whose vector stands for no word, in the baseline of integrated gradients."""
+        """The token whose vector replaces those of words in the baseline of integrated gradients."""
         if self.occluding_token is not None:
             return self.occluding_token
         return self.template.end if self.model.config.family == "encoder" else END

@@ -191,7 +191,7 @@ class QuestionAnswerer(TrainedModel):
     ) -> TextPass:
         """The pass over a question and its passage, separated by a tab; the output is the answer span.
 
-        `target`: an answer that stands in the passage; without one, the best answer.
+        `target`: an answer that occurs in the passage; without one, the best answer.
         """
         question, passage = _question_and_passage(text)
         row = self.input_row(text)

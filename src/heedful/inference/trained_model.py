@@ -84,8 +84,8 @@ class TrainedModel(InspectableModel):
     ) -> WordStates | list[WordStates]:
         """The vector of every word of a text in its context: "bank" in two sentences has two (E4).
 
-        `layer`: after which layer, counted from 0; -1 is the last. A word is what stands between blanks, its vector the
-        mean of the states of its tokens, those of the punctuation around it left out.
+        `layer`: after which layer, counted from 0; -1 is the last. A word is the text between blanks; its vector is
+        the mean of the states of its tokens, without those of the punctuation around it.
         """
         texts, single = text_list(text)
         words = list(self.iter_word_states(texts, layer=layer, interventions=interventions))

@@ -158,9 +158,9 @@ class Translator(TrainedModel):
         attention = None if alignment is None else alignment.tap.removesuffix(".weights")
         if attention in pruned.sublayers:
             settings["alignment"] = None
-        elif alignment is not None and (gone := pruned.heads.get(str(attention))):
+        elif alignment is not None and (removed := pruned.heads.get(str(attention))):
             head = alignment.head
-            number = None if head is None or head in gone else head - sum(index < head for index in gone)
+            number = None if head is None or head in removed else head - sum(index < head for index in removed)
             unmeasured = {"error_rate": None, "mean_error_rate": None, "worst_error_rate": None}
             settings["alignment"] = alignment.with_changes(head=number, **({} if number is not None else unmeasured))
         return settings
@@ -263,7 +263,7 @@ class Translator(TrainedModel):
     def _search(self, segments: Sequence[Segment], request: _Request, progress: ProgressCallback) -> None:
         """Search candidate translations of segments; a prefix applies to the first segment of a text.
 
-        Segments with glossary terms, placeholders or tags are searched apart, so that these appear in the translation.
+        Segments with glossary terms, placeholders or tags are searched separately, so that translations have them too.
         """
         free = [segment for segment in segments if not segment.required]
         prefixes = [request.prefix if segment.is_first else [] for segment in free] if request.prefix else None

@@ -41,7 +41,7 @@ class StaticCacheIndex(NamedTuple):
     cache_rows: Int[Tensor, "batch positions"]
     """For each row and position, the cache row that holds its key and value."""
     reordered: bool = True
-    """Whether any row's past lies in another cache row."""
+    """Whether any row's past is stored in another cache row."""
 
     def append(
         self, layer: LayerKVCache, key: Float[Tensor, "batch groups 1 d_k"], value: Float[Tensor, "batch groups 1 d_v"]

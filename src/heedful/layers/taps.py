@@ -85,7 +85,7 @@ class _Listener(NamedTuple):
 
 @dataclass(eq=False)
 class _Scope:
-    """The listeners of one `with` block. A closed scope is ignored wherever a copy of its context survives."""
+    """The listeners of one `with` block. A closed scope is ignored, even where a copy of its context survives."""
 
     listeners: dict[tuple[nn.Module, str], tuple[_Listener, ...]]
     is_open: bool = True

@@ -50,8 +50,8 @@ def _block_masks(mask: Mask, ranges: list[tuple[slice, slice]], query: Tensor, k
             near = mask.near(position, torch.arange(size[2], device=query.device))
             windows[size] = near, Mask(allowed=near, resolved=True).as_bias(query.dtype)
         near, bias = windows[size]
-        alone = mask.allowed is None and mask.bias is None and first >= 0
-        yield bias if alone else mask.block(row, column, near)
+        is_plain_window = mask.allowed is None and mask.bias is None and first >= 0
+        yield bias if is_plain_window else mask.block(row, column, near)
 
 
 def block_ranges(queries: int, keys: int, mask: Mask, size: int) -> list[tuple[slice, slice]]:

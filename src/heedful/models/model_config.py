@@ -179,9 +179,9 @@ class TransformerConfig(Config):
     def _check_sublayers(self) -> None:
         if not self.sublayers and self.feed_forward != 0:
             return
-        both = self.family == "encoder_decoder"
-        stacks = {"encoder": self.layers, "decoder": self.decoder_layers or self.layers} if both else {}
-        names = sublayer_names(stacks or {self.family: self.layers}, cross="decoder" if both else None)
+        has_two_stacks = self.family == "encoder_decoder"
+        stacks = {"encoder": self.layers, "decoder": self.decoder_layers or self.layers} if has_two_stacks else {}
+        names = sublayer_names(stacks or {self.family: self.layers}, cross="decoder" if has_two_stacks else None)
         check_sublayers(self.sublayers, names)
         heads = {name: self.sublayer(name)["heads"] for name in names if not name.endswith("feed_forward")}
         for name, number in heads.items():

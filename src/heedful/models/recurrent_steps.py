@@ -37,7 +37,7 @@ def run_time_steps(
     if lengths is not None:
         real = torch.arange(tokens, device=x.device) < lengths[:, None]
     ends: list[Hidden] = []
-    both: list[Tensor] = []
+    by_direction: list[Tensor] = []
     directions = 2 if cell.bidirectional else 1
     for row, (prefix, suffix) in enumerate(_directions(cell)):
         state = tuple(part[row] for part in hidden)
@@ -51,10 +51,10 @@ def run_time_steps(
             live = real[:, t, None]
             state = tuple(torch.where(live, after, before) for after, before in zip(new, state, strict=True))
             outputs[t] = new[0] * live
-        both.append(torch.stack([outputs[t] for t in range(tokens)], 1))
+        by_direction.append(torch.stack([outputs[t] for t in range(tokens)], 1))
         ends.append(state)
-        if len(both) == directions:
-            x, both = torch.cat(both, -1), []
+        if len(by_direction) == directions:
+            x, by_direction = torch.cat(by_direction, -1), []
     return x, tuple(torch.stack(parts) for parts in zip(*ends, strict=True))
 
 

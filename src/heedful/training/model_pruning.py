@@ -93,16 +93,16 @@ def prune(
         listeners=listeners,
     )  # fmt: skip
     by_name = parts_to_prune(opened.trained.model, parts)
-    gone = [*by_name.sublayers, *(f"{name}.head.{head}" for name, indices in by_name.heads.items() for head in indices)]
+    named = [*by_name.sublayers, *(f"{name}.head.{head}" for name, group in by_name.heads.items() for head in group)]
     if heads is not None or until is not None:
         check_prunable(opened.trained.model.config)
-        require_prunable(opened.trained.short_name, prunable_heads(opened.trained.model, gone), heads)
+        require_prunable(opened.trained.short_name, prunable_heads(opened.trained.model, named), heads)
     chosen, others = _split(opened.examples, limit)
     trained, to = _with_means(opened, chosen)
     census = trained.census(
         chosen, to=(to,), state=opened.state_file("prune", to, limit), start_progress=opened.start_progress
     )
-    names = [] if heads is None and until is None else least_important_heads(census, heads, without=gone)
+    names = [] if heads is None and until is None else least_important_heads(census, heads, without=named)
     if until is not None:
         least = census.part(names[0]).changes[to].loss.value / census.loss.value if names else 0.0
         passes, _ = usable_passes(trained.scored_passes, chosen, None)
@@ -112,7 +112,7 @@ def prune(
             raise UsageError(
                 f"without its least important head the loss rises by {least:.2%}, more than {until:.2%}; allow more"
             )
-    names = [*names, *gone]
+    names = [*names, *named]
     pruned = trained.prune(names)
     with opened.start_progress("comparing models", 1) as progress:
         comparison = measure_effect(trained, pruned, _readable(trained, others or chosen))

@@ -157,7 +157,7 @@ def data_checksums(recipe: Recipe) -> dict[str, list[str]]:
 
 
 def check_data_unchanged(manifest: RunManifest, recipe: Recipe) -> None:
-    """Raise an error if the contents of a data file differ from those the run started with, wherever it is now."""
+    """Raise an error if the contents of a data file, which may have moved, differ from those the run started with."""
     checksums = data_checksums(recipe)
     for name in SPLIT_NAMES:
         files = getattr(recipe.data, name)

@@ -108,8 +108,8 @@ def _pass_cost(model: Any, batch: int, length: int, repeats: int) -> PassCost:
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(len(NEVER_GENERATED), model.config.vocabulary, (batch, length), generator=generator)
     tokens = tokens.to(model.device)
-    both = model.config.family.endswith("encoder_decoder")
-    inputs = (tokens, tokens % (model.config.target_vocabulary or model.config.vocabulary)) if both else (tokens,)
+    has_target = model.config.family.endswith("encoder_decoder")
+    inputs = (tokens, tokens % (model.config.target_vocabulary or model.config.vocabulary)) if has_target else (tokens,)
     weights = [weight for weight in model.parameters() if weight.requires_grad]
 
     def forward() -> Tensor:

@@ -132,7 +132,7 @@ def terminal_listener(stream: Any = None) -> Listener:
 
 
 class PlainLines:
-    """Prints one line an event, for logs and pipes; when the reader of a pipe is gone, the run goes on without it."""
+    """Prints one line an event, for logs and pipes; a pipe closed by its reader does not stop the run."""
 
     def __init__(self, stream: Any) -> None:
         self.stream, self.latest = stream, ""

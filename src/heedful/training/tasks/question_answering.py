@@ -107,8 +107,8 @@ class QuestionAnsweringTask(Task[QuestionAnswerer]):
             fitted, _ = calibration_halves(data.valid)
             chosen = [fitted[index] for index in evenly_spaced(len(fitted), texts)]
             predictions = predict_spans(best, chosen, start_progress=start_progress)
-            both = len({bool(prediction.references) for prediction in predictions}) == 2
-            best.settings = best.settings.with_changes(threshold=best_threshold(predictions)[1] if both else 0.0)
+            has_both = len({bool(prediction.references) for prediction in predictions}) == 2
+            best.settings = best.settings.with_changes(threshold=best_threshold(predictions)[1] if has_both else 0.0)
 
     def training_components(self, recipe: Recipe, data: PreparedData, device: torch.device) -> TrainingComponents:
         batching: dict[str, Any] = {"max_tokens": recipe.training.batch_tokens, "seed": recipe.seed}
