@@ -1,4 +1,4 @@
-"""Files to do harm to."""
+"""Files that the fault tests damage."""
 
 from __future__ import annotations
 

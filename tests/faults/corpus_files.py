@@ -34,7 +34,7 @@ PACKINGS = ("", "", "", ".gz", ".xz")
 
 @dataclass(frozen=True)
 class CorpusFile:
-    """A generated file, the pairs that were written, and what was done to it."""
+    """A generated file, the pairs written to it, and how it was damaged."""
 
     path: Path
     pairs: list[tuple[str, str]]

@@ -1,4 +1,4 @@
-"""Generated files of every kind: each is read right or refused in one line, by the doctor, plan and train alike."""
+"""Generated files of every kind: each is read correctly or refused in one line, by the doctor, plan and train alike."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TINY = ("tokenizer.vocabulary=300", "model.width=16", "model.heads=2", "model.la
 
 
 def outcome(call: Callable[[], Any]) -> Any:
-    """What a call returns, or the line it is refused with."""
+    """The result of a call, or its error line."""
     try:
         return call()
     except HeedfulError as error:
@@ -42,9 +42,9 @@ def read(file: CorpusFile) -> list[tuple[str, str]] | None:
     return pairs
 
 
-def test_generated_files_are_read_right_or_refused_in_one_line(tmp_path: Path) -> None:
+def test_generated_files_are_read_correctly_or_refused_in_one_line(tmp_path: Path) -> None:
     pairs = [read(corpus_file(tmp_path, number)) for number in range(60)]
-    assert 15 <= sum(each is None for each in pairs) <= 45
+    assert 15 <= sum(rows is None for rows in pairs) <= 45
 
 
 @pytest.mark.slow

@@ -95,7 +95,7 @@ def test_usage_errors_are_one_line_with_an_exit_code(
     arguments: list[str], code: int, message: str, command: Command, models: Path
 ) -> None:
     folders = {path.name for path in models.iterdir()}
-    exit_code, out, errors = command.run(*(models / each if each in folders else each for each in arguments))
+    exit_code, out, errors = command.run(*(models / word if word in folders else word for word in arguments))
     assert (exit_code, out) == (code, [])
     assert message in errors
     assert len(errors.strip().splitlines()) == 1

@@ -38,7 +38,7 @@ def command(dates: Path, **changes: Any) -> list[str | Path]:
 
 
 def error(done: Any, code: int) -> str:
-    """The one line it ends with."""
+    """The error line that the command ends with."""
     assert done.code == code, done.output
     assert "Traceback" not in done.output, done.output
     (line,) = [line for line in done.output.splitlines() if line.startswith("heedful: ")]
@@ -47,7 +47,7 @@ def error(done: Any, code: int) -> str:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
-    """A disk with so many bytes, if this machine lets us make one; a second call makes it larger."""
+    """A disk (tmpfs) of a given size, where mounting is permitted; a second call makes it larger."""
     disk = tmp_path / "disk"
     disk.mkdir()
 
@@ -63,36 +63,36 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
 
 
 @pytest.fixture(scope="module")
-def sound(fork_server: Any, dates: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The model that comes out when nothing happens."""
+def undisturbed(fork_server: Any, dates: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The weights of a run without faults."""
     folder = tmp_path_factory.mktemp("sound")
     done = fork_server.run(*command(dates), "--out", "run", folder=folder)
     assert done.code == 0, done.output
     return (folder / "run" / "model.safetensors").read_bytes()
 
 
-def test_a_full_disk_leaves_the_older_checkpoint_and_room_is_all_it_takes(
-    fork_server: Any, dates: Path, small_disk: Any, sound: bytes, tmp_path: Path
+def test_a_full_disk_keeps_the_older_checkpoint_and_the_run_resumes_with_more_space(
+    fork_server: Any, dates: Path, small_disk: Any, undisturbed: bytes, tmp_path: Path
 ) -> None:
-    weights = len(sound)
+    weights = len(undisturbed)
     run = small_disk(9 * weights) / "run"  # enough for two checkpoints and the best model, not for a third
     line = error(fork_server.run(*command(dates), "--out", run, folder=tmp_path), 1)
     assert f"{run}/training/step-00000010: the checkpoint's " in line
     assert "bytes could not be written" in line
     assert "No space left" in line
     assert [path.name for path in list_checkpoints(run / "training")] == ["step-00000005", "step-00000000"]
-    assert not list(run.glob("**/*.tmp")), "no debris"
+    assert not list(run.glob("**/*.tmp")), "no temporary files"
     small_disk(20 * weights)
     done = fork_server.run("train", "--resume", run, folder=tmp_path)
     assert done.code == 0, done.output
-    assert (run / "model.safetensors").read_bytes() == sound
+    assert (run / "model.safetensors").read_bytes() == undisturbed
 
 
-def test_a_file_too_large_is_told_with_its_bytes_and_the_older_checkpoint_stays(
-    fork_server: Any, dates: Path, sound: bytes, tmp_path: Path
+def test_a_file_size_limit_is_reported_in_bytes_and_keeps_the_older_checkpoint(
+    fork_server: Any, dates: Path, undisturbed: bytes, tmp_path: Path
 ) -> None:
     """The first checkpoint, of weights and averages, fits; the next, with the optimizer's state, does not."""
-    limit = {"RLIMIT_FSIZE": 3 * len(sound)}
+    limit = {"RLIMIT_FSIZE": 3 * len(undisturbed)}
     stopped = fork_server.run(*command(dates), "--out", "small", folder=tmp_path, limits=limit)
     line = error(stopped, 1)
     assert "small/training/step-00000005" in line
@@ -101,10 +101,10 @@ def test_a_file_too_large_is_told_with_its_bytes_and_the_older_checkpoint_stays(
     assert not list(tmp_path.glob("small/**/*.tmp"))
     done = fork_server.run("train", "--resume", "small", folder=tmp_path)
     assert done.code == 0, done.output
-    assert (tmp_path / "small" / "model.safetensors").read_bytes() == sound
+    assert (tmp_path / "small" / "model.safetensors").read_bytes() == undisturbed
 
 
-def test_a_full_disk_under_the_data_store_is_one_line_without_debris(
+def test_a_full_disk_under_the_data_store_is_one_line_and_leaves_no_files(
     fork_server: Any, dates: Path, small_disk: Any, tmp_path: Path
 ) -> None:
     disk = small_disk(16_384)
@@ -148,16 +148,16 @@ def test_out_of_memory_names_the_setting_and_auto_batch_lowers_it(
 
 SHORT = """
 from heedful.training.trainer import Trainer
-sound = Trainer.step
+undisturbed = Trainer.step
 def step(self, stream):
     if {when}:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
-    return sound(self, stream)
+    return undisturbed(self, stream)
 Trainer.step = step
 """
 
 
-def test_auto_batch_halves_until_it_fits_and_the_step_stays_as_large(
+def test_auto_batch_halves_the_batch_and_keeps_the_tokens_per_step(
     fork_server: Any, dates: Path, tmp_path: Path
 ) -> None:
     short = SHORT.format(when="self.recipe.batch_tokens > 150")
@@ -177,7 +177,7 @@ def test_out_of_memory_late_in_a_run_leaves_its_checkpoints(fork_server: Any, da
     assert fork_server.run("train", "--resume", "run", folder=tmp_path).code == 0
 
 
-def test_a_killed_loader_worker_is_an_error_soon_and_no_hang(fork_server: Any, dates: Path, tmp_path: Path) -> None:
+def test_a_killed_loader_worker_is_an_error_not_a_hang(fork_server: Any, dates: Path, tmp_path: Path) -> None:
     long = command(dates, **{"training.workers": 1, "training.steps": 5000, "training.evaluate_every": 200})
     process = fork_server.start(*long, "--out", "run", folder=tmp_path)
     process.wait_for_output("step     80")
@@ -215,7 +215,7 @@ SIZES = [pytest.param(f"size={size}k", marks=pytest.mark.slow) for size in (16, 
 
 
 @pytest.mark.parametrize("options", ["ro", *SIZES])
-def test_unusable_shared_memory_is_named_and_what_needs_none(
+def test_unusable_shared_memory_is_reported_with_the_setting_that_avoids_it(
     options: str, dates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a container whose /dev/shm is tiny or read-only."""
@@ -233,7 +233,7 @@ def test_unusable_shared_memory_is_named_and_what_needs_none(
     assert done.returncode == 1 or options == "size=90k"
 
 
-def test_a_loss_that_is_no_number_is_skipped_counted_and_given_up_on(
+def test_a_nan_loss_is_skipped_and_counted_and_repeated_ones_end_the_run(
     fork_server: Any, dates: Path, tmp_path: Path
 ) -> None:
     once = fork_server.run(*command(dates), "--out", "run", folder=tmp_path, before=POISON.format(when="calls[0] == 3"))

@@ -1,4 +1,4 @@
-"""Absurd values of every numeric option and setting: each works or is refused in one line, never with a traceback."""
+"""Extreme values of every numeric option and setting work or are refused in one line, never with a traceback."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def problems(fork_server: Any, folder: Path, calls: list[Any]) -> list[Any]:
-    """The calls that ended otherwise than well or with one line, and how."""
+    """The calls that neither succeeded nor ended with one error line, with their outcomes."""
     (folder / "calls.json").write_text(json.dumps([SECONDS, *calls]))
     before = f"import os; os.chdir({str(folder)!r})\n"
     done = fork_server.run_script(before + SCRIPT, folder / "calls.json", folder=folder)
@@ -108,11 +108,11 @@ def problems(fork_server: Any, folder: Path, calls: list[Any]) -> list[Any]:
 def numeric_options(command: str) -> list[str]:
     group: Any = typer.main.get_command(app)
     params = group.commands[command].params
-    return [each.opts[0] for each in params if each.opts and each.type_descriptor.annotation in (int, float)]
+    return [param.opts[0] for param in params if param.opts and param.type_descriptor.annotation in (int, float)]
 
 
 def test_every_command_with_numeric_options_is_called() -> None:
-    names = {each.__name__.rstrip("_") for commands in GROUPS.values() for each in commands}
+    names = {command.__name__.rstrip("_") for commands in GROUPS.values() for command in commands}
     assert {name for name in names if numeric_options(name)} <= {*COMMANDS, *ELSEWHERE}
 
 
@@ -156,11 +156,11 @@ def test_numeric_settings_of_recipes(task: str, fork_server: Any, folder: Path) 
         if owner != task:
             continue
         for value in VALUES:
-            tiny = {name: each for name, each in TINY.items() if task != "recurrent" or name != "model.heads"}
+            tiny = {name: number for name, number in TINY.items() if task != "recurrent" or name != "model.heads"}
             files = ["book.txt"] if task == "generate" else ["a.en", "a.de"]
             calls.append([
                 "train", "generate" if task == "generate" else "translate", *files, "--steps", "1", "--device", "cpu",
                 *(["--model", "recurrent"] if task == "recurrent" else []),
-                *(word for name, each in {**tiny, key: value}.items() for word in ("--set", f"{name}={each}")),
+                *(word for name, number in {**tiny, key: value}.items() for word in ("--set", f"{name}={number}")),
             ])  # fmt: skip
     assert not (failed := problems(fork_server, folder, calls)), "\n".join(map(str, failed))

@@ -53,7 +53,7 @@ def half(fork_server: Any, dates: Path, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture
 def folder(half: Path, tmp_path: Path) -> Path:
-    """A copy of it to change."""
+    """A copy of the interrupted run for a test to change."""
     copy = Path(shutil.copytree(half, tmp_path / "copy"))
     for file in (copy / "run" / "recipe.toml", copy / "run" / "training" / "run.json"):
         assert "../text/train.source" in file.read_text(), "relative to the run's folder, so that it may move with them"

@@ -90,8 +90,8 @@ def test_a_bad_line_stops_training_or_is_skipped_and_reported_in_the_card(
     assert f"bad.de:40: {what.format(offset)}" in refusal(run, "train", task, *files)
     code, output = run("train", task, *files, "--on-bad-line", "skip")
     assert code == 0, output
-    one = kind.replace("lines that are", "line that is").replace("lines with", "line with")
-    assert f"1 {one} (dropped), first at bad.de:40" in output
+    singular = kind.replace("lines that are", "line that is").replace("lines with", "line with")
+    assert f"1 {singular} (dropped), first at bad.de:40" in output
     assert f"| dropped: {kind} | 1, first at bad.de:40 |" in Path("run/card.md").read_text()
 
 
@@ -106,10 +106,10 @@ def test_line_endings_and_byte_order_marks_do_not_change_the_model(run: Run) -> 
             assert code == 0, output
         models.append([heedful.load(f"{name}-{task}") for task in ("translate", "generate")])
     for others in models[1:]:
-        for model, other in zip(models[0], others, strict=True):
-            weights = other.model.state_dict()
+        for model, copy in zip(models[0], others, strict=True):
+            weights = copy.model.state_dict()
             assert all(torch.equal(weight, weights[name]) for name, weight in model.model.state_dict().items())
-            assert model.tokenizers == other.tokenizers
+            assert model.tokenizers == copy.tokenizers
 
 
 def test_unusable_files_are_refused(run: Run) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from served import RunningServer, run_clients, resident_bytes, running, start_server
+from served import RunningServer, resident_bytes, run_clients, running, start_server
 
 CLIENTS = 24
 WORDS = ["a", "small", "dog", "runs", "two", "men", "ride", "blue", "boy", "park"]
