@@ -28,13 +28,16 @@ OFF = quote(json.dumps([{"kind": "ablate", "part": "positions"}]))
 TOKEN = "a token of the tests, 32 letters or more"
 REPORTS = Path(__file__).parents[2] / "docs/lab"
 STATE = """[...document.querySelectorAll('main [aria-pressed=true], main [aria-checked=true], main .readout')]
-.map((each) => each.textContent)"""
+.map((element) => element.textContent)"""
 WITHOUT_CROSSED_OUT = """(text) => { const answer = [...document.querySelectorAll(".answer")].at(-1).cloneNode(true);
 answer.querySelectorAll("del").forEach((each) => each.remove()); return answer.textContent === text; }"""
 SUM_OF_MONEY = """() => [...document.querySelectorAll('[data-example="2"] b')].map((each) => each.textContent)
 .join() === '0.55,−0.91,0.54,1.87'"""
 TIME_OF_CLICK = """(each) => new Promise((resolve) => { const start = performance.now(); each.click();
 requestAnimationFrame(() => setTimeout(() => resolve(performance.now() - start))); })"""
+DRAWN_PIXELS = """() => { const canvas = document.querySelector(".ribbons canvas");
+return canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data
+.filter((value, index) => index % 4 === 3 && value).length; }"""
 SHIFTS = """() => { window.shifted = 0; new PerformanceObserver((list) => { for (const entry of list.getEntries())
 if (!entry.hadRecentInput) window.shifted += entry.value; }).observe({ type: "layout-shift", buffered: true }); }"""
 
@@ -89,7 +92,7 @@ BROKEN = (
     "train?run=dates&frame=x&curves=,,dates",
     "switch?off={&part=nothing",
     "use?chosen=x&prefix=",
-    "nonsense?lesson=ZZ",
+    "nonsense?lesson=ZZ&v=99",
 )
 
 
@@ -130,6 +133,8 @@ def test_a_long_text_is_drawn_in_a_window_with_a_map_of_the_whole(studio: Any, n
     page.wait_for_selector(".minimap")
     assert page.locator(".ribbons .token").count() <= 2 * 41
     assert page.evaluate("document.querySelectorAll('*').length") < 1500
+    page.wait_for_selector("text=widths and colors are relative to it")  # every weight is small
+    assert page.evaluate(DRAWN_PIXELS) > 1000
 
 
 def test_the_words_of_a_script_without_spaces_are_told_apart(studio: Any, new_page: Callable[..., Any]) -> None:
@@ -167,6 +172,9 @@ def test_words_light_up_the_words_they_came_from(studio: Any, new_page: Callable
     heads.nth(1).click()
     page.wait_for_selector(".head-thumb[aria-pressed=true] >> nth=0")
     assert "head=1" in page.url
+    page.get_by_role("button", name="weight × ‖value‖").click()
+    page.wait_for_selector("text=length of the value vector, each row scaled to sum to 1")
+    assert "by=value" in page.url
 
 
 def test_the_keyboard_alone_pins_words_and_chooses(studio: Any, new_page: Callable[..., Any]) -> None:
@@ -237,7 +245,11 @@ def test_a_link_restores_a_view_exactly(studio: Any, new_page: Callable[..., Any
     page.wait_for_function(READY)
     before = page.evaluate(f"() => {STATE}")
     assert len(before) > 5
-    other = new_page().open(page.url)
+    page.get_by_role("button", name="Copy a link to this view").click()
+    page.wait_for_selector("text=Link copied, including the text")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert {"model=dates", "v=1"} <= set(copied.split("?")[1].split("&"))  # whatever the other server's first model is
+    other = new_page().open(copied)
     other.wait_for_function(f"(before) => JSON.stringify({STATE}) === JSON.stringify(before)", arg=before)
 
 
@@ -256,6 +268,11 @@ def test_a_part_that_is_switched_off_changes_the_answer_and_can_be_undone(
     switch = page.get_by_role("switch", name=re.compile(r"^decoder\.0\.cross, head 0"))
     assert min(switch.evaluate(TIME_OF_CLICK) for _ in range(5)) < 200
     assert switch.get_attribute("aria-checked") == "false"
+    page.evaluate("scrollTo(0, 400)")
+    page.keyboard.press("2")
+    page.wait_for_selector(".head-thumb.off")
+    assert page.evaluate("scrollY") == 0
+    assert not page.locator(".toast").count()  # its Undo is of the view that was left
 
 
 def test_switches_that_follow_each_other_quickly_end_in_the_answer_of_the_last(
@@ -333,7 +350,7 @@ def test_a_classifier_shows_what_its_label_rests_on(studio: Any, new_page: Calla
     page = new_page().open(studio.view("use?model=reviews&text=a%20warm%20and%20funny%20film"))
     page.wait_for_selector(".answer")
     assert page.text_content(".answer").strip() in ("good", "bad")
-    page.get_by_role("button", name="Why?").click()
+    page.get_by_role("button", name="Show attention").click()
     page.wait_for_selector(".head-thumb")
     page.get_by_role("button", name="Explain").click()
     page.wait_for_selector("text=Faithfulness: the area")
@@ -426,10 +443,10 @@ def test_two_pasted_texts_are_a_corpus_and_replace_no_other(studio: Any, new_pag
 def test_a_corrected_answer_is_learned_in_a_run_of_its_own(studio: Any, new_page: Callable[..., Any]) -> None:
     page = new_page().open(studio.view(f"use?{TEXT}"))
     page.get_by_role("button", name="Correct this").click()
-    page.get_by_label("The right answer").fill("1923-01-10")
+    page.get_by_label("Correct answer").fill("1923-01-10")
     page.get_by_role("button", name="Save the pair").click()
     page.fill("#text", "10 stycznia 1923")
-    page.get_by_role("button", name="Improve with my 1 correction").click()
+    page.get_by_role("button", name="Fine-tune on 1 correction").click()
     page.wait_for_selector("h2:has-text('dates-improved-1: ')")
     page.get_by_role("button", name="Stop and keep").click()
     page.wait_for_selector("h2:text-matches('dates-improved-1: (unfinished|failed|finished)')")

@@ -1,4 +1,4 @@
-"""Commands of heedful that the studio starts in processes of their own, with what they print kept in a file each."""
+"""Commands of heedful that run in processes of their own, each with its output in a file."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ChildProcesses:
         return child is not None and child.poll() is not None
 
     def running(self) -> list[str]:
-        """The names of all that run."""
+        """The names of the running commands."""
         return [name for name in self._children if self.is_running(name)]
 
     def interrupt(self, name: str) -> None:
@@ -54,7 +54,7 @@ class ChildProcesses:
         self._children[name].send_signal(signal.SIGINT)
 
     def last_lines(self, name: str) -> list[str]:
-        """The end of what the command has printed; a progress line that was rewritten is there once."""
+        """The last lines of a command's output; a progress line that was rewritten counts once."""
         try:
             with self._output(name).open("rb") as file:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - LAST_BYTES))

@@ -1,4 +1,4 @@
-"""Corrected pairs, and the text that a model is fine-tuned on to learn them without forgetting the rest."""
+"""Corrected pairs, and the training text that teaches a model these without forgetting the others."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from heedful.studio.recorded_texts import recorded_files
 from heedful.training.census_files import census_examples
 
 REPLAYED, REPEATS = 600, 10
-"""Pairs of the training text that are learned again beside the corrections, and how often each correction is."""
+"""Pairs of the training text that are repeated beside the corrections, and the copies of each correction."""
 Pair = tuple[str, str]
 
 
 def add_correction(file: Path, source: str, target: str) -> int:
-    """Append a pair; returns how many the file has."""
+    """Append a pair; returns the number of pairs in the file."""
     with file.open("a", encoding="utf-8", newline="") as rows:
         csv.writer(rows, delimiter="\t", lineterminator="\n").writerow(_one_line(source, target))
     return len(read_corrections(file))

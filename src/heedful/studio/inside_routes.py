@@ -1,4 +1,4 @@
-"""Routes for the studio's views of one model: a token's way through a layer, a beam search, and word vectors."""
+"""Routes for the studio's views of one model: a token in a layer, weighted attention, a beam search, word vectors."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pydantic import Field
 from heedful.errors import UsageError
 from heedful.inference.beam_tree import beam_tree
 from heedful.inference.trained_model import TrainedModel
+from heedful.inspection.value_weighted_attention import value_weighted_attention
 from heedful.inspection.walkthrough import walkthrough
 from heedful.server.api.request_fields import PROBLEMS, ModelRequest, json_response
 from heedful.server.serving import Serving
@@ -30,6 +31,13 @@ class WalkthroughRequest(ModelRequest):
     layer: int = Field(default=0, ge=0)
     position: int = Field(default=0, ge=0, description="The token, counted from 0.")
     head: int = Field(default=0, ge=0)
+
+
+class ValueWeightedRequest(ModelRequest):
+    """A text whose attention to weight by the values."""
+
+    text: str
+    target: str | None = None
 
 
 class BeamTreeRequest(ModelRequest):
@@ -73,15 +81,34 @@ async def walk_through(request: Request, body: WalkthroughRequest) -> Response:
         def run(passes: Sequence[Any]) -> list[Any]:
             return [
                 walkthrough(
-                    trained, each, stack=body.stack, layer=body.layer, position=body.position, head=body.head
+                    trained, one_pass, stack=body.stack, layer=body.layer, position=body.position, head=body.head
                 ).to_json()
-                for each in passes
+                for one_pass in passes
             ]
 
         result: dict[str, Any] = trained.intervened(run, [text_pass], body.interventions, lambda _: body.text)[0]
         return result
 
     return await _answer(request, body, "walkthrough", texts, answer)
+
+
+@router.post("/value-weighted")
+async def value_weighted(request: Request, body: ValueWeightedRequest) -> Response:
+    """Every head's attention as weight × ‖value‖, each row scaled to sum to 1, in the form of /api/v1/look."""
+    texts = [body.text, *([body.target] if body.target else [])]
+
+    def answer(trained: TrainedModel) -> dict[str, Any]:
+        text_pass = trained.text_pass(body.text, body.target, interventions=body.interventions)
+
+        def run(passes: Sequence[Any]) -> list[Any]:
+            return [
+                [part.to_json() for part in value_weighted_attention(trained.model, one_pass).values()]
+                for one_pass in passes
+            ]
+
+        return {"attention": trained.intervened(run, [text_pass], body.interventions, lambda _: body.text)[0]}
+
+    return await _answer(request, body, "value-weighted attention", texts, answer)
 
 
 @router.post("/beam-tree")

@@ -29,7 +29,7 @@ def lab_runs(request: Request) -> LabRuns:
 
 @router.get("")
 async def list_studies(request: Request) -> Response:
-    """Every study with its question and how its predictions came out."""
+    """Every study with its question and the outcomes of its predictions."""
     return json_response({"studies": await asyncio.to_thread(lab_runs(request).all_studies)})
 
 

@@ -29,7 +29,7 @@ class LabRuns:
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
     def all_studies(self) -> list[dict[str, Any]]:
-        """Every study: its question, how its predictions came out here, and whether it runs."""
+        """Every study: its question, the outcomes of its predictions in this folder, and whether it is running."""
         return [self._summary(study) for study in all_studies().values()]
 
     def start(self, name: str, *, quick: bool) -> None:
@@ -63,7 +63,7 @@ class LabRuns:
         return {
             **self._summary(study),
             "setup": stored["setup"],
-            "answer": [_sentence(each) for each in stored["predictions"]],
+            "answer": [_sentence(prediction) for prediction in stored["predictions"]],
             "heads": heads,
             "rows": rows,
             "would_change": study.would_change,
@@ -86,12 +86,12 @@ class LabRuns:
             "size": None if stored is None else stored["size"],
             "predictions": [
                 {
-                    "statement": each.statement,
+                    "statement": prediction.statement,
                     "outcome": None
                     if stored is None
                     else outcome_text(Outcome(stored["predictions"][number]["held"], "")),
                 }
-                for number, each in enumerate(study.predictions)
+                for number, prediction in enumerate(study.predictions)
             ],
         }
 

@@ -1,4 +1,4 @@
-"""Routes that measure a model on several texts: what each part is worth, two models on a test set, word occurrences."""
+"""Routes that measure a model on several texts: its parts, a comparison with another model, a word's occurrences."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def measured_census(request: Request, name: str) -> Response:
 
 @router.post("/census")
 async def take_census(request: Request, body: CensusRequest) -> Response:
-    """Switch every part of a model off in turn on its validation text, and measure what is lost."""
+    """Switch every part of a model off in turn on its validation text, and measure the change of the scores."""
     serving = Serving.of(request)
     served = serving.model(body.model)
     files, columns = validation_files(served.trained.folder)

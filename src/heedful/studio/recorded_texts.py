@@ -41,7 +41,7 @@ def recorded_files(folder: Path | None, name: Literal["train", "valid"]) -> tupl
     try:
         data = tomllib.loads((folder / RECIPE_FILE).read_text(encoding="utf-8"))["data"]
         names = data.get(name)
-        files = [(folder / each).resolve() for each in names] if isinstance(names, list) else []
+        files = [(folder / file_name).resolve() for file_name in names] if isinstance(names, list) else []
         columns = tuple(data.get("columns") or ())
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return [], ()

@@ -23,7 +23,7 @@ from heedful.training.tasks import TASKS
 router = APIRouter(prefix="/api/v1/studio", tags=["studio"], responses=PROBLEMS)
 MAX_PASTED = 800_000
 KINDS = {"translate": "pairs", "classify": "labels", "answer": "questions"}
-"""What the doctor reads the files of a task as; others are running text."""
+"""The kind of file that the doctor expects for a task; the other tasks take running text."""
 
 
 class PastedText(ApiModel):
@@ -70,11 +70,11 @@ def training_runs(request: Request) -> TrainingRuns:
 
 @router.get("")
 async def studio_features(request: Request) -> Response:
-    """What this studio can do: its version, whether it trains, and example texts of its models."""
+    """Describe this studio: its version, whether it can train, and example texts of its models."""
     runs: TrainingRuns | None = getattr(request.app.state, "training_runs", None)
     folder = None if runs is None else runs.workspace.folder.resolve().name
     served = Serving.of(request).registry.served
-    examples = {name: example_texts(each.trained.folder) for name, each in served.items()}
+    examples = {name: example_texts(model.trained.folder) for name, model in served.items()}
     return json_response({"version": __version__, "canTrain": runs is not None, "folder": folder, "examples": examples})
 
 
@@ -158,7 +158,7 @@ async def serve(request: Request, name: str) -> Response:
 
 @router.get("/corrections/{model}")
 async def corrections(request: Request, model: str) -> Response:
-    """How many corrected pairs of a model there are."""
+    """The number of corrected pairs of a model."""
     path = _corrections(training_runs(request), request, model)
     return json_response({"file": path.name, "pairs": len(read_corrections(path)) if path.is_file() else 0})
 

@@ -16,7 +16,7 @@ from heedful.training.run_catalog import RECIPE_FILE
 SUFFIXES = (".txt", ".tsv", ".csv", ".jsonl", ".json", ".tmx", ".gz", ".xz", ".en", ".de", ".fr", ".source", ".target")
 NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
 RESULTS = ("config.json", RECIPE_FILE, "trials")
-"""What a folder of a model, a run or a study has in it: its files are not text to train on."""
+"""Names by which the folder of a model, a run or a study is known; its files are not offered as training text."""
 MAX_FILES, MAX_DEPTH = 500, 3
 PASTED_FOLDER, CORRECTIONS_FILE = "pasted", "corrections.tsv"
 
@@ -37,7 +37,7 @@ class Workspace:
         return [{"name": name, "bytes": path.stat().st_size} for name, path in self._listed().items()]
 
     def resolve(self, name: str) -> Path:
-        """The file that `files` lists under this name. A name is never read as a path: no other file has one."""
+        """The file that `files` lists under this name. A name is never read as a path: no other file can be reached."""
         path = self._listed().get(name)
         if path is None:
             raise UsageError("this file is not in the studio's folders; choose one from the list")

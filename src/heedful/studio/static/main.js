@@ -1,6 +1,6 @@
 // The shell: header, tabs, keys, toast. Every view is a module of its own, loaded when it is opened.
 import { html, render, useState, useEffect, useLayoutEffect, useRef, useErrorBoundary } from "./core/html.js";
-import { useAddress, open, link, patch, address } from "./core/address.js";
+import { useAddress, open, link, patch, address, isOfOtherVersion } from "./core/address.js";
 import { refreshModels, useSession, useModel, toast, closeToast } from "./core/session.js";
 import { onTokenNeeded, ApiError } from "./core/api.js";
 import { followScrolling } from "./core/scroll_focus.js";
@@ -32,6 +32,8 @@ function App() {
     document.title = `${entry[1]} · heedful studio`;
     if (!View) entry[2]().then((module) => setModules((before) => ({ ...before, [entry[0]]: module.default })), setFailure);
   }, [entry[0]]);
+  useEffect(() => closeToast, [entry[0]]);
+  useEffect(() => { if (isOfOtherVersion()) toast("This link was made by another version of the studio: some of its settings may be ignored."); }, []);
   useEffect(() => document.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }), [entry[0]]);
   useEffect(() => { if (models?.length === 0 && location.hash.length < 3) open("train"); }, [models]);
   return html`
@@ -54,10 +56,10 @@ function App() {
     <${TokenDialog} />`;
 }
 
-// A view; one that fails says so, and the rest of the page goes on.
+// A view. If it fails, an error is shown in its place and the rest of the page keeps working.
 function Guarded({ view: View }) {
   const [failure, again] = useErrorBoundary();
-  if (failure) return html`<${Failure} error=${new Error(`This view cannot show what its address asks for: ${failure.message}`)} /><div><button class="button" onClick=${() => { open(address().view, { ...Object.fromEntries(Object.keys(address().params).map((name) => [name, null])), model: address().params.model }); again(); }}>Start the view afresh</button></div>`;
+  if (failure) return html`<${Failure} error=${new Error(`This view could not be drawn: ${failure.message}`)} /><div><button class="button" onClick=${() => { open(address().view, { ...Object.fromEntries(Object.keys(address().params).map((name) => [name, null])), model: address().params.model }); again(); }}>Reset this view</button></div>`;
   return html`<${View} />`;
 }
 
@@ -65,7 +67,7 @@ function ModelChoice() {
   const { models } = useSession(), model = useModel();
   if (!models) return html`<span class="model-choice"></span>`;
   if (!models.length) return null;
-  return html`<label><span class="visually-hidden">Model</span><select class="pill model-choice" value=${model?.name} onChange=${(event) => patch({ model: event.target.value, target: null, off: null, part: null })}>
+  return html`<label><span class="visually-hidden">Model</span><select class="pill model-choice" value=${model?.name} onChange=${(event) => { closeToast(); patch({ model: event.target.value, target: null, off: null, part: null }); }}>
     ${models.map((each) => html`<option value=${each.name}>${each.name} · ${rough(each.parameters)}</option>`)}</select></label>`;
 }
 
@@ -75,9 +77,15 @@ function LessonsLink() {
 }
 
 function Share() {
+  const model = useModel();
   const copy = async (withText) => {
-    await navigator.clipboard.writeText(link({ withText })).catch(() => {});
-    toast(withText ? "Link copied. It contains the text." : "Link copied, without the text.", withText ? "Without the text" : null, () => copy(false));
+    const address = link({ withText, model: model?.name });
+    try {
+      await navigator.clipboard.writeText(address);
+      toast(withText ? "Link copied, including the text." : "Link copied, without the text.", withText ? "Without the text" : null, () => copy(false));
+    } catch {  // browsers allow it on https and on this machine only
+      toast(`The browser did not allow copying. The link: ${address}`);
+    }
   };
   return html`<button class="icon-button" aria-label="Copy a link to this view" title="Copy a link (S)" id="share" onClick=${() => copy(true)}>
     <svg width="18" height="18" viewBox="0 0 18 18" fill="none" stroke="currentColor" stroke-width="1.6" aria-hidden="true"><path d="M7.5 10.5a3 3 0 0 0 4.3 0l3-3a3 3 0 0 0-4.3-4.3l-1 1M10.500 7.500a3 3 0 0 0-4.300 0l-3 3a3 3 0 0 0 4.300 4.300l1-1" /></svg></button>`;
@@ -95,15 +103,15 @@ function Theme() {
     <svg width="18" height="18" viewBox="0 0 18 18" aria-hidden="true"><circle cx="9" cy="9" r="6.5" fill="none" stroke="currentColor" stroke-width="1.6" /><path d="M9 2.500a6.500 6.500 0 0 1 0 13z" fill="currentColor" /></svg></button>`;
 }
 
-const KEYS = [["1 – 8", "open a view"], ["/", "go to the text"], ["S", "copy a link"], ["W", "words or tokens"], ["← →", "token, in Look and Step through"], ["↑ ↓", "layer, in Look"], ["Shift ← →", "head, in Look"], ["P", "pin the head, in Look"], ["X", "switch the head off or on, in Look"],
-  ["Z", "undo the last switch"], ["Space or .", "next step, in Step through"], [",", "step back"], ["B (hold)", "the other model, in Compare"], ["Esc", "release what is pinned"], ["?", "this list"]];
+const KEYS = [["1 – 8", "open a view"], ["/", "go to the text"], ["S", "copy a link"], ["W", "switch between words and tokens"], ["← →", "token, in Look and Step through"], ["↑ ↓", "layer, in Look"], ["Shift ← →", "head, in Look"], ["P", "pin the head, in Look"], ["X", "switch the head off or on, in Look"],
+  ["Z", "undo the last switch"], ["Space or .", "next step, in Step through"], [",", "step back"], ["B (hold)", "swap the models, in Compare"], ["Esc", "clear the selection"], ["?", "this list"]];
 
 function Help() {
   const dialog = useRef(null);
   return html`<button class="icon-button" id="help" aria-label="Keys" title="Keys (?)" onClick=${() => dialog.current.showModal()}>?</button>
     <dialog ref=${dialog} aria-label="Keys"><div class="stack"><h1>Keys</h1>
       <table class="plain">${KEYS.map(([key, what]) => html`<tr><td><kbd>${key}</kbd></td><td>${what}</td></tr>`)}</table>
-      <p class="muted small">Everything runs on this machine. Attention shows where a model looked, not why: the number beside each explanation says how far to trust it.</p>
+      <p class="muted small">Everything runs on this machine. Attention weights show which tokens a head read, not why the model gave an answer. Every attribution method is shown with its measured faithfulness.</p>
       <form method="dialog"><button class="button">Close</button></form></div></dialog>`;
 }
 

@@ -1,23 +1,29 @@
-// The state of the page is its address, #/view?key=value: a link restores a view exactly.
+// The state of the page is its address, #/view?key=value: a link restores a view exactly. It names the version of its
+// parameters, v; one without it is read as the present version.
 import { useReducer, useEffect } from "./html.js";
 
+const VERSION = "1";
 const listeners = new Set();
 
 function read() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
-  return { view: path || "use", params: Object.fromEntries(new URLSearchParams(query)) };
+  const { v = VERSION, ...params } = Object.fromEntries(new URLSearchParams(query));
+  return { view: path || "use", params, version: v };
 }
 
 let current = read();
 
 export const address = () => current;
 
+// Whether the address was written by another version of the page, whose parameters may mean something else.
+export const isOfOtherVersion = () => current.version !== VERSION;
+
 // A parameter that counts: 0, 1, 2, …; `otherwise` where it is missing or is no such number.
 export const whole = (text, otherwise) => (/^\d+$/.test(text ?? "") ? Number(text) : otherwise);
 
 function write({ view, params }, { push = false } = {}) {
-  const query = new URLSearchParams(Object.entries(params).filter(([, value]) => value !== "" && value != null)).toString();
-  history[push ? "pushState" : "replaceState"](null, "", `#/${view}${query ? `?${query}` : ""}`);
+  const query = new URLSearchParams([...Object.entries(params).filter(([, value]) => value !== "" && value != null), ["v", VERSION]]);
+  history[push ? "pushState" : "replaceState"](null, "", `#/${view}?${query}`);
   current = read();
   listeners.forEach((listener) => listener());
 }
@@ -25,8 +31,12 @@ function write({ view, params }, { push = false } = {}) {
 // Change some parameters of the view that is open; null removes one.
 export const patch = (changes) => write({ view: current.view, params: { ...current.params, ...changes } });
 
-// Open another view with the same model and text.
-export const open = (view, changes = {}) => write({ view, params: { ...current.params, ...changes } }, { push: true });
+// Open another view, from its top, with the same model and text.
+export function open(view, changes = {}) {
+  const isOther = view !== current.view;
+  write({ view, params: { ...current.params, ...changes } }, { push: true });
+  if (isOther) scrollTo(0, 0);
+}
 
 export function useAddress() {
   const [, refresh] = useReducer((count) => count + 1, 0);
@@ -40,11 +50,12 @@ export function useAddress() {
 // Parameters that hold what the user wrote.
 const TEXTS = ["text", "target", "texts", "passage", "prefix", "glossary", "pairs", "q", "word", "pick", "chosen", "edits"];
 
-// A link to the page as it is, with the text or without it.
-export function link({ withText = true } = {}) {
-  if (withText) return location.href;
+// A link to the page as it is, with the text or without it. It names the model, which is another server's first one else.
+export function link({ withText = true, model } = {}) {
   const params = new URLSearchParams(location.hash.split("?")[1] ?? "");
-  for (const name of TEXTS) params.delete(name);
+  if (!withText) for (const name of TEXTS) params.delete(name);
+  if (model) params.set("model", model);
+  params.set("v", VERSION);
   return `${location.origin}${location.pathname}#/${current.view}?${params}`;
 }
 

@@ -31,7 +31,7 @@ export function palette() {
   return ramp;
 }
 
-// The step of the scale for a weight in 0 … 1: the square root by default, so that small weights can be seen.
+// The step of the color scale for a weight in 0 … 1: by its square root, so that small weights can be seen, or linear.
 export const step = (weight, linear) => Math.min(STEPS - 1, Math.floor((linear ? weight : Math.sqrt(Math.max(0, weight))) * STEPS));
 
 export const shade = (weight, linear) => palette().weights[step(weight, linear)];

@@ -62,11 +62,18 @@ export const groupProbability = (look, group) => group.outputs.reduce((product, 
 
 const decoded = new WeakMap();
 
+// Browsers before 2025 have no Uint8Array.fromBase64.
+function bytesOf(base64) {
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(base64);
+  const text = atob(base64), bytes = new Uint8Array(text.length);
+  for (let index = 0; index < text.length; index++) bytes[index] = text.charCodeAt(index);
+  return bytes;
+}
+
 // The weights of an attention map: heads × rows × columns in one array.
 export function weightsOf(map) {
   if (!decoded.has(map)) {
-    const bytes = Uint8Array.from(atob(map.data), (character) => character.charCodeAt(0));
-    decoded.set(map, new Float32Array(bytes.buffer));
+    decoded.set(map, new Float32Array(bytesOf(map.data).buffer));
   }
   return decoded.get(map);
 }
@@ -87,7 +94,15 @@ export function pooled(map, head, rows, columns) {
   return values;
 }
 
-// What the rows read besides the columns that are shown.
+// The weight that gets the strongest color and the widest ribbon: 1, or the largest weight where all are small, as in
+// long texts.
+export function scaleOf(weights) {
+  let largest = 0;
+  for (const weight of weights) if (weight > largest) largest = weight;
+  return largest > 0 && largest < 0.3 ? largest : 1;
+}
+
+// The share of each row's weight that falls on columns that are hidden.
 export const hiddenShares = (weights, rows, columns) => Array.from({ length: rows }, (_, row) => Math.max(0, 1 - weights.subarray(row * columns, (row + 1) * columns).reduce((sum, each) => sum + each, 0)));
 
 // Labels of a map's axes: rows of cross-attention are the outputs, all others the tokens that are read.
@@ -99,8 +114,15 @@ export function axes(look, map, unit) {
   };
 }
 
-// Mean entropy of a head's rows, as a share of the largest possible.
+const focused = new WeakMap();
+
+// How focused a head is: 1 less the mean entropy of its rows as a share of the largest possible entropy.
 export function focus(map, head) {
+  if (!focused.has(map)) focused.set(map, Array.from({ length: map.heads }, (_, index) => meanFocus(map, index)));
+  return focused.get(map)[head];
+}
+
+function meanFocus(map, head) {
   const [, height, width] = map.shape;
   const all = weightsOf(map);
   let total = 0;

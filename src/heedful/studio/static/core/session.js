@@ -1,4 +1,4 @@
-// What all views share: the models that are served, the one in use, and toasts.
+// State shared by all views: the models that are served, the one in use, and toasts.
 import { useState, useEffect } from "./html.js";
 import { get, forget } from "./api.js";
 import { address, patch, useAddress } from "./address.js";
@@ -56,7 +56,7 @@ export const interventionsOf = (params = address().params) => {
   }
 };
 
-// Change what is switched off, with Undo.
+// Replace the list of interventions, with Undo.
 export function setInterventions(next, sentence) {
   const before = address().params.off ?? "";
   patch({ off: next.length ? JSON.stringify(next) : null });

@@ -1,4 +1,4 @@
-// What is switched off, as a list of interventions in the form of the API:
+// The parts that are switched off, as a list of interventions in the form of the API:
 // { kind: "ablate", part: "decoder.2.cross", heads: [3] }.
 import { setInterventions } from "./session.js";
 

@@ -1,4 +1,4 @@
-// What the views know of each task: its verb, an example, and how to ask for an answer.
+// Verb, name of the answer and examples of each task.
 const EXAMPLES = {
   translate: ["A young girl in a yellow dress is riding her bicycle.", "Two men are playing football in a park.", "A dog runs through the snow."],
   generate: ["ROMEO:", "The king", "Once upon a time"],

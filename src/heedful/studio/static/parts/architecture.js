@@ -28,7 +28,7 @@ function sizesOf(config) {
   return [depth, `width ${config.width}`, config.heads && plural(config.heads, "head"), config.positions && `${config.positions} positions`, `${config.norm_order}-norm`].filter(Boolean).join(", ");
 }
 
-// What the model writes: the classes of a classifier, the ends of an answer, or the tokens of a vocabulary.
+// The output of the model: the classes of a classifier, the ends of an answer, or the tokens of a vocabulary.
 function outputOf({ task, config }) {
   if (task === "answer") return "two scores for each word: the answer begins here, it ends here";
   return task === "classify" ? `one score for each of ${count(config.classes)} classes` : `one score for each of ${count(config.target_vocabulary ?? config.vocabulary)} tokens`;
@@ -38,14 +38,14 @@ export function Architecture({ parts, importance, params, measuring, onMeasure }
   useTheme();
   const off = interventionsOf(params), { stacks, names } = stacksOf(parts), config = parts.config, isPre = config.norm_order !== "post";
   return html`<${Card} title=${`This model: ${sizesOf(config)}`} tools=${html`<span class="row">${!importance && html`<button class="button" disabled=${measuring} onClick=${onMeasure}>${measuring ? "Measuring every part …" : "Which parts matter?"}</button>`}<${Exports} name="switches" values=${off} /></span>`}>
-    <p class="small muted">Click a part to switch it off, a name for its equation and its slider.${importance ? " Stronger color: matters more among its kind, measured." : ""}</p>
+    <p class="small muted">Click a part to switch it off; click its name for its equation and a scale slider. N: norm; arc: skip-connection.${importance ? " Color: rise of the loss without the part, as a share of the largest rise of its kind." : ""}</p>
     <${Wires}>${Object.entries(stacks).map(([stack, layers]) => html`<div class="stack-drawing" role="group" aria-label=${stack}>
       <h3>${stack[0].toUpperCase() + stack.slice(1)}</h3>
       ${stack === "decoder" || !stacks.decoder ? html`<div class="fixed-part small muted">${isPre && config.norm !== "none" ? "final norm, then " : ""}output: ${outputOf(parts)}</div>` : ""}
       ${layers.map((sublayers, layer) => [sublayers, layer]).reverse().map(([sublayers, layer]) => html`<div class="layer" role="group" aria-label=${`layer ${layer}`}><span class="layer-name">layer ${layer}</span>
         ${[...sublayers].reverse().map((sublayer) => html`<${Sublayer} key=${sublayer.name} sublayer=${sublayer} off=${off} importance=${importance} params=${params} isPre=${isPre} config=${config} />`)}</div>`)}
       <div class="layer foot">
-        ${stack === "decoder" && config.decoder_causal !== false && html`<${Row} name="decoder.mask" title="causal mask" params=${params}><${Switch} wide on=${!isOff(off, "decoder", "unmask")} label="causal mask of the decoder" text="no word reads its future" onChange=${() => toggled(off, { kind: "unmask", part: "decoder" }, "Causal mask")} /><//>`}
+        ${stack === "decoder" && config.decoder_causal !== false && html`<${Row} name="decoder.mask" title="causal mask" params=${params}><${Switch} wide on=${!isOff(off, "decoder", "unmask")} label="causal mask of the decoder" text="no access to later tokens" onChange=${() => toggled(off, { kind: "unmask", part: "decoder" }, "Causal mask")} /><//>`}
         ${names.has(`${stack}.positions`) && html`<${Row} name=${`${stack}.positions`} title="positions" params=${params}><${Switch} wide on=${!isOff(off, `${stack}.positions`) && !isOff(off, "positions")} label=${`positions of the ${stack}`} text=${config.positions} onChange=${() => toggledPart(off, `${stack}.positions`, `Positions of the ${stack}`)} /><//>`}
         ${EMBEDDINGS[stack]?.filter((name) => names.has(name)).slice(0, 1).map((name) => html`<${Row} name=${name} title="embedding" params=${params}><${Switch} wide on=${!isOff(off, name)} label=${`token embedding of the ${stack}`} text=${`${count((stack === "decoder" && config.target_vocabulary) || config.vocabulary)} × ${config.width}`} onChange=${() => toggledPart(off, name, `Token embedding of the ${stack}`)} /><//>`)}
       </div></div>`)}<//>

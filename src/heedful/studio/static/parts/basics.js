@@ -55,9 +55,10 @@ export const Confidence = ({ label, probability, pressed, onClick }) => html`
   <button class=${`confidence ${probability < 0.5 ? "low" : probability < 0.9 ? "middle" : "high"}`} aria-pressed=${Boolean(pressed)}
     title=${`probability ${number(probability)}`} onClick=${onClick}><${Word}>${label}<//></button>`;
 
-export function Legend({ linear, onLinear, masked }) {
+// The color scale from 0 to `most`.
+export function Legend({ linear, onLinear, masked, most = 1 }) {
   useTheme();
-  return html`<span class="legend"><span>0</span>${palette().weights.map((color) => html`<i style=${{ background: color }}></i>`)}<span>1</span>${masked && html`<i class="hatched"></i><span>masked</span>`}
+  return html`<span class="legend"><span>0</span>${palette().weights.map((color) => html`<i style=${{ background: color }}></i>`)}<span>${most === 1 ? "1" : number(most, 2)}</span>${masked && html`<i class="hatched"></i><span>masked</span>`}
     ${onLinear && html`<button class="chip-button small" aria-pressed=${Boolean(linear)} onClick=${() => onLinear(!linear)}>linear scale</button>`}</span>`;
 }
 

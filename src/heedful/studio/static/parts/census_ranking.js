@@ -1,4 +1,4 @@
-// The heads and feed-forward networks without which most is lost, and what each head attends to.
+// The heads and feed-forward networks without which the loss rises most, and the role of each head.
 import { html, useRef, useEffect } from "../core/html.js";
 import { signed, percent, plural } from "../core/format.js";
 import { toggledHead, toggledPart } from "../core/switches.js";
@@ -21,9 +21,9 @@ export function CensusRanking({ census, off, inView }) {
   useEffect(() => { if (inView) box.current.scrollIntoView({ block: "center" }); }, []);
   const rows = census.parts.filter((row) => row.head !== null || /feed.forward/.test(row.kind)).sort((a, b) => change(b).value - change(a).value).slice(0, ROWS);
   const head = rows.find((row) => row.head !== null);
-  return html`<div class="later" ref=${box}><${Card} title="What matters most" tools=${html`<${Exports} name="census" values=${census} />`}>
-    ${head && html`<p>The head that matters most is <b>${head.part.replace(".head.", ", head ")}</b>: without it the loss rises by ${signed(change(head).value)} (95%: ${signed(change(head).low)} to ${signed(change(head).high)}).</p>`}<div class="scroll"><table class="plain"><tr><th>part</th><th class="number">loss without it</th><th>attends to</th></tr>${rows.map((row) => html`<tr>
+  return html`<div class="later" ref=${box}><${Card} title="Most important parts" tools=${html`<${Exports} name="census" values=${census} />`}>
+    ${head && html`<p>Most important head: <b>${head.part.replace(".head.", ", head ")}</b>. Without it the loss changes by ${signed(change(head).value)} nats per ${census.unit} (95% interval ${signed(change(head).low)} to ${signed(change(head).high)}).</p>`}<div class="scroll"><table class="plain stacked"><tr><th>part</th><th class="number">change of loss without it</th><th>attends to</th></tr>${rows.map((row) => html`<tr>
       <td><button class="link" onClick=${() => (row.head === null ? toggledPart(off, row.part) : toggledHead(off, row.part.replace(/\.head\.\d+$/, ""), row.head))}>${row.part.replace(".head.", ", head ")}</button></td>
-      <td class="number">${signed(change(row).value)} <span class="muted">(${signed(change(row).low)} to ${signed(change(row).high)})</span></td><td class="small">${row.role ? `${row.role.role.replaceAll("_", " ")}${row.role.share === null ? "" : ` ${percent(row.role.share)}`}` : ""}</td></tr>`)}</table></div>
-    <p class="small muted">In nats per ${census.unit}, on ${plural(census.texts, "text")}, with 95% intervals. Click a part to switch it off.</p><//></div>`;
+      <td class="number" data-label="change of loss">${signed(change(row).value)} <span class="muted">(${signed(change(row).low)} to ${signed(change(row).high)})</span></td><td class="small" data-label="attends to">${row.role ? `${row.role.role.replaceAll("_", " ")}${row.role.share === null ? "" : ` ${percent(row.role.share)}`}` : ""}</td></tr>`)}</table></div>
+    <p class="small muted">Loss in nats per ${census.unit} on ${plural(census.texts, "validation text")}, with 95% intervals; each part was replaced by zeros. Click a part to switch it off.</p><//></div>`;
 }

@@ -1,4 +1,4 @@
-// Where two models read differently: attention of the first less attention of the second, for the same answer.
+// The attention of one model minus that of another, for the same answer.
 import { html, useMemo } from "../core/html.js";
 import { groups, outputGroups, pooled } from "../core/rows.js";
 import { signed } from "../core/format.js";
@@ -23,5 +23,5 @@ export function DifferenceMap({ first, second, names }) {
   const style = (value) => ({ background: `color-mix(in srgb, var(${value < 0 ? "--down" : "--up"}) ${Math.round(Math.min(1, Math.abs(value)) * 45)}%, var(--raised))` });
   return html`<div class="stack tight"><div class="scroll"><table class="matrix difference"><tr><td></td>${one.columns.map((column) => html`<th><${Word}>${column.label}<//></th>`)}</tr>
     ${one.rows.map((row, y) => html`<tr><th><${Word}>${row.label}<//></th>${one.columns.map((column, x) => html`<td style=${style(at(y, x))} title=${`${row.label} ← ${column.label}: ${signed(at(y, x))}`}>${Math.abs(at(y, x)) >= WRITTEN ? signed(at(y, x), 1) : ""}</td>`)}</tr>`)}</table></div>
-    <p class="small muted">Attention of ${names[0]} (${one.name}) less that of ${names[1]} (${other.name}), both reading the answer of ${names[0]}. + and blue: ${names[0]} looks there more; − and orange: ${names[1]} does.</p></div>`;
+    <p class="small muted">Attention of ${names[0]} (${one.name}) minus that of ${names[1]} (${other.name}), both given the answer of ${names[0]}. Blue, +: ${names[0]} attends more; orange, −: ${names[1]} attends more.</p></div>`;
 }

@@ -1,4 +1,4 @@
-// Why: explanations of one word by several methods, each with its measured faithfulness.
+// Attributions of one output word by several methods, each with its measured faithfulness.
 import { html } from "../core/html.js";
 import { patch } from "../core/address.js";
 import { useAnswer } from "../core/api.js";
@@ -12,11 +12,11 @@ export function Explanations({ model, params, group }) {
   const { answer, error, busy } = useAnswer("explain", asked && group ? { ...lookRequest(model, params, {}), target: params.target || undefined, ...(group.word === null ? {} : { word: group.word }) } : null, { wait: 200 });
   if (!group) return null;
   const methods = answer?.methods ?? [];
-  return html`<${Card} title=${html`“<${Word}>${group.label}<//>”: why, and how far to trust it`} busy=${busy} tools=${answer && html`<${Exports} name="explanations" values=${answer} />`}>
-    ${!asked && html`<p class="muted">Gradients, occlusion and attention name the words that mattered. Each is tested by deleting the words it names.</p><div><button class="button" onClick=${() => patch({ why: "1" })}>Explain</button></div>`}
-    <${Failure} error=${error} />${busy && !answer && html`<p class="muted">Explaining: the first time, faithfulness is measured on validation text.</p><div class="skeleton"></div>`}
+  return html`<${Card} title=${html`“<${Word}>${group.label}<//>”: attributions and their faithfulness`} busy=${busy} tools=${answer && html`<${Exports} name="explanations" values=${answer} />`}>
+    ${!asked && html`<p class="muted">Gradients, occlusion and attention each score how much every input word contributed. Each method is tested by deleting the words it ranks highest.</p><div><button class="button" onClick=${() => patch({ why: "1" })}>Explain</button></div>`}
+    <${Failure} error=${error} />${busy && !answer && html`<p class="muted">Computing attributions. The first time, their faithfulness is measured on validation text, which takes longer.</p><div class="skeleton"></div>`}
     ${methods.map((method) => html`<${Method} key=${method.name} method=${method} words=${answer.inputs.words} best=${method.name === answer.most_faithful} />`)}
-    ${answer && html`<p class="small muted">Faithfulness: the area between the curves of deleting and inserting words in this order and in random orders, on ${answer.validation ? "validation text" : "this text"}. 0 is chance. Hidden words were ${answer.perturbation}.</p>`}
+    ${answer && html`<p class="small muted">Faithfulness: the area between the curves of deleting and inserting words in this order and in random orders, on ${answer.validation ? "validation text" : "this text"}. 0 is chance. Deleted words were ${answer.perturbation}. ★ marks the most faithful method.</p>`}
   <//>`;
 }
 

@@ -1,25 +1,27 @@
 // All heads of all layers as small pictures; one click opens one.
-import { html, useRef, useLayoutEffect } from "../core/html.js";
+import { html, useRef, useLayoutEffect, useMemo } from "../core/html.js";
 import { rove } from "../core/roving.js";
 import { shade } from "../core/color.js";
-import { weightsOf, focus } from "../core/rows.js";
+import { weightsOf, scaleOf, focus } from "../core/rows.js";
 import { number } from "../core/format.js";
 import { useTheme } from "./basics.js";
 
 const LARGEST = 48;
 
-// band: the tokens in focus, { side: "below" | "above", first, last }: marked in every picture.
-export function Heads({ maps, selected, measured, onSelect, off = () => false, pinned = () => -1, band }) {
-  const most = Math.max(...maps.map((map) => map.heads));
-  return html`<div class="scroll"><div class="grid-heads" style=${{ gridTemplateColumns: `max-content repeat(${most}, minmax(36px, 72px))`, ...bandStyle(band, maps[0]) }} data-band=${band?.side} role="group" aria-label="Heads" onKeyDown=${(event) => rove(event, most)}>
-    ${maps.map((map) => html`
-      <span class="small muted">${map.layer === null ? "" : map.layer}</span>
+// version: changes with `off` and `pinned`. band: the tokens in focus, { side: "below" | "above", first, last }: marked in every picture.
+export function Heads({ maps, selected, measured, onSelect, off = () => false, pinned = () => -1, band, version }) {
+  const most = Math.max(...maps.map((map) => map.heads)), scale = useMemo(() => Math.max(...maps.map((map) => scaleOf(weightsOf(map)))), [maps]);
+  const pictures = useMemo(() => html`${maps.map((map) => html`
+      <span class="small muted">${map.layer === null ? "" : html`<span class="visually-hidden">layer </span>${map.layer}`}</span>
       ${Array.from({ length: most }, (_, head) => head < map.heads
-        ? html`<${Thumb} key=${`${map.name}.${head}`} map=${map} head=${head} off=${off(map.name, head)} pin=${pinned(map.name, head)}
+        ? html`<${Thumb} key=${`${map.name}.${head}`} map=${map} head=${head} scale=${scale} off=${off(map.name, head)} pin=${pinned(map.name, head)}
             isReachable=${map.name === selected.part && head === (selected.head ?? 0)}
             mark=${measured?.part === map.name && (measured.head === head || measured.head === null)}
             pressed=${selected.part === map.name && (selected.head === head || selected.head === null)} onSelect=${() => onSelect({ part: map.name, head })} />`
-        : html`<span></span>`)}`)}
+        : html`<span></span>`)}`)}`, [maps, scale, selected.part, selected.head, measured, version]);
+  return html`<div class="scroll"><div class="grid-heads" style=${{ gridTemplateColumns: `max-content repeat(${most}, minmax(36px, 72px))`, ...bandStyle(band, maps[0]) }} data-band=${band?.side} role="group" aria-label="Heads" onKeyDown=${(event) => rove(event, most)}>
+    <span class="small muted">head</span>${Array.from({ length: most }, (_, head) => html`<span class="small muted head-number">${head}</span>`)}
+    ${pictures}
   </div></div>`;
 }
 
@@ -30,9 +32,9 @@ function bandStyle(band, map) {
   return { "--from": `${(100 * band.first) / size}%`, "--size": `${(100 * (band.last + 1 - band.first)) / size}%` };
 }
 
-function Thumb({ map, head, pressed, isReachable, mark, off, pin, onSelect }) {
+function Thumb({ map, head, scale, pressed, isReachable, mark, off, pin, onSelect }) {
   const canvas = useRef(null), theme = useTheme();
-  useLayoutEffect(() => draw(canvas.current, map, head), [map, head, theme]);
+  useLayoutEffect(() => draw(canvas.current, map, head, scale), [map, head, scale, theme]);
   const name = `${map.layer === null ? map.kind : `layer ${map.layer}`}, head ${head}`;
   return html`<button class=${`head-thumb ${off ? "off" : ""}`} aria-pressed=${pressed} tabindex=${isReachable ? 0 : -1} onClick=${onSelect}
     aria-label=${`${name}${mark ? ", aligns best" : ""}${pin >= 0 ? `, pinned as ${pin + 1}` : ""}${off ? ", off" : ""}`} title=${`${name} · focus ${number(focus(map, head), 2)}${mark ? " · the measured alignment head" : ""}`}>
@@ -40,7 +42,7 @@ function Thumb({ map, head, pressed, isReachable, mark, off, pin, onSelect }) {
 }
 
 // The weights as pixels; a map larger than the picture shows the largest weight of each block.
-function draw(canvas, map, head) {
+function draw(canvas, map, head, scale) {
   const [, rows, columns] = map.shape, weights = weightsOf(map);
   const block = Math.max(1, Math.ceil(Math.max(rows, columns) / LARGEST));
   const [wide, high] = [Math.ceil(columns / block), Math.ceil(rows / block)];
@@ -53,7 +55,7 @@ function draw(canvas, map, head) {
       for (let row = y * block; row < Math.min(rows, (y + 1) * block); row++)
         for (let column = x * block; column < Math.min(columns, (x + 1) * block); column++)
           largest = Math.max(largest, weights[(head * rows + row) * columns + column]);
-      pen.fillStyle = shade(largest);
+      pen.fillStyle = shade(largest / scale);
       pen.fillRect(x, y, 1, 1);
     }
 }

@@ -1,5 +1,5 @@
 // One attention head as a table of colors, with the value under the pointer written out. Arrow keys move the crosshair.
-import { html, useRef, useLayoutEffect, useState } from "../core/html.js";
+import { html, useRef, useLayoutEffect, useMemo, useState } from "../core/html.js";
 import { palette, shade } from "../core/color.js";
 import { breadth, directionOf } from "../core/text.js";
 import { number, percent } from "../core/format.js";
@@ -9,62 +9,50 @@ const MOST_LABELS = 90;
 
 const NARROW = 330, BARS = 12;
 
-export function HeatMap({ rows, columns, weights, linear, picked, onPick, caption, masked = () => false, whole }) {
-  const box = useRef(null), canvas = useRef(null);
+// scale: the weight of the strongest color. The cells are drawn on one canvas, what is in focus on another above it.
+export function HeatMap({ rows, columns, weights, scale = 1, linear, picked, onPick, caption, masked = () => false, whole }) {
+  const box = useRef(null), canvas = useRef(null), marks = useRef(null);
   const [cell, setCell] = useState(null);
   const width = useWidth(box), theme = useTheme();
-  const layout = measure(rows, columns, width || 340);
+  const layout = useMemo(() => measure(rows, columns, width || 340), [rows, columns, width]);
   // Columns of a right-to-left text run from the right, as its words do. `place` is its own inverse.
-  const isMirrored = directionOf(columns) === "rtl", place = (x) => (isMirrored ? columns.length - 1 - x : x);
+  const isMirrored = useMemo(() => directionOf(columns) === "rtl", [columns]), place = (x) => (isMirrored ? columns.length - 1 - x : x);
 
   const narrow = !whole && width > 0 && width < NARROW;
 
   useLayoutEffect(() => {
     if (!canvas.current) return;
-    const { left, top, size, wide, high } = layout, ratio = devicePixelRatio || 1;
-    const element = canvas.current;
-    element.width = Math.round(wide * ratio);
-    element.height = Math.round(high * ratio);
-    element.style.width = `${wide}px`;
-    element.style.height = `${high}px`;
-    const pen = element.getContext("2d");
-    pen.scale(ratio, ratio);
-    const colors = palette();
-    pen.font = `${Math.min(12, Math.max(9, size - 4))}px system-ui, "Noto Sans CJK JP", sans-serif`;
+    const { left, top, size } = layout, pen = penOf(canvas.current, layout), colors = palette();
     rows.forEach((row, y) => columns.forEach((column, x) => {
       const weight = weights[y * columns.length + x];
       if (Number.isNaN(weight) || (weight === 0 && masked(y, x))) return hatch(pen, left + place(x) * size, top + y * size, size, colors.line);
-      pen.fillStyle = shade(weight, linear);
+      pen.fillStyle = shade(weight / scale, linear);
       pen.fillRect(left + place(x) * size, top + y * size, size - (size > 8 ? 1 : 0), size - (size > 8 ? 1 : 0));
     }));
     pen.fillStyle = colors.muted;
-    pen.textBaseline = "middle";
     const every = Math.ceil(12 / size);
-    if (rows.length <= MOST_LABELS || size >= 8) rows.forEach((row, y) => {
-      if (y % every) return;
-      pen.fillStyle = picked?.side === "below" && picked.index === y ? colors.pick : colors.muted;
-      pen.textAlign = "right";
-      pen.fillText(clip(row.label), left - 6, top + (y + 0.5) * size);
-    });
-    columns.forEach((column, x) => {
-      if (x % every) return;
-      pen.save();
-      pen.translate(left + (place(x) + 0.5) * size, top - 6);
-      pen.rotate(-Math.PI / 3.2);
-      pen.textAlign = "left";
-      pen.fillStyle = picked?.side === "above" && picked.index === x ? colors.pick : colors.muted;
-      pen.fillText(clip(column.label), 0, 0);
-      pen.restore();
-    });
-    pen.strokeStyle = colors.pick;
+    if (rows.length <= MOST_LABELS || size >= 8) rows.forEach((row, y) => y % every || rowLabel(pen, row, y, layout));
+    columns.forEach((column, x) => x % every || columnLabel(pen, column, place(x), layout));
+  }, [rows, columns, weights, scale, linear, layout, narrow, theme]);
+
+  useLayoutEffect(() => {
+    if (!marks.current) return;
+    const { left, top, size } = layout, pen = penOf(marks.current, layout), colors = palette();
+    pen.fillStyle = pen.strokeStyle = colors.pick;
     pen.lineWidth = 2;
-    if (picked?.side === "below") pen.strokeRect(left, top + picked.index * size, columns.length * size, size);
-    if (picked?.side === "above") pen.strokeRect(left + place(picked.index) * size, top, size, rows.length * size);
+    if (picked?.side === "below" && rows[picked.index]) {
+      rowLabel(pen, rows[picked.index], picked.index, layout);
+      pen.strokeRect(left, top + picked.index * size, columns.length * size, size);
+    }
+    if (picked?.side === "above" && columns[picked.index]) {
+      columnLabel(pen, columns[picked.index], place(picked.index), layout);
+      pen.strokeRect(left + place(picked.index) * size, top, size, rows.length * size);
+    }
     if (cell) {
       pen.strokeStyle = colors.accent;
       pen.strokeRect(left + place(cell.x) * size, top + cell.y * size, size, size);
     }
-  }, [rows, columns, weights, linear, picked?.side, picked?.index, cell, layout.size, narrow, theme]);
+  }, [rows, columns, picked?.side, picked?.index, cell, layout, narrow, theme]);
 
   const at = (event) => {
     const bounds = canvas.current.getBoundingClientRect();
@@ -87,9 +75,37 @@ export function HeatMap({ rows, columns, weights, linear, picked, onPick, captio
     <div class="scroll"><div class="heat"><canvas ref=${canvas} tabindex="0" role="img"
       aria-label=${`Attention: ${rows.length} rows, ${columns.length} columns. ${text}`}
       onMouseMove=${(event) => setCell(at(event))} onMouseLeave=${() => setCell(null)} onKeyDown=${move}
-      onClick=${(event) => { const hit = at(event); if (hit) onPick?.({ side: "below", index: hit.y }); }}></canvas></div></div>
+      onClick=${(event) => { const hit = at(event); if (hit) onPick?.({ side: "below", index: hit.y }); }}></canvas><canvas class="marks" ref=${marks} aria-hidden="true"></canvas></div></div>
     <p class="readout small muted" aria-live="polite">${text}</p>
   </div>`;
+}
+
+// A pen for a canvas of the layout's size, cleared.
+function penOf(canvas, { size, wide, high }) {
+  const ratio = devicePixelRatio || 1, [width, height] = [Math.round(wide * ratio), Math.round(high * ratio)], pen = canvas.getContext("2d");
+  if (canvas.width !== width || canvas.height !== height) {  // a new size takes milliseconds
+    [canvas.width, canvas.height] = [width, height];
+    [canvas.style.width, canvas.style.height] = [`${wide}px`, `${high}px`];
+  }
+  pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+  pen.clearRect(0, 0, wide, high);
+  pen.font = `${Math.min(12, Math.max(9, size - 4))}px system-ui, "Noto Sans CJK JP", sans-serif`;
+  pen.textBaseline = "middle";
+  return pen;
+}
+
+function rowLabel(pen, row, y, { left, top, size }) {
+  pen.textAlign = "right";
+  pen.fillText(clip(row.label), left - 6, top + (y + 0.5) * size);
+}
+
+function columnLabel(pen, column, x, { left, top, size }) {
+  pen.save();
+  pen.translate(left + (x + 0.5) * size, top - 6);
+  pen.rotate(-Math.PI / 3.2);
+  pen.textAlign = "left";
+  pen.fillText(clip(column.label), 0, 0);
+  pen.restore();
 }
 
 // A cell without a number: masked, or not a number.
@@ -106,7 +122,7 @@ function hatch(pen, x, y, size, color) {
 function AttentionRow({ rows, columns, weights, index }) {
   const values = columns.map((column, x) => ({ label: column.label, value: weights[index * columns.length + x] })).sort((a, b) => b.value - a.value);
   const rest = values.slice(BARS).reduce((sum, each) => sum + each.value, 0);
-  return html`<div class="stack tight"><p class="small muted">What <b><bdi>${visible(rows[index].label)}</bdi></b> read. Pick another word above to see its row.</p><${Bars} items=${values.slice(0, BARS)} />
+  return html`<div class="stack tight"><p class="small muted">Attention weights of <b><bdi>${visible(rows[index].label)}</bdi></b>. Select another word above to see its row.</p><${Bars} items=${values.slice(0, BARS)} />
     ${values.length > BARS && html`<p class="small muted">+ ${values.length - BARS} others ${percent(rest)}</p>`}</div>`;
 }
 

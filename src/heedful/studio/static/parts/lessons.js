@@ -5,11 +5,11 @@ import { useModel } from "../core/session.js";
 import { LESSONS, KEYS } from "../core/lessons.js";
 
 const FIRST = [
-  ["use", "Type a line of your own and read what the model makes of it.", (params) => Boolean(params.text)],
-  ["look", "Point at a word of the answer to see which words it came from; click it.", (params) => params.pick !== undefined],
-  ["look", "Open another head: every small picture is one.", (params) => params.part !== undefined],
-  ["switch", "Take a head away and compare the two answers.", (params) => Boolean(params.off && params.off !== "[]")],
-  ["steps", "Follow one word through the softmax: press Next.", (params) => params.phase !== undefined],
+  ["use", "Type a text of your own and read the answer.", (params) => Boolean(params.text)],
+  ["look", "Point at an output word to see which words it attends to, then click it.", (params) => params.pick !== undefined],
+  ["look", "Open another head: each small picture is one head.", (params) => params.part !== undefined],
+  ["switch", "Switch a head off and compare the two answers.", (params) => Boolean(params.off && params.off !== "[]")],
+  ["steps", "Follow one token through the softmax: press Next.", (params) => params.phase !== undefined],
 ];
 
 // Open a lesson in its view; what the link itself sets comes first.

@@ -2,6 +2,7 @@
 import { html, useRef, useLayoutEffect } from "../core/html.js";
 import { patch } from "../core/address.js";
 import { shade, palette } from "../core/color.js";
+import { scaleOf } from "../core/rows.js";
 import { useTheme } from "./basics.js";
 
 const LONGEST = 60, AROUND = 20;
@@ -41,9 +42,10 @@ export function Minimap({ rows, columns, weights, shown }) {
     const element = canvas.current, pen = element.getContext("2d");
     element.width = rows.length;
     element.height = columns.length;
+    const scale = scaleOf(weights);
     for (let row = 0; row < rows.length; row++)
       for (let column = 0; column < columns.length; column++) {
-        pen.fillStyle = shade(weights[row * columns.length + column]);
+        pen.fillStyle = shade(weights[row * columns.length + column] / scale);
         pen.fillRect(row, column, 1, 1);
       }
     pen.strokeStyle = palette().pick;
@@ -51,5 +53,5 @@ export function Minimap({ rows, columns, weights, shown }) {
     pen.strokeRect(shown.rows[0], shown.columns[0], shown.rows[1] - shown.rows[0], shown.columns[1] - shown.columns[0]);
   }, [weights, shown.rows[0], shown.columns[0], theme]);
   return html`<div class="stack tight"><canvas class="minimap" ref=${canvas} aria-hidden="true" onClick=${(event) => { const box = canvas.current.getBoundingClientRect(); patch({ around: Math.floor(((event.clientX - box.left) / box.width) * rows.length) }); }}></canvas>
-    <label class="row small muted"><span>${rows.length} words, ${shown.rows[0] + 1} to ${shown.rows[1]} shown</span><input type="range" min="0" max=${rows.length - 1} value=${middle} onInput=${(event) => patch({ around: event.target.value })} /></label></div>`;
+    <label class="row small muted"><span>Rows ${shown.rows[0] + 1} to ${shown.rows[1]} of ${rows.length}</span><input type="range" min="0" max=${rows.length - 1} value=${middle} onInput=${(event) => patch({ around: event.target.value })} /></label></div>`;
 }

@@ -7,11 +7,11 @@ import { Card } from "./basics.js";
 import { Row, Switch, Scaler, Wires } from "./architecture.js";
 import { Exports } from "./export.js";
 
-// What a part holds, by the last piece of its name.
+// A short description of each part, by the last piece of its name.
 const HOLDS = {
-  input: "how much is written", forget: "how much is kept", output: "how much is shown", candidate: "what could be written", cell: "the memory", hidden: "the state",
-  reset: "how much of the past is read", update: "how much is renewed", states: "the states of all words", mask: "padding is not read", scores: "a match with each source word",
-  weights: "softmax of the scores", cross: "weighted sum of the states", context: "what the source hands over", initial_state: "where the decoder begins",
+  input: "share of the candidate that is added", forget: "share of the cell that is kept", output: "share of the cell that is output", candidate: "proposed content", cell: "cell state", hidden: "hidden state",
+  reset: "share of the past in the candidate", update: "share of the state that is replaced", states: "states of all tokens", mask: "excludes padding", scores: "one score per source token",
+  weights: "softmax of the scores", cross: "weighted sum of the states", context: "vector passed to the decoder", initial_state: "first state of the decoder",
 };
 
 // Modules bottom to top: [{ name, title, parts }]. A part between the stacks belongs to the decoder.
@@ -39,7 +39,7 @@ export function RecurrentArchitecture({ parts, params }) {
   const stacks = names.some((name) => name.startsWith("encoder.")) ? ["encoder", "decoder"] : ["decoder"];
   const switched = (name, title, text) => html`<${Row} name=${name} title=${title} params=${params}><${Switch} wide on=${!isOff(off, name)} label=${name} text=${text} onChange=${() => toggledPart(off, name)} /><//>`;
   return html`<${Card} title=${`This model: recurrent, ${plural(config.layers ?? 1, "layer")} of ${config.cell ?? "gru"} cells, width ${config.width}`} tools=${html`<${Exports} name="switches" values=${off} />`}>
-    <p class="small muted">Click a part to switch it off, a name for its equation and its slider. A gate that is off lets nothing through.</p>
+    <p class="small muted">Click a part to switch it off; click its name for its equation and a scale slider. A gate that is off passes nothing.</p>
     <${Wires}>${stacks.map((stack) => html`<div class="stack-drawing" role="group" aria-label=${stack}><h3>${stacks.length > 1 ? stack[0].toUpperCase() + stack.slice(1) : "Network"}</h3>
       ${stack === "decoder" && html`<div class="fixed-part small muted">output: one score for each of ${count(config.target_vocabulary ?? config.vocabulary)} tokens</div>`}
       ${modulesOf(parts.parts, stack).reverse().map((module) => html`<div class="layer" data-kind=${module.name === "cross" ? "cross" : null}>${module.title && html`<span class="layer-name">${module.title}</span>`}

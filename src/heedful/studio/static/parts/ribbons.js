@@ -1,7 +1,8 @@
 // Two rows of tokens joined by ribbons as wide as their weights.
-// All ribbons rest on a canvas; only those of the token in focus are drawn as SVG, on top.
-import { html, useRef, useLayoutEffect, useState } from "../core/html.js";
+// All ribbons are drawn once on a canvas, which fades while a token is in focus; only that token's ribbons are SVG, on top.
+import { html, useRef, useEffect, useLayoutEffect, useMemo, useState } from "../core/html.js";
 import { palette } from "../core/color.js";
+import { scaleOf } from "../core/rows.js";
 import { percent } from "../core/format.js";
 import { directionOf } from "../core/text.js";
 import { rove } from "../core/roving.js";
@@ -10,6 +11,7 @@ import { useTheme, useWidth } from "./basics.js";
 
 const SMALLEST = 0.03;
 const WIDEST = 9;
+const LEAVING = 50;
 
 // above: groups of the columns; below: groups of the rows; weights: rows × columns.
 // layers: what is drawn for the token in focus instead of `weights`, one a pinned head: { weights, color, dash }.
@@ -17,10 +19,14 @@ export function Ribbons({ above, below, weights, layers, picked, onPick, onHover
   const frame = useRef(null), canvas = useRef(null);
   const [own, setOwn] = useState(null);
   const hovered = focused === undefined ? own : focused;
-  const setHovered = (focus) => { setOwn(focus); onHover?.(focus); };
+  // Leaving waits a moment, so that moving from one token to the next draws once.
+  const leaving = useRef(0), setNow = (focus) => { setOwn(focus); onHover?.(focus); };
+  const setHovered = (focus) => { clearTimeout(leaving.current); if (focus) setNow(focus); else leaving.current = setTimeout(setNow, LEAVING, null); };
+  useEffect(() => () => clearTimeout(leaving.current), []);
   const [ends, setEnds] = useState(null);
   const width = useWidth(frame), theme = useTheme();
   const focus = hovered ?? picked;
+  const scale = useMemo(() => scaleOf(weights), [weights]);
   const tops = useRef([]), bottoms = useRef([]);
 
   useLayoutEffect(() => {
@@ -45,16 +51,17 @@ export function Ribbons({ above, below, weights, layers, picked, onPick, onHover
     const pen = canvas.current.getContext("2d");
     pen.scale(ratio, ratio);
     pen.strokeStyle = palette().ribbon;
-    pen.globalAlpha = focus ? 0.1 : 0.45;
+    pen.globalAlpha = 0.45;
     pen.lineCap = "round";
-    for (let row = 0; row < ends.below.length; row++)
+    for (let row = 0; row < ends.below.length; row++) {
+      const own = weights.subarray(row * above.length, (row + 1) * above.length), least = Math.min(SMALLEST, Math.max(...own) / 2);
       for (let column = 0; column < ends.above.length; column++) {
-        const weight = weights[row * above.length + column];
-        if (weight < SMALLEST) continue;
-        pen.lineWidth = 0.5 + weight * WIDEST;
-        pen.stroke(new Path2D(curve(ends.above[column], ends.below[row], upright)));
+        if (own[column] < least || !own[column]) continue;
+        pen.lineWidth = 0.5 + (own[column] / scale) * WIDEST;
+        trace(pen, ends.above[column], ends.below[row], upright);
       }
-  }, [ends, weights, focus, theme]);
+    }
+  }, [ends, weights, scale, theme]);
 
   const drawn = layers?.length ? layers : [{ weights, color: "var(--pick)", dash: null }];
   const active = focus && ends ? drawn.flatMap((layer, number) => strongest(focus, layer.weights, above.length, below.length, Math.floor(60 / drawn.length))
@@ -71,10 +78,10 @@ export function Ribbons({ above, below, weights, layers, picked, onPick, onHover
     onPick=${() => onPick(picked?.side === side && picked.index === index ? null : { side, index })}>
     ${side === "below" && sure?.[index] != null && html`<span class="sure" style=${{ background: palette().weights[5], transform: `scaleX(${sure[index]})` }}></span>`}<//>`;
 
-  return html`<div class="scroll"><div class=${`ribbons ${upright ? "upright" : ""} ${compact ? "compact" : ""}`} ref=${frame}>
+  return html`<div class="scroll"><div data-focus=${Boolean(focus)} class=${`ribbons ${upright ? "upright" : ""} ${compact ? "compact" : ""}`} ref=${frame}>
     <canvas ref=${canvas} aria-hidden="true"></canvas>
     <svg aria-hidden="true">${active.map(({ row, column, weight, layer, shift }) => ends.below[row] && ends.above[column] && html`<path d=${curve(moved(ends.above[column], shift, upright), moved(ends.below[row], shift, upright), upright)}
-      fill="none" stroke=${layer.color} stroke-linecap=${layer.dash ? "butt" : "round"} stroke-dasharray=${layer.dash} stroke-width=${1 + weight * (layer.dash ? WIDEST / 2 : WIDEST)} stroke-opacity=${0.35 + 0.65 * weight} />`)}</svg>
+      fill="none" stroke=${layer.color} stroke-linecap=${layer.dash ? "butt" : "round"} stroke-dasharray=${layer.dash} stroke-width=${1 + (weight / scale) * (layer.dash ? WIDEST / 2 : WIDEST)} stroke-opacity=${0.35 + 0.65 * Math.min(1, weight / scale)} />`)}</svg>
     <div class="tokens left" dir=${directionOf(above)} role="group" aria-label="read" onKeyDown=${rove}>${above.map(chip("above", tops))}</div>
     <div class="gap"></div>
     <div class="tokens right" dir=${directionOf(below)} role="group" aria-label="written" onKeyDown=${rove}>${below.map(chip("below", bottoms))}</div>
@@ -82,6 +89,15 @@ export function Ribbons({ above, below, weights, layers, picked, onPick, onHover
 }
 
 const moved = (point, shift, upright) => (upright ? { x: point.x, y: point.y + shift } : { x: point.x + shift, y: point.y });
+
+function trace(pen, from, to, upright) {
+  const middle = upright ? (from.x + to.x) / 2 : (from.y + to.y) / 2;
+  pen.beginPath();
+  pen.moveTo(from.x, from.y);
+  if (upright) pen.bezierCurveTo(middle, from.y, middle, to.y, to.x, to.y);
+  else pen.bezierCurveTo(from.x, middle, to.x, middle, to.x, to.y);
+  pen.stroke();
+}
 
 function curve(from, to, upright) {
   const middle = upright ? (from.x + to.x) / 2 : (from.y + to.y) / 2;
@@ -93,5 +109,5 @@ function strongest(focus, weights, columns, rows, most) {
   const all = [];
   if (focus.side === "below") for (let column = 0; column < columns; column++) all.push({ row: focus.index, column, weight: weights[focus.index * columns + column] });
   else for (let row = 0; row < rows; row++) all.push({ row, column: focus.index, weight: weights[row * columns + focus.index] });
-  return all.filter(({ weight }) => weight > 0.005).sort((a, b) => b.weight - a.weight).slice(0, most);
+  return all.filter(({ weight }) => weight > 0.0005).sort((a, b) => b.weight - a.weight).slice(0, most);
 }

@@ -6,7 +6,7 @@ import { Confidence } from "./basics.js";
 
 export function ScoredText({ look, picked, onPick }) {
   const row = look.target ?? look.inputs, words = outputGroups(look, "words").filter((group) => !group.special && group.span && group.label.trim());
-  if (!words.length) return answerOf(look) || html`<span class="muted">nothing but spaces and line breaks</span>`;
+  if (!words.length) return answerOf(look) || html`<span class="muted">only spaces and line breaks</span>`;
   const pieces = [];
   let at = look.target ? 0 : words[0].span[0];
   words.forEach((group, index) => {

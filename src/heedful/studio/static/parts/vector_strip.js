@@ -20,6 +20,6 @@ export function VectorStrip({ label, values, scale, note }) {
     });
   }, [values, theme, largest]);
   const size = Math.hypot(...values);
-  return html`<div class="stack tight"><div class="row between small"><span>${label}</span><span class="muted number">${values.slice(0, SHOWN).map((value) => number(value, 2)).join("  ")}${values.length > SHOWN ? " …" : ""} · ${values.length} numbers, length ${number(size)}</span></div>
+  return html`<div class="stack tight"><div class="row between small"><span>${label}</span><span class="muted number">${values.slice(0, SHOWN).map((value) => number(value, 2)).join("  ")}${values.length > SHOWN ? " …" : ""} · ${values.length} values, norm ${number(size)}</span></div>
     <canvas ref=${canvas} class="strip" role="img" aria-label=${`${label}: ${values.slice(0, SHOWN).map((value) => number(value, 2)).join(", ")} …`}></canvas>${note && html`<p class="small muted">${note}</p>`}</div>`;
 }

@@ -20,7 +20,7 @@ export function WindowedRibbons({ rows, columns, weights, layers = [], sure, pic
   const cut = (values) => (window ? cutWeights(values, columns.length, window) : values);
   const near = useMemo(() => cut(weights), [weights, firstRow, firstColumn]), pinned = useMemo(() => layers.map((layer) => ({ ...layer, weights: cut(layer.weights) })), [layers, firstRow, firstColumn]);
   const moved = (focus, direction) => focus && { ...focus, index: focus.index + direction * (focus.side === "below" ? firstRow : firstColumn) };
-  const [plain, compact] = [PLAIN, COMPACT].map((sizes) => Math.max(rowWidth(above, sizes), rowWidth(below, sizes)));
+  const [plain, compact] = useMemo(() => [PLAIN, COMPACT].map((sizes) => Math.max(rowWidth(above, sizes), rowWidth(below, sizes))), [above, below]);
   const upright = width < NARROW || compact > 1.1 * width;
   return html`<div ref=${box} class="stack tight">${width > 0 && html`${window && html`<${Minimap} rows=${rows} columns=${columns} weights=${weights} shown=${window} />`}
     <${Ribbons} above=${above} below=${below} weights=${near} layers=${pinned} picked=${moved(picked, -1)} onPick=${(pick) => onPick(moved(pick, 1))}

@@ -1,4 +1,4 @@
-// The worked numbers of the notes as small experiments, and the list of what the notes print beside what is computed.
+// The worked numbers of the notes as small experiments, and a table of the printed and the computed values.
 import { html, useRef, useEffect } from "../core/html.js";
 import { patch } from "../core/address.js";
 import { useAnswer } from "../core/api.js";
@@ -52,14 +52,14 @@ function NotOnYourLife({ params, table }) {
   return html`<${Example} id="3" params=${params} title="Worked example 3: not on your life!">
     <div class="row"><${Toggle} on=${masked} onChange=${(on) => patch({ n3mask: on ? null : "0" })}>causal mask<//><span class="small muted">d_k</span><${Choice} label="d_k" options=${["1", "6", "16", "64", "256"].map((each) => [each, each])} value=${String(keyWidth)} onChange=${(each) => patch({ n3: each })} /></div>
     ${weights && html`<div class="scroll"><table class="matrix"><tr><td></td>${WORDS.map((word) => html`<th>${word}</th>`)}<th>sum</th></tr>${weights.map((row, y) => html`<tr><th>${WORDS[y]}</th>${row.map((weight, x) => html`<td style=${masked && x > y ? {} : shadeStyle(weight)} title=${`score ${number(table.scores[y][x])}`}>${masked && x > y ? html`<span class="muted" title="masked">–</span>` : two(weight)}</td>`)}<td>${two(row.reduce((sum, each) => sum + each, 0))}</td></tr>`)}</table></div>
-      <p class="small muted">Every row sums to 1; a masked cell is not a zero but not there. The table that the notes print differs by up to ${two(furthest)}: no scale makes it the softmax of these scores.</p>`}<//>`;
+      <p class="small muted">Every row sums to 1; a masked cell (–) is excluded, which is not the same as a weight of 0. The table printed in the notes differs by up to ${two(furthest)}: no scale makes it the softmax of these scores.</p>`}<//>`;
 }
 
 export function WorkedExamples({ params }) {
   const { answer, error } = useAnswer("studio/worked-numbers");
   return html`<h2 class="section">The worked numbers of the notes</h2><${Failure} error=${error} />
     <div class="halves"><div class="stack"><${TwoScores} params=${params} /><${MoneyPosition} params=${params} /></div><${NotOnYourLife} params=${params} table=${answer?.table} /></div>
-    ${answer && html`<${Example} id="all" params=${params} title="What the notes print, and what heedful computes" tools=${html`<${Exports} name="worked-numbers" values=${answer} />`}>
+    ${answer && html`<${Example} id="all" params=${params} title="Printed and computed values" tools=${html`<${Exports} name="worked-numbers" values=${answer} />`}>
       <div class="scroll"><table class="plain stacked"><tr><th>example</th><th>quantity</th><th>printed</th><th>computed now</th><td></td></tr>${answer.examples.flatMap((example) => example.numbers.map((each, index) => html`<tr>
         <td title=${example.text}>${index ? "" : example.title}</td><td>${each.quantity}</td><td data-label="printed">${each.printed}</td><td class="strong" data-label="computed now">${each.computed}</td><td class="verdict">${each.printed === each.computed ? html`<span class="good">✓ agrees</span>` : html`<span class="bad">differs</span>`}</td></tr>`))}</table></div><//>`}`;
 }

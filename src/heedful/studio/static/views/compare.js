@@ -28,7 +28,7 @@ export default function Compare() {
   </div>`;
 }
 
-const NoText = ({ children }) => html`<${Card} label="Answers"><${Empty}>Type a text, or take an example, to read both answers.<//><//>${children}`;
+const NoText = ({ children }) => html`<${Card} label="Answers"><${Empty}>Type a text, or choose an example, to compare both answers.<//><//>${children}`;
 
 // No second model yet: the runs of this folder that could be one.
 function Second({ model, canTrain }) {
@@ -41,7 +41,7 @@ function Second({ model, canTrain }) {
       patch({ other: name });
     } catch (error) { toast(error.message); }
   };
-  return html`<${Card} title="Compare"><${Empty}>${model.name} is the only model here that can ${model.task}. ${runs.length ? "Choose a second one:" : html`Start with two: <code>heedful studio MODEL_A MODEL_B</code>. A recurrent one beside a transformer shows the most.`}<//>
+  return html`<${Card} title="Compare"><${Empty}>${model.name} is the only model here that can ${model.task}. ${runs.length ? "Choose a second one:" : html`Start with two: <code>heedful studio MODEL_A MODEL_B</code>. A transformer and a recurrent model make an instructive pair.`}<//>
     ${runs.length > 0 && html`<div class="row" style=${{ justifyContent: "center" }}>${runs.slice(0, 8).map((run) => html`<button class="button" onClick=${() => choose(run.name)}>${run.name}</button>`)}</div>`}<//>`;
 }
 
@@ -63,7 +63,7 @@ function SideBySide({ models, params, children }) {
   return html`<div class="halves">${shown.map((index) => html`<${Side} key=${models[index].name} model=${models[index]} look=${looks[index].answer} error=${looks[index].error} busy=${looks[index].busy} link=${link} onLink=${setLink} />`)}</div>
     ${first && second && html`<${Card} title="The difference" tools=${html`<span class="row"><button class="button" ...${hold}>Hold to swap the sides (B)</button><${Exports} name="difference" values=${{ models: models.map((model) => model.name), answers: [answerOf(first), answerOf(second)] }} /></span>`}>
       <p class="answer" dir="auto"><${Difference} before=${answerOf(first)} after=${answerOf(second)} /></p>
-      <p class="small muted">Crossed out: only ${models[0].name}. Marked: only ${models[1].name}. Choose a word above, and it is chosen on both sides.</p>
+      <p class="small muted">Crossed out: only ${models[0].name}. Marked: only ${models[1].name}. A word selected above is selected on both sides.</p>
       <${Probabilities} before=${first} after=${second} names=${models.map((model) => model.name)} />
       ${forced.answer && html`<${DifferenceMap} first=${first} second=${forced.answer} names=${models.map((model) => model.name)} />`}<//>`}${children}`;
 }
@@ -74,7 +74,7 @@ function Side({ model, look, error, busy, link, onLink }) {
     ${look ? html`<p class="answer" dir="auto"><${ScoredText} look=${look} /></p>
       ${look.outputs.length === 1 && html`<${Bars} items=${look.outputs[0].top.map((each) => ({ label: each.text, value: each.probability }))} />`}
       <p class="small muted">log probability ${number(logProbability)}</p>
-      <${AttentionRibbons} look=${look} link=${link} onLink=${onLink} />` : ""}<//>`;
+      <div class="compared"><${AttentionRibbons} look=${look} link=${link} onLink=${onLink} /></div>` : ""}<//>`;
 }
 
 // Pairs pasted one a line, with a tab between, or the validation text: where the two models differ, and by source length.
@@ -83,11 +83,11 @@ function TestSet({ models, params }) {
   const names = { model: models[0].name, other: models[1].name };
   const asked = params.test === "validation" ? { ...names, pairs: [] } : params.test === "pairs" && pairs.length ? { ...names, pairs } : null;
   const { answer, error, busy } = useAnswer("studio/compare", asked, { wait: 300 });
-  return html`<${Card} title="Over a test set, by length" busy=${busy} tools=${answer && html`<${Exports} name="compare" values=${answer} />`}>
+  return html`<${Card} title="Scores by source length" busy=${busy} tools=${answer && html`<${Exports} name="compare" values=${answer} />`}>
     <div class="row"><button class="button" aria-pressed=${params.test === "validation"} onClick=${() => patch({ test: "validation" })}>Compare on 200 validation texts</button></div>
-    <${TextField} label=${`Or pairs, one a line: ${models[0].task === "classify" ? "text, tab, label" : "source, tab, reference"}`} rows="3" value=${params.pairs} onInput=${(value) => patch({ pairs: value, test: null })} />
+    <${TextField} label=${`Or pairs, one per line: ${models[0].task === "classify" ? "text, tab, label" : "source, tab, reference"}`} rows="3" value=${params.pairs} onInput=${(value) => patch({ pairs: value, test: null })} />
     <div><button class="button" disabled=${!pairs.length} onClick=${() => patch({ test: "pairs" })}>Compare on ${pairs.length === 1 ? "1 pair" : `${pairs.length || "these"} pairs`}</button></div>
-    <${Failure} error=${error} />${busy && html`<p class="muted">Both models answer …</p>`}
+    <${Failure} error=${error} />${busy && html`<p class="muted">Running both models …</p>`}
     ${answer && html`<div class="scroll"><table class="plain"><tr><th>source words</th><th class="number">texts</th>${answer.names.map((name) => html`<th class="number">${name}</th>`)}<th class="number">difference (95%)</th></tr>${[...answer.buckets, { ...answer.overall, all: true }].map((row) => html`<tr>
         <td>${row.all ? "all" : row.shortest === row.longest ? row.shortest : `${row.shortest} to ${row.longest}`}</td><td class="number">${row.texts}</td>${row.scores.map((score) => html`<td class="number">${number(score)}</td>`)}
         <td class="number">${signed(row.difference.value)} (${signed(row.difference.low)} to ${signed(row.difference.high)})</td></tr>`)}</table></div>

@@ -1,4 +1,4 @@
-// Lab: the open questions as experiments. Predict, run, and read what was measured.
+// Lab: the open questions as experiments, with predictions, runs and reports.
 import { html, useState, useEffect } from "../core/html.js";
 import { useAddress, patch } from "../core/address.js";
 import { useSession, toast } from "../core/session.js";
@@ -24,9 +24,9 @@ export default function Lab() {
   return html`<div class="stack">
     ${study && html`<${Study} key=${study.name} study=${study} onChange=${refresh} />`}
     <${Card} title="The open questions of the notes, as experiments" tools=${studies && html`<${Exports} name="studies" values=${studies} />`}><${Failure} error=${error} />
-      <p class="muted">Each study compares variants that differ in one thing. Open one, read its question and predictions, and decide what you expect before you run it. A quick run takes about a minute; its answer is a hint.</p>
+      <p class="muted">Each study compares variants that differ in one setting. Open a study to read its question and predictions before you run it. A quick run takes about a minute; its answer is only indicative.</p>
       ${!studies && !error && html`<div class="skeleton" aria-busy="true"></div>`}
-      ${studies && html`<div class="scroll"><table class="plain stacked"><tr><th>study</th><th>question</th><th>its three predictions</th><td></td></tr>${studies.map((each) => html`<tr>
+      ${studies && html`<div class="scroll"><table class="plain stacked"><tr><th>study</th><th>question</th><th>predictions</th><td></td></tr>${studies.map((each) => html`<tr>
         <td><button class="link" aria-pressed=${each.name === params.study} onClick=${() => patch({ study: each.name })}>${each.name}</button></td><td>${each.question} <span class="small muted">${each.concept}, ${plural(each.variants, "variant")}</span></td>
         <td><${Outcomes} study=${each} /></td>
         <td>${each.state !== "running" && html`<button class="button" aria-label=${`Run quickly: ${each.name}`} onClick=${() => { patch({ study: each.name }); act(`${each.name}/run`, { quick: true }, refresh); }}>Run quickly</button>`}</td></tr>`)}</table></div>`}<//>
@@ -36,7 +36,7 @@ export default function Lab() {
 const STYLES = { held: "good", "did not hold": "bad" };
 const running = (study) => `running: ${plural(study.trials, "trial")} stored`;
 
-// How the predictions came out, each as a word in a frame.
+// The outcome of each prediction, as a word in a frame.
 function Outcomes({ study }) {
   if (study.state === "running") return html`<span class="strong">${running(study)}</span>`;
   if (study.state === "failed") return html`<span class="bad">failed</span>`;
@@ -63,7 +63,7 @@ function Study({ study, onChange }) {
         <button class="button" onClick=${() => act(`${study.name}/run`, { quick: false }, onChange)}>Run in full</button>`}
       ${report && html`<${Exports} name=${`study-${study.name}`} values=${report} />`}<button class="icon-button" aria-label="Close" onClick=${() => patch({ study: null })}>✕</button></span>`}>
     ${isRunning && html`<p class="small muted" aria-live="polite">${running(study)}</p><progress aria-label="The study is running"></progress>`}
-    <h3>Predicted before the first result</h3>
+    <h3>Predictions, written before the first result</h3>
     <ol class="predicted">${study.predictions.map((each) => html`<li>${each.statement} ${each.outcome && html`<span class=${`outcome ${STYLES[each.outcome] ?? "muted"}`}>${each.outcome}</span>`}</li>`)}</ol>
     ${study.message && html`<p class="error" role="alert">${study.message}</p>`}<${Failure} error=${error} />
     ${report && html`<${Report} report=${report} />`}<//>`;

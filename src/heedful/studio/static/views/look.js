@@ -1,10 +1,10 @@
-// Look: which words made each word, in every head of every layer.
+// Look: the attention between words, in every head of every layer.
 import { html, useMemo, useEffect, useState } from "../core/html.js";
 import { useAddress, address, patch, open, whole } from "../core/address.js";
 import { useModel, interventionsOf, setInterventions } from "../core/session.js";
 import { useAnswer } from "../core/api.js";
-import { answerOf, axes, pooled, outputGroups, groupProbability, hiddenShares } from "../core/rows.js";
-import { percent, plural } from "../core/format.js";
+import { answerOf, axes, pooled, outputGroups, groupProbability, hiddenShares, scaleOf } from "../core/rows.js";
+import { number, percent, plural } from "../core/format.js";
 import { examplesFor, isReady, ANSWER } from "../core/tasks.js";
 import { lookRequest } from "../core/requests.js";
 import { Card, Failure, Empty, Toggle, Choice, Bars, Legend, Word } from "../parts/basics.js";
@@ -19,7 +19,8 @@ import { Exports } from "../parts/export.js";
 import { InputFields } from "../parts/input_fields.js";
 import { toggledHead, isHeadOff } from "../core/switches.js";
 
-const KINDS = { cross: "Cross-attention", self: "Self-attention", encoder: "Encoder" };
+const KINDS = { cross: "Cross-attention", self: "Self-attention", encoder: "Encoder self-attention" };
+const SHORT = { cross: "cross-attention", self: "decoder", encoder: "encoder" };
 
 export default function Look() {
   const { params } = useAddress(), model = useModel();
@@ -28,15 +29,24 @@ export default function Look() {
   if (!model) return null;
   const shown = lines.length ? { ...params, text: lines[line] } : params;
   return html`<div class="stack">
-    <${Card} label="Text"><${InputFields} model=${model} params=${params} hint="several lines are looked at side by side" />
-      ${isReady(model, params) || html`<${Empty} action=${`Try “${examplesFor(model)[0]}”`} onAction=${() => patch({ text: examplesFor(model)[0] })}>Type a text to see where the model looks.<//>`}
+    <${Card} label="Text"><${InputFields} model=${model} params=${params} hint="one a line; several are shown side by side" />
+      ${isReady(model, params) || html`<${Empty} action=${`Try “${examplesFor(model)[0]}”`} onAction=${() => patch({ text: examplesFor(model)[0] })}>Type a text to see the model's attention weights.<//>`}
     <//>
     ${isReady(model, params) && html`<${Sentence} key=${model.name} model=${model} params=${shown} />`}
-    ${lines.length > 1 && html`<div class="halves">${lines.map((text, index) => index !== line && html`<${SideBySide} key=${text} model=${model} params=${{ ...params, text }} onOpen=${() => patch({ line: index, pick: null })} />`)}</div>`}
+    ${lines.length > 1 && html`<div class="halves">${lines.map((text, index) => index !== line && html`<${SideBySide} key=${index} model=${model} params=${{ ...params, text }} onOpen=${() => patch({ line: index, pick: null })} />`)}</div>`}
   </div>`;
 }
 
-const useLook = (model, params) => useAnswer("look", lookRequest(model, params, { interventions: interventionsOf() }), { wait: 200 });
+// The look at a text; with `by=value` its attention is weight × ‖value‖.
+function useLook(model, params) {
+  const body = lookRequest(model, params, { interventions: interventionsOf() });
+  const plain = useAnswer("look", body, { wait: 200 }), valued = useAnswer("studio/value-weighted", params.by === "value" && hasValues(model) ? body : null, { wait: 200 });
+  const answer = useMemo(() => (plain.answer && valued.answer ? { ...plain.answer, attention: valued.answer.attention } : plain.answer), [plain.answer, valued.answer]);
+  return { answer, error: plain.error ?? valued.error, busy: plain.busy || valued.busy, isValued: Boolean(valued.answer) };
+}
+
+// Recurrent models attend to states; they have no value vectors.
+const hasValues = (model) => !/recurrent/.test(model.family);
 
 // The map that is shown: the one chosen, else the measured alignment head's, else the last of the first kind.
 function chosenMap(look, params) {
@@ -57,7 +67,7 @@ function useDrawn(look, params) {
     if (!map) return null;
     const all = axes(look, map, unit), columns = bare ? all.columns.filter((group) => !group.special) : all.columns;
     const weights = pooled(map, head, all.rows, columns);
-    return { rows: all.rows, columns, weights, hasSpecial: all.columns.some((group) => group.special), hidden: bare ? hiddenShares(weights, all.rows.length, columns.length) : null };
+    return { rows: all.rows, columns, weights, scale: scaleOf(weights), hasSpecial: all.columns.some((group) => group.special), hidden: bare ? hiddenShares(weights, all.rows.length, columns.length) : null };
   }, [look, map, head, unit, bare]);
   const layers = useMemo(() => (drawn ? pins.map((pin, index) => {
     const other = look.attention.find((each) => each.name === pin.part && each.shape[1] === map.shape[1] && each.shape[2] === map.shape[2]);
@@ -81,55 +91,58 @@ function RibbonsOf({ look, drawn, ...handlers }) {
 }
 
 function Sentence({ model, params }) {
-  const { answer: look, error, busy } = useLook(model, params);
+  const { answer: look, error, busy, isValued } = useLook(model, params);
   const [hovered, setHovered] = useState(null);
   const drawn = useDrawn(look, params);
   const picked = pickedOf(params);
-  const onPick = (pick) => patch({ pick: pick ? `${pick.side[0]}${pick.index}` : null });
   useKeys(look, drawn, onPick);
+  const outputs = useMemo(() => (drawn ? outputGroups(look, drawn.unit) : []), [look, drawn?.unit]);
+  const chosen = drawn && chosenOutput(outputs, drawn.rows, picked), maps = useMemo(() => look?.attention.filter((each) => each.kind === drawn?.map.kind), [look, drawn?.map.kind]);
+  // What does not follow the pointer is kept while it moves.
+  const details = useMemo(() => drawn && html`<div class="halves later"><${Alternatives} look=${look} outputs=${outputs} index=${chosen} />
+      ${outputs.length > 0 && html`<${Explanations} model=${model} params=${params} group=${outputs[chosen ?? 0]} />`}</div>
+    <${LogitLens} model=${model} params=${params} />`, [look, outputs, chosen, model, params]);
   if (!look) return html`<${Failure} error=${error} />${!error && html`<div class="skeleton" aria-busy=${busy}></div>`}`;
   const off = interventionsOf();
   if (!drawn) return html`<${Failure} error=${error} /><${Card} title=${ANSWER[model.task]} tools=${model.task === "embed" && html`<button class="button" onClick=${() => open("vectors", { q: params.text })}>See its vectors</button>`}><p class="answer" dir="auto">${answerOf(look)}</p><p class="muted">This model has no attention: there is nothing to draw between its words.</p><//>`;
   const { kinds, map, head, rows, columns, weights, pins, unit } = drawn, focus = hovered ?? picked;
-  const translated = model.task === "translate" && map.kind === "cross";
-  const outputs = outputGroups(look, unit), chosen = chosenOutput(outputs, rows, picked);
+  const translated = model.task === "translate" && map.kind === "cross", isLinear = params.linear === "1";
   return html`<${Failure} error=${error} />
     ${off.length > 0 && html`<div class="notice row"><span>With ${look.interventions.join("; ")}.</span><button class="button" onClick=${() => setInterventions([])}>Switch everything on</button></div>`}
     <div class="split">
       <div class="stack">
-        <${Card} title=${translated ? "Which source words made each word" : "Which words each word read"} busy=${busy} tools=${html`<span class="row">
+        <${Card} title=${translated ? "Attention to source" : map.kind === "cross" ? "Cross-attention" : "Self-attention"} busy=${busy} tools=${html`<span class="row">
             <${Choice} label="Unit" options=${[["words", "words"], ["tokens", "tokens"]]} value=${unit} onChange=${(value) => patch({ unit: value === "words" ? null : value, pick: null })} />
-            ${drawn.hasSpecial && html`<${Toggle} on=${params.bare === "1"} onChange=${(on) => patch({ bare: on ? "1" : null, pick: null })}>hide end marks<//>`}<${Exports} name="ribbons" values=${look} /></span>`}>
-          <${RibbonsOf} look=${look} drawn=${drawn} picked=${picked} onPick=${onPick} focused=${hovered} onHover=${setHovered} />
-          <${FocusReadout} focus=${focus} rows=${rows} columns=${columns} weights=${weights} hidden=${drawn.hidden} />
+            ${drawn.hasSpecial && html`<${Toggle} on=${params.bare === "1"} onChange=${(on) => patch({ bare: on ? "1" : null, pick: null })}>hide special tokens<//>`}
+            ${hasValues(model) && html`<${Toggle} on=${params.by === "value"} onChange=${(on) => patch({ by: on ? "value" : null })}>weight × ‖value‖<//>`}<${Exports} name="ribbons" values=${look} /></span>`}>
+          <div><${RibbonsOf} look=${look} drawn=${drawn} picked=${picked} onPick=${onPick} focused=${hovered} onHover=${setHovered} />
+            <${FocusReadout} focus=${focus} rows=${rows} columns=${columns} weights=${weights} hidden=${drawn.hidden} /></div>
           <${PinLegend} pins=${pins} />
-          <p class="small muted">${describe(look, map, head)}. Attention shows where the model looked, not why: switch a head off to see what it does.</p>
+          <p class="small muted">${describe(look, map, head)}. ${isValued && "Shown: attention weight × length of the value vector, each row scaled to sum to 1. "}${drawn.scale < 1 && `The largest weight is ${number(drawn.scale, 2)}; widths and colors are relative to it. `}Attention shows which tokens a head read, not why the model gave this answer: switch the head off to see its effect.</p>
         <//>
-        <div class="halves later">
-          <${Alternatives} look=${look} outputs=${outputs} index=${chosen} />
-          ${outputs.length > 0 && html`<${Explanations} model=${model} params=${params} group=${outputs[chosen ?? 0]} />`}
-        </div>
-        <${LogitLens} model=${model} params=${params} />
+        ${details}
       </div>
       <div class="stack">
-        <${Card} title=${`${KINDS[map.kind]}, ${plural(look.attention.filter((each) => each.kind === map.kind).length, "layer")} × ${plural(map.heads, "head")}`} busy=${busy}
-          tools=${kinds.length > 1 && html`<${Choice} label="Kind of attention" options=${kinds.map((kind) => [kind, kind])} value=${map.kind} onChange=${(kind) => patch({ kind, part: null, head: null, pick: null, pins: null })} />`}>
-          <${Heads} maps=${look.attention.filter((each) => each.kind === map.kind)} selected=${{ part: map.name, head }} measured=${look.alignment?.head} band=${bandOf(focus, rows, columns)}
+        <${Card} title=${`${KINDS[map.kind]}, ${plural(maps.length, "layer")} × ${plural(map.heads, "head")}`} busy=${busy}
+          tools=${kinds.length > 1 && html`<${Choice} label="Kind of attention" options=${kinds.map((kind) => [kind, SHORT[kind]])} value=${map.kind} onChange=${(kind) => patch({ kind, part: null, head: null, pick: null, pins: null })} />`}>
+          <${Heads} maps=${maps} version=${`${params.off} ${params.pins}`} selected=${{ part: map.name, head }} measured=${look.alignment?.head} band=${bandOf(focus, rows, columns)}
             off=${(part, index) => isHeadOff(off, part, index)} pinned=${(part, index) => pinIndex(pins, part, index)} onSelect=${(choice) => patch({ part: choice.part, head: choice.head, kind: null })} />
-          <div class="row"><${Toggle} on=${head === null} onChange=${() => patch({ part: map.name, head: head === null ? 0 : "mean" })}>mean of the layer<//>
-            <${Toggle} on=${pinIndex(pins, map.name, head) >= 0} onChange=${() => togglePin(pins, map.name, head)}>pin to compare<//>
+          <div class="row"><${Toggle} on=${head === null} onChange=${() => patch({ part: map.name, head: head === null ? 0 : "mean" })}>mean of all heads<//>
+            <${Toggle} on=${pinIndex(pins, map.name, head) >= 0} onChange=${() => togglePin(pins, map.name, head)}>pin${head === null ? "" : " this head"}<//>
             ${head !== null && html`<button class="button" onClick=${() => toggledHead(off, map.name, head)}>${isHeadOff(off, map.name, head) ? "Switch this head on" : "Switch this head off"}</button>`}
-            ${(params.part || params.head) && look.alignment && html`<button class="button" onClick=${() => patch({ part: null, head: null, kind: null })}>★ the aligning head</button>`}
+            ${(params.part || params.head) && look.alignment && html`<button class="button" onClick=${() => patch({ part: null, head: null, kind: null })}>★ best-aligned head</button>`}
             <button class="button" onClick=${() => open("switch", { measure: "1" })}>Which head matters most?</button></div>
         <//>
-        <${Card} title=${`${layerName(map)}, ${head === null ? "mean of heads" : `head ${head}`}`} tools=${html`<${Exports} name=${`attention-${map.name}`} values=${{ part: map.name, head, rows: rows.map((row) => row.label), columns: columns.map((column) => column.label), weights: [...weights] }} />`}>
-          <${HeatMap} rows=${rows} columns=${columns} weights=${weights} linear=${params.linear === "1"} picked=${focus} onPick=${onPick} masked=${(row, column) => isMasked(map, rows[row], columns[column])} />
-          <${Legend} linear=${params.linear === "1"} onLinear=${(on) => patch({ linear: on ? "1" : null })} masked=${map.kind === "self"} />
+        <${Card} title=${`${layerName(map)}, ${head === null ? "mean of all heads" : `head ${head}`}`} tools=${html`<${Exports} name=${`attention-${map.name}`} values=${{ part: map.name, head, rows: rows.map((row) => row.label), columns: columns.map((column) => column.label), weights: [...weights] }} />`}>
+          <${HeatMap} rows=${rows} columns=${columns} weights=${weights} scale=${drawn.scale} linear=${isLinear} picked=${focus} onPick=${onPick} masked=${(row, column) => isMasked(map, rows[row], columns[column])} />
+          <${Legend} most=${drawn.scale} linear=${isLinear} onLinear=${(on) => patch({ linear: on ? "1" : null })} masked=${map.kind === "self"} />
         <//>
       </div></div>`;
 }
 
-const layerName = (map) => (map.layer === null ? map.name : `Layer ${map.layer}`);
+const onPick = (pick) => patch({ pick: pick ? `${pick.side[0]}${pick.index}` : null });
+
+const layerName = (map) => (map.layer === null ? map.name : `${KINDS[map.kind]}, layer ${map.layer}`);
 
 // A token of the future of a decoder's self-attention: forbidden, which is not the same as a weight of 0.
 const isMasked = (map, row, column) => map.kind === "self" && Math.min(...column.tokens) > Math.max(...row.tokens);
@@ -146,7 +159,7 @@ function describe(look, map, head) {
   return measured ? `★ ${look.alignment.method.replace(/^[\w.]+\.weights, [^:]*: /, `${name}: `)}` : name;
 }
 
-// The word that the address pins: "b3" is the fourth of those written, "a0" the first of those read.
+// The word that the address pins: "b3" is the fourth of the lower row, "a0" the first of the upper row.
 const pickedOf = ({ pick = "" }) => (/^[ab]\d+$/.test(pick) ? { side: pick[0] === "a" ? "above" : "below", index: Number(pick.slice(1)) } : null);
 
 // Keys act on the address as it is, so that none is lost while a picture is drawn.
@@ -184,13 +197,13 @@ function chosenOutput(outputs, rows, picked) {
   return (of.find(({ group }) => group.span?.[0] === span?.[0]) ?? of[0])?.index ?? null;
 }
 
-// What else could have stood at the picked word.
+// The most probable tokens at the picked word.
 function Alternatives({ look, outputs, index }) {
   const group = outputs[index ?? 0];
   if (!group) return null;
   const output = look.outputs[group.outputs[0]];
-  return html`<${Card} title=${html`“<${Word}>${group.label}<//>”: what else it could have been`}>
+  return html`<${Card} title=${html`“<${Word}>${group.label}<//>”: most probable tokens`}>
     <${Bars} items=${output.top.map((each) => ({ label: each.text.trim() || each.text || " ", value: each.probability }))} />
-    ${group.outputs.length > 1 && html`<p class="small muted">First of ${group.outputs.length} tokens. The whole word: ${percent(groupProbability(look, group))}.</p>`}
-    ${index === null && outputs.length > 1 && html`<p class="small muted">Click a word of the answer to choose it.</p>`}<//>`;
+    ${group.outputs.length > 1 && html`<p class="small muted">The word has ${group.outputs.length} tokens; this is the first. Probability of the whole word: ${percent(groupProbability(look, group))}.</p>`}
+    ${index === null && outputs.length > 1 && html`<p class="small muted">Click an output word above to see those of another word.</p>`}<//>`;
 }

@@ -1,4 +1,4 @@
-// Step through: one token's way through one layer, with the model's own numbers.
+// Step through: the computation of one token in one layer, with the model's own numbers.
 import { html, useState, useEffect } from "../core/html.js";
 import { useAddress, address, patch, whole } from "../core/address.js";
 import { useModel, interventionsOf } from "../core/session.js";
@@ -22,13 +22,13 @@ export default function Steps() {
   return html`<div class="stack">
     <${Card} label="Text"><${InputFields} model=${model} params=${params} /><//>
     ${!transformer && html`<${Card} title="Layers"><${Empty}>A ${model.family.replaceAll("_", " ")} has no attention layers to walk through. Look shows its attention, Switch off its gates.<//><//>`}
-    ${transformer && !isReady(model, params) && html`<${Card} title="Layers"><${Empty} action="Take the first example" onAction=${() => patch({ text: examplesFor(model)[0] })}>Type a short text: one of its words is followed through a layer, number by number.<//><//>`}
+    ${transformer && !isReady(model, params) && html`<${Card} title="Layers"><${Empty} action="Take the first example" onAction=${() => patch({ text: examplesFor(model)[0] })}>Type a short text to follow one of its tokens through a layer, number by number.<//><//>`}
     <${transformer && isReady(model, params) ? Walk : Plain} model=${model} params=${params}>
       <${isReady(model, params) && ["translate", "generate"].includes(model.task) ? Search : Plain} model=${model} params=${params}><${WorkedExamples} params=${params} /><//><//>
   </div>`;
 }
 
-// What stands below a card is shown when the card is: nothing that is shown moves.
+// Children below a card appear together with it, so that nothing on the page moves.
 const Plain = ({ children }) => children;
 
 // The token that is followed before one is chosen: the first ones have little to read.
@@ -59,7 +59,7 @@ function Walk({ model, params, children }) {
   if (!walk) return error ? html`<${Failure} error=${error} />${children}` : html`<div key="waiting" class="skeleton" aria-busy=${busy}></div>`;
   const numbers = (count) => Array.from({ length: count }, (_, index) => [String(index), String(index)]);
   return html`<${Failure} error=${error} />
-    <${Card} title=${`The token at position ${walk.position}`} busy=${busy} tools=${html`<${Exports} name="walkthrough" values=${walk} />`}>
+    <${Card} title=${html`Token ${walk.position} of the ${walk.stack}: “<${Word}>${walk.tokens[walk.position]}<//>”`} label="Token" busy=${busy} tools=${html`<${Exports} name="walkthrough" values=${walk} />`}>
       <div class="tokens">${walk.tokens.map((token, index) => html`<button class="token" aria-pressed=${index === walk.position} onClick=${() => toToken(index)}><${Word}>${token}<//></button>`)}</div>
       <div class="row">${model.family === "encoder_decoder" && html`<${Choice} label="Stack" options=${[["encoder", "encoder"], ["decoder", "decoder"]]} value=${walk.stack} onChange=${(stack) => patch({ stack, layer: null, position: null, phase: null, edits: null })} />`}
         <span class="small muted">layer</span><${Choice} label="Layer" options=${numbers(walk.layers)} value=${String(walk.layer)} onChange=${(layer) => patch({ layer, edits: null })} />
@@ -67,20 +67,20 @@ function Walk({ model, params, children }) {
     <//>
     <div class="split"><${Card} title=${phases[phase].title} tools=${html`<span class="row"><${Exports} name=${phases[phase].key} values=${walk} /><button class="button" disabled=${phase === 0} onClick=${() => go(phase - 1)}>Back</button>
         <button class="button main" onClick=${() => go((phase + 1) % phases.length)}>Next</button></span>`}>${phases[phase].show()}<//>
-      <${Card} title="The way of this token"><ol class="stack tight" style=${{ listStyle: "none" }}>${phases.map((each, index) => html`<li class="phase" data-on=${index === phase}>
+      <${Card} title="Steps"><ol class="stack tight" style=${{ listStyle: "none" }}>${phases.map((each, index) => html`<li class="phase" data-on=${index === phase}>
         <button class="button" style=${{ border: 0, padding: "2px 4px", justifyContent: "start" }} aria-current=${index === phase ? "step" : null} onClick=${() => go(index)}>${each.title}</button></li>`)}</ol>
         <p class="small muted"><kbd>Space</kbd> next · <kbd>,</kbd> back · <kbd>←</kbd> <kbd>→</kbd> token</p><//></div>${children}`;
 }
 
 function phasesOf(walk, params) {
   const { vectors, settings } = walk, pre = settings.norm_order === "pre";
-  const phases = [{ key: "embedding", title: "Embedding", show: () => html`<p>The table of embeddings has one learned vector for each token of the vocabulary. This is that of <b><${Word}>${walk.tokens[walk.position]}<//></b>.</p><${VectorStrip} label="embedding" values=${walk.embedding} />` }];
+  const phases = [{ key: "embedding", title: "Embedding", show: () => html`<p>The embedding matrix has one learned vector for each token of the vocabulary. This is the vector of <b><${Word}>${walk.tokens[walk.position]}<//></b>.</p><${VectorStrip} label="embedding" values=${walk.embedding} />` }];
   if (walk.positions) phases.push({ key: "positions", title: "Position", show: () => html`<${Positions} walk=${walk} />` });
   const around = (sublayer, title, part) => {
     const normed = vectors[`${sublayer}.norm`];
     if (pre && normed) phases.push({ key: `norm-${sublayer}`, title: `Norm before ${title.toLowerCase()}`, show: () => html`<${Norm} before=${vectors[`${sublayer}.skip`]} after=${normed} name=${settings.norm} />` });
     phases.push(...part);
-    phases.push({ key: `skip-${sublayer}`, title: "Skip-connection", show: () => html`<p>What the part made is added to what it was given: nothing is lost on the way.</p>
+    phases.push({ key: `skip-${sublayer}`, title: `Skip-connection around ${title.toLowerCase()}`, show: () => html`<p>The input x of the sub-layer is added to its output f(x).</p>
       ${vectors[`${sublayer}.skip`] ? html`<${VectorStrip} label="x" values=${vectors[`${sublayer}.skip`]} />` : html`<p class="muted">This layer has no skip-connection.</p>`}<${VectorStrip} label=${`f(x): ${title.toLowerCase()}`} values=${vectors[`${sublayer}.output`]} /><${VectorStrip} label=${pre ? "x + f(norm(x))" : "norm(x + f(x))"} values=${vectors[`${sublayer}.residual`]} />` });
   };
   for (const [sublayer, step] of Object.entries(walk.attention)) {
@@ -91,7 +91,7 @@ function phasesOf(walk, params) {
     ]);
   }
   if (vectors["feed_forward.output"]) around("feed_forward", "Feed-forward", [{ key: "feed-forward", title: "Feed-forward", show: () => html`<${FeedForward} hidden=${vectors["feed_forward.hidden"]} output=${vectors["feed_forward.output"]} settings=${settings} />` }]);
-  if (walk.top.length) phases.push({ key: "choice", title: "Choice", show: () => html`<p>After the last layer, the state is compared with the vector of every token: the softmax of these products gives the probability of each.</p><${Bars} items=${walk.top.map(([label, probability]) => ({ label: label || " ", value: probability }))} />` });
+  if (walk.top.length) phases.push({ key: "choice", title: "Output distribution", show: () => html`<p>The state after the last layer is multiplied with the output vector of every token; the softmax of these products is the distribution of the next token.</p><${Bars} items=${walk.top.map(([label, probability]) => ({ label: label || " ", value: probability }))} />` });
   return phases.map((phase) => (phase.key.startsWith("norm-attention") ? { ...phase, key: "norm" } : phase));
 }
 
@@ -99,15 +99,15 @@ const tokensOf = (walk, step) => (step.columns === "inputs" ? walk.inputs : walk
 
 function Positions({ walk }) {
   const rotary = walk.settings.positions === "rotary", alibi = walk.settings.positions === "alibi";
-  return html`<p>${rotary ? "Rotary positions turn pairs of numbers of every query and key by these angles (in radians): products of queries and keys then depend on their distance alone."
-    : alibi ? "ALiBi subtracts from each score in proportion to the distance: these are the subtractions of the first head." : `Position ${walk.position} has a vector of its own, which is added to the embedding.`}</p>
+  return html`<p>${rotary ? "Rotary positions rotate pairs of numbers of every query and key by these angles (in radians), so that products of queries and keys depend on relative distances only."
+    : alibi ? "ALiBi subtracts from each score a term proportional to the distance. These are the terms of the first head." : `Position ${walk.position} has a vector of its own, which is added to the embedding.`}</p>
     <${VectorStrip} label=${rotary ? "angles" : alibi ? "biases" : "position"} values=${walk.positions} />${!rotary && !alibi && html`<${VectorStrip} label="embedding + position" values=${walk.entry} />`}`;
 }
 
 function Norm({ before, after, name: kind }) {
   const mean = (values) => values.reduce((sum, each) => sum + each, 0) / values.length;
   const spread = (values) => Math.sqrt(mean(values.map((each) => (each - mean(values)) ** 2)));
-  return html`<p>${kind === "rms" ? "RMSNorm divides by the root mean square" : "LayerNorm subtracts the mean and divides by the standard deviation"}, then multiplies with a learned gain.</p>
+  return html`<p>${kind === "rms" ? "RMSNorm divides by the root mean square" : "LayerNorm subtracts the mean and divides by the standard deviation"}, then multiplies by a learned gain.</p>
     ${before && html`<${VectorStrip} label=${`before: mean ${number(mean(before))}, deviation ${number(spread(before))}`} values=${before} />`}<${VectorStrip} label=${`after: mean ${number(mean(after))}, deviation ${number(spread(after))}`} values=${after} />`;
 }
 
@@ -122,16 +122,16 @@ function Scores({ walk, step, title, params }) {
   const tokens = tokensOf(walk, step), scale = Math.sqrt(step.query.length);
   const scores = step.scores.map((score, index) => (score === null ? null : edited[index] ?? score)), changed = Object.keys(edited).length > 0;
   const weights = changed ? softmax(scores) : step.weights;
-  return html`<${Formula} of=${[name("α"), operator("="), name("softmax"), operator("("), fraction([name("q"), operator("·"), sub(name("k"), name("j"))], root(value(step.query.length))), operator(")")]} />
-    <p class="small">The query of <b><${Word}>${walk.tokens[walk.position]}<//></b> meets the key of every token (${title.toLowerCase()}, head ${step.head}). Change a score, and the weights follow; point at a row to see the product that made it.</p>
+  return html`<${Formula} of=${[sub(name("α"), name("j")), operator("="), name("softmax"), operator("("), fraction([name("q"), operator("·"), sub(name("k"), name("j"))], root(value(step.query.length))), operator(")")]} />
+    <p class="small">The query of <b><${Word}>${walk.tokens[walk.position]}<//></b> is multiplied with the key of every token (${title.toLowerCase()}, head ${step.head}). Edit a score to see how the weights change; point at a row to see its dot product.</p>
     <div class="scroll"><table class="matrix wide"><tr><th>token</th><th>q · k</th><th>score = q · k / ${number(scale)}</th><td class="grow"></td><th>weight</th></tr>
       ${tokens.map((token, index) => html`<tr data-on=${over === index} onMouseEnter=${() => setOver(index)} onFocusIn=${() => setOver(index)}><th><${Word}>${token}<//></th>
         <td>${scores[index] === null ? "–" : number(scores[index] * scale)}</td>
         <td>${scores[index] === null ? html`<span class="muted" title="the mask forbids it">masked</span>` : html`<input type="number" step="0.5" class="field" style=${{ width: "92px", padding: "2px 6px" }} aria-label=${`score of ${token}`} value=${Number(scores[index].toPrecision(4))} onInput=${(event) => event.target.value !== "" && setEdited({ ...edited, [index]: Number(event.target.value) })} />`}</td>
         <td class="grow"><span class="track"><span class="bar" style=${{ display: "block", width: `${100 * weights[index]}%` }}></span></span></td>${scores[index] === null ? html`<td>–</td>` : html`<td style=${shadeStyle(weights[index])}>${percent(weights[index])}</td>`}</tr>`)}
-      <tr><th>sum</th><td></td><td>${changed && html`<button class="button" onClick=${() => setEdited({})}>The model's own scores</button>`}</td><td></td><td>${number(weights.reduce((sum, each) => sum + each, 0))}</td></tr></table></div>
+      <tr><th>sum</th><td></td><td>${changed && html`<button class="button" onClick=${() => setEdited({})}>Reset the scores</button>`}</td><td></td><td>${number(weights.reduce((sum, each) => sum + each, 0))}</td></tr></table></div>
     ${over !== null && step.scores[over] != null && html`<p class="small" aria-live="polite">q · k of <b><${Word}>${tokens[over]}<//></b> = ${step.query.slice(0, 4).map((each, index) => `${number(each, 2)} × ${number(step.keys[over][index], 2)}`).join(" + ")} + … = ${number(step.scores[over] * scale)}</p>`}
-    <${VectorStrip} label="query q" values=${step.query} />${over !== null && step.keys[over] && html`<${VectorStrip} label=${html`key k of <${Word}>${tokens[over]}<//>`} values=${step.keys[over]} /><${VectorStrip} label="q × k, number by number" values=${step.query.map((each, index) => each * step.keys[over][index])} />`}`;
+    <${VectorStrip} label="query q" values=${step.query} />${over !== null && step.keys[over] && html`<${VectorStrip} label=${html`key k of <${Word}>${tokens[over]}<//>`} values=${step.keys[over]} /><${VectorStrip} label="q × k, element by element" values=${step.query.map((each, index) => each * step.keys[over][index])} />`}`;
 }
 
 function WeightedSum({ step, tokens }) {
@@ -146,7 +146,7 @@ function WeightedSum({ step, tokens }) {
 function FeedForward({ hidden, output, settings }) {
   const active = hidden.filter((each) => each > 0).length;
   const strongest = hidden.map((each, index) => [each, index]).sort((a, b) => b[0] - a[0]).slice(0, 8);
-  return html`<p>Two matrices with ${settings.activation ?? "relu"} between them, for this token alone. ${active} of ${hidden.length} hidden units are above zero.</p>
+  return html`<p>Two matrices with ${settings.activation ?? "relu"} between them, applied to each token separately. ${active} of ${hidden.length} hidden units are above zero.</p>
     <${VectorStrip} label="hidden units" values=${hidden} /><p class="small muted">Strongest: ${strongest.map(([each, index]) => `unit ${index} (${number(each, 2)})`).join(", ")}</p><${VectorStrip} label="output" values=${output} />`;
 }
 
@@ -159,8 +159,8 @@ function Search({ model, params, children }) {
   return html`<${Card} title="Beam search, step by step" busy=${busy} tools=${html`<${Exports} name="beam-search" values=${tree} />`}>
     <${Failure} error=${error} />
     <div class="row"><span class="small muted">beam</span><${Choice} label="Beam size" options=${["1", "2", "3", "4", "6"].map((each) => [each, each])} value=${String(beam)} onChange=${(each) => patch({ beam: each, until: null })} />
-      <span class="small muted">length penalty</span><${Choice} label="Length penalty" options=${["0", "0.6", "1", "2"].map((each) => [each, each])} value=${String(penalty)} onChange=${(each) => patch({ penalty: each, until: null })} /><${Toggle} on=${pruned} onChange=${(on) => patch({ pruned: on ? null : "0" })}>pruned branches<//></div>
-    ${tree && html`<p class="answer" dir="auto">${tree.answer.trim() || html`<span class="muted">nothing but spaces and line breaks</span>`}</p>
+      <span class="small muted">length penalty</span><${Choice} label="Length penalty" options=${["0", "0.6", "1", "2"].map((each) => [each, each])} value=${String(penalty)} onChange=${(each) => patch({ penalty: each, until: null })} /><${Toggle} on=${pruned} onChange=${(on) => patch({ pruned: on ? null : "0" })}>show pruned<//></div>
+    ${tree && html`<p class="answer" dir="auto">${tree.answer.trim() || html`<span class="muted">only spaces and line breaks</span>`}</p>
       <div class="row"><button class="button" disabled=${shown === 0} onClick=${() => show(shown - 1)}>Step back</button><button class="button" disabled=${shown === last} onClick=${() => show(shown + 1)}>Next step</button>
         <input type="range" aria-label="Steps shown" min="0" max=${last} value=${shown} style=${{ maxWidth: "280px" }} onInput=${(event) => show(Number(event.target.value))} /><span class="small muted">step ${shown + 1} of ${last + 1}</span></div>
       <${BeamTree} tree=${tree} until=${shown} pruned=${pruned} />`}<//>${children}`;

@@ -30,11 +30,11 @@ export default function SwitchOff() {
     forget();  // an answer that there is no census yet
     setMeasuring(false);
   };
-  // A link may ask for the census: "which head matters most?"
+  // The link “Which head matters most?” asks for the census.
   useEffect(() => { if (params.measure === "1" && earlier && !earlier.parts.length && !taken && !measuring) measure(); }, [params.measure, earlier]);
   if (!model) return null;
   if (model.family === "word_vectors") return html`<${Card} title="Switch off"><${Empty} action="See its vectors" onAction=${() => open("vectors", {})}>${model.name} is a table of word vectors: it has no layers to switch off.<//><//>`;
-  // All of it at once: nothing that is shown moves when another answer comes.
+  // Everything appears at once, so that nothing moves when another answer arrives.
   const isShown = parts && earlier && (before.answer || before.error || !isReady(model, params));
   return html`<div class="split">
     <div class="stack">
@@ -61,12 +61,12 @@ function Presets({ head, parts, params }) {
     parts.parts.some((part) => part.kind === "positions") && ["without positions", [{ kind: "ablate", part: "positions" }]],
     head && ["without the aligning head", [{ kind: "ablate", part: head.part, ...(head.head === null ? {} : { heads: [head.head] }) }]],
     onlyAligning?.length && ["only the aligning head", onlyAligning],
-    has(`${stack}.0.feed_forward.skip`) && [`no skip in layer 0`, [{ kind: "ablate", part: `${stack}.0.feed_forward.skip` }]],
-    has("decoder.0.attention") && ["may look ahead", [{ kind: "unmask", part: "decoder" }]],
+    has(`${stack}.0.feed_forward.skip`) && ["no feed-forward skip in layer 0", [{ kind: "ablate", part: `${stack}.0.feed_forward.skip` }]],
+    has("decoder.0.attention") && ["no causal mask (may look ahead)", [{ kind: "unmask", part: "decoder" }]],
     has(`${stack}.0.attention.weights`) && ["uniform attention", [{ kind: "uniform", part: `${stack}.*.${cross.length ? "cross" : "attention"}` }]],
     has(`${stack}.0.feed_forward`) && ["no feed-forward", [{ kind: "ablate", part: `${stack}.*.feed_forward` }]],
   ].filter(Boolean);
-  return html`<${Card} title="Try" place="soon" tools=${off.length > 0 && html`<button class="button" onClick=${() => setInterventions([], "Everything on")}>Switch everything on</button>`}><div class="row">${presets.map(([name, list]) => {
+  return html`<${Card} title="Presets" place="soon" tools=${off.length > 0 && html`<button class="button" onClick=${() => setInterventions([], "Everything on")}>Switch everything on</button>`}><div class="row">${presets.map(([name, list]) => {
     const chosen = JSON.stringify(off) === JSON.stringify(list);
     return html`<button class="chip-button" aria-pressed=${chosen} onClick=${() => setInterventions(chosen ? [] : list, chosen ? "Everything on" : name)}>${name}</button>`;
   })}</div><//>`;
@@ -75,24 +75,24 @@ function Presets({ head, parts, params }) {
 function BeforeAndAfter({ model, params, before }) {
   const off = interventionsOf(params);
   const after = useAnswer("look", off.length ? lookRequest(model, params, { top: 3, interventions: off }) : null, { wait: 60 });
-  // The old answer's probability under the changed model: how much of it is left.
+  // The probability of the original answer under the changed model.
   const kept = useAnswer("look", off.length && before.answer && model.task === "translate" ? lookRequest(model, { ...params, target: answerOf(before.answer) }, { top: 1, interventions: off }) : null, { wait: 120 });
   const attended = before.answer?.attention.some((map) => map.name === params.part) ? params.part : undefined;
   const logProbability = (look) => look?.outputs.reduce((sum, output) => sum + Math.log(Math.max(output.probability, 1e-30)), 0);
   return html`
     <${Card} title=${`As trained${before.answer ? ` · log probability ${number(logProbability(before.answer))}` : ""}`} busy=${before.busy}><${Failure} error=${before.error} />
       ${before.answer && html`<p class="answer" dir="auto"><${ScoredText} look=${before.answer} /></p>
-        <div><${Toggle} on=${params.ribbons === "1"} onChange=${(on) => patch({ ribbons: on ? "1" : null })}>attention<//></div>${params.ribbons === "1" && html`<${AttentionRibbons} look=${before.answer} part=${attended} />`}`}<//>
+        <div><${Toggle} on=${params.ribbons === "1"} onChange=${(on) => patch({ ribbons: on ? "1" : null })}>show attention<//></div>${params.ribbons === "1" && html`<${AttentionRibbons} look=${before.answer} part=${attended} />`}`}<//>
     ${off.length > 0 && html`<${Card} title=${`With your switches${after.answer ? ` · log probability ${number(logProbability(after.answer))}` : ""}`} busy=${after.busy}
         tools=${html`<${Exports} name="before-and-after" values=${{ interventions: off, before: before.answer && answerOf(before.answer), after: after.answer && answerOf(after.answer) }} />`}>
       <${Failure} error=${after.error} />
       ${after.answer && before.answer && html`<p class="answer" dir="auto" aria-live="polite"><${Difference} before=${answerOf(before.answer)} after=${answerOf(after.answer)} /></p>
-        ${answerOf(before.answer) === answerOf(after.answer) && html`<p class="small muted">The same answer.</p>`}
+        ${answerOf(before.answer) === answerOf(after.answer) && html`<p class="small muted">The answer is unchanged.</p>`}
         <${Probabilities} before=${before.answer} after=${after.answer} />
-        ${kept.answer && html`<p class="small muted">The answer as trained has log probability ${number(logProbability(kept.answer))} now (${signed(logProbability(kept.answer) - logProbability(before.answer))}).</p>`}
+        ${kept.answer && html`<p class="small muted">With these switches the original answer has log probability ${number(logProbability(kept.answer))} (${signed(logProbability(kept.answer) - logProbability(before.answer))}).</p>`}
         ${params.ribbons === "1" && html`<${AttentionRibbons} look=${after.answer} part=${attended} />`}
         <p class="small muted">${after.answer.interventions.join("; ")}</p>
-        <div class="row"><button class="button" onClick=${() => open("look", {})}>Look at the attention now</button></div>`}<//>`}`;
+        <div class="row"><button class="button" onClick=${() => open("look", {})}>Show attention with these switches</button></div>`}<//>`}`;
 }
 
 export const Difference = ({ before, after }) => difference(before, after).map((piece) => (piece.kind === "same" ? piece.text : piece.kind === "old" ? html`<del>${piece.text}</del>` : html`<ins>${piece.text}</ins>`));

@@ -1,4 +1,4 @@
-// Train: choose text, read the doctor's findings and the plan, start, and watch.
+// Train: choose text, check it, plan, start a run and follow it.
 import { html, useState, useEffect, useRef, useMemo } from "../core/html.js";
 import { useAddress, patch, open, whole } from "../core/address.js";
 import { useSession, refreshModels, toast } from "../core/session.js";
@@ -24,8 +24,8 @@ export default function Train() {
   }, [canTrain]);
   if (!canTrain) return html`<${Card} title="Train"><${Empty}>This server does not train. Start heedful studio on your own machine.<//><//>`;
   return html`<div class="stack">
-    ${models?.length === 0 && !runs?.length && html`<${Card} title="No model yet"><p>The demo learns to write dates: “9 stycznia 1923” becomes 1923-01-09, from 17 languages. It needs no files, and about two minutes.</p>
-      <div><button class="button main" onClick=${() => begin({ demo: true }, refresh)}>Train the demo before my eyes</button></div><//>`}
+    ${models?.length === 0 && !runs?.length && html`<${Card} title="No model yet"><p>The demo translates dates of 17 languages to ISO form: “9 stycznia 1923” to 1923-01-09. It needs no files and takes about two minutes.</p>
+      <div><button class="button main" onClick=${() => begin({ demo: true }, refresh)}>Train the demo</button></div><//>`}
     <${params.run ? Run : Plain} key=${params.run} name=${params.run} params=${params} onChange=${refresh}><div class="halves roomy"><${NewRun} params=${params} onStart=${refresh} />
       <${Card} title=${`Runs in ${folder}`}><${Failure} error=${error} />
         ${runs?.length === 0 && html`<${Empty}>No runs yet. Those started from the shell in this folder appear here too.<//>`}
@@ -49,7 +49,8 @@ async function act(path, refresh, message) {
     await post(path, {});
     refresh();
     if (message) toast(message);
-  } catch (error) { toast(error.message); }
+    return true;
+  } catch (error) { toast(error.message); return false; }
 }
 
 // A name for pasted text that no file has yet, without an ending.
@@ -58,14 +59,14 @@ function freeName(files) {
   return Array.from({ length: files.length + 1 }, (_, index) => `pasted-${index + 1}`).find((name) => !taken.has(name));
 }
 
-// The files that pasted text is kept in: two that run line by line, one of pairs, or one of another kind: [ending, text].
+// The files that pasted text is saved in, as [ending, text]: two parallel files, one of pairs, or one of another kind.
 function filesOf(task, { text, other }) {
   if (task === "translate" && other.trim()) return [[".source", text], [".target", other]];
   return [[{ translate: ".tsv", classify: ".tsv", answer: ".json" }[task] ?? ".txt", text]];
 }
 
 const PASTED = {
-  translate: "The texts to translate, one a line", classify: "Text: a first line “label, tab, text”, then one example a line", answer: "Questions with passages, as JSON",
+  translate: "The texts to translate, one per line", classify: "Text: a first line “label, tab, text”, then one example per line", answer: "Questions with passages, as JSON",
 };
 
 const HINTS = {
@@ -108,7 +109,7 @@ function NewRun({ params, onStart }) {
   const toggle = (name) => change({ files: toggled(chosen, name), valid: valid.filter((each) => each !== name).join("|") || null });
   return html`<${Card} title="A new model" busy=${Boolean(busy)}>
     <${Choice} label="Task" options=${TASKS} value=${task} onChange=${(each) => change({ task: each })} />
-    <p class="small muted">${HINTS[task] ?? "Running text."} Tick files in the order in which they are to be read.</p>
+    <p class="small muted">${HINTS[task] ?? "Running text."} Select files in the order in which they are to be read.</p>
     <div class="files" role="group" aria-label="Files">${files?.map((file) => html`<div class="row between"><label class="row"><input type="checkbox" checked=${chosen.includes(file.name)} onChange=${() => toggle(file.name)} />
       <span>${file.name.split("/").slice(1).join("/")}</span><span class="muted small">${count(file.bytes)} bytes${chosen.includes(file.name) ? `, number ${chosen.indexOf(file.name) + 1}` : ""}</span></label>
       ${chosen.length > 0 && !chosen.includes(file.name) && html`<button class="chip-button small" aria-pressed=${valid.includes(file.name)} aria-label=${`validation: ${file.name}`} onClick=${() => change({ valid: toggled(valid, file.name) })}>validation${valid.includes(file.name) && valid.length > 1 ? ` ${valid.indexOf(file.name) + 1}` : ""}</button>`}</div>`)}
@@ -123,27 +124,27 @@ function NewRun({ params, onStart }) {
     <div class="row"><button class="button main" disabled=${!isReady || busy} onClick=${start}>Start training</button>
       <button class="button" disabled=${!chosen.length || busy} onClick=${() => ask("studio/doctor", setReport, "doctor")}>${busy === "doctor" ? "Reading …" : "Check the text"}</button>
       <button class="button" disabled=${!chosen.length || busy} onClick=${() => ask("studio/plan", setPlan, "plan")}>${busy === "plan" ? "Planning …" : "Plan"}</button></div>
-    ${!isReady && html`<p class="small muted">Tick a file above, or paste text, to start.</p>`}
+    ${!isReady && html`<p class="small muted">Select a file above, or paste text, to start.</p>`}
     ${report && html`<${Findings} report=${report} />`}${plan && html`<${Plan} plan=${plan} />`}<//>`;
 }
 
 function Findings({ report }) {
   const findings = report.findings.filter((finding) => finding.count);
   return html`<div class="stack tight"><h3>The doctor read ${plural(report.rows, "row")}, ${count(report.usable)} usable</h3>
-    ${!findings.length && html`<p class="good">Nothing wrong was found.</p>`}
+    ${!findings.length && html`<p class="good">No problems found.</p>`}
     ${findings.map((finding) => html`<p><b>${count(finding.count)}</b> ${finding.description}${finding.locations?.length > 0 && html` <span class="muted small">${finding.locations.slice(0, 3).map((each) => each.location ?? `${(each.file ?? "").split("/").at(-1)}:${each.line ?? ""}`).join(", ")}</span>`}</p>`)}</div>`;
 }
 
 function Plan({ plan }) {
   const parameters = Object.values(plan.parameters).reduce((sum, each) => sum + each, 0);
-  const rows = [["parameters", count(parameters)], ["steps", count(plan.steps)], ["memory", `${(plan.peak_memory / 2 ** 20).toFixed(0)} MiB${plan.fits ? "" : ", which does not fit"}`], ["time in all", duration(plan.seconds)], ["of it training", duration(plan.phases?.training)]];
+  const rows = [["parameters", count(parameters)], ["steps", count(plan.steps)], ["memory", `${(plan.peak_memory / 2 ** 20).toFixed(0)} MiB${plan.fits ? "" : ", which does not fit"}`], ["total time", duration(plan.seconds)], ["training time", duration(plan.phases?.training)]];
   return html`<div class="stack tight"><h3>The plan</h3><table class="plain">${rows.map(([name, value]) => html`<tr><td>${name}</td><td class="number">${value}</td></tr>`)}</table></div>`;
 }
 
 function Runs({ runs, params, onChange }) {
   const curves = (params.curves ?? "").split(",").filter(Boolean);
   const serve = async (name) => {
-    await act(`studio/runs/${name}/serve`, onChange);
+    if (!await act(`studio/runs/${name}/serve`, onChange)) return;
     await refreshModels();
     open("use", { model: name });
   };
@@ -151,7 +152,7 @@ function Runs({ runs, params, onChange }) {
     <td><button class="link" onClick=${() => patch({ run: run.name, frame: null, layer: null })}>${run.name}</button></td><td>${run.state}</td><td>${run.result}${run.is_useful === false ? html` <span class="bad">not usable</span>` : ""}</td>
     <td><span class="row">${run.state === "finished" && html`<button class="button" onClick=${() => serve(run.name)}>${run.served ? "Use" : "Serve"}</button>`}
       ${run.state === "unfinished" && html`<button class="button" onClick=${() => act(`studio/runs/${run.name}/resume`, onChange, "Resumed")}>Resume</button>`}
-      ${run.steps > 0 && html`<${Toggle} on=${curves.includes(run.name)} onChange=${() => patch({ curves: (curves.includes(run.name) ? curves.filter((each) => each !== run.name) : [...curves, run.name].slice(-4)).join(",") || null })}>curve<//>`}</span></td></tr>`)}</table></div>`;
+      ${run.steps > 0 && html`<${Toggle} on=${curves.includes(run.name)} onChange=${() => patch({ curves: (curves.includes(run.name) ? curves.filter((each) => each !== run.name) : [...curves, run.name].slice(-4)).join(",") || null })}>show curve<//>`}</span></td></tr>`)}</table></div>`;
 }
 
 // The events of a run, asked for as they are written.
@@ -176,7 +177,7 @@ function useRun(name, round) {
 
 const kindOf = (events, kind) => events.filter((event) => event.kind === kind);
 
-// A run, and below it `children`, which are shown when it is: nothing that is shown moves.
+// A run, and below it `children`, which appear together with it, so that nothing on the page moves.
 function Run({ name, params, onChange, children }) {
   const [round, setRound] = useState(0), { run, error } = useRun(name, round);
   const box = useRef(null), shown = Boolean(run);
@@ -185,9 +186,9 @@ function Run({ name, params, onChange, children }) {
   if (!run) return html`<${Card} title=${name}><${Failure} error=${error} />${!error && html`<div class="skeleton"></div>`}<//>${error && children}`;
   const steps = kindOf(run.events, "step"), evaluations = kindOf(run.events, "evaluation"), last = steps.at(-1), done = kindOf(run.events, "done").at(-1);
   const live = ["running", "starting"].includes(run.state);
-  const serve = async () => { await act(`studio/runs/${name}/serve`, onChange); await refreshModels(); open("use", { model: name, text: null }); };
+  const serve = async () => { if (!await act(`studio/runs/${name}/serve`, onChange)) return; await refreshModels(); open("use", { model: name, text: null }); };
   return html`<div ref=${box} class="anchor"><${Card} title=${`${name}: ${run.state}`} tools=${html`<span class="row"><${Exports} name=${name} values=${run.events} />
-      ${live && run.can_stop && html`<button class="button" onClick=${() => act(`studio/runs/${name}/stop`, onChange, "It stops after this step. It can be resumed.")}>Stop and keep</button>`}
+      ${live && run.can_stop && html`<button class="button" onClick=${() => act(`studio/runs/${name}/stop`, onChange, "Stopping after this step. The run can be resumed.")}>Stop and keep</button>`}
       ${run.state === "unfinished" && html`<button class="button main" onClick=${async () => { await act(`studio/runs/${name}/resume`, onChange, "Resumed"); setRound(round + 1); }}>Resume</button>`}
       ${run.state === "finished" && html`<button class="button main" onClick=${serve}>Use it</button>`}<button class="icon-button" aria-label="Close" onClick=${() => patch({ run: null, frame: null, layer: null })}>✕</button></span>`}>
     <${Failure} error=${error} />
@@ -205,7 +206,7 @@ function Run({ name, params, onChange, children }) {
   <//></div>${children}`;
 }
 
-// Cross-attention of one validation pair at every evaluation: noise becomes an alignment.
+// The cross-attention of one validation pair at every evaluation.
 function Film({ evaluations, params }) {
   const [playing, setPlaying] = useState(false), end = evaluations.length - 1;
   const frame = Math.min(end, whole(params.frame, end)), still = matchMedia("(prefers-reduced-motion: reduce)").matches;

@@ -1,4 +1,4 @@
-// Use: type and read the answer as you type; click a word to see and force its alternatives.
+// Use: the answer is updated as the text is typed; a click on a word shows its alternatives, which can be forced.
 import { html, useState, useEffect, useRef } from "../core/html.js";
 import { useAddress, patch, open, whole } from "../core/address.js";
 import { useModel, useSession, toast, interventionsOf } from "../core/session.js";
@@ -26,7 +26,7 @@ export default function Use() {
       ${model.task === "generate" && html`<${Sampling} params=${params} />`}
     <//>
     ${isReady(model, params) ? html`<${Result} key=${model.name} model=${model} params=${params} />`
-      : html`<${Card} title=${ANSWER[model.task] ?? "Vector"}><${Empty} action="Try an example" onAction=${() => patch({ text: examplesFor(model)[0] })}>Type on the left. The answer follows as you type.<//><//>`}
+      : html`<${Card} title=${ANSWER[model.task] ?? "Vector"}><${Empty} action="Try an example" onAction=${() => patch({ text: examplesFor(model)[0] })}>Type a text. The answer is updated as you type.<//><//>`}
   </div>`;
 }
 
@@ -39,7 +39,7 @@ function glossaryOf(params) {
 function Glossary({ params }) {
   const [shown, setShown] = useState(Boolean(params.glossary));
   return html`<div class="stack tight"><div><${Toggle} on=${shown} onChange=${setShown}>Glossary<//></div>
-    ${shown && html`<${TextField} label="One term a line: bicycle = Fahrrad. These terms are required." value=${params.glossary} rows="3" onInput=${(glossary) => patch({ glossary })} />`}</div>`;
+    ${shown && html`<${TextField} label="One term per line, as in: bicycle = Fahrrad. The translation has to contain these terms." value=${params.glossary} rows="3" onInput=${(glossary) => patch({ glossary })} />`}</div>`;
 }
 
 function Translation({ model, params }) {
@@ -51,11 +51,11 @@ function Translation({ model, params }) {
       <${Failure} error=${error} />
       ${result && html`<p class="answer" dir="auto" aria-live="polite"><${ScoredAnswer} model=${model} params=${params} text=${result.text} words=${result.words} /></p>
         ${result.warnings?.map((warning) => html`<p class="small bad">${warning}</p>`)}
-        ${params.prefix && html`<p class="row small"><span class="muted">Begins with <bdi>“${params.prefix}”</bdi></span><button class="button" onClick=${() => patch({ prefix: null })}>Translate freely again</button></p>`}
+        ${params.prefix && html`<p class="row small"><span class="muted">Forced beginning: <bdi>“${params.prefix}”</bdi></span><button class="button" onClick=${() => patch({ prefix: null })}>Remove it</button></p>`}
         <${Alternatives} model=${model} params=${params} text=${result.text} onForce=${onForce} />
-        <div class="row"><button class="button" onClick=${() => open("look", { target: null })}>Why these words?</button><button class="button" onClick=${() => open("switch", {})}>Switch parts off</button></div>`}
+        <div class="row"><button class="button" onClick=${() => open("look", { target: null })}>Show attention</button><button class="button" onClick=${() => open("switch", {})}>Switch parts off</button></div>`}
     <//>
-    ${result?.alternatives?.length > 0 && html`<${Card} title="Other translations">${result.alternatives.map((each) => html`<p dir="auto">${each.text} <span class="muted small">${number(each.score)}</span></p>`)}<//>`}
+    ${result?.alternatives?.length > 0 && html`<${Card} title="Other translations">${result.alternatives.map((each) => html`<p dir="auto">${each.text} <span class="muted small">score ${number(each.score)}</span></p>`)}<p class="small muted">Hypotheses of the beam search, ranked by score: log probability divided by a length penalty.</p><//>`}
     ${result && html`<${Correct} key=${params.text} model=${model} source=${params.text} answer=${result.text} corrections=${corrections} />`}</div>`;
 }
 
@@ -73,20 +73,20 @@ function ScoredAnswer({ text, words, params }) {
   return [...pieces, text.slice(at)];
 }
 
-// What else could have stood at the chosen word; a click decodes on from there.
+// The alternatives to the chosen word; a click on one continues decoding from it.
 function Alternatives({ model, params, text, onForce, promptLength = 0 }) {
   const chosen = whole(params.chosen, null);
   const { answer: look, error } = useAnswer("look", chosen === null ? null : lookRequest(model, { ...params, target: text }, { top: 6, interventions: interventionsOf() }));
-  if (chosen === null) return html`<p class="small muted">Click a word to see what else it could have been. Underline: dashed below 90%, double below 50%.</p>`;
+  if (chosen === null) return html`<p class="small muted">Click a word to see its alternatives. Underline: probability, dashed below 90%, double below 50%.</p>`;
   if (!look) return html`<${Failure} error=${error} />${!error && html`<div class="skeleton"></div>`}`;
   const group = outputGroups(look, "spaces").filter((each) => !each.special)[chosen];
   if (!group) return null;
   const output = look.outputs[group.outputs[0]], row = look.target ?? look.inputs;
   const token = row.tokens[output.position + 1];
   const start = token?.span ? token.span[0] : size(row.text);
-  return html`<div class="stack tight"><h3>“<${Word}>${group.label}<//>” could have been</h3>
+  return html`<div class="stack tight"><h3>Alternatives to “<${Word}>${group.label}<//>”</h3>
     <${Bars} items=${output.top.map((each) => ({ label: each.text.trim() || each.text || "∅", value: each.probability, onClick: each.id === output.label || /^<.*>$/.test(each.text) ? null : () => onForce(joined(cut(row.text, promptLength, start), each.text)) }))} />
-    <p class="small muted">Click one: it is kept, and the rest is decoded again.</p></div>`;
+    <p class="small muted">Click an alternative to continue decoding from it.</p></div>`;
 }
 
 // The text before a token with another token in its place. Where the token's own span has its space, so has the new one.
@@ -118,16 +118,16 @@ function Correct({ model, source, answer, corrections: [canTrain, pairs, setPair
       open("train", { run: run.name });
     } catch (error) { toast(error.message); }
   };
-  return html`<${Card} title="Not quite right?">
+  return html`<${Card} title="Correction">
     ${text === null ? html`<div class="row"><button class="button" onClick=${() => setText(answer)}>Correct this</button>
-        ${pairs > 0 && html`<button class="button" onClick=${improve}>Improve with my ${plural(pairs, "correction")}</button>`}</div>`
-      : html`<${TextField} label="The right answer" value=${text} rows="2" onInput=${setText} /><div class="row"><button class="button main" onClick=${save} disabled=${!text.trim() || text === answer}>Save the pair</button><button class="button" onClick=${() => setText(null)}>Cancel</button></div>`}<//>`;
+        ${pairs > 0 && html`<button class="button" onClick=${improve}>Fine-tune on ${plural(pairs, "correction")}</button>`}</div>`
+      : html`<${TextField} label="Correct answer" value=${text} rows="2" onInput=${setText} /><div class="row"><button class="button main" onClick=${save} disabled=${!text.trim() || text === answer}>Save the pair</button><button class="button" onClick=${() => setText(null)}>Cancel</button></div>`}<//>`;
 }
 
 function Sampling({ params }) {
   const slider = (name, label, least, most, step, normal) => html`<label class="row"><span class="small muted" style=${{ minWidth: "110px" }}>${label} ${params[name] ?? normal}</span>
     <input type="range" min=${least} max=${most} step=${step} value=${params[name] ?? normal} style=${{ flex: "1" }} onInput=${(event) => patch({ [name]: event.target.value })} /></label>`;
-  return html`<div class="stack tight">${slider("temperature", "temperature", 0, 2, 0.1, 0.8)}${slider("length", "tokens", 10, 300, 10, 80)}${slider("seed", "seed", 0, 50, 1, 1)}</div>`;
+  return html`<div class="stack tight">${slider("temperature", "temperature", 0, 2, 0.1, 0.8)}${slider("length", "max. tokens", 10, 300, 10, 80)}${slider("seed", "seed", 0, 50, 1, 1)}</div>`;
 }
 
 function Continuation({ model, params }) {
@@ -156,8 +156,8 @@ function Continuation({ model, params }) {
   return html`<${Card} title=${ANSWER.generate} tools=${busy ? html`<button class="button" onClick=${() => { controller.current.abort(); setBusy(false); }}>Stop</button>` : html`<${Exports} name="continuation" values=${{ prompt: params.text, text, ...options }} />`}>
     <${Failure} error=${error} />
     <p class="answer" dir="auto" aria-busy=${busy}><span class="muted">${params.text}</span>${busy || params.chosen === undefined ? text : html`<${Scored} model=${model} params=${params} text=${text} />`}</p>
-    ${!busy && text && html`<div class="row"><button class="button" onClick=${() => patch({ chosen: params.chosen === undefined ? 0 : null })}>${params.chosen === undefined ? "Show confidence" : "Hide confidence"}</button>
-      ${params.prefix && html`<button class="button" onClick=${() => patch({ prefix: null })}>From the prompt again</button>`}</div>`}
+    ${!busy && text && html`<div class="row"><button class="button" onClick=${() => patch({ chosen: params.chosen === undefined ? 0 : null })}>${params.chosen === undefined ? "Show probabilities" : "Hide probabilities"}</button>
+      ${params.prefix && html`<button class="button" onClick=${() => patch({ prefix: null })}>Restart from the prompt</button>`}</div>`}
     ${!busy && text && params.chosen !== undefined && html`<${Alternatives} model=${model} params=${params} text=${text} promptLength=${size(params.text)} onForce=${(prefix) => patch({ prefix, chosen: null })} />`}
   <//>`;
 }
@@ -176,7 +176,7 @@ function Label({ model, params }) {
   return html`<${Card} title="Label" busy=${busy} tools=${html`<${Exports} name="label" values=${answer} />`}><${Failure} error=${error} />
     ${result && html`<p class="answer strong" aria-live="polite">${[result.label].flat().join(", ") || "none"}</p>
       <${Bars} items=${Object.entries(result.probabilities).map(([label, value]) => ({ label, value }))} />
-      <div class="row"><button class="button" onClick=${() => open("look", {})}>Why?</button><button class="button" onClick=${() => open("switch", {})}>Switch parts off</button></div>`}<//>`;
+      <div class="row"><button class="button" onClick=${() => open("look", {})}>Show attention</button><button class="button" onClick=${() => open("switch", {})}>Switch parts off</button></div>`}<//>`;
 }
 
 // The text with its mask number `index` replaced.
@@ -190,10 +190,10 @@ function Filled({ model, params }) {
   const { answer, error, busy } = useAnswer("fill", masked ? single(model, params, { top: 6 }) : null, { wait: 150 });
   const result = answer?.results?.[0];
   return html`<${Card} title="Filled in" busy=${busy} tools=${result && html`<${Exports} name="filled" values=${answer} />`}><${Failure} error=${error} />
-    ${!masked && html`<${Empty}>Write [MASK] in the place of a word.<//>`}
+    ${!masked && html`<${Empty}>Replace a word by [MASK].<//>`}
     ${masked && result && html`<p class="answer" dir="auto">${result.filled}</p>
       ${result.guesses.map((guesses, index) => html`<div class="stack tight">${result.guesses.length > 1 && html`<h3>Word ${index + 1}</h3>`}<${Bars} items=${guesses.map((guess) => ({ label: guess.word, value: guess.probability, onClick: () => patch({ text: filledAt(params.text, index, guess.word) }) }))} /></div>`)}
-      <p class="small muted">Click a word to write it there.</p><div class="row"><button class="button" onClick=${() => open("look", {})}>What it looked at</button></div>`}<//>`;
+      <p class="small muted">Click a word to insert it.</p><div class="row"><button class="button" onClick=${() => open("look", {})}>Show attention</button></div>`}<//>`;
 }
 
 function Span({ model, params }) {
@@ -209,6 +209,6 @@ function Vector({ model, params }) {
   const { answer, error, busy } = useAnswer("embed", single(model, params), { wait: 150 });
   const vector = answer?.results?.[0]?.vector;
   return html`<${Card} title="Vector" busy=${busy} tools=${vector && html`<${Exports} name="vector" values=${answer} />`}><${Failure} error=${error} />
-    ${vector && html`<p class="muted">${plural(vector.length, "number")}, the mean of the states of all tokens. The first ones:</p><p class="number">${vector.slice(0, 12).map((value) => number(value)).join("  ")} …</p>
+    ${vector && html`<p class="muted">${plural(vector.length, "number")}, the mean of the final states of all tokens. The first ones:</p><p class="number">${vector.slice(0, 12).map((value) => number(value)).join("  ")} …</p>
       <div class="row"><button class="button" onClick=${() => open("vectors", {})}>Compare with other texts</button></div>`}<//>`;
 }

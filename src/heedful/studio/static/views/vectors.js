@@ -106,7 +106,7 @@ function Sentences({ model, params }) {
   const texts = (params.texts ?? SENTENCES).split("\n").map((line) => line.trim()).filter(Boolean).slice(0, 40);
   const { answer, error, busy } = useAnswer("studio/sentence-map", texts.length ? { model: model.name, texts } : null, { wait: 300 });
   useTheme();
-  return html`<div class="halves"><${Card} title="Sentences"><${TextField} id="text" label="One a line" rows="6" value=${params.texts ?? SENTENCES} onInput=${(value) => patch({ texts: value })} />
+  return html`<div class="halves"><${Card} title="Sentences"><${TextField} id="text" label="One per line" rows="6" value=${params.texts ?? SENTENCES} onInput=${(value) => patch({ texts: value })} />
       <${Failure} error=${error} />${answer && html`<div class="scroll"><table class="matrix">${answer.cosines.map((row, index) => html`<tr><th title=${texts[index]}>${index + 1}. ${texts[index]?.slice(0, 28)}</th>${row.map((cosine) => html`<td style=${shadeStyle(Math.max(0, cosine), true)}>${number(cosine, 2)}</td>`)}</tr>`)}</table></div><p class="small muted">Cosine of each pair.</p>`}<//>
     <${Card} title="Map" busy=${busy} tools=${html`<${Exports} name="sentence-map" values=${answer} />`}>${answer?.points ? html`<${WordMap} map=${answer} marked=${[]} />` : html`<${Empty}>A map needs three sentences.<//>`}<//></div>`;
 }
@@ -117,8 +117,8 @@ function Occurrences({ model, params }) {
   const word = params.word ?? "bank";
   const { answer, error, busy } = useAnswer("studio/occurrences", texts.length && word.trim() ? { model: model.name, texts, word, layer: Number(params.layer ?? -1) } : null, { wait: 300 });
   useTheme();
-  return html`<div class="halves"><${Card} title="A word in its sentences"><${TextField} single label="Word" value=${word} onInput=${(value) => patch({ word: value })} /><${TextField} id="text" label="Sentences, one a line" rows="6" value=${params.texts ?? SENTENCES} onInput=${(value) => patch({ texts: value })} /><//>
+  return html`<div class="halves"><${Card} title="A word in its sentences"><${TextField} single label="Word" value=${word} onInput=${(value) => patch({ word: value })} /><${TextField} id="text" label="Sentences, one per line" rows="6" value=${params.texts ?? SENTENCES} onInput=${(value) => patch({ texts: value })} /><//>
     <${Card} title=${`“${word}”: ${answer ? plural(answer.occurrences.length, "occurrence") : ""}`} busy=${busy} tools=${html`<${Exports} name="occurrences" values=${answer} />`}><${Failure} error=${error} />
       ${answer && html`<div class="scroll"><table class="matrix">${answer.occurrences.map((each, index) => html`<tr><th>${each.before.slice(-18)}<b>${each.word}</b>${each.after.slice(0, 18)}</th>${answer.cosines[index].map((cosine) => html`<td style=${shadeStyle(Math.max(0, cosine), true)}>${number(cosine, 2)}</td>`)}</tr>`)}</table></div>
-        <p class="small muted">Cosines of the states after ${answer.layer < 0 ? "the last layer" : `layer ${answer.layer}`}. In the table of embeddings all of them are one vector (cosine 1); the layers make them differ by what stands around.</p>`}<//></div>`;
+        <p class="small muted">Cosines of the states after ${answer.layer < 0 ? "the last layer" : `layer ${answer.layer}`}. In the embedding matrix they share one vector (cosine 1); the layers make it depend on the context.</p>`}<//></div>`;
 }
