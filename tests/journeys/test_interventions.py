@@ -1,4 +1,4 @@
-"""Interventions as a person types them."""
+"""Interventions as command-line options."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_part_is_switched_off_for_one_command_and_said(
+def test_an_ablation_applies_to_one_command_and_is_printed(
     heedful_command: Callable[..., Any], model: Path, tmp_path: Path
 ) -> None:
     plain = heedful_command("translate", model, TEXTS[0], cwd=tmp_path)
@@ -53,7 +53,7 @@ def test_a_part_is_switched_off_for_one_command_and_said(
         (["--interventions", "half.json"], "half.json is not valid JSON: "),
     ],
 )
-def test_a_mistake_is_one_line(
+def test_a_user_error_is_one_line(
     heedful_command: Callable[..., Any], model: Path, tmp_path: Path, options: list[str], message: str
 ) -> None:
     (tmp_path / "bad.json").write_text('[{"kind": "ablate", "part": "decoder.0", "hedas": [1]}]')
@@ -62,6 +62,6 @@ def test_a_mistake_is_one_line(
     assert typed.returncode in (2, 3)
     *notices, line = typed.stderr.splitlines()
     assert message in line
-    assert not notices or "--int8" in options  # decoding refuses that, after the changes were announced
+    assert not notices or "--int8" in options  # decoding refuses --int8, after the interventions are printed
     assert "Traceback" not in typed.stderr
     assert typed.stdout == ""

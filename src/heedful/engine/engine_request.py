@@ -24,7 +24,7 @@ class EngineRequest:
     options: Mapping[str, Any] = field(default_factory=dict)
     """Keyword arguments of iter_translate, iter_generate, classify, fill, answer or iter_embed."""
     client: str = ""
-    """Who asks: clients are served in turn."""
+    """Client identifier: clients are served in turn."""
     deadline: float | None = None
     """Deadline, on the clock of `time.monotonic`."""
     stream: bool = False
@@ -35,13 +35,13 @@ class EngineRequest:
 
 @dataclass(eq=False)
 class ServedModel:
-    """A model under its name, with counts for `stats`. A model that replaces it is another one."""
+    """A model under the name it is served by, with the counts for `stats`; replacing the model creates a new object."""
 
     name: str
     trained: TrainedModel
     """The model for micro-batches and calls."""
     shared: TrainedModel | None = None
-    """The same model, decoding its texts in a batch that they join and leave at any step."""
+    """The same model with continuous batching: texts join and leave the batch at any decode step."""
     requests: int = 0
     texts: int = 0
     tokens: int = 0
@@ -69,7 +69,7 @@ class Job:
 
     @property
     def length(self) -> int:
-        """Characters to read: what the time of a job depends on."""
+        """Characters to read, which determine how long the job takes."""
         return len(self.text) if isinstance(self.text, str) else sum(map(len, self.text))
 
 
@@ -102,7 +102,7 @@ def stream_job(job: Job) -> Iterator[str]:
 
 
 def check_task(trained: TrainedModel, request: EngineRequest) -> None:
-    """Raise UsageError if the model does not have the task, or the texts are not those of the task."""
+    """Raise UsageError if the model cannot do the task, or the texts have the wrong type for it."""
     if request.task == "call":
         return
     if not hasattr(trained, "iter_translate" if request.task == "translate" else request.task):

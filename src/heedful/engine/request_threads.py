@@ -1,7 +1,7 @@
-"""Request threads: each text is served in a thread of its own by the library's own methods.
+"""Request threads: serve each text in its own thread, with the library's public methods.
 
-For texts that are decoded together step by step (the thread waits for its tokens, see `generation/continuous`), and for
-what cannot be batched: interventions, exact results, calls.
+Used for texts decoded by continuous batching (the thread waits for its tokens, see `generation/continuous`), and for
+requests that cannot be batched: interventions, exact results, calls.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class RequestThreads:
         return self.dispatcher.is_alive()
 
     def _dispatch(self) -> None:
-        """Hand the job that is due to a thread, whenever one is free."""
+        """Start the next due job in a thread whenever one is free."""
         while True:
             self._free.acquire()
             jobs = self.queue.take(lambda due: due[:1])

@@ -1,4 +1,4 @@
-"""Routing: which lane serves a request, and the options that are checked before it is queued."""
+"""Routing: choose the lane that serves a request, and check the request's options before it is queued."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from heedful.generation.decoding_config import DEFAULT_BEAM, DecodingConfig, pro
 from heedful.inference.trained_model import TrainedModel
 
 LaneName = Literal["micro_batch", "continuous", "unbatched"]
-"""Micro-batches; texts that join and leave a batch at any decode step; one at a time beside both."""
+"""Micro-batches; continuous batching; unbatched, in parallel with both."""
 KEPT_ROUTES = 256
-"""Sets of options whose lane is remembered."""
+"""Cache size: sets of options whose lane is cached."""
 MANY_TEXTS = 16
-"""Texts of a batch under load, for the choice of a backend."""
+"""Batch size assumed under load when a backend is chosen."""
 
 
 class Routes:
-    """Chooses the lane of each request to one model, and remembers it for each set of options."""
+    """Chooses the lane of each request to one model, and caches it for each set of options."""
 
     def __init__(self, served: ServedModel, *, int8: bool, workers: int) -> None:
         self.served, self.int8 = served, int8
@@ -42,7 +42,7 @@ class Routes:
             self.route(EngineRequest(served.name, task))  # converts the model, if CTranslate2 serves it
 
     def route(self, request: EngineRequest) -> tuple[LaneName, Mapping[str, Any], Hashable]:
-        """The lane, the options and the group of a request; UsageError for options that do not go together."""
+        """The lane, the options and the group of a request; UsageError for incompatible options."""
         options = {name: value for name, value in request.options.items() if value is not None}
         if request.task == "call" or "interventions" in options:
             return "unbatched", options, (id(self.served), "unbatched")

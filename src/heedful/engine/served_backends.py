@@ -1,4 +1,4 @@
-"""The backends of a served model: texts are decoded in a batch that all requests share, and tokens are counted."""
+"""The backends of a served model: all requests share one continuous batch, and generated tokens are counted."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Count = Callable[[int], object]
 
 
 class ServedBackends(Backends):
-    """A model's backends, of which `continuous`, if given, serves all that it can; `count` receives tokens generated.
+    """A model's backends: `continuous`, if set, serves every request it supports; `count` receives tokens generated.
 
-    It shares everything else with `backends`: the weights prepared for one are those of the other.
+    Everything else is shared with `backends`, including prepared weights.
     """
 
     def __init__(self, backends: Backends, count: Count, continuous: ContinuousBackend | None = None) -> None:
@@ -27,7 +27,7 @@ class ServedBackends(Backends):
         self.count, self.continuous = count, continuous
 
     def settings(self, config: DecodingConfig, *, default_beam: int, edits: TapEdits | None = None) -> SearchSettings:
-        """The search settings of a call: with int8 weights, which the operator prefers, where CTranslate2 serves it."""
+        """The search settings of a call: int8 weights, the operator's choice, if CTranslate2 serves the call."""
         if config.int8:
             with suppress(UsageError):
                 return super().settings(config, default_beam=default_beam, edits=edits)

@@ -1,4 +1,4 @@
-"""Interventions: changes of a model's inside for one call, as values.
+"""Interventions: changes to a model's internal values for one call, as frozen objects.
 
     translator.translate("A dog runs.", interventions=[heedful.Ablate("decoder.2.cross", heads=[3])])
 
@@ -39,9 +39,9 @@ def _some(indices: tuple[int, ...]) -> tuple[int, ...]:
 
 
 MOST_DESCRIBED = 20
-"""Interventions that a sentence names; of further ones it gives the number."""
+"""Maximum number of interventions that `describe` lists; further ones are counted."""
 MOST_INTERVENTIONS = 1000
-"""Interventions of one call: each is resolved by itself, and called at every decode step."""
+"""Maximum number of interventions of a call: each costs a function call at every decode step."""
 Indices = Annotated[tuple[Annotated[int, BeforeValidator(_number)], ...], AfterValidator(_counted)]
 SomeIndices = Annotated[Indices, AfterValidator(_some)]
 
@@ -50,7 +50,7 @@ class Intervention(Config):
     """A change of one part of a model, or of all parts that match a pattern, for one call."""
 
     depends_on_text: ClassVar[bool] = False
-    """Whether the change is another one for each text, so that texts are not batched together."""
+    """Whether the change depends on the text, so that texts cannot share a batch."""
 
     part: Annotated[str, Field(min_length=1)]
 
@@ -64,8 +64,8 @@ class Intervention(Config):
 class Ablate(Intervention):
     """Switch a part off: heads, a whole sub-layer, a skip-connection, positions, or any tap.
 
-    `to="zero"` puts zeros in its place, `to="mean"` its mean over the validation text, which removes what the part says
-    about this text and keeps what it says about every text.
+    `to="zero"` puts zeros in its place, `to="mean"` its mean over the validation text, which removes the information
+    about this text and keeps what all texts have in common.
     """
 
     kind: Literal["ablate"] = "ablate"
@@ -142,11 +142,11 @@ class Unmask(Intervention):
 
 
 class Patch(Intervention):
-    """Put the value that a part has for another text in the place of the one it has for this text.
+    """Activation patching: replace a part's value by its value for another text.
 
     In an encoder both texts must have the same number of tokens, unless `tokens` names the positions to patch. In a
-    decoder the other value comes from decoding `text` (to `target`, where given), position by position as far as it
-    goes.
+    decoder the new value comes from decoding `text` (or reading `target`, if given); positions beyond its length stay
+    unchanged.
     """
 
     depends_on_text: ClassVar[bool] = True
@@ -169,7 +169,7 @@ class Patch(Intervention):
 
 
 class Steer(Intervention):
-    """Add a vector to a part's value at every token: given, or the difference between two texts' mean values."""
+    """Add a steering vector to a part's value at every token: a given vector, or the difference of two texts' means."""
 
     kind: Literal["steer"] = "steer"
     vector: tuple[float, ...] | None = None
@@ -195,7 +195,7 @@ class Steer(Intervention):
 
 
 class Replace(Intervention):
-    """Put what a Python function of the value and its `TapSite` returns in a part's place. It has no JSON form."""
+    """Replace a part's value by the result of a Python function of the value and its `TapSite`. It has no JSON form."""
 
     kind: Literal["replace"] = "replace"
     function: Callable[..., Any]
@@ -231,7 +231,7 @@ _JSON: TypeAdapter[tuple[JsonIntervention, ...]] = TypeAdapter(Annotated[tuple[J
 
 
 def as_interventions(interventions: object) -> tuple[Intervention, ...] | None:
-    """Check the `interventions` of a call: a list of interventions, or of their JSON forms. None: there are none."""
+    """Check the `interventions` of a call: a list of interventions, or of their JSON forms. None stays None."""
     if interventions is None:
         return None
     if isinstance(interventions, Intervention | str | bytes) or not isinstance(interventions, Sequence):
@@ -259,8 +259,8 @@ def interventions_schema() -> dict[str, Any]:
 
 
 def describe(interventions: Sequence[Intervention]) -> str:
-    """All interventions of a call in one sentence; of very many, the first ones."""
-    sentences = [str(each) for each in interventions[:MOST_DESCRIBED]]
+    """All interventions of a call in one sentence; at most the first `MOST_DESCRIBED`."""
+    sentences = [str(intervention) for intervention in interventions[:MOST_DESCRIBED]]
     if len(interventions) > MOST_DESCRIBED:
         sentences.append(f"{len(interventions) - MOST_DESCRIBED:,} more")
     return "; ".join(sentences) or "nothing changed"

@@ -1,4 +1,4 @@
-"""Mean values inside a model over a sample of text: what mean ablation puts in the place of a part."""
+"""Mean activations over a sample of text, which mean ablation substitutes for a part's value."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class ActivationMeans(Config):
 
     texts: int
     means: dict[str, tuple[float, ...]]
-    """Flattened: a vector, or the vectors of all heads one after the other."""
+    """Flattened: a vector, or the concatenated vectors of all heads."""
     heads: dict[str, int]
-    """The number of heads of each tap with one vector a head."""
+    """The number of heads of each tap that has one vector per head."""
 
     def at(self, tap: str) -> Tensor | None:
         """The mean at a tap: width, or heads × width."""
@@ -31,7 +31,7 @@ class ActivationMeans(Config):
 
 
 class MeanRecorder:
-    """Sums the values at the taps of all parts over the batches of a pass."""
+    """Sums the values at the taps of all parts over batches."""
 
     def __init__(self, model: Any) -> None:
         parts = [part for part in model_parts(model).values() if part.head is None and part.kind != "tap"]

@@ -29,7 +29,7 @@ class Part:
     name: str
     kind: PartKind
     tap: str
-    """The value that is the part's whole contribution."""
+    """The tap of the part's whole output."""
     heads: int = 0
     """Number of attention heads; 0 for a part without heads."""
     head: int | None = None
@@ -56,7 +56,7 @@ def model_parts(model: nn.Module) -> dict[str, Part]:
     parts: dict[str, Part] = {}
     taps = tap_names(model)
     for path, module in model.named_modules():
-        name = ".".join(each for each in path.split(".") if each not in ("blocks", "_orig_mod"))
+        name = ".".join(piece for piece in path.split(".") if piece not in ("blocks", "_orig_mod"))
         if isinstance(module, MultiHeadAttention):
             kind: PartKind = "cross-attention" if isinstance(module, CrossAttention) else "attention"
             _add_attention(parts, name, kind, f"{name}.output", module.heads)
@@ -82,7 +82,7 @@ def part_names(model: nn.Module) -> list[str]:
 def matching_parts(model: nn.Module, pattern: str) -> list[Part]:
     """The parts that a name or pattern stands for; a layer or a stack stands for its attentions and feed-forward nets.
 
-    Raises UsageError, with the nearest names, for a pattern without any.
+    Raises UsageError, with the nearest names, if nothing matches.
     """
     parts = model_parts(model)
     if pattern in parts:
@@ -107,8 +107,8 @@ def matching_parts(model: nn.Module, pattern: str) -> list[Part]:
 
 
 def nearest_parts(name: str, parts: Iterable[str]) -> str:
-    """A hint for a name that is not there: the nearest ones, and what lists all."""
-    close = [f"'{each}'" for each in get_close_matches(name, list(parts), n=3)]
+    """A hint for an unknown name: the nearest names, and how to list all."""
+    close = [f"'{match}'" for match in get_close_matches(name, list(parts), n=3)]
     listed = f"are listed by {by_interface('heedful.part_names(model)', 'heedful look MODEL --list')}"
     if not close:
         return f"all parts {listed}"
@@ -116,7 +116,7 @@ def nearest_parts(name: str, parts: Iterable[str]) -> str:
 
 
 def check_heads(part: Part, heads: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """The heads that are meant: those of the intervention, or the one in the part's name; UsageError if not there."""
+    """The selected heads: those of the intervention, or the one in the part's name; UsageError if out of range."""
     if part.head is not None:
         if heads:
             raise UsageError(f"{part.name} is one head already; name heads with the attention instead")
@@ -138,7 +138,7 @@ def gate_names(model: nn.Module) -> set[str]:
 
 
 def is_decoded(model: Any, tap: str) -> bool:
-    """Whether the values at a tap belong to the tokens that a decoder reads, of which more come at every step."""
+    """Whether the values at a tap belong to the tokens that a decoder reads, which grow at every decode step."""
     family = model.config.family
     if not family.endswith("encoder_decoder"):
         return bool(family.endswith("decoder"))

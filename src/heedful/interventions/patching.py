@@ -1,4 +1,4 @@
-"""Activation patching: the value that a part has for another text, put in the place of its value for this one."""
+"""Activation patching: replace a part's value by its value for another text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from heedful.layers.taps import TapSite
 KEYS = ("keys", "values")
 """Taps of everything that attention reads, from its first token on, whatever the decode step."""
 TABLES = {"mask": 0.0, "scores": torch.finfo(torch.float32).min, "weights": 0.0}
-"""Taps with a row for each query and a column for each key, and what stands for a key that is not there."""
+"""Taps with a row for each query and a column for each key, and the value of a missing key."""
 
 
 @dataclass(frozen=True)
@@ -29,23 +29,22 @@ class PatchEdit:
     other: Tensor
     """The value for the other text: one row, all tokens."""
     grows: bool
-    """Whether the value belongs to tokens that are decoded one after the other."""
+    """Whether the value belongs to tokens that are decoded step by step."""
     by_time_step: bool
-    """Whether it passes its tap one token at a time even where all tokens are known: gates of recurrent networks."""
+    """Whether the tap sees one token at a time even if all tokens are known: gates of recurrent networks."""
 
     def __call__(self, value: Tensor, site: TapSite) -> Tensor:
         if value.dim() < 3:
             return self._whole(value)
         axis, first = _token_axis(value), 0 if self.point in KEYS else site.step
         tokens, length = value.shape[axis], self.other.shape[axis]
-        positions = [
-            each for each in self._wanted(tokens, length, first) if first <= each < min(first + tokens, length)
-        ]
-        if not positions:
+        end = min(first + tokens, length)
+        indices = [index for index in self._wanted(tokens, length, first) if first <= index < end]
+        if not indices:
             return value
-        here = torch.tensor(positions, device=value.device)
-        new = self._fitting(self.other.to(value).index_select(axis, here), value, axis)
-        return value.index_copy(axis, here - first, new.expand(len(value), *new.shape[1:]))
+        positions = torch.tensor(indices, device=value.device)
+        new = self._fitting(self.other.to(value).index_select(axis, positions), value, axis)
+        return value.index_copy(axis, positions - first, new.expand(len(value), *new.shape[1:]))
 
     @property
     def point(self) -> str:
@@ -64,7 +63,7 @@ class PatchEdit:
         return wanted
 
     def _whole(self, value: Tensor) -> Tensor:
-        """The other text's value, of a part that has one for the whole text."""
+        """The other text's value, for a part with a single value per text."""
         if self.patch.tokens is not None:
             raise UsageError(f"{self.part.name} has one value for the whole text: leave tokens out")
         if value.shape[1:] != self.other.shape[1:]:
@@ -72,12 +71,12 @@ class PatchEdit:
         return self.other.to(value).expand_as(value)
 
     def _fitting(self, new: Tensor, value: Tensor, axis: int) -> Tensor:
-        """The patched tokens' values, with as many keys as this text has."""
+        """The patched tokens' values, cut or padded to the number of keys of this text."""
         if new.shape[-1] != value.shape[-1] and self.point in TABLES:
-            keys, others = value.shape[-1], new.shape[-1]
+            keys, new_keys = value.shape[-1], new.shape[-1]
             if not self.grows or "cross" in self.tap.split("."):
-                raise self._lengths_differ(keys, others)
-            padding = new.new_full((*new.shape[:-1], max(0, keys - others)), TABLES[self.point])
+                raise self._lengths_differ(keys, new_keys)
+            padding = new.new_full((*new.shape[:-1], max(0, keys - new_keys)), TABLES[self.point])
             new = torch.cat([new[..., :keys], padding], -1)
         if new.shape[1:axis] + new.shape[axis + 1 :] != value.shape[1:axis] + value.shape[axis + 1 :]:
             raise self._shapes_differ(value)
@@ -87,14 +86,14 @@ class PatchEdit:
         return UsageError(lengths_differ(self.part, self.patch, tokens, length))
 
     def _shapes_differ(self, value: Tensor) -> UsageError:
-        shapes = (tuple(each.shape[1:]) for each in (value, self.other))
+        shapes = (tuple(tensor.shape[1:]) for tensor in (value, self.other))
         return UsageError(
             "{} has the shape {} here and {} in '{:.40}'".format(self.part.name, *shapes, self.patch.text)
         )
 
 
 def lengths_differ(part: Part, patch: Patch, tokens: int, length: int) -> str:
-    """The message that two texts are not of one length."""
+    """The error message for two texts of different lengths."""
     return (
         f"{part.name} has {tokens} tokens here and {length} in '{patch.text:.40}'; "
         "patch from a text of the same length, or name the tokens to patch"

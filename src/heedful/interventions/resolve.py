@@ -52,19 +52,19 @@ class InterventionSource(Protocol):
 
 
 def resolve(source: InterventionSource, interventions: Sequence[Intervention], text: str | None = None) -> TapEdits:
-    """The edits that carry out these interventions; `text` is the text they are for, if one of them depends on it."""
+    """The tap edits that implement these interventions; `text` is needed if one of them depends on the text."""
     edits: list[tuple[str, Edit]] = []
     for intervention in interventions:
         for part in _parts(source.model, intervention):
             edits += _edits(intervention, part, source, text)
-    return TapEdits(tuple(edits), recomputes=any(isinstance(each, Unmask) for each in interventions))
+    return TapEdits(tuple(edits), recomputes=any(isinstance(intervention, Unmask) for intervention in interventions))
 
 
 def check_parts(model: nn.Module, interventions: Sequence[Intervention]) -> None:
     """Raise UsageError for a part or head that the model does not have."""
-    for each in interventions:
-        for part in _parts(model, each):
-            check_heads(part, getattr(each, "heads", None))
+    for intervention in interventions:
+        for part in _parts(model, intervention):
+            check_heads(part, getattr(intervention, "heads", None))
 
 
 class PlainModel:
@@ -100,7 +100,7 @@ def intervene(model: nn.Module, interventions: Sequence[Intervention]) -> Iterat
 
 
 def _parts(model: nn.Module, intervention: Intervention) -> list[Part]:
-    """The parts an intervention changes: of a layer or stack, only its attentions if it changes attention."""
+    """The parts an intervention changes; in a layer or stack, one that changes attention applies to attentions only."""
     parts = matching_parts(model, intervention.part)
     if len(parts) == 1 or not isinstance(intervention, Uniform | Hide | Unmask):
         return parts
@@ -131,7 +131,7 @@ def _(intervention: Ablate, part: Part, source: InterventionSource, text: str | 
 
     edits: list[tuple[str, Edit]] = [(tap, switch_off)]
     if part.is_attention and mean is None:
-        edits.append((part.attention_tap("weights"), ShownAs(switch_off)))  # nothing is read
+        edits.append((part.attention_tap("weights"), ShownAs(switch_off)))  # no value is read
     return edits
 
 
@@ -198,13 +198,13 @@ def _(intervention: Unmask, part: Part, source: InterventionSource, text: str | 
 def _(intervention: Patch, part: Part, source: InterventionSource, text: str | None) -> list[tuple[str, Edit]]:
     heads = check_heads(part, intervention.heads)
     tap = _value_tap(part, heads)
-    other = source.recorded_value(tap, intervention.text, intervention.target)
+    patched = source.recorded_value(tap, intervention.text, intervention.target)
     grows, by_time_step = is_decoded(source.model, tap), tap in gate_names(source.model)
     if by_time_step and not grows and intervention.tokens is None:
         length = source.input_length(text or "")
-        if length != other.shape[1]:
-            raise UsageError(lengths_differ(part, intervention, length, other.shape[1]))
-    edit = PatchEdit(intervention, part, tap, other, grows, by_time_step)
+        if length != patched.shape[1]:
+            raise UsageError(lengths_differ(part, intervention, length, patched.shape[1]))
+    edit = PatchEdit(intervention, part, tap, patched, grows, by_time_step)
 
     def patch(value: Tensor, site: TapSite) -> Tensor:
         return _on_heads(value, edit(value, site), heads)

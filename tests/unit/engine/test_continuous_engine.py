@@ -1,4 +1,4 @@
-"""The engine answers as the library does, whatever else it is doing, and keeps its promises under load."""
+"""The engine returns the library's results whatever the load; queueing, cancellation, deadlines, failures."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def assert_same(result: Any, expected: Any) -> None:
     """Equal texts and labels; scores equal up to rounding."""
     assert type(result) is type(expected)
     for name, value in vars(expected).items():
-        other = getattr(result, name)
+        actual = getattr(result, name)
         if isinstance(value, float):
-            assert other == pytest.approx(value, abs=1e-4), name
+            assert actual == pytest.approx(value, abs=1e-4), name
         elif name in ("text", "label", "filled", "warnings"):
-            assert other == value, name
+            assert actual == value, name
 
 
 @pytest.fixture
@@ -47,16 +47,14 @@ def translator(make_trained: MakeTrained) -> TrainedModel:
 
 
 def blocked(engine: ContinuousEngine, model: str) -> Event:
-    """Occupy the threads for calls until the event is set."""
+    """Occupy the request threads until the event is set."""
     event = Event()
     for _ in range(2):
         engine.submit(EngineRequest(model, "call", call=lambda _: event.wait(20)))
     return event
 
 
-def test_every_task_answers_as_the_library_does(
-    engine: ContinuousEngine, make_trained: MakeTrained, texts: list[str]
-) -> None:
+def test_every_task_equals_the_library(engine: ContinuousEngine, make_trained: MakeTrained, texts: list[str]) -> None:
     calls: list[tuple[str, str, dict[str, Any], Callable[[Any, str], Any]]] = [
         ("laptop-translator", "translate", {"beam": 4}, lambda m, t: next(m.iter_translate([t], beam=4))),
         ("laptop-writer", "generate", {"seed": 3}, lambda m, t: next(m.iter_generate([t], seed=3))),
@@ -89,7 +87,7 @@ def test_every_task_answers_as_the_library_does(
 def test_int8_is_a_preference(
     make_trained: MakeTrained, tmp_path: Path, family: str, task: Any, options: dict[str, Any]
 ) -> None:
-    """Requests that CTranslate2 cannot serve, such as samples, have the weights as they are."""
+    """Requests that CTranslate2 cannot serve, such as samples, use the original weights."""
     trained: Any = heedful.load(make_trained(family).save(tmp_path / "m"), device="cpu")
     engine = ContinuousEngine()
     engine.add_model("m", trained, int8=True)
@@ -101,9 +99,7 @@ def test_int8_is_a_preference(
     engine.close()
 
 
-def test_models_that_only_their_own_modules_compute_are_served_in_batches(
-    make_trained: MakeTrained, texts: list[str]
-) -> None:
+def test_models_without_a_fast_decoder_are_served_in_batches(make_trained: MakeTrained, texts: list[str]) -> None:
     translator: Any = make_trained("laptop-translator", exclude_self=True)
     records: list[BatchRecord] = []
     engine = ContinuousEngine(observe=records.append)
@@ -161,7 +157,7 @@ def test_a_full_queue_refuses_requests_and_recovers(translator: TrainedModel) ->
     engine.close()
 
 
-def test_one_requests_failure_is_its_own(engine: ContinuousEngine, translator: Any, texts: list[str]) -> None:
+def test_a_failing_request_does_not_affect_others(engine: ContinuousEngine, translator: Any, texts: list[str]) -> None:
     encode = translator.tokenizer.encode
 
     def failing_encode(batch: list[str]) -> Any:
@@ -180,7 +176,7 @@ def test_one_requests_failure_is_its_own(engine: ContinuousEngine, translator: A
         del translator.tokenizers[0].encode
 
 
-def test_a_request_past_its_deadline_is_given_up(engine: ContinuousEngine, translator: TrainedModel) -> None:
+def test_a_request_past_its_deadline_is_cancelled(engine: ContinuousEngine, translator: TrainedModel) -> None:
     engine.add_model("m", translator)
     event = blocked(engine, "m")
     ran: list[int] = []
@@ -206,7 +202,7 @@ def test_a_client_with_many_requests_does_not_starve_another(
     assert order[:12].count("modest") == 5
 
 
-def test_a_closing_engine_ends_what_it_accepted(engine: ContinuousEngine, translator: TrainedModel) -> None:
+def test_closing_the_engine_ends_accepted_requests(engine: ContinuousEngine, translator: TrainedModel) -> None:
     engine.add_model("m", translator)
     tickets = [engine.submit(EngineRequest("m", "embed", ["2 May"])) for _ in range(20)]
     assert engine.drain(10.0)
@@ -215,7 +211,7 @@ def test_a_closing_engine_ends_what_it_accepted(engine: ContinuousEngine, transl
         engine.submit(EngineRequest("m", "embed", ["2 May"]))
 
 
-def test_what_cannot_be_served_is_refused_at_once(engine: ContinuousEngine, translator: TrainedModel) -> None:
+def test_invalid_requests_are_refused_at_once(engine: ContinuousEngine, translator: TrainedModel) -> None:
     engine.add_model("dates", translator)
     for request in (
         EngineRequest("date", "translate", ["x"]),
@@ -229,7 +225,7 @@ def test_what_cannot_be_served_is_refused_at_once(engine: ContinuousEngine, tran
     assert engine.stats().active == 0
 
 
-def test_a_stream_gives_the_text_that_generate_gives(engine: ContinuousEngine, make_trained: MakeTrained) -> None:
+def test_streamed_text_equals_generate(engine: ContinuousEngine, make_trained: MakeTrained) -> None:
     trained: Any = make_trained("laptop-writer")
     engine.add_model("m", trained)
     options = {"seed": 5, "max_length": 30}
@@ -237,7 +233,9 @@ def test_a_stream_gives_the_text_that_generate_gives(engine: ContinuousEngine, m
     assert "".join(ticket.pieces()) == next(trained.iter_generate(["1 May"], **options)).text
 
 
-def test_an_event_loop_waits_streams_and_cancels(engine: ContinuousEngine, make_trained: MakeTrained) -> None:
+def test_results_streams_and_cancellation_work_in_an_event_loop(
+    engine: ContinuousEngine, make_trained: MakeTrained
+) -> None:
     trained: Any = make_trained("laptop-writer")
     engine.add_model("m", trained)
 
@@ -262,5 +260,5 @@ def test_an_event_loop_waits_streams_and_cancels(engine: ContinuousEngine, make_
     asyncio.run(use())
 
 
-def test_an_engine_without_models_that_decode_is_idle(engine: ContinuousEngine) -> None:
+def test_an_engine_without_decoding_models_is_idle(engine: ContinuousEngine) -> None:
     assert engine.heartbeat() == 0.0

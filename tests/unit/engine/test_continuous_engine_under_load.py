@@ -1,4 +1,4 @@
-"""Load and faults: streams that are cancelled, thousands of requests at once, a worker that is stuck or dies."""
+"""Load and faults: cancelled streams, thousands of concurrent requests, stuck and dead workers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def searches(engine: ContinuousEngine) -> int:
     return sum(len(worker.searches) for worker in decoder(engine).workers)
 
 
-def test_mixed_requests_to_several_models_are_answered_as_alone(
+def test_mixed_requests_to_several_models_equal_single_requests(
     engine: ContinuousEngine, make_trained: MakeTrained, texts: list[str]
 ) -> None:
     rng, pending = random.Random(1), []
@@ -68,7 +68,7 @@ def test_mixed_requests_to_several_models_are_answered_as_alone(
 
 
 @pytest.mark.parametrize("streams", [200, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_cancelled_streams_leave_no_slot_behind(engine: ContinuousEngine, writer: TrainedModel, streams: int) -> None:
+def test_cancelled_streams_free_their_slots(engine: ContinuousEngine, writer: TrainedModel, streams: int) -> None:
     engine.add_model("m", writer)
     for first in range(0, streams, 100):
         tickets = [
@@ -95,7 +95,7 @@ def test_a_cancelled_stream_ends_within_one_step(engine: ContinuousEngine, write
     assert decoder(engine).workers[0].steps <= steps + 2
 
 
-def test_batches_that_texts_join_are_reported_with_all_their_texts(writer: TrainedModel) -> None:
+def test_reported_batch_sizes_include_texts_that_joined(writer: TrainedModel) -> None:
     records: list[BatchRecord] = []
     engine = ContinuousEngine(observe=records.append)
     engine.add_model("m", writer)
@@ -118,7 +118,7 @@ def test_a_deadline_ends_decoding(engine: ContinuousEngine, writer: TrainedModel
 
 
 def test_a_deadline_ends_an_explanation(engine: ContinuousEngine, writer: TrainedModel) -> None:
-    """At its next pass through the model: it reads a text again for each word and method."""
+    """An explanation runs the model for each word and method; the deadline ends it at the next forward pass."""
     engine.add_model("m", writer)
 
     def explain(trained: Any) -> list[Any]:
@@ -130,7 +130,7 @@ def test_a_deadline_ends_an_explanation(engine: ContinuousEngine, writer: Traine
     wait_until(lambda: engine.stats().active == 0)
 
 
-def test_requests_beyond_the_queue_are_refused_and_the_others_answered(writer: TrainedModel) -> None:
+def test_requests_beyond_the_queue_limit_are_refused_and_the_others_served(writer: TrainedModel) -> None:
     engine = ContinuousEngine(queue_limit=100)
     engine.add_model("m", writer)
     tickets, refused = [], list[float]()
@@ -145,7 +145,7 @@ def test_requests_beyond_the_queue_are_refused_and_the_others_answered(writer: T
     engine.close()
 
 
-def test_a_stuck_step_is_noticed_and_over_when_it_goes_on(engine: ContinuousEngine, writer: Any) -> None:
+def test_a_stuck_step_is_reported_until_it_continues(engine: ContinuousEngine, writer: Any) -> None:
     engine.add_model("m", writer)
     stuck, model = Event(), decoder(engine).workers[0].decoding_model
 
@@ -161,7 +161,7 @@ def test_a_stuck_step_is_noticed_and_over_when_it_goes_on(engine: ContinuousEngi
     wait_until(lambda: engine.heartbeat() == 0.0)
 
 
-def test_a_worker_that_died_is_noticed(engine: ContinuousEngine, writer: TrainedModel) -> None:
+def test_a_dead_worker_is_reported(engine: ContinuousEngine, writer: TrainedModel) -> None:
     engine.add_model("m", writer)
     assert engine.heartbeat() == 0.0
     engine.queues["continuous"].close()

@@ -1,4 +1,4 @@
-"""Interventions: values that change one call of a model, of every kind, family and task."""
+"""Interventions: changes to one call of a model, of every kind, family and task."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def tokenizer() -> Tokenizer:
 
 
 def trained(tokenizer: Tokenizer, preset: str, folder: Path | None = None, **changes: Any) -> Any:
-    """A model with random weights, sharpened so that its answers depend on its inputs."""
+    """A model with random weights, scaled so that its outputs depend on its inputs."""
     sizes = {"width": 32} if preset.startswith("recurrent") else SIZES
     model = heedful.build(preset, vocabulary=len(tokenizer), **{**sizes, **changes}).eval()
     with torch.no_grad():
@@ -57,7 +57,7 @@ def logits(model: Any, text: str = TEXTS[0], target: str = TEXTS[1], **options: 
         return run_passes(model.model, [model.text_pass(text, target)])[0]
 
 
-# ---- what each kind does
+# ---- the effect of each kind
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
@@ -150,10 +150,10 @@ def test_with_the_mask_lifted_every_step_reads_all_tokens_again(tokenizer: Token
 
 def test_patching_everything_a_decoder_reads_gives_the_other_text_s_answer(tokenizer: Tokenizer) -> None:
     model = trained(tokenizer, "laptop-translator")
-    other = "a small cat sits in the green park".replace("cat", "boy").replace("sits", "plays")
-    assert len(other.split()) == len(TEXTS[0].split())
-    patched = logits(model, interventions=[Patch("encoder.output", other)])
-    torch.testing.assert_close(patched, logits(model, other))
+    text = "a small cat sits in the green park".replace("cat", "boy").replace("sits", "plays")
+    assert len(text.split()) == len(TEXTS[0].split())
+    patched = logits(model, interventions=[Patch("encoder.output", text)])
+    torch.testing.assert_close(patched, logits(model, text))
 
 
 def test_mean_ablation_puts_the_measured_mean_in_place(tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -181,13 +181,13 @@ def _rows(model: Any, text: str, target: str) -> tuple[Any, Any]:
     return text_pass.inputs, text_pass.target
 
 
-def test_every_part_of_every_family_can_be_switched_off_and_matters(tokenizer: Tokenizer) -> None:
+def test_ablating_any_part_of_any_family_changes_the_output(tokenizer: Tokenizer) -> None:
     for preset in ("laptop-translator", "laptop-writer", "recurrent-translator", "recurrent-writer"):
         model = trained(tokenizer, preset)
         plain = logits(model)
         for part in model_parts(model.model).values():
             if part.name.endswith(("mask", ".scores")):
-                continue  # a mask is no number; a recurrent score or key of zeros is tested as uniform attention
+                continue  # masks cannot be zeroed; a recurrent score or key of zeros is tested as uniform attention
             off = logits(model, interventions=[Ablate(part.name)])
             assert not torch.equal(off, plain), part.name
             assert off.isfinite().all(), part.name
@@ -210,8 +210,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_value_patched_from_the_same_text_is_left_as_it_is(tokenizer: Tokenizer, family: str) -> None:
-    """In one pass, and while decoding step by step: a patch puts the value of a token where that token is."""
+def test_patching_from_the_same_text_changes_nothing(tokenizer: Tokenizer, family: str) -> None:
+    """In one pass and in step-by-step decoding, a patch replaces the value of the same token."""
     preset, changes = FAMILIES[family]
     model = trained(tokenizer, preset, **changes)
     plain, parts = logits(model), [name for name in part_names(model.model) if ".head." not in name]
@@ -234,7 +234,7 @@ def _continue(model: Any, **options: Any) -> str:
     return str(model.generate(TEXTS[0], temperature=0.0, max_length=3, **options))
 
 
-def test_a_patch_from_another_text_moves_a_recurrent_state_of_the_same_token(tokenizer: Tokenizer) -> None:
+def test_a_recurrent_state_is_patched_from_the_same_token_of_another_text(tokenizer: Tokenizer) -> None:
     model = trained(tokenizer, "recurrent-translator")
     taps = ("encoder.0.hidden", "encoder.0.backward.hidden")
     values = {}
@@ -243,16 +243,16 @@ def test_a_patch_from_another_text_moves_a_recurrent_state_of_the_same_token(tok
             model.model.start(torch.tensor([model.input_row(text).ids]))
         values[text] = {tap: recorded.over_steps(tap) for tap in taps}
         states = torch.cat([values[text][tap] for tap in taps], -1)
-        with torch.no_grad(), record(model.model, "encoder.states") as whole:
+        with torch.no_grad(), record(model.model, "encoder.states") as last:
             model.model.start(torch.tensor([model.input_row(text).ids]))
-        torch.testing.assert_close(states, whole["encoder.states"])  # in the order of the tokens, backward too
+        torch.testing.assert_close(states, last["encoder.states"])  # in token order, also for the backward direction
     for tap in taps:
         edits = model.edits([Patch(tap, TEXTS[1], tokens=[2])], TEXTS[0])
         with torch.no_grad(), edits.applied(model.model), record(model.model, tap) as recorded:
             model.model.start(torch.tensor([model.input_row(TEXTS[0]).ids]))
         patched = recorded.over_steps(tap)
         torch.testing.assert_close(patched[:, 2], values[TEXTS[1]][tap][:, 2])
-        before = 1 if tap == taps[0] else 3  # what the direction reads first is as it was
+        before = 1 if tap == taps[0] else 3  # states before the patched token do not change
         torch.testing.assert_close(patched[:, before], values[TEXTS[0]][tap][:, before])
     edits = model.edits([Steer(taps[0], toward=TEXTS[1])])
     assert edits is not None
@@ -275,7 +275,7 @@ def test_a_masked_text_is_patched_from_the_same_text_without_masks(tokenizer: To
     assert patched.guesses[0][0].word == tokenizer.pieces([int(best)])[0].strip()
 
 
-def test_a_head_that_is_off_reads_nothing_and_aligns_nothing(tokenizer: Tokenizer) -> None:
+def test_an_ablated_head_has_no_attention_and_no_alignment(tokenizer: Tokenizer) -> None:
     for preset, part in (("laptop-translator", "decoder.0.cross"), ("recurrent-translator", "cross")):
         model = trained(tokenizer, preset, **({"layers": 1} if preset == "laptop-translator" else {}))
         plain = model.look(TEXTS[0], TEXTS[1])
@@ -312,18 +312,20 @@ def test_one_head_alone_is_unmasked_or_replaced(tokenizer: Tokenizer) -> None:
     assert shapes[0][2] == 32 // 4
 
 
-def test_a_pattern_means_the_parts_of_a_stack_and_no_value_inside_them(tokenizer: Tokenizer) -> None:
+def test_a_pattern_matches_the_parts_of_a_stack_and_no_tap_inside_them(tokenizer: Tokenizer) -> None:
     model = trained(tokenizer, "laptop-translator")
-    sublayers = [f"decoder.{layer}.{each}" for layer in (0, 1) for each in ("attention", "cross", "feed_forward")]
-    named = [*sublayers, *(f"{each}.skip" for each in sublayers), "decoder.positions"]
+    sublayers = [
+        f"decoder.{layer}.{sublayer}" for layer in (0, 1) for sublayer in ("attention", "cross", "feed_forward")
+    ]
+    named = [*sublayers, *(f"{sublayer}.skip" for sublayer in sublayers), "decoder.positions"]
     by_pattern, by_name = (
         logits(model, interventions=[Scale(part, 0.5) for part in parts]) for parts in (["decoder.*"], named)
     )
     torch.testing.assert_close(by_pattern, by_name)
 
 
-def test_a_listener_on_logits_is_told_the_position_of_their_token(tokenizer: Tokenizer) -> None:
-    """After a prompt only the last token's logits are computed."""
+def test_a_tap_on_logits_gets_the_position_of_their_token(tokenizer: Tokenizer) -> None:
+    """For a prompt only the last token's logits are computed."""
     for preset in ("laptop-writer", "recurrent-writer"):
         model, steps = trained(tokenizer, preset), []
 
@@ -335,10 +337,10 @@ def test_a_listener_on_logits_is_told_the_position_of_their_token(tokenizer: Tok
         assert steps == [tokens - 1, tokens, tokens + 1]
 
 
-# ---- one call, and nothing else
+# ---- isolation between calls
 
 
-def test_no_intervention_is_seen_by_another_thread_or_a_later_call(tokenizer: Tokenizer) -> None:
+def test_interventions_do_not_affect_other_threads_or_later_calls(tokenizer: Tokenizer) -> None:
     model = trained(tokenizer, "laptop-translator")
     options: dict[str, Any] = {"beam": 2, "max_length": 8, "engine": "torch"}
     calls = [None, [Ablate("decoder.1.cross")], [Scale("encoder.0", 3.0)], [Replace("logits", lambda v, _: -v)]]
@@ -355,7 +357,7 @@ def test_no_intervention_is_seen_by_another_thread_or_a_later_call(tokenizer: To
     assert model.translate(TEXTS, **options) == expected[0]
 
 
-def test_a_paused_stream_changes_nothing_else(tokenizer: Tokenizer) -> None:
+def test_a_paused_stream_does_not_change_other_calls(tokenizer: Tokenizer) -> None:
     model = trained(tokenizer, "laptop-writer")
     flip = [Replace("logits", lambda value, _: -value)]
     options: dict[str, Any] = {"temperature": 0.0, "max_length": 6}
@@ -376,8 +378,8 @@ def test_a_stream_created_before_a_recording_and_read_inside_it_is_recorded(toke
     assert len(recorded.history["decoder.0.attention.weights"]) >= len(text.split())
 
 
-def test_a_listener_in_a_request_is_told_step_and_rows(tokenizer: Tokenizer) -> None:
-    """The rows of a beam search are named by the text they belong to, at every step, in cross-attention too."""
+def test_a_tap_in_a_request_gets_step_and_rows(tokenizer: Tokenizer) -> None:
+    """Taps get the text index of each row of a beam search, at every step, also in cross-attention."""
     model = trained(tokenizer, "laptop-translator")
     seen: list[tuple[int, list[int], int]] = []
 
@@ -392,7 +394,7 @@ def test_a_listener_in_a_request_is_told_step_and_rows(tokenizer: Tokenizer) -> 
     assert sorted(seen[1][1]) == [0] * 3 + [1] * 3
 
 
-def test_a_forward_hook_is_called_whatever_backend_would_have_served(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_a_forward_hook_is_called_whatever_the_backend(tokenizer: Tokenizer, tmp_path: Path) -> None:
     trained(tokenizer, "laptop-translator").save(tmp_path / "model")
     model = heedful.load(tmp_path / "model", device="cpu")
     plain = model.translate(TEXTS[0])
@@ -408,9 +410,9 @@ def test_recording_does_not_change_where_a_beam_search_stops(tokenizer: Tokenize
         torch.manual_seed(seed)
         trained(tokenizer, "laptop-translator").save(tmp_path / str(seed))
         model = heedful.load(tmp_path / str(seed), device="cpu")
-        plain = [each.text for each in model.iter_translate(TEXTS, beam=4, n_best=4)]
+        plain = [result.text for result in model.iter_translate(TEXTS, beam=4, n_best=4)]
         with record(model.model, "decoder.0.cross.weights"):
-            recorded = [each.text for each in model.iter_translate(TEXTS, beam=4, n_best=4)]
+            recorded = [result.text for result in model.iter_translate(TEXTS, beam=4, n_best=4)]
         assert recorded == plain
 
 
@@ -420,9 +422,9 @@ def test_words_are_hidden_in_each_text_of_a_list(tokenizer: Tokenizer) -> None:
     together = model.translate(TEXTS, interventions=hide)
     assert together == [model.translate(text, interventions=hide) for text in TEXTS]
     streamed = list(model.iter_translate(TEXTS, interventions=hide, alignments=True))
-    assert [each.text for each in streamed] == together
-    for text, each in zip(TEXTS, streamed, strict=True):
-        assert each.alignment == next(model.iter_translate([text], interventions=hide, alignments=True)).alignment
+    assert [result.text for result in streamed] == together
+    for text, result in zip(TEXTS, streamed, strict=True):
+        assert result.alignment == next(model.iter_translate([text], interventions=hide, alignments=True)).alignment
 
 
 @pytest.mark.parametrize("task", ["classify", "fill", "answer", "embed"])
@@ -439,15 +441,15 @@ def test_every_task_takes_interventions(tokenizer: Tokenizer, task: str) -> None
 
 
 def test_vectors_of_a_text_are_changed_by_its_own_words_whatever_the_task(tokenizer: Tokenizer) -> None:
-    """A question answerer embeds a text that is no question, and a translator has no translation to patch from."""
+    """A question-answering model also embeds plain texts, and a translator without a target has no decoder values."""
     for preset, tasks in (("laptop-reader", ["answer_span"]), ("laptop-translator", ()), ("recurrent-translator", ())):
         model = trained(tokenizer, preset, **({"tasks": tasks} if tasks else {}))
         states = "encoder.states" if preset.startswith("recurrent") else "encoder.output"
         patched = model.embed(TEXTS[0], interventions=[Patch(states, TEXTS[1], tokens=range(5))])
-        plain, other = (model.word_states(text).words for text in TEXTS[:2])
+        plain, source = (model.word_states(text).words for text in TEXTS[:2])
         assert not np.allclose(patched, model.embed(TEXTS[0]))
         words = model.word_states(TEXTS[0], interventions=[Patch(states, TEXTS[1], tokens=range(5))]).words
-        np.testing.assert_allclose(words[3].vector, other[3].vector, atol=1e-6)
+        np.testing.assert_allclose(words[3].vector, source[3].vector, atol=1e-6)
         np.testing.assert_allclose(words[7].vector, plain[7].vector, atol=1e-6)
         if preset.startswith("laptop"):
             hidden = [Hide("encoder", words=[1])]
@@ -458,14 +460,18 @@ def test_vectors_of_a_text_are_changed_by_its_own_words_whatever_the_task(tokeni
 def test_the_logits_of_every_head_pass_one_tap(tokenizer: Tokenizer, task: str) -> None:
     model = trained(tokenizer, "laptop-reader", tasks=[task])
     text = {"answer_span": "who runs\ta small dog runs", "masked_token": "a [MASK] runs"}.get(task, TEXTS[0])
-    plain, changed = (model.look(text, interventions=each).outputs for each in ([], [Scale("logits", -1.0)]))
-    assert [(each.label, each.probability) for each in plain] != [(each.label, each.probability) for each in changed]
+    plain, changed = (
+        model.look(text, interventions=interventions).outputs for interventions in ([], [Scale("logits", -1.0)])
+    )
+    assert [(output.label, output.probability) for output in plain] != [
+        (output.label, output.probability) for output in changed
+    ]
 
 
-# ---- values
+# ---- interventions as values
 
 
-def test_every_kind_says_what_it_does_and_survives_json() -> None:
+def test_every_kind_has_a_description_and_round_trips_through_json() -> None:
     kinds = [
         (Ablate("decoder.2.cross", heads=[3]), "head 3 of decoder.2.cross off"),
         (Ablate("encoder.0", to="mean"), "encoder.0 off (mean value)"),
@@ -566,10 +572,10 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_eight_threads_that_look_stream_hide_and_record_do_not_see_each_other(
+def test_concurrent_looks_streams_interventions_and_recordings_are_isolated(
     tokenizer: Tokenizer, device: str, tmp_path: Path
 ) -> None:
-    """Also with the default engine, whose first call here is a changed one, and which is warm afterwards."""
+    """Includes the default engine, whose first call here has interventions, so that later calls reuse it."""
     trained(tokenizer, "laptop-translator").save(tmp_path / "translator")
     translator = heedful.load(tmp_path / "translator", device=device)
     writer = trained(tokenizer, "laptop-writer")
