@@ -1,4 +1,4 @@
-"""Scores that a model has to beat before it is of any use."""
+"""Baseline scores that a useful model must beat."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from heedful.data.token_store import Sequences
 
 MAX_COUNTED = 20_000_000
-"""Training tokens counted, at most."""
+"""Maximum number of training tokens counted."""
 
 
 def unigram_loss(train: Sequences, held_out: Sequences, vocabulary: int, *, ends: bool = False) -> float:

@@ -27,7 +27,7 @@ MIN_KANA_SHARE = 0.05
 
 
 class BleuTokenizer(NamedTuple):
-    """A tokenizer of sacreBLEU, and why it is not the one that the script of the references asks for."""
+    """A sacreBLEU tokenizer, and a note if it is not the one that fits the script of the references."""
 
     name: str
     note: str = ""
@@ -38,7 +38,7 @@ def choose_bleu_tokenizer(
 ) -> BleuTokenizer:
     """The requested tokenizer, else that of the model's training text, else the one for the script of the references.
 
-    Characters where it is not installed. The training text is larger, so it tells kanji without kana from Chinese.
+    Falls back to characters if it is not installed. The larger training text tells kanji without kana from Chinese.
     """
     if requested not in NAMES:
         raise UsageError(f"unknown BLEU tokenizer '{requested}'; {nearest(str(requested), NAMES)}")
@@ -54,7 +54,7 @@ def choose_bleu_tokenizer(
 
 
 def tokenizer_of_script(references: Sequence[str]) -> str:
-    """The tokenizer that suits the script most references are in."""
+    """The tokenizer for the most frequent script of the references."""
     script = script_of(list(references))
     if script == "Han or kana":
         joined = "".join(references)

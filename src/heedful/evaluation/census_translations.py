@@ -1,4 +1,4 @@
-"""BLEU and chrF of a translator's census: what it translates, by itself, without each part."""
+"""BLEU and chrF of a translator's census: translate freely with each part ablated, and score the output."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def score_translations(
     count: int,
     start_progress: StartProgress,
 ) -> Census:
-    """The census with the BLEU and chrF of at most `count` texts, evenly spaced, translated greedily without each part.
+    """Add the BLEU and chrF of at most `count` evenly spaced texts, translated greedily with each part ablated.
 
-    Only for the first of what the census puts in a part's place.
+    Only the first of the census's ablations (zero or mean) is scored.
     """
     if not isinstance(trained, Translator):
         raise UsageError(f"{trained.name} is {trained.kind}: only a translator's census has translations to score")

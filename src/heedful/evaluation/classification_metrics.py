@@ -43,7 +43,7 @@ def evaluate_classifier(
     sample: ScoringSample | None = None,
     by_length: bool = False,
 ) -> dict[str, Any]:
-    """Compute every metric of a classifier on labeled texts, or on a sample of them; `by_length` in tokens, too.
+    """Compute every metric of a classifier on labeled texts, or on a sample of them; `by_length`: also by token count.
 
     The calibration error is that of the sample's held-out texts, which the temperature was not fitted on.
     """
@@ -173,7 +173,7 @@ def class_scores(
 
 
 def confusion_counts(true: npt.NDArray[np.bool_], predicted: npt.NDArray[np.bool_]) -> list[list[int]]:
-    """How many texts of each class, in rows, are predicted as each; every text has one class."""
+    """Confusion matrix: true classes in rows, predicted classes in columns; every text has one class."""
     classes = true.shape[1]
     cells = true.argmax(1) * classes + predicted.argmax(1)
     counts: list[list[int]] = np.bincount(cells, minlength=classes**2).reshape(classes, classes).tolist()
@@ -181,7 +181,7 @@ def confusion_counts(true: npt.NDArray[np.bool_], predicted: npt.NDArray[np.bool
 
 
 def majority_scores(true: npt.NDArray[np.bool_]) -> dict[str, float]:
-    """Accuracy and macro F1 of giving every text the most frequent set of labels."""
+    """Majority baseline: accuracy and macro F1 if every text gets the most frequent set of labels."""
     rows, counts = np.unique(true, axis=0, return_counts=True)
     majority = rows[counts.argmax()]
     references = true.sum(0)

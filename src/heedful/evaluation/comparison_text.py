@@ -16,17 +16,17 @@ def comparison_lines(comparison: Comparison, width: int = 120) -> Iterator[str]:
     first, second = comparison.looks
     yield f"in   {isolated(' '.join(map(visible, first.inputs.text.split(' '))))}"
     sides = zip(comparison.names, comparison.looks, comparison.differing_words(), strict=True)
-    for (name, look, different), sure, other in zip(
+    for (name, look, changed), own_p, other_p in zip(
         sides, comparison.log_probabilities, comparison.of_other, strict=True
     ):
         words = [visible(word) for word in answer_words(look)]
-        answer = " ".join(f"[{word}]" if index in different else word for index, word in enumerate(words))
+        answer = " ".join(f"[{word}]" if index in changed else word for index, word in enumerate(words))
         yield ""
         yield name
         yield f"out  {isolated(answer)}"
         if look.outputs:
-            of_other = "" if other is None or comparison.same_answer else f", of the other's answer {_rounded(other)}"
-            yield f"     log-probability {_rounded(sure)}{of_other}"
+            more = "" if other_p is None or comparison.same_answer else f", of the other's answer {_rounded(other_p)}"
+            yield f"     log-probability {_rounded(own_p)}{more}"
     yield ""
     yield "the same answer" if comparison.same_answer else "[words] that the other answer does not have"
     half = (width - 3) // 2
@@ -56,16 +56,16 @@ def file_comparison_lines(comparison: FileComparison) -> Iterator[str]:
     yield f"{'words':>11} {'texts':>7} {'A':>8} {'B':>8} {'B − A':>8}   95% interval{corpus}"
     for bucket in (*comparison.buckets, comparison.overall):
         label = "all" if bucket is comparison.overall else f"{bucket.shortest} to {bucket.longest}"
-        one, other = bucket.scores
+        score_a, score_b = bucket.scores
         interval = bucket.difference
-        line = f"{label:>11} {bucket.texts:>7,} {one:>8.1f} {other:>8.1f} {interval.value:>+8.1f}"
+        line = f"{label:>11} {bucket.texts:>7,} {score_a:>8.1f} {score_b:>8.1f} {interval.value:>+8.1f}"
         line += f"   {interval.low:+6.1f} … {interval.high:+6.1f}{' ' if interval.excludes_zero else '?'}"
         yield line + ("".join(f"{score:>9.1f}" for score in bucket.bleu) if bucket.bleu else "")
     yield ""
     yield "?  the interval includes zero: no clear difference on these texts"
-    for each in comparison.examples:
+    for example in comparison.examples:
         yield ""
-        yield f"in   {visible(each.text)}"
-        yield f"ref  {visible(each.reference)}"
-        for letter, answer, score in zip("AB", each.answers, each.scores, strict=True):
+        yield f"in   {visible(example.text)}"
+        yield f"ref  {visible(example.reference)}"
+        for letter, answer, score in zip("AB", example.answers, example.scores, strict=True):
             yield f"{letter}    {visible(answer)}   ({score:.1f})"

@@ -31,8 +31,7 @@ from heedful.text.special_tokens import END
 
 BATCH_TOKENS = 4096
 SWAP_LEAST, SWAP_SAMPLE, SWAP_MARGIN = 20, 100, 1.1
-"""Pairs that the direction of files is judged by, from least to most, and how much worse than the other way round they
-have to fit."""
+"""Test for swapped files: minimum and maximum number of pairs, and the ratio of bits per byte above which they are."""
 
 
 def evaluate_translation(
@@ -82,7 +81,7 @@ def evaluate_translation(
 def copy_scores(
     outputs: Sequence[str], sources: Sequence[str], references: Sequence[str], tokenizer: BleuTokenizer
 ) -> dict[str, Any]:
-    """Compute what shows a model that has not learned to translate: BLEU and chrF of the sources themselves, the share
+    """Compute scores that expose a model that only copies: BLEU and chrF of the sources themselves, the share
     of outputs that are copies of their source, and the number of different outputs and references."""
     copied = sample_scores(sources, references, tokenizer)
     copies = sum(
@@ -113,7 +112,7 @@ def teacher_forced_scores(
 def seem_swapped(trained: Translator, pairs: Sequence[tuple[str, ...]]) -> bool:
     """Whether the model predicts the sources from the targets much better than the targets from the sources.
 
-    Judged by a sample of pairs that fit the model either way round, and whose sides are in one script.
+    Uses a sample of pairs that fit the model in both directions, and whose sides are in the same script.
     """
     sample = [pairs[index] for index in evenly_spaced(len(pairs), SWAP_SAMPLE)]
     most = getattr(trained.model.config, "max_length", BATCH_TOKENS) - 2

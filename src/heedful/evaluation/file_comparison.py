@@ -64,10 +64,10 @@ class FileComparison:
     overall: LengthBucket
     buckets: tuple[LengthBucket, ...]
     examples: tuple[ComparedText, ...]
-    """Those that differ most, in both directions."""
+    """The texts whose scores differ most, in both directions."""
 
     def to_json(self) -> dict[str, Any]:
-        buckets = [{**asdict(each), "difference": each.difference.to_json()} for each in (self.overall, *self.buckets)]
+        buckets = [{**asdict(row), "difference": row.difference.to_json()} for row in (self.overall, *self.buckets)]
         return {**asdict(self), "overall": buckets[0], "buckets": buckets[1:]}
 
 
@@ -113,7 +113,7 @@ def compare_files(
             "model with heedful evaluate"
         )
     lengths = np.array([len(text.split()) for text in answers.texts])
-    same = [one == other for one, other in zip(*answers.answers, strict=True)]
+    same = [first == second for first, second in zip(*answers.answers, strict=True)]
     return FileComparison(
         distinct_names(*models),
         models[0].task,
@@ -127,13 +127,13 @@ def compare_files(
 
 
 def _bucket(answers: _Answers, lengths: npt.NDArray[np.int64], indices: npt.NDArray[np.int64]) -> LengthBucket:
-    one, other = answers.scores[:, indices]
-    difference = PairedBootstrap(np.ones(len(indices))).mean(other - one)
+    first, second = answers.scores[:, indices]
+    difference = PairedBootstrap(np.ones(len(indices))).mean(second - first)
     return LengthBucket(
         int(lengths[indices].min()),
         int(lengths[indices].max()),
         len(indices),
-        (float(one.mean()), float(other.mean())),
+        (float(first.mean()), float(second.mean())),
         difference,
         _bleu(answers, indices) if answers.is_translation else None,
     )
@@ -147,7 +147,7 @@ def _bleu(answers: _Answers, indices: npt.NDArray[np.int64]) -> tuple[float, flo
 
 
 def _examples(answers: _Answers, count: int) -> list[ComparedText]:
-    """The texts in which one model scores most above the other, half of them for each."""
+    """The texts with the largest score differences: half where the first model is better, half where the second is."""
     differences = answers.scores[1] - answers.scores[0]
     order = np.argsort(differences, kind="stable")
     chosen = [*order[: (count + 1) // 2], *order[::-1][: count // 2]]

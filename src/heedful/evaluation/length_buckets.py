@@ -15,7 +15,7 @@ from heedful.evaluation.wilson_interval import wilson_interval
 Lengths = npt.NDArray[np.int64]
 BUCKETS = 5
 MIN_TEXTS = 10
-"""Fewest texts in a bucket."""
+"""Minimum number of texts in a bucket."""
 SAMPLES = 1000
 """Samples of the bootstrap."""
 
@@ -52,7 +52,7 @@ def text_lengths(texts: Sequence[str]) -> tuple[Lengths, str]:
 def translation_scores(
     outputs: Sequence[str], references: Sequence[str], tokenizer: BleuTokenizer
 ) -> Callable[[Lengths], dict[str, Any]]:
-    """BLEU and chrF with bootstrap intervals, and the share of exact matches with Wilson's, of some translations."""
+    """A function that scores some of the translations: BLEU, chrF and exact matches, with confidence intervals."""
     from sacrebleu.metrics.chrf import CHRF
 
     def score(indices: Lengths) -> dict[str, Any]:
@@ -69,5 +69,5 @@ def translation_scores(
 
 
 def accuracy_scores(correct: npt.NDArray[np.bool_]) -> Callable[[Lengths], dict[str, Any]]:
-    """The share of correct answers to some texts, with its interval."""
+    """A function that scores some of the texts: the share of correct answers, with its interval."""
     return lambda indices: wilson_interval("accuracy", int(correct[indices].sum()), len(indices))

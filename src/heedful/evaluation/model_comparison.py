@@ -1,4 +1,4 @@
-"""Two models of one task side by side: their answers to a text, how sure they are, and what each attended to.
+"""Compare two models of one task on a text: their answers, the probabilities of these, and their attention.
 
 comparison = heedful.compare("translate-1", "recurrent-1", "A dog runs.")
 comparison.save("compare.html")
@@ -21,7 +21,7 @@ from heedful.loading import load
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Two looks at one text, and what each model thinks of the other's answer. Shows itself in a notebook."""
+    """Two models' looks at one text, and each model's log-probability of the other's answer; displays in notebooks."""
 
     names: tuple[str, str]
     looks: tuple[Look, Look]
@@ -40,10 +40,10 @@ class Comparison:
         return first, second
 
     def differing_words(self) -> tuple[frozenset[int], frozenset[int]]:
-        """The words of each answer that the other does not have, by their numbers."""
-        one, other = map(answer_words, self.looks)
-        matcher = SequenceMatcher(None, one, other, autojunk=False)
-        changed = [each for each in matcher.get_opcodes() if each[0] != "equal"]
+        """The indices of the words of each answer that the other answer does not have."""
+        first_words, second_words = map(answer_words, self.looks)
+        matcher = SequenceMatcher(None, first_words, second_words, autojunk=False)
+        changed = [edit for edit in matcher.get_opcodes() if edit[0] != "equal"]
         first = frozenset(i for _, start, end, _, _ in changed for i in range(start, end))
         return first, frozenset(i for _, _, _, start, end in changed for i in range(start, end))
 
@@ -59,12 +59,12 @@ class Comparison:
                     "name": name,
                     "answer": look.output_text,
                     "words": answer_words(look),
-                    "log_probability": sure,
-                    "log_probability_of_other": other,
+                    "log_probability": own_score,
+                    "log_probability_of_other": other_score,
                     "differing_words": sorted(words),
                     "look": look.to_json(),
                 }
-                for name, look, sure, other, words in sides
+                for name, look, own_score, other_score, words in sides
             ],
         }
 
@@ -79,13 +79,13 @@ class Comparison:
         return write_result(file, page=self.to_html, draw=draw, values=self.to_json)
 
     def to_html(self) -> str:
-        """A page in one file that loads nothing: both answers, their probabilities and attention, linked."""
+        """A self-contained HTML page: both answers, their probabilities and attention, linked."""
         from heedful.inspection.look_page import page
 
         return page("compare", f"{' and '.join(self.names)}: {self.looks[0].inputs.text:.60}", self.to_json())
 
     def _repr_html_(self) -> str:
-        """The page, in a notebook's cell."""
+        """The page, for display in a notebook."""
         from heedful.inspection.look_page import frame
 
         return frame(self.to_html())
@@ -101,15 +101,15 @@ def compare(
 ) -> Comparison:
     """Compare two models of one task on a text: answers, probabilities, attention and alignments side by side.
 
-    Models are folders, or what `heedful.load` returns; a recurrent one beside a transformer, or a checkpoint beside a
-    later one. `compare_files` compares them on held-out text.
+    Models are folders, or results of `heedful.load`, such as a recurrent model and a transformer, or two checkpoints of
+    one run. `compare_files` compares models on held-out text.
     """
     models = load_pair(first, second, device)
     looks = [model.look(text, top=top) for model in models]
-    same = looks[0].output_text == looks[1].output_text
+    same_answer = looks[0].output_text == looks[1].output_text
     of_other = [
-        log_probability(look) if same else _log_probability_of(model, text, other)
-        for model, look, other in zip(models, looks, looks[::-1], strict=True)
+        log_probability(look) if same_answer else _log_probability_of(model, text, other_look)
+        for model, look, other_look in zip(models, looks, looks[::-1], strict=True)
     ]
     return Comparison(distinct_names(*models), (looks[0], looks[1]), (of_other[0], of_other[1]))
 
@@ -117,11 +117,12 @@ def compare(
 def load_pair(
     first: TrainedModel | str | Path, second: TrainedModel | str | Path, device: str
 ) -> tuple[TrainedModel, TrainedModel]:
-    """Load what is a folder, and check that both models have one task."""
-    one, other = (each if isinstance(each, TrainedModel) else load(each, device=device) for each in (first, second))
-    if one.task != other.task:
-        raise UsageError(f"{one.name} is {one.kind} and {other.name} is {other.kind}: compare two models of one task")
-    return one, other
+    """Load models given as folders, and check that both have the same task."""
+    models = [model if isinstance(model, TrainedModel) else load(model, device=device) for model in (first, second)]
+    if models[0].task != models[1].task:
+        kinds = " and ".join(f"{model.name} is {model.kind}" for model in models)
+        raise UsageError(f"{kinds}: compare two models of one task")
+    return models[0], models[1]
 
 
 def distinct_names(first: TrainedModel, second: TrainedModel) -> tuple[str, str]:
@@ -139,20 +140,20 @@ def log_probability(look: Look) -> float:
 
 
 def answer_words(look: Look) -> list[str]:
-    """The words of an answer: of a continuation only those that were generated; labels and words in masks whole."""
+    """The words of an answer: of a continuation only the generated ones; labels and filled masks are not split."""
     if look.target is not None:
         return list(look.target.words)
     if look.task == "generate":
-        return [look.inputs.words[word] for word in sorted({word for each in look.outputs for word in each.words})]
+        return [look.inputs.words[word] for word in sorted({word for output in look.outputs for word in output.words})]
     if look.task == "answer":
         return look.output_text.split()
     return [output.text.strip() for output in look.outputs]
 
 
-def _log_probability_of(model: TrainedModel, text: str, other: Look) -> float | None:
-    """The log-probability that a model gives another's answer; a continuation keeps the blank before it."""
-    answer = "".join(output.text for output in other.outputs) if other.task == "generate" else other.output_text
+def _log_probability_of(model: TrainedModel, text: str, look: Look) -> float | None:
+    """A model's log-probability of another model's answer; a continuation keeps its leading space."""
+    answer = "".join(output.text for output in look.outputs) if look.task == "generate" else look.output_text
     try:
         return log_probability(model.look(text, answer, top=1))
-    except UsageError:  # a label that it does not have, or a word in several tokens
+    except UsageError:  # an unknown label, or a word of several tokens
         return None

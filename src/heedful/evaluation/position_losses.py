@@ -1,4 +1,4 @@
-"""The loss at every position of a text: what positions beyond the trained length, or rarely reached, cost (P4, Q8)."""
+"""Loss by position in a text, also at positions that were rare in training or beyond the trained length (P4, Q8)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from heedful.shapes import Float, Int
 from heedful.text.special_tokens import PAD
 
 RANGES = 16
-"""Ranges of positions, at most, that the losses are averaged over."""
+"""Maximum number of position ranges that losses are averaged over."""
 
 
 @torch.inference_mode()
@@ -67,7 +67,7 @@ def _token_losses(
 
 
 def _ranges(totals: Float[Tensor, "3 positions"]) -> list[dict[str, Any]]:
-    """Counts, sums and sums of squares of all positions, as means over ranges of equal width."""
+    """Convert counts, sums and sums of squares by position to means over position ranges of equal width."""
     width = max(1, -(-totals.shape[1] // RANGES))
     ranges = []
     for first in range(0, totals.shape[1], width):

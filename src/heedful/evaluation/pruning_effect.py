@@ -1,4 +1,4 @@
-"""Two models of one task side by side on the same texts, in one run: scores, size and speed."""
+"""Compare two models of one task on the same texts in one run: scores, size and speed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class PruningEffect:
     loss_change: Interval
     accuracy_change: Interval
     speedup: Interval
-    """The time before / the time after: median over rounds and quartiles; the rounds of both models alternate."""
+    """Time before / time after: median and quartiles over rounds; the rounds of both models alternate."""
     speed_of: str
     """What was timed."""
 
@@ -67,18 +67,18 @@ class PruningEffect:
         }
 
     def __str__(self) -> str:
-        one, other = self.before, self.after
+        before, after = self.before, self.after
         rows = [("", "before", "after", "change")]
-        shrinkage = f"{100 * (other.parameters / one.parameters - 1):+.1f}%"
-        rows += [("parameters", f"{one.parameters:,}", f"{other.parameters:,}", shrinkage)]
-        rows += [("loss", f"{one.loss:.4f}", f"{other.loss:.4f}", _interval(self.loss_change, "+.4f"))]
-        points = Interval(*(100 * each for each in self.accuracy_change))
-        rows += [("right %", f"{100 * one.accuracy:.2f}", f"{100 * other.accuracy:.2f}", _interval(points, "+.2f"))]
+        shrinkage = f"{100 * (after.parameters / before.parameters - 1):+.1f}%"
+        rows += [("parameters", f"{before.parameters:,}", f"{after.parameters:,}", shrinkage)]
+        rows += [("loss", f"{before.loss:.4f}", f"{after.loss:.4f}", _interval(self.loss_change, "+.4f"))]
+        points = Interval(*(100 * value for value in self.accuracy_change))
+        rows += [("right %", f"{100 * before.accuracy:.2f}", f"{100 * after.accuracy:.2f}", _interval(points, "+.2f"))]
         for name in ("bleu", "chrf"):
-            values = getattr(one, name), getattr(other, name)
+            values = getattr(before, name), getattr(after, name)
             if None not in values:
                 rows += [(name, f"{values[0]:.1f}", f"{values[1]:.1f}", f"{values[1] - values[0]:+.1f}")]
-        speeds = one.texts_per_second, other.texts_per_second
+        speeds = before.texts_per_second, after.texts_per_second
         rows += [("texts/s", f"{speeds[0]:,.1f}", f"{speeds[1]:,.1f}", f"× {_interval(self.speedup, '.2f')}")]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -92,13 +92,13 @@ class PruningEffect:
 
 def measure_effect(before: TrainedModel, after: TrainedModel, examples: Sequence[Example]) -> PruningEffect:
     """Score and time two models that read texts in the same way."""
-    passes = [each for example in examples for each in before.scored_passes(example)]
+    passes = [text_pass for example in examples for text_pass in before.scored_passes(example)]
     scores = [_scores(model, passes) for model in (before, after)]
     counts = output_counts(passes, before.model.config.classes if before.independent_labels else None)
     bootstrap = PairedBootstrap(counts)
     speed_of, call = _timed_call(before, examples, passes)
     on_cpu = before.model.device.type == "cpu"
-    clock = time.process_time if on_cpu else time.perf_counter  # CPU time: what else runs on the machine does not count
+    clock = time.process_time if on_cpu else time.perf_counter  # CPU time excludes other processes
     times = _alternating_times(lambda: call(before), lambda: call(after), clock)
     figures = [
         ModelFigures(
@@ -116,7 +116,7 @@ def measure_effect(before: TrainedModel, after: TrainedModel, examples: Sequence
         figures[1],
         bootstrap.mean(scores[1].loss - scores[0].loss),
         bootstrap.mean(scores[1].correct - scores[0].correct),
-        _median_and_quartiles([one / other for one, other in times]),
+        _median_and_quartiles([before / after for before, after in times]),
         f"{speed_of}, per CPU second" if on_cpu else speed_of,
     )
 
@@ -142,7 +142,7 @@ def _timed_call(
     model: TrainedModel, examples: Sequence[Example], passes: Sequence[TextPass]
 ) -> tuple[str, Callable[[Any], object]]:
     """The name of the timed work, and the call: the task's own where it takes plain texts, else the forward passes."""
-    texts = [each if isinstance(each, str) else each[0] for each in examples[:SPEED_TEXTS]]
+    texts = [example if isinstance(example, str) else example[0] for example in examples[:SPEED_TEXTS]]
 
     def run(model: TrainedModel) -> object:
         if isinstance(model, Translator):
@@ -152,18 +152,18 @@ def _timed_call(
         return _scores(model, passes[:SPEED_TEXTS])
 
     names = {"Translator": "translate, beam 4, engine torch", "Classifier": "classify"}
-    what = names.get(type(model).__name__, "forward passes")
-    return f"{what}, {len(texts)} texts together", run
+    work = names.get(type(model).__name__, "forward passes")
+    return f"{work}, {len(texts)} texts together", run
 
 
 def _alternating_times(
-    one: Callable[[], object], other: Callable[[], object], clock: Callable[[], float]
+    first: Callable[[], object], second: Callable[[], object], clock: Callable[[], float]
 ) -> list[tuple[float, float]]:
     """Seconds of both calls in each round; a round before the first warms up."""
     rounds = []
     for _ in range(ROUNDS + 1):
         times = []
-        for call in (one, other):
+        for call in (first, second):
             started = clock()
             call()
             times.append(clock() - started)

@@ -15,7 +15,7 @@ from heedful.errors import DataError
 from heedful.vectors.nearest_neighbors import WordTable, analogy_vectors
 
 MAX_CANDIDATES = 300_000
-"""Answers are searched among this many first (most frequent) words of a table, as is usual."""
+"""Answers are searched among this many most frequent words (the first of a table), as is usual."""
 BLOCK = 512
 Numbers = npt.NDArray[np.float64]
 
@@ -42,7 +42,7 @@ def evaluate_word_vectors(words: WordTable, files: Sequence[Path], on_bad_line: 
 
 
 def read_benchmark(file: Path, on_bad_line: OnBadLine = "fail") -> WordBenchmark:
-    """Read a benchmark file; its lines tell which of the two kinds it is."""
+    """Read a benchmark file, whose kind is detected from its lines."""
     benchmark, section = WordBenchmark(file.name), "all"
     for number, line in read_lines(file, on_bad_line=on_bad_line):
         text = line.strip()
@@ -127,9 +127,9 @@ def evaluate_similarity(words: WordTable, benchmark: WordBenchmark, name: str) -
     }
 
 
-def spearman(one: Numbers, other: Numbers) -> float:
+def spearman(first: Numbers, second: Numbers) -> float:
     """Return the rank correlation; 0 if one side is constant."""
-    a, b = _ranks(one), _ranks(other)
+    a, b = _ranks(first), _ranks(second)
     if not a.std() or not b.std():
         return 0.0
     return float(((a - a.mean()) * (b - b.mean())).mean() / (a.std() * b.std()))

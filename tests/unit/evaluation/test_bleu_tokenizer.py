@@ -1,4 +1,4 @@
-"""sacreBLEU's tokenizer follows the script of the references, and the signature says which one it is."""
+"""sacreBLEU's tokenizer follows the script of the references, and the signature names it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_training_text_decides_between_japanese_and_chinese() -> None:
     assert choose_bleu_tokenizer(JAPANESE, trained="ja-mecab") == BleuTokenizer("ja-mecab")
 
 
-def test_a_missing_tokenizer_falls_back_to_characters_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_tokenizer_falls_back_to_characters_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bleu_tokenizer, "unavailable", lambda name: "no MeCab" if name == "ja-mecab" else "")
     scores = text_scores(JAPANESE, JAPANESE)
     assert "tok:char" in scores["bleu_signature"]

@@ -56,7 +56,7 @@ def test_word_correctness_respects_the_unit() -> None:
 
 
 def test_token_reliability_matches_single_text_logits() -> None:
-    """Against the full logits of one text at a time."""
+    """Compare with the full logits of one text at a time."""
     model = heedful.build("laptop-translator", vocabulary=30, width=16, heads=2, layers=1).eval()
     texts = [[7, 8, 9], [10], [11, 12, 13, 14, 15]]
     batches = PairBatches(
@@ -64,8 +64,8 @@ def test_token_reliability_matches_single_text_logits() -> None:
     )
     probabilities, correct = [], []
     for text in texts:
-        one = Sequences.from_lists([text])
-        batch = PairBatches(one, one, max_tokens=64, seed=0, shuffle=False).batch(0, np.array([0]))
+        single = Sequences.from_lists([text])
+        batch = PairBatches(single, single, max_tokens=64, seed=0, shuffle=False).batch(0, np.array([0]))
         with torch.inference_mode():
             best, token = model(batch.source, batch.target)[0].softmax(-1).max(-1)
         probabilities += best.tolist()

@@ -17,7 +17,7 @@ def test_every_text_is_in_one_group_and_lengths_do_not_overlap() -> None:
     rows = scores_by_length(lengths, "words", lambda indices: {"sum": int(lengths[indices].sum())})
     assert sum(row["texts"] for row in rows) == 300
     assert sum(row["sum"] for row in rows) == lengths.sum()
-    assert all(one["longest"] < other["shortest"] for one, other in pairwise(rows))
+    assert all(row["longest"] < following["shortest"] for row, following in pairwise(rows))
     assert len(rows) == 5
 
 

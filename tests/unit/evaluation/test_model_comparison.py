@@ -71,7 +71,7 @@ def test_every_task_is_compared_as_text_page_picture_and_json(tokenizer: Tokeniz
         == json.loads(json.dumps(comparison.to_json()))
         == json.loads(comparison.save(tmp_path / "compare.json").read_text(encoding="utf-8"))
     )
-    assert [each["look"]["outputs"] for each in data["models"]] == [
+    assert [model["look"]["outputs"] for model in data["models"]] == [
         json.loads(json.dumps(model.look(text).to_json()))["outputs"] for model in (first, second)
     ]
     assert not re.search(r"""(?:src|href)=|https?://(?!www\.w3\.org/2000/svg)|@import|url\(""", page)
@@ -79,23 +79,25 @@ def test_every_task_is_compared_as_text_page_picture_and_json(tokenizer: Tokeniz
     assert comparison._repr_html_().startswith("<iframe srcdoc=")
 
 
-def test_each_model_judges_both_answers_and_words_that_differ_are_marked(tokenizer: Tokenizer) -> None:
+def test_each_model_scores_both_answers_and_differing_words_are_marked(tokenizer: Tokenizer) -> None:
     first, second = (build(tokenizer, "translate", side) for side in (0, 1))
     comparison = heedful.compare(first, second, TEXTS[1])
-    one, other = comparison.looks
-    expected = sum(log(each.probability) for each in first.look(TEXTS[1], other.output_text).outputs)
+    first_look, second_look = comparison.looks
+    expected = sum(log(output.probability) for output in first.look(TEXTS[1], second_look.output_text).outputs)
     assert comparison.of_other[0] == pytest.approx(expected, abs=1e-4)
-    assert comparison.log_probabilities[0] == pytest.approx(sum(log(each.probability) for each in one.outputs))
+    assert comparison.log_probabilities[0] == pytest.approx(
+        sum(log(output.probability) for output in first_look.outputs)
+    )
     kept = [
         [word for index, word in enumerate(look.target.words) if index not in different]
         for look, different in zip(comparison.looks, comparison.differing_words(), strict=True)
     ]
     assert kept[0] == kept[1]
     assert comparison.differing_words() != (frozenset(), frozenset())
-    same = heedful.compare(first, first, TEXTS[1])
-    assert (same.same_answer, same.differing_words()) == (True, (frozenset(), frozenset()))
-    assert same.names == ("translator (first)", "translator (second)")
-    assert "the same answer" in list(comparison_lines(same))
+    same_model = heedful.compare(first, first, TEXTS[1])
+    assert (same_model.same_answer, same_model.differing_words()) == (True, (frozenset(), frozenset()))
+    assert same_model.names == ("translator (first)", "translator (second)")
+    assert "the same answer" in list(comparison_lines(same_model))
 
 
 def test_models_of_two_tasks_and_tasks_without_file_scores_are_errors(tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -125,7 +127,7 @@ def test_translators_are_compared_by_length_with_intervals(tokenizer: Tokenizer,
     assert [bucket.shortest for bucket in result.buckets] == sorted(bucket.shortest for bucket in result.buckets)
     mean = sum(bucket.scores[1] * bucket.texts for bucket in result.buckets) / 60
     assert result.overall.scores[1] == pytest.approx(mean)
-    worst = max(result.examples, key=lambda each: each.scores[0] - each.scores[1])
+    worst = max(result.examples, key=lambda example: example.scores[0] - example.scores[1])
     assert second.translate(worst.text) == worst.answers[1]
     assert json.loads(json.dumps(result.to_json()))["overall"]["difference"]["high"] < 0
     assert any(line.split()[:2] == ["all", "60"] for line in file_comparison_lines(result))

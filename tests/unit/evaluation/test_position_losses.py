@@ -48,13 +48,13 @@ def test_a_position_has_the_loss_of_its_tokens(make_model: Callable[..., Any]) -
     assert rows[3]["loss_low"] < rows[3]["loss"] < rows[3]["loss_high"]
 
 
-def test_positions_start_again_in_every_packed_document(make_model: Callable[..., Any]) -> None:
+def test_positions_restart_in_every_packed_document(make_model: Callable[..., Any]) -> None:
     documents = Sequences.from_lists([TEXT[:5]] * 12)
     batches = TextBatches(documents, context=30, rows=1, seed=0, shuffle=False)
     assert losses_by_position(make_model("laptop-writer"), batches, CPU)[-1]["last"] == 4
 
 
-def test_references_have_a_loss_by_position_too(make_model: Callable[..., Any]) -> None:
+def test_references_have_a_loss_by_position(make_model: Callable[..., Any]) -> None:
     side = Sequences.from_lists([TEXT[:4], TEXT[:7]])
     batches = PairBatches(side, side, max_tokens=50, seed=0, shuffle=False)
     rows = losses_by_position(make_model("laptop-translator"), batches, CPU)
@@ -69,13 +69,13 @@ def test_a_text_may_be_read_beyond_the_trained_length(positions: str, make_train
     assert evaluate_text(trained, [("12 January 1999, " * 8, True)])["tokens"] == scores["tokens"]
 
 
-def test_beyond_a_learned_table_is_one_clear_error(make_trained: Callable[..., Any]) -> None:
+def test_a_text_beyond_a_learned_position_table_is_one_clear_error(make_trained: Callable[..., Any]) -> None:
     trained = make_trained("laptop-writer", positions="learned", max_length=16)
     with pytest.raises(UsageError, match="a context of 64 tokens is longer than the 16 positions"):
         evaluate_text(trained, [("12 January 1999, " * 8, True)], context=64)
 
 
-def test_details_of_another_task_are_refused(make_trained: Callable[..., Any], tmp_path: Any) -> None:
+def test_options_of_another_task_are_refused(make_trained: Callable[..., Any], tmp_path: Any) -> None:
     (tmp_path / "a.txt").write_text("1 2 3\n")
     with pytest.raises(UsageError, match="by_length is for translators and classifiers, not for generate"):
         heedful.evaluate(make_trained("laptop-writer"), tmp_path / "a.txt", by_length=True)

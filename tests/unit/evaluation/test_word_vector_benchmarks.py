@@ -40,10 +40,10 @@ def test_similarity_is_spearman_rank_correlation(tmp_path: Path) -> None:
 
 
 def test_spearman_with_ties() -> None:
-    one, other = np.array([1.0, 2, 2, 3, 7]), np.array([0.1, 0.5, 0.4, 0.4, 0.9])
+    first, second = np.array([1.0, 2, 2, 3, 7]), np.array([0.1, 0.5, 0.4, 0.4, 0.9])
     ranks = np.array([[1, 2.5, 2.5, 4, 5], [1, 4, 2.5, 2.5, 5]])
-    assert spearman(one, other) == pytest.approx(np.corrcoef(ranks)[0, 1])
-    assert spearman(one, one**3) == pytest.approx(1)
+    assert spearman(first, second) == pytest.approx(np.corrcoef(ranks)[0, 1])
+    assert spearman(first, first**3) == pytest.approx(1)
     assert spearman(np.ones(5), np.arange(5.0)) == 0
 
 
