@@ -18,7 +18,7 @@ from heedful.text.tokenizer import Tokenizer
 DEFAULT_BEAM = 4
 DEFAULT_TEMPERATURE = 0.8
 MAX_BEAM = 1000
-"""Memory and time grow with the beam, and translations get worse long before this."""
+"""Upper limit of the beam: memory and time grow with it, and quality falls at much smaller sizes."""
 MAX_LENGTH_PENALTY = 100.0
 MAX_TOKENS = 1_000_000
 MAX_INTEGER = 2**63 - 1
@@ -35,24 +35,24 @@ class DecodingConfig(Config):
     n_best: int = Field(default=1, gt=0, le=MAX_BEAM)
     """Results per text: the best hypotheses of the beam, or samples."""
     temperature: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
-    """0 = search for the most likely text; above 0 = sample, the more freely the higher."""
+    """0 = search for the most likely text; above 0 = sample, with more variety at higher values."""
     top_k: int = Field(default=0, ge=0, le=MAX_INTEGER)
     top_p: float = Field(default=1.0, gt=0.0, le=1.0)
     min_p: float = Field(default=0.0, ge=0.0, le=1.0)
     repetition_penalty: float = Field(default=1.0, gt=0.0, allow_inf_nan=False)
     seed: int = Field(default=0, ge=0, le=MAX_INTEGER)
     min_length: int = Field(default=0, ge=0, le=MAX_TOKENS)
-    """Tokens before a text may end."""
+    """Minimum number of tokens before a text may end."""
     max_length: int | None = Field(default=None, gt=0, le=MAX_TOKENS)
-    """Tokens to generate at most. None: twice the source's length and 20, or 100 after a prompt."""
+    """Maximum number of tokens to generate. None: twice the source's length plus 20, or 100 after a prompt."""
     stop: tuple[str, ...] = ()
     """Stop strings: generation ends before them."""
     prefix: str = ""
-    """What a translation must begin with."""
+    """Required beginning of each translation."""
     forbidden: tuple[str, ...] = ()
     """Strings that must not be generated."""
     glossary: str | dict[str, str] | None = None
-    """Source terms with the target terms they require: a file's name, or the terms themselves."""
+    """Glossary of source terms and their required translations: a file name, or the terms themselves."""
     keep: bool = True
     """Copy placeholders, tags and addresses unchanged into the translation."""
     alignments: bool = False
@@ -64,7 +64,7 @@ class DecodingConfig(Config):
     engine: Engine = "auto"
     """auto = CTranslate2 where it is installed, supports the request and is measured faster; else torch."""
     interventions: tuple[AnyIntervention, ...] | None = None
-    """Changes inside the model for this call; an empty list decodes unchanged by the backend that can change it."""
+    """Changes inside the model for this call; with an empty list the same backend decodes the unchanged model."""
     int8: bool = False
     """8-bit weights: faster on a CPU, nearly the same texts."""
 

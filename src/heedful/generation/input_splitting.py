@@ -1,8 +1,8 @@
-"""Splitting long inputs as a model was trained to read them.
+"""Split long inputs into segments like those that a model was trained on.
 
 A model trained on single sentences, as most parallel text is, does worse on two at once; one trained on paragraphs does
-worse without them. What it was trained on is measured when training ends and stored in the model folder. For a model
-without this file (an imported one) only what exceeds its positions is split.
+worse without them. Statistics of the training text are stored in the model folder when training ends. For a model
+without this file (an imported one) only inputs longer than its maximum length are split.
 """
 
 from __future__ import annotations
@@ -21,18 +21,17 @@ from heedful.text.sentence_splitter import TextSegment, split_sentences
 from heedful.text.tokenizer import Tokenizer
 
 SINGLE_SENTENCE_SHARE = 0.01
-"""Below this share of texts with several sentences, a model counts as one for single sentences.
-
-Above it the model has seen enough of them; and what looks like two may be one: "10 дек. 2013 г." is a date."""
+"""Below this share of training texts with several sentences, inputs are split into single sentences; not 0,
+because one sentence may look like two: "10 дек. 2013 г." is a date."""
 DEFAULT_MAX_TOKENS = 256
-"""Input tokens of a model whose configuration has no maximum length."""
+"""Maximum input tokens of a model whose configuration has no maximum length."""
 
 
 class InputSplitting(Config):
-    """Statistics of the sources that a model was trained on, and the splitting that follows from them."""
+    """Statistics of the sources that a model was trained on, which determine how inputs are split."""
 
     max_tokens: PositiveInt
-    """1.5 times the length that all but one source in a thousand had."""
+    """1.5 times the 99.9th percentile of the source lengths."""
     multi_sentence_share: float = Field(ge=0.0, le=1.0)
     """The share of sources with more than one sentence."""
 
@@ -63,10 +62,10 @@ class InputSplitting(Config):
 
 
 def default_input_splitting(config: Any) -> InputSplitting:
-    """For a model without statistics: whole texts, as long as its positions allow."""
+    """The splitting for a model without statistics: only texts longer than its maximum length are split."""
     return InputSplitting(max_tokens=max_input_tokens(config), multi_sentence_share=1.0)
 
 
 def max_input_tokens(config: Any) -> int:
-    """Tokens that a model can read at once, END not counted; a recurrent model has no maximum of its own."""
+    """Maximum input tokens of a model, END not counted; recurrent models use a default."""
     return max(1, getattr(config, "max_length", DEFAULT_MAX_TOKENS + 1) - 1)

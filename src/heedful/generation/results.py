@@ -27,16 +27,16 @@ class Translation:
     source: str
     text: str
     log_probability: float
-    """The model's, summed over all tokens."""
+    """The model's log-probability, summed over all tokens."""
     score: float
-    """What alternatives are ranked by; higher is better."""
+    """The ranking score of alternatives; higher is better."""
     words: tuple[ScoredWord, ...] = ()
     alignment: tuple[tuple[int, int], ...] | None = None
     """Pairs of source word and target word, counted from 0; None = not requested."""
     alternatives: tuple[Translation, ...] = ()
     """The next best translations."""
     warnings: tuple[str, ...] = ()
-    """Text cut off, unknown tokens."""
+    """Warnings, such as truncated text or unknown tokens."""
     backend: str = ""
     """The backend that decoded it."""
     hypotheses: tuple[Hypothesis, ...] = field(default=(), repr=False, compare=False)
@@ -53,7 +53,7 @@ class Continuation:
 
     prompt: str
     text: str
-    """What follows the prompt, without it."""
+    """The generated text, without the prompt."""
     log_probability: float
     score: float
     words: tuple[ScoredWord, ...] = ()
@@ -91,7 +91,7 @@ def _output_to_json(
     if alignment is not None:
         values["alignment"] = [list(pair) for pair in alignment]
     if result.alternatives:
-        values["alternatives"] = [_output_to_json(each) for each in result.alternatives]
+        values["alternatives"] = [_output_to_json(alternative) for alternative in result.alternatives]
     if result.warnings:
         values["warnings"] = list(result.warnings)
     return values

@@ -1,4 +1,4 @@
-"""Streams of texts in and out: growing batches of inputs, and text decoded while tokens are generated."""
+"""Streaming: batches of growing size from an input stream, and text decoded while tokens are generated."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from heedful.text.tokenizer import Tokenizer
 
 FIRST_BATCH, LARGEST_BATCH = 16, 1024
 FinishReason = Literal["stop", "length"]
-"""A text ended by itself or at a stop string, or was cut off at the limit of tokens."""
+"""Why a text ended: END or a stop string, or the token limit."""
 Text = TypeVar("Text")
 
 
 def text_widths(tokens: Sequence[int], tokenizer: Tokenizer, *, context: str) -> list[int]:
     """How many characters of the text that follows `context` each token completes."""
     decoder = getincrementaldecoder("utf-8")(errors="replace")
-    first, others = tokenizer.token_bytes(tokens[:1], at_start=not context), tokenizer.token_bytes(tokens[1:])
-    return [len(decoder.decode(each)) for each in (*first, *others)]
+    first, following = tokenizer.token_bytes(tokens[:1], at_start=not context), tokenizer.token_bytes(tokens[1:])
+    return [len(decoder.decode(token)) for token in (*first, *following)]
 
 
 class StreamEnd(NamedTuple):
@@ -29,13 +29,13 @@ class StreamEnd(NamedTuple):
 
 
 TextStream = Generator[str, None, StreamEnd]
-"""Pieces of a text while it is generated; it returns how the text ended."""
+"""An iterator over pieces of a text while it is generated, which returns how the text ended."""
 
 
 def stream_batches(
     texts: Iterable[Text | None], first: int = FIRST_BATCH, largest: int = LARGEST_BATCH
 ) -> Iterator[list[Text]]:
-    """Batches that double in size: the first results of a stream come soon, the rest fast.
+    """Yield batches of doubling size: low latency for the first results of a stream, high throughput later.
 
     None flushes: the texts before it are yielded at once. If reading the stream fails, the texts read before are
     yielded before the error is raised.
@@ -95,7 +95,7 @@ def stream_text(
 
 
 def until_stop_string(pieces: Iterable[str], stop_strings: Sequence[str]) -> Iterator[str]:
-    """The text before the first stop string. What may be the beginning of one is held back until it is not."""
+    """Yield the text before the first stop string. A possible beginning of one is held back until it is ruled out."""
     pending = ""
     for piece in pieces:
         pending += piece
@@ -112,5 +112,5 @@ def until_stop_string(pieces: Iterable[str], stop_strings: Sequence[str]) -> Ite
 
 
 def _partial_match(text: str, stop: str) -> int:
-    """Length of the longest end of the text that begins the stop string."""
+    """Length of the longest suffix of the text that is a prefix of the stop string."""
     return next((size for size in range(min(len(stop) - 1, len(text)), 0, -1) if stop.startswith(text[-size:])), 0)

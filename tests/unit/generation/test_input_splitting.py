@@ -46,7 +46,7 @@ def test_model_trained_on_paragraphs_reads_up_to_its_maximum(tokenizer: Tokenize
         assert len(tokenizer.encode([segment.text])[0]) <= 50
 
 
-def test_without_statistics_only_what_does_not_fit_is_split(tokenizer: Tokenizer) -> None:
+def test_without_statistics_only_texts_that_do_not_fit_are_split(tokenizer: Tokenizer) -> None:
     for name in ("laptop-translator", "recurrent-translator"):
         assert len(default_input_splitting(preset(name)).split(TEXT, tokenizer)) == 1
         assert len(default_input_splitting(preset(name)).split(TEXT * 200, tokenizer)) > 1

@@ -16,12 +16,12 @@ FAMILIES = ["laptop-translator", "recurrent-translator"]
 @pytest.mark.parametrize("name", FAMILIES)
 def test_streamed_translations_equal_single_ones_in_order(name: str, make_trained: Make, texts: list[str]) -> None:
     translator = make_trained(name)
-    some = [texts[0], "", *texts[1:20], "   ", texts[20]]
+    inputs = [texts[0], "", *texts[1:20], "   ", texts[20]]
     options = {"beam": 2, "max_length": 5}
-    results = list(translator.iter_translate(iter(some), **options))
-    assert [result.source for result in results] == some
-    assert [result.text for result in results] == translator.translate(some, **options)
-    assert [result.text for result in results] == [translator.translate(text, **options) for text in some]
+    results = list(translator.iter_translate(iter(inputs), **options))
+    assert [result.source for result in results] == inputs
+    assert [result.text for result in results] == translator.translate(inputs, **options)
+    assert [result.text for result in results] == [translator.translate(text, **options) for text in inputs]
     assert results[1].text == results[21].text == ""
     assert any(result.text for result in results)
 
@@ -43,9 +43,9 @@ def test_results_come_before_the_stream_has_ended(make_trained: Make) -> None:
 def test_words_join_to_the_text_and_alternatives_are_ranked(make_trained: Make) -> None:
     translator = make_trained("laptop-translator", "byte_bpe", sharper=1.5)
     for result in translator.iter_translate(["3 May 1990", "12.7.2003"], n_best=3):
-        for each in (result, *result.alternatives):
-            assert [word.text for word in each.words] == each.text.split()
-            assert all(0 <= word.probability <= 1 for word in each.words)
+        for output in (result, *result.alternatives):
+            assert [word.text for word in output.words] == output.text.split()
+            assert all(0 <= word.probability <= 1 for word in output.words)
         assert len(result.alternatives) == 2
         assert result.score >= result.alternatives[0].score >= result.alternatives[1].score
         assert set(result.to_json()) >= {"source", "text", "score", "words", "alternatives"}

@@ -72,7 +72,7 @@ def test_invalid_bytes_are_shown_as_the_tokenizer_shows_them(make_tokenizer: Mak
     pieces=st.lists(st.text("ab\n", max_size=4), max_size=6),
     stop_strings=st.lists(st.text("ab\n", min_size=1, max_size=3), max_size=2),
 )
-def test_text_ends_before_the_first_stop_string_however_it_is_cut(pieces: list[str], stop_strings: list[str]) -> None:
+def test_text_ends_before_the_first_stop_string_whatever_the_chunks(pieces: list[str], stop_strings: list[str]) -> None:
     text = "".join(pieces)
     ends = [text.find(stop) for stop in stop_strings if stop in text]
     assert "".join(until_stop_string(pieces, stop_strings)) == text[: min(ends, default=len(text))]

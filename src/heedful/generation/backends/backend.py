@@ -1,7 +1,7 @@
-"""The interface of a backend: the part of the system that turns token ids into hypotheses.
+"""The interface of a decoding backend, which turns token ids into hypotheses.
 
-Backends are interchangeable: each returns the same hypotheses for the same request (up to rounding), or names in
-`unsupported` what it cannot do. torch supports everything and is the fallback.
+Backends are interchangeable: each returns the same hypotheses for the same request (up to rounding), or gives in
+`unsupported` the reason why it cannot. torch supports everything and is the fallback.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ def ignore_progress(done: int) -> None:
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """A request to a backend: texts, search settings, prefixes and limits; without texts, about the settings alone."""
+    """A request to a backend: texts, search settings, prefixes and limits; without texts it only tests the settings."""
 
     texts: Sequence[TokenIds] = ()
     """Sources to translate, or prompts to continue; an empty prompt begins a new document."""
     settings: SearchSettings = field(default_factory=SearchSettings)
     prefixes: Sequence[TokenIds] | None = None
-    """What the translation of each source must begin with."""
+    """Forced first tokens of each translation."""
     max_lengths: Sequence[int] | None = None
-    """Tokens to generate at most for each source, instead of the settings' `max_length`."""
+    """Maximum number of tokens to generate for each source, instead of the settings' `max_length`."""
     progress: ProgressCallback = ignore_progress
 
     @property
@@ -41,7 +41,7 @@ class SearchRequest:
         return max(map(len, self.texts), default=0)
 
     def select(self, indices: Sequence[int]) -> SearchRequest:
-        """The same request for some of the texts."""
+        """The same request with only these texts."""
         return replace(
             self,
             texts=[self.texts[i] for i in indices],
@@ -66,4 +66,4 @@ class Backend(Protocol):
         """Continue each prompt."""
 
     def stream(self, request: SearchRequest) -> Iterator[int]:
-        """The tokens after one prompt, each as soon as it is chosen; one hypothesis, greedy or sampled."""
+        """Yield the tokens after one prompt as they are chosen; one hypothesis, greedy or sampled."""

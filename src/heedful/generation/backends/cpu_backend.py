@@ -1,6 +1,6 @@
 """The CPU backend: torch's search over a decoder without nn.Module calls, with rows split over threads.
 
-What it wins (docs/results.md, two cores): Transformer-base at batch 32 generates 975 tokens/s where Hugging Face
+Measured gain (docs/results.md, two cores): Transformer-base at batch 32 generates 975 tokens/s where Hugging Face
 generates 723 and CTranslate2 550; a single text of the small model 647 where Hugging Face generates 360.
 """
 

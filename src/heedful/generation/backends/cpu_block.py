@@ -43,7 +43,7 @@ class CpuBlock:
             self.cross_query, self.cross_output = map(cpu_linear, (block.cross.query, block.cross.output))
             self.linears += [self.cross_query, self.cross_output]
         self.pre_norm = block.residual[0].order == "pre"
-        self.first_norm, *self.cross_norm, self.last_norm = (norm_function(each.norm) for each in block.residual)
+        self.first_norm, *self.cross_norm, self.last_norm = (norm_function(skip.norm) for skip in block.residual)
 
     def __call__(
         self,
@@ -60,7 +60,7 @@ class CpuBlock:
     def encode(
         self, x: Float[Tensor, "tokens width"], texts: int, rotary: Rotation | None, bias: Tensor | None
     ) -> Float[Tensor, "tokens width"]:
-        """Read all tokens of so many texts of one (padded) length."""
+        """Encode all tokens of `texts` texts of one (padded) length."""
         return self._apply(x, lambda x: self._attend_within(x, texts, rotary, bias))
 
     def _apply(self, x: Tensor, attend: TensorFunction, cross_attend: TensorFunction | None = None) -> Tensor:
@@ -92,7 +92,7 @@ class CpuBlock:
         query, key, value = _split_heads(self.query_key_value(x), module)
         if rotary is not None:
             query, key = rotate(query, rotary), rotate(key, rotary)
-        heads, by_cache = [], [_split(each, parts) for each in (query, key, value)]
+        heads, by_cache = [], [_split(projected, parts) for projected in (query, key, value)]
         for layer, part, query, *new in zip(layers, parts, *by_cache, strict=True):
             keys, values = layer.append(*new)
             heads.append(_attention(module, query, keys, values, part.past_bias))

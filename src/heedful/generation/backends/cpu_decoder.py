@@ -1,7 +1,7 @@
 """One decode step of a transformer on a CPU without calling its modules, whose call overhead exceeds their work.
 
-The equations and the KV cache are the model's; activations are rows × width instead of rows × 1 × width, and whatever
-is the same at every step is prepared once. A prefill and steps with a tap listening go through the modules.
+The equations and the KV cache are the model's; activations are rows × width instead of rows × 1 × width, and values
+that are the same at every step are computed once. Prefill, and steps with an active tap, call the modules.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class CpuDecoder:
     def is_current(self) -> bool:
         """Whether the model's weights are still those this decoder was built from."""
         packed = [self.packed_weights, *([self.encoder.packed_weights] if self.encoder else [])]
-        return self.weight_addresses == _weight_addresses(self.model) and not any(each.is_outdated() for each in packed)
+        return self.weight_addresses == _weight_addresses(self.model) and not any(part.is_outdated() for part in packed)
 
     def start(self, *arguments: Any, capacity: int = 0) -> KVCache:
         """The model's `start`: an empty KV cache, or one with the encoded sources."""
@@ -71,7 +71,7 @@ class CpuDecoder:
         return self.decode_one_token(tokens.view(rows), state).view(rows, 1, -1)
 
     def decode_one_token(self, tokens: Int[Tensor, " rows"], *caches: KVCache) -> Float[Tensor, "rows vocabulary"]:
-        """Logits after one more token per row; the rows of several caches one after the other."""
+        """Logits after one more token per row; the rows of several caches are concatenated."""
         self.packed_weights.count_step(len(tokens))
         position, rotary = self.positions(*_next_positions(caches))
         x = self._embed(tokens, position)
@@ -137,7 +137,7 @@ class PositionTables:
     def __call__(
         self, longest: int, positions: Int[Tensor, " rows"] | None
     ) -> tuple[Float[Tensor, "#rows width"] | None, Rotation | None]:
-        """The vectors and angles of these positions, of which none exceeds `longest`; None: all rows are there."""
+        """The vectors and angles of these positions, at most `longest`; None: every row is at position `longest`."""
         if longest >= self.length:
             self._grow(2 * longest + 64)
         chosen = slice(longest, longest + 1) if positions is None else positions

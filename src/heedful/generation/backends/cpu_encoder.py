@@ -33,7 +33,7 @@ class CpuEncoder:
     def start(
         self, source: Int[Tensor, "batch tokens"], lengths: Int[Tensor, " batch"] | None = None, *, capacity: int = 0
     ) -> KVCache:
-        """Encode the sources: what the model's own `start` returns."""
+        """Encode the sources; returns the same as the model's own `start`."""
         model = self.model
         check_tokens(model.table, lengths, source=source)
         model.check_length(source.shape[1])
@@ -47,7 +47,7 @@ class CpuEncoder:
         return state
 
     def _encode(self, source: Tensor, state: KVCache) -> Tensor:
-        """The last states, the tokens of all sources in one row after the other."""
+        """The last states, with the tokens of all sources concatenated."""
         model, positions = self.model, position_ids(source)
         x = model.source(model.table, source, positions)
         mask = model.attention_mask(state.memory_mask, Mask(causal=model.config.encoder_causal))

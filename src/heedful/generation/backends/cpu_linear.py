@@ -1,4 +1,4 @@
-"""W x + b for a few rows on a CPU, from a copy of the weights in a layout made for it.
+"""W x + b for a few rows on a CPU, from a copy of the weights in a layout optimized for few rows.
 
 A product of few rows takes as long as reading the weights, and MKL, which computes `linear`, reads them in an order
 suited to many rows: at 8 GB/s, where a plain sum reads 48. For a single row a transposed copy is read at 15 GB/s; for
@@ -21,9 +21,9 @@ from heedful.shapes import Float
 PACK_AFTER_STEPS = 4
 """Steps after which weights are copied: making a copy takes as long as it saves in about six steps."""
 LARGE_MODEL = 1 << 23
-"""Weights from which one row uses the packed layout, too: they are read from memory, not from a cache."""
+"""Number of weights from which single rows also use the packed layout: they no longer fit in the CPU's cache."""
 MAX_PACKED_WEIGHTS = 1 << 28
-"""Weights beyond which nothing is copied: a gigabyte."""
+"""Maximum number of weights copied: a gigabyte."""
 
 
 class CpuLinear:
@@ -45,7 +45,7 @@ class CpuLinear:
         return F.linear(x, self.weight, self.bias)
 
     def transpose(self) -> None:
-        """Copy for single rows, unless there are more columns than rows: long rows are read quickly as they are."""
+        """Copy for single rows, unless there are more columns than rows: long rows are fast without a copy."""
         rows, columns = self.weight.shape
         self.transposed = self.weight.t().contiguous() if rows >= columns else None
 
@@ -55,7 +55,7 @@ class CpuLinear:
 
 
 class PackedWeights:
-    """Decides when a model's weights are copied to a faster layout: once enough steps were taken for it to pay.
+    """Copies a model's weights to a faster layout once enough steps were taken for the copy to pay off.
 
     For steps of one row, a copy is made only if it is kept for the next request (`keep`). A layer has one copy at a
     time; once packed for several rows, it is not replaced.
@@ -72,7 +72,7 @@ class PackedWeights:
         self.pack_single_rows = keep and number >= LARGE_MODEL
 
     def count_step(self, rows: int) -> None:
-        """Count a decode step of so many rows, and copy the weights if it is time."""
+        """Count a decode step of `rows` rows, and copy the weights when it pays off."""
         if rows > 1 or (self.pack_single_rows and has_packed_linear()):
             self.multi_row_steps += 1
             due = self.multi_row_steps >= PACK_AFTER_STEPS and not self.packed

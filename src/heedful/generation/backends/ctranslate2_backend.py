@@ -1,6 +1,6 @@
 """The CTranslate2 backend: an inference engine in C++ for transformers on a CPU, with float32 or int8 weights.
 
-What it wins (docs/results.md, two cores): a single text of the small model at 2,163 tokens/s where torch generates 647
+Measured gain (docs/results.md, two cores): a single text of the small model at 2,163 tokens/s where torch generates 647
 and Hugging Face 360; with int8 3,278, and 19,711 at batch 32.
 
 It needs a converted copy of the model, which the first request writes to the user's cache (`ctranslate2_cache`).
@@ -38,14 +38,14 @@ class CTranslate2Backend:
         self.model, self.tokenizers, self.folder = model, tokenizers, folder
         self._engines: dict[Quantization, tuple[int, CTranslate2Engine]] = {}
         self.concurrent_calls = 1
-        """Calls that several threads make at the same time, each with `torch.get_num_threads()` of 1."""
+        """Number of concurrent calls by different threads, each with `torch.get_num_threads()` of 1."""
 
     def unsupported(self, request: SearchRequest) -> str | None:
-        """Why the request cannot be served. If nothing else is in the way, this converts the model."""
+        """Why the request cannot be served; None if it can. Converts the model if that is all that is missing."""
         return requires_modules(self.model, request.settings) or self.unsupported_search(request)
 
     def unsupported_search(self, request: SearchRequest) -> str | None:
-        """The same for a request that nothing observes or changes: what decides how a search ends."""
+        """The same, without the check for taps and interventions; it decides how a beam search ends."""
         settings = request.settings
         if settings.engine == "torch":
             return "engine is torch"
@@ -115,7 +115,7 @@ class CTranslate2Backend:
 
     @cached_property
     def _weights(self) -> list[Tensor]:
-        """The weights whose changes in place torch counts: read for every request, so listed once."""
+        """The weights, whose in-place changes torch counts; listed once because every request reads them."""
         return [weight for weight in self.model.parameters() if not weight.is_inference()]
 
     def translate(self, request: SearchRequest) -> Results:

@@ -1,8 +1,8 @@
-"""First-use conversion of a model for CTranslate2: converted, checked against torch, stored in the user's cache.
+"""First-use conversion of a model for CTranslate2: convert, check against torch, store in the user's cache.
 
-An engine is served only if this user made it of these weights, this vocabulary and this version, and if each of its
-files has the SHA-256 it was written with: the library loads a changed bit as readily as a right one, or crashes on it.
-Anything else is converted again. Engines are never read from a model's folder, which may be anyone's. A conversion
+An engine is used only if this user converted it from these weights, this vocabulary and this version, and if each of
+its files still has its SHA-256: the library loads corrupt files without an error, or crashes on them. Anything else is
+converted again. Engines are never read from a model's folder, which may come from an untrusted source. A conversion
 whose greedy texts differ from torch's is not used.
 """
 
@@ -32,11 +32,11 @@ from heedful.user_cache import cache_folder, evict, is_own_folder, private_folde
 
 RECORD = "checked.json"
 CONVERSION = 2
-"""Version of what is exported and how it is checked: engines of another one are not served."""
+"""Version of the export and its check: engines of other versions are not used."""
 MAX_CACHE_BYTES = 8 << 30
-"""Size of all engines of a user; the least recently used are deleted."""
+"""Maximum size of all engines of a user; the least recently used are deleted."""
 CHECKED_TEXTS, CHECKED_LENGTH = 8, 12
-"""A conversion is checked on so many random texts of so many tokens."""
+"""Number and length in tokens of the random texts that a conversion is checked on."""
 TOLERANCE = {"float32": 1e-3, "int8": 0.25}
 """Largest difference from torch's log-probability per token, averaged over a text."""
 
@@ -44,9 +44,9 @@ TOLERANCE = {"float32": 1e-3, "int8": 0.25}
 def converted_engine(
     model: Decoder | EncoderDecoder, vocabularies: Sequence[Sequence[str]], quantization: Quantization = "float32"
 ) -> CTranslate2Engine:
-    """The model in CTranslate2, converted and checked unless that was done before; HeedfulError if it fails.
+    """The model in CTranslate2, converted and checked at first use; HeedfulError if that fails.
 
-    `vocabularies`: the tokens of the source's and the target's tokenizer, or of the one.
+    `vocabularies`: the tokens of the source's and the target's tokenizer, or of a shared one.
     """
     converted = ConvertedModel(model, vocabularies, quantization)
     converted.require()
@@ -72,13 +72,13 @@ class ConvertedModel:
         return key.hexdigest()
 
     def require(self) -> None:
-        """Convert the model unless that was done; raise HeedfulError if the conversion is not usable."""
+        """Convert the model at first use; raise HeedfulError if the conversion is not usable."""
         record = self._record() or self._convert()
         if record["problem"]:
             raise HeedfulError(f"{self.path}: {record['problem']}; torch is used instead")
 
     def read_files(self, again: bool = False) -> dict[str, bytes]:
-        """The content of each of the engine's files, as it was written; a damaged engine is converted again."""
+        """The verified content of each of the engine's files; a damaged engine is converted again."""
         try:
             if again or self._record() is None:
                 raise CheckpointError("not converted")
@@ -95,11 +95,11 @@ class ConvertedModel:
             verify_file(self.path / name, checksum, files[name])
         if RECORD not in files:
             raise CheckpointError(f"{self.path / MANIFEST} does not list {RECORD}")
-        os.utime(self.path)  # used now
+        os.utime(self.path)  # marks it as recently used
         return files
 
     def _record(self) -> dict[str, Any] | None:
-        """The record of the conversion, if there is one of this model that this user made."""
+        """The record of this model's conversion, if this user made one."""
         file = self.path / RECORD
         try:
             record = parse_json_object(read_bounded(file), file) if is_own_folder(self.path) else {}
@@ -156,7 +156,7 @@ def conversion_problem(
         generated = [*hypothesis.tokens, END][:limit]
         scores = _teacher_forced_scores(model, source, generated)
         steps = scores.gather(1, torch.tensor(generated)[:, None])[:, 0]
-        other_texts += int(not (scores.max(1).values - steps <= TOLERANCE["float32"]).all())  # NaN is another text
+        other_texts += int(not (scores.max(1).values - steps <= TOLERANCE["float32"]).all())  # also if a score is NaN
         differences.append(abs(float(steps.mean()) - hypothesis.log_probability / len(generated)))
     if quantization == "float32" and other_texts:
         return f"ctranslate2's text differs from torch's for {other_texts} of {CHECKED_TEXTS} samples"

@@ -1,7 +1,7 @@
-"""A converted model in CTranslate2, searched with our settings and returned as our hypotheses.
+"""A converted model in CTranslate2, with heedful's search settings and hypotheses.
 
-Scores follow ours: log P / length^α, END counted. Greedy texts are the same; a beam search stops as soon as `beam`
-hypotheses have ended, which our own does with `early_stopping`.
+Scores are heedful's: log P / length^α, END counted. Greedy texts are the same; a beam search stops as soon as `beam`
+hypotheses have ended, as the torch search does with `early_stopping`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class EngineHypothesis(NamedTuple):
 class CTranslate2Engine:
     """A converted model. `vocabularies`: the tokens of the source and the target, or one for both.
 
-    `read_files` returns the content of each of its files, by name; True: after converting the model again.
+    `read_files` returns the content of each of its files by name; with True it first converts the model again.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class CTranslate2Engine:
         self.end = self.target[END]
         self._workers: dict[tuple[str, int, int], Any] = {}
         self.concurrent_calls = 1
-        """Calls that several threads make at the same time, each with one thread of the library."""
+        """Number of concurrent calls by different threads, each with one thread of the library."""
 
     def translate(self, request: SearchRequest) -> Results:
         """Translate in batches of similar length, all submitted at once: the library's workers start immediately."""
@@ -94,8 +94,8 @@ class CTranslate2Engine:
         with self._worker("Translator", len(batches)) as worker:
             submitted = [(indices, submit(worker, indices)) for indices in batches]
             for indices, pending in submitted:
-                for i, one in zip(indices, pending, strict=True):
-                    result = one.result()
+                for i, future in zip(indices, pending, strict=True):
+                    result = future.result()
                     if any(len(text) > limits[i] for text in result.hypotheses):  # ran to a longer neighbor's limit
                         result = submit(worker, [i])[0].result()
                     results[i] = self._parse(result.hypotheses, result.scores)
@@ -106,7 +106,7 @@ class CTranslate2Engine:
         return [[text.without_token_scores(settings.length_penalty) for text in texts] for texts in ordered]
 
     def generate(self, request: SearchRequest) -> Results:
-        """Continue prompts of one length together: of mixed lengths the library returns parts of longer prompts."""
+        """Continue prompts of equal length together: in mixed batches the library returns parts of longer prompts."""
         prompts, settings = [list(prompt) or [END] for prompt in request.texts], request.settings
         lengths = sorted({len(prompt) for prompt in prompts})
         batches = split_batches([[i for i, prompt in enumerate(prompts) if len(prompt) == n] for n in lengths])
@@ -123,8 +123,8 @@ class CTranslate2Engine:
                 for indices in batches
             ]
             for indices, pending in submitted:
-                for i, one in zip(indices, pending, strict=True):
-                    result = one.result()
+                for i, future in zip(indices, pending, strict=True):
+                    result = future.result()
                     results[i] = self._parse(result.sequences, result.scores)
                 request.progress(len(indices))
         return [
@@ -132,7 +132,7 @@ class CTranslate2Engine:
         ]
 
     def stream(self, request: SearchRequest) -> Iterator[int]:
-        """The greedy tokens after a prompt, each as soon as it is chosen."""
+        """Yield the greedy tokens after a prompt as they are chosen."""
         (names,) = self._token_names([list(prompt) or [END] for prompt in request.texts])
         with self._worker("Generator", 1) as worker:
             for step in worker.generate_tokens(names, max_length=request.settings.max_length or DEFAULT_MAX_LENGTH):
@@ -201,7 +201,7 @@ class CTranslate2Engine:
             batch_type="tokens",
             max_input_length=0,
         )
-        steps = iter(one.log_probs for one in scored)
+        steps = iter(scores.log_probs for scores in scored)
         hypotheses = [[text.with_token_scores(length_penalty, next(steps)) for text in texts] for texts in results]
         return [sorted(texts, key=lambda text: -text.score) for texts in hypotheses]
 
@@ -217,7 +217,7 @@ def _names(tokens: Sequence[int], vocabulary: Sequence[str]) -> list[str]:
 
 
 def _options(settings: SearchSettings) -> dict[str, Any]:
-    """The library's options that translating and generating share."""
+    """The library's options for both translation and generation."""
     return {
         "beam_size": settings.beam,
         "num_hypotheses": settings.n_best,

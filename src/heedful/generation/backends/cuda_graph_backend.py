@@ -1,6 +1,6 @@
 """The CUDA-graph backend: torch's search over decode steps captured once and replayed, in bfloat16.
 
-On a GPU a decode step is mostly waiting for kernel launches, which a CUDA graph saves. What it wins (docs/results.md,
+On a GPU a decode step is mostly waiting for kernel launches, which a CUDA graph saves. Measured gain (docs/results.md,
 one H200): GPT-2 124M at batch 1 generates 2,622 tokens/s where Hugging Face's compiled static cache generates 489;
 Transformer-base at batch 64, beam 4: 52.5k where Hugging Face generates 7.8k.
 """
@@ -88,7 +88,7 @@ class CudaGraphDecoder:
         self.output = PaddedOutput(model)
         self.lock = RLock()
         self.free_caches: deque[StaticKVCache] = deque(maxlen=CACHE_SIZE)
-        """Static KV caches that no batch is using, the last used at the end."""
+        """Unused static KV caches, the most recently used last."""
         self.encoders: dict[tuple[int, int], StaticEncoder] = {}
 
     @torch.inference_mode()
@@ -103,7 +103,7 @@ class CudaGraphDecoder:
         return GraphDecodingState(self, encoded, padded_length(capacity))
 
     def _encoder(self, source: Tensor) -> StaticEncoder:
-        """The captured encoder for sources of this shape; only the last used are kept."""
+        """The captured encoder for sources of this shape; only the most recently used are kept."""
         assert isinstance(self.model, EncoderDecoder)
         size = next_power_of_two(len(source)), next_power_of_two(source.shape[1], MIN_SOURCE_LENGTH)
         encoder = self.encoders.pop(size, None) or StaticEncoder(self.model, *size, self.graphs)
@@ -113,7 +113,7 @@ class CudaGraphDecoder:
         return encoder
 
     def take_cache(self, size: StaticCacheSize) -> StaticKVCache:
-        """A static KV cache of this size for one batch, whose `GraphDecodingState` gives it back."""
+        """Take a static KV cache of this size for one batch, whose `GraphDecodingState` returns it."""
         with self.lock:
             for cache in reversed(tuple(self.free_caches)):
                 if cache.size == size:
@@ -162,7 +162,7 @@ class GraphDecodingState:
         self._give_back()
 
     def _give_back(self) -> None:
-        """Let another batch use the static cache."""
+        """Return the static cache, so that another batch can use it."""
         if self.static_cache is not None:
             self.model.free_caches.append(self.static_cache)
             self.static_cache = None
@@ -176,7 +176,7 @@ class GraphDecodingState:
         return self.static_cache.decode_one_token(tokens, self.length, output)
 
     def reorder(self, rows: Int[Tensor, " chosen"], rows_per_source: int = 1) -> None:
-        if self.static_cache is not None and rows_per_source != self.rows_per_source:  # needs a cache of another shape
+        if self.static_cache is not None and rows_per_source != self.rows_per_source:  # requires another cache shape
             self.cache = self.static_cache.unload(self.rows, self.length, self.rows_per_source)
             self._give_back()
         if self.static_cache is None:

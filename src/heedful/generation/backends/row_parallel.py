@@ -1,4 +1,4 @@
-"""Row-parallel decoding on a CPU: each thread decodes some of the rows, instead of all threads sharing each product.
+"""Row-parallel decoding on a CPU: each thread decodes some rows, instead of all threads sharing each matrix product.
 
 Threads that share a product wait for each other some hundred times per step. With two free cores a base-sized model
 generated 1,060 tokens/s with shared products and 1,034 row-parallel; on busy cores a small one generated 244 and 993.
@@ -42,7 +42,7 @@ def run_row_parallel(
     workers: int,
     search: Callable[[TorchBackend, SearchRequest], Results],
 ) -> Results:
-    """Search in `workers` threads, each given short and long texts; results keep the order of the texts."""
+    """Search in `workers` threads, each with short and long texts; results keep the order of the texts."""
     if workers == 1:
         return search(TorchBackend(model), request)
     order = sorted(range(len(request.texts)), key=lambda text: -len(request.texts[text]))

@@ -1,4 +1,4 @@
-"""Which backend serves a request: the first that supports it and is measured faster."""
+"""Select the backend of a request: the first that supports it and is measured faster."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Backends:
     def settings(self, config: DecodingConfig, *, default_beam: int, edits: TapEdits | None = None) -> SearchSettings:
         """The search settings of a call; UsageError if it requires CTranslate2, which does not support it.
 
-        Where CTranslate2 could serve the call, torch's beam search stops early as CTranslate2's does, so that results
-        do not depend on which of them a batch is given to, nor on whether something observes or changes the model.
+        If CTranslate2 could serve the call, torch's beam search stops early as CTranslate2's does, so that results do
+        not depend on the backend of a batch, nor on taps and interventions.
         """
         model = self.model.config
         vocabulary = getattr(model, "target_vocabulary", None) or model.vocabulary
@@ -67,6 +67,6 @@ class Backends:
 
 
 def training_backend(model: GenerativeModel) -> TorchBackend:
-    """The backend for one request to a model that is being trained: nothing is converted or kept."""
+    """The backend for one request to a model in training: it neither converts nor caches weights."""
     backend = CpuBackend(model, keep_weights=False)
     return TorchBackend(model) if backend.unsupported(SearchRequest()) else backend

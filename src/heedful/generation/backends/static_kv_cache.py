@@ -87,16 +87,16 @@ class StaticKVCache:
         self.keys, self.values = allocate(rows, size.length)
         self.memory = allocate(size.sources, size.source_length)
         self.memory_bias = weight.new_zeros(size.sources, 1, 1, size.source_length)
-        """0 where a source may be read, −∞ beyond its end."""
+        """Additive bias: 0 within a source, −∞ beyond its end."""
         self.tokens = torch.zeros(rows, 1, dtype=torch.long, device=weight.device)
         self.position = torch.zeros(1, dtype=torch.long, device=weight.device)
         self.cache_rows = torch.zeros(rows, size.length, dtype=torch.int32, device=weight.device)
-        """For each row and position, the row of keys and values that holds it."""
+        """For each row and position, the index of the row that stores its keys and values."""
         self.row_indices = torch.arange(rows, dtype=torch.int32, device=weight.device)
         self.capture_full_length = dispatch.has_decode_attention(attention, weight)
         """Whether a graph covers all positions: the kernel reads only those in use."""
         self.reordered = False
-        """Whether any row's past is held by another row."""
+        """Whether any row's past is stored in another row."""
         self.steps: dict[tuple[int, int, str, bool], Callable[[], Any]] = {}
 
     def load(self, cache: KVCache) -> None:
@@ -125,7 +125,7 @@ class StaticKVCache:
         sources, positions = rows // rows_per_source, torch.arange(length, device=self.position.device)
         cache_rows = self.cache_rows[:rows, :length]
         for layer, key, value, *memory in zip(cache.layers, self.keys, self.values, *self.memory, strict=True):
-            layer.keys, layer.values = (each[cache_rows, :, positions].transpose(1, 2) for each in (key, value))
+            layer.keys, layer.values = (tensor[cache_rows, :, positions].transpose(1, 2) for tensor in (key, value))
             if self.size.source_length:
                 layer.memory = memory[0][:sources].clone(), memory[1][:sources].clone()
         if self.size.source_length:
@@ -133,7 +133,7 @@ class StaticKVCache:
         return cache
 
     def reorder(self, rows: Int[Tensor, " chosen"], sources: Int[Tensor, " kept"] | None) -> None:
-        """Point rows to where their past is stored, without moving it. Sources are moved when some leave."""
+        """Update the indices of each row's past without moving it. Sources are moved when some leave."""
         self.cache_rows[: len(rows)] = self.cache_rows[rows]
         self.reordered = True
         if sources is not None and self.size.source_length:
@@ -155,7 +155,7 @@ class StaticKVCache:
         return result[: len(tokens)] if output == "logits" else tuple(part[: len(tokens)] for part in result)
 
     def _capture(self, step: Callable[[], Any]) -> Callable[[], Any]:
-        """Capture a step as a CUDA graph; without a GPU it runs as it is."""
+        """Capture a step as a CUDA graph; without a GPU, return it unchanged."""
         if self.graphs is None:
             return step
         with cudnn_attention(True):
@@ -215,6 +215,6 @@ def next_power_of_two(number: int, least: int = 1) -> int:
 
 
 def padded_length(number: int) -> int:
-    """Round up to an eighth of a power of two: few sizes, little unused."""
+    """Round up to an eighth of a power of two: few sizes, little padding."""
     step = max(MIN_LENGTH, next_power_of_two(number) // 8)
     return -(-max(1, number) // step) * step

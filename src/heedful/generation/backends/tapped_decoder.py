@@ -18,16 +18,16 @@ from heedful.models.recurrent import RecurrentEncoderDecoder
 
 
 class TappedDecoder:
-    """A `DecoderModel` that applies edits to its own calls only, and says to every tap which step and rows they are.
+    """A `DecoderModel` that applies edits to its own calls only, and passes the decode step and rows to every tap.
 
-    The edits are active during `start` and `extend`, not between them: a stream that is paused changes nothing else.
+    The edits are active during `start` and `extend`, not between them: a paused stream does not affect other calls.
     """
 
     def __init__(self, model: GenerativeModel, edits: TapEdits | None) -> None:
         self.model, self.edits = model, edits or TapEdits()
         self.config, self.device = model.config, model.device
         self.recomputes = self.edits.recomputes or getattr(model, "recomputes", False)
-        """Whether every decode step reads all tokens again, because later tokens change the states of earlier ones."""
+        """Whether every decode step recomputes all tokens, because later tokens change the states of earlier ones."""
 
     def start(self, *arguments: Any, capacity: int = 0, texts: Sequence[int] | None = None) -> Any:
         """`texts`: for each row the index of its text in the request."""
@@ -66,7 +66,7 @@ def _tokens_read(state: Any) -> int:
 
 
 def requires_modules(model: nn.Module, settings: SearchSettings) -> str | None:
-    """Why this request must run the model's own modules, whose values can be seen and changed; None if it need not."""
+    """Why this request must call the model's own modules (taps, interventions, hooks); None if it need not."""
     if settings.edits is not None:
         return "interventions change values inside the model's own modules"
     if is_observed(model):
@@ -84,7 +84,7 @@ def has_forward_hooks(model: nn.Module) -> bool:
 
 
 def walk_modules(model: nn.Module) -> list[nn.Module]:
-    """The model and every module inside: `model.modules()` without its look for duplicates, four times as fast."""
+    """The model and all its submodules: `model.modules()` without its duplicate check, four times as fast."""
     modules = [model]
     for module in modules:
         modules += [child for child in module._modules.values() if child is not None]

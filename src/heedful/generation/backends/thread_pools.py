@@ -1,4 +1,4 @@
-"""Threads for CTranslate2 beside torch's, which share one OpenMP runtime."""
+"""Thread pools of CTranslate2 and torch, which share one OpenMP runtime."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from heedful.interop.ctranslate2_export import Quantization
 from heedful.models.model_config import TransformerConfig
 
 MULTITHREADED_WEIGHTS: dict[Quantization, int] = {"float32": 3_000_000, "int8": 64_000_000}
-"""Weights read per step from which several threads work on one text; below, synchronizing costs more than it saves."""
+"""Weights per step from which several threads share one text; below, synchronization costs more than it saves."""
 WIDE_MODEL = 384
 """Width from which several threads pay even if they must be woken up for every piece of work."""
 ROWS_PER_THREAD = 8
-"""Rows that are worth a thread of their own (`row_parallel`)."""
+"""Minimum number of rows per thread (`row_parallel`)."""
 CTRANSLATE2_THREADS = 4
 """CTranslate2's own default."""
 OMP_PAUSE_HARD = 2
@@ -23,7 +23,7 @@ OMP_PAUSE_HARD = 2
 
 
 def threads_per_text(config: TransformerConfig, threads: int, quantization: Quantization) -> int:
-    """How many of CTranslate2's threads work on one text together. Ends torch's idle threads if it is several."""
+    """Number of CTranslate2 threads that share one text. If more than one, ends torch's idle threads."""
     if threads == 1 or weights_per_step(config) < MULTITHREADED_WEIGHTS[quantization]:
         return 1
     released = release_torch_threads()
@@ -33,7 +33,7 @@ def threads_per_text(config: TransformerConfig, threads: int, quantization: Quan
 
 
 def weights_per_step(config: TransformerConfig) -> int:
-    """About how many weights a decode step reads: the decoder's matrices and the output projection."""
+    """Approximate number of weights that a decode step reads: the decoder's matrices and the output projection."""
     settings = config.resolved()
     attention = 6 if config.family == "encoder_decoder" else 4  # keys and values of the source are projected once
     inner: int = (3 if config.gated else 2) * settings["feed_forward"]

@@ -1,7 +1,7 @@
 """The torch backend: batches texts by length, prefills the model and searches. Any model, device and setting.
 
 It calls the model's own modules, so interventions, taps, hooks and bitwise exact results work. The CPU and CUDA-graph
-backends are this one with a faster decoder in the model's place; their docstrings give the measured speed-ups.
+backends are subclasses with a faster decoder; their docstrings give the measured speed-ups.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from heedful.text.special_tokens import END, PAD
 
 BATCH_TOKENS = 8192
 CUDA_BATCH_TOKENS = 1 << 15
-"""Tokens of a batch with padding and beams."""
+"""Tokens per batch, including padding and beams."""
 DEFAULT_MAX_LENGTH = 100
 """Tokens generated after a prompt unless the settings say otherwise."""
 
@@ -54,7 +54,7 @@ class TorchBackend:
         return TappedDecoder(model, settings.edits)
 
     def translate(self, request: SearchRequest) -> Results:
-        """Encode sources of similar length together, search, restore the order (G1)."""
+        """Encode sources of similar length together, search, and restore the order (G1)."""
         settings = request.settings
         model = self.decoding_model(settings)
         device = model.device
@@ -67,7 +67,7 @@ class TorchBackend:
                 limits = lengths.new_tensor(batch.max_lengths)
             elif settings.max_length is not None:
                 limits = torch.full_like(lengths, settings.max_length)
-            if getattr(model.config, "has_position_table", False):  # and no more rows in it
+            if getattr(model.config, "has_position_table", False):  # the table's size is the limit
                 limits = limits.clamp(max=model.config.max_length)
             with torch.inference_mode():
                 state = start(model, source, lengths, capacity=int(limits.max()), texts=indices)
@@ -104,7 +104,7 @@ class TorchBackend:
         return [results[i] for i in range(len(prompts))]
 
     def stream(self, request: SearchRequest) -> Iterator[int]:
-        """The tokens that `generate` returns, each as soon as it is chosen."""
+        """Yield the tokens that `generate` returns as they are chosen."""
         settings, (prompt,) = request.settings, request.texts
         model = self.decoding_model(settings)
         tokens = torch.tensor([list(prompt) or [END]], device=model.device)
@@ -126,25 +126,25 @@ class TorchBackend:
     def _token_budget(self, settings: SearchSettings, default: int) -> int:
         """Tokens per batch, one row per text; 0 for exact results = one text per batch.
 
-        Matrix products round differently in batches of another size, so only a batch of its own is exact.
+        Matrix products round differently for different batch sizes, so only a batch of one text is exact.
         """
         return 0 if settings.exact else (self.batch_tokens or default) // settings.rows_per_text
 
 
 def start(model: DecoderModel, *arguments: Any, capacity: int, texts: Sequence[int]) -> Any:
-    """The decoding state of these texts; a model with taps is told which text of the request each row is."""
+    """The decoding state of these texts; a model with taps also gets the request's text index of each row."""
     if isinstance(model, TappedDecoder):
         return model.start(*arguments, capacity=capacity, texts=texts)
     return model.start(*arguments, capacity=capacity)
 
 
 def default_max_lengths(lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
-    """The length at which a translation of a source this long is cut off: a model may never generate END."""
+    """The maximum length of a translation by source length: a model may never generate END."""
     return lengths * 2 + 20
 
 
 def max_context(model: DecoderModel) -> int | None:
-    """Tokens that the model attends to at most; None for a recurrent model."""
+    """Maximum number of tokens that the model attends to; None for a recurrent model."""
     length: int | None = getattr(model.config, "max_length", None)
     return length
 

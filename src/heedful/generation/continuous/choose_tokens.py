@@ -1,4 +1,4 @@
-"""The choice of the next tokens of searches that share a batch, each by its own settings."""
+"""Choose the next tokens of searches that share a batch, each by its own settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from heedful.text.special_tokens import END
 def choose_tokens(searches: Sequence[RunningSearch], log_probabilities: Float[Tensor, "rows vocabulary"]) -> None:
     """Append a token to every search. Their rows are consecutive, in the order of the searches.
 
-    Searches with equal settings are chosen for together, so that a step costs as much as it has different settings.
+    Searches with equal settings are handled together: the cost of a step grows with the number of different settings.
     """
     groups: dict[Hashable, list[tuple[Any, int]]] = {}
     row = 0
@@ -35,7 +35,7 @@ def choose_tokens(searches: Sequence[RunningSearch], log_probabilities: Float[Te
 
 
 def _choose_rows(searches: Sequence[RunningRow], scores: Float[Tensor, "rows vocabulary"]) -> None:
-    """Greedy choices, or samples from the same distribution with the random numbers of each."""
+    """Append the greedy choices, or samples from the same distribution with each search's own random stream."""
     settings = searches[0].settings
     states = torch.tensor([search.automaton_states[0] for search in searches], device=scores.device)
     ranked = _apply_rules(settings.rules, searches, scores, states)
@@ -51,7 +51,7 @@ def _choose_rows(searches: Sequence[RunningRow], scores: Float[Tensor, "rows voc
 
 
 def _choose_beams(searches: Sequence[RunningBeam], scores: Float[Tensor, "rows vocabulary"]) -> None:
-    """The best continuations of each beam."""
+    """Append the best continuations of each beam."""
     settings, device = searches[0].settings, scores.device
     states = torch.tensor([state for search in searches for state in search.automaton_states], device=device)
     ranked = _apply_rules(settings.rules, searches, scores, states)
@@ -66,7 +66,7 @@ def _choose_beams(searches: Sequence[RunningBeam], scores: Float[Tensor, "rows v
 
 
 def _apply_rules(rules: LogitsRules, searches: Sequence[RunningSearch], scores: Tensor, states: Tensor) -> Tensor:
-    """The scores after the rules; repetition is looked for in each row's prompt and text."""
+    """The scores after the rules; the repetition penalty covers each row's prompt and text."""
     if rules == NO_RULES:
         return scores
     device, rows = scores.device, [(search, row) for search in searches for row in search.tokens]

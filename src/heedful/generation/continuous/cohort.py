@@ -1,4 +1,4 @@
-"""A cohort: searches with equally many rows and texts of about equal length, whose rows share one cache."""
+"""A cohort: searches with the same number of rows and texts of similar length, whose rows share one cache."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CohortKey = tuple[int, int]
 
 
 def cohort_key(search: RunningSearch) -> CohortKey:
-    """Rows, and a class of lengths: the longest row of a cohort decides how far all others are padded."""
+    """Number of rows, and a length class: the rows of a cohort are padded to the longest."""
     return search.width, (search.text.positions.bit_length() + 1) // 2
 
 
@@ -45,20 +45,20 @@ class Cohort:
         self.searches += searches
 
     def settle(self) -> list[RunningSearch]:
-        """After a step: let every row continue its parent, and take out and return the searches that are done."""
+        """After a step: reorder rows by their parents, then remove and return the searches that are done."""
         done = [search for search in self.searches if search.is_done]
         self._keep([not search.is_done for search in self.searches], [search.parents for search in self.searches])
         return done
 
     def remove(self, searches: Sequence[RunningSearch]) -> None:
-        """Between steps: take out some searches."""
+        """Remove some searches between two steps."""
         removed = set(map(id, searches))
         if any(id(search) in removed for search in self.searches):
             kept = [id(search) not in removed for search in self.searches]
             self._keep(kept, [range(self.width)] * len(self.searches))
 
     def _keep(self, kept: Sequence[bool], parents: Sequence[Sequence[int]]) -> None:
-        """Close gaps with the last searches, so that few rows move."""
+        """Fill gaps with the last searches, so that few rows move."""
         if not any(kept):
             self.searches = []
             return

@@ -1,4 +1,4 @@
-"""The continuous backend: texts of any number of callers are decoded in one batch, which they join at any step."""
+"""The continuous backend: texts of concurrent callers are decoded in one batch that they join at any step."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class ContinuousBackend:
 
     @property
     def _window(self) -> int:
-        """Positions that a language model keeps of a text; a recurrent one keeps a single state."""
+        """Positions of a text that a language model keeps in its cache; a recurrent model keeps a single state."""
         return max_context(self.model) or 1
 
     def busy_seconds(self) -> float:
-        """Seconds since the slowest worker's last step, while it has something to do."""
+        """Seconds since the last step of the slowest busy worker."""
         return max(worker.busy_seconds() for worker in self.workers)
 
     def unsupported(self, request: SearchRequest) -> str | None:
@@ -65,7 +65,7 @@ class ContinuousBackend:
         if request.max_lengths is None and settings.max_length is not None:
             limits = [settings.max_length] * len(lengths)
         config = self.model.config
-        if isinstance(config, TransformerConfig) and config.has_position_table:  # which has no more rows
+        if isinstance(config, TransformerConfig) and config.has_position_table:  # the table's size is the limit
             limits = [min(limit, config.max_length) for limit in limits]
         prefixes = request.prefixes or [()] * len(limits)
         return self._decode(
@@ -86,9 +86,9 @@ class ContinuousBackend:
         )
 
     def _submit(self, text: QueuedText) -> None:
-        """Give a text to the worker with the fewest rows, a second one only once the first has enough for its thread.
+        """Submit a text to the worker with the fewest rows; use others once the first has `ROWS_PER_THREAD` rows.
 
-        Threads that decode rows of their own need not wait for each other (`row_parallel`).
+        Threads that decode separate rows need not wait for each other (`row_parallel`).
         """
         first, *others = self.workers
         rows = {worker: worker.rows for worker in self.workers}
@@ -110,7 +110,7 @@ class ContinuousBackend:
         return results
 
     def stream(self, request: SearchRequest) -> Iterator[int]:
-        """The tokens after one prompt, each as soon as it is chosen; closing the iterator ends the search."""
+        """Yield the tokens after one prompt as they are chosen; closing the iterator ends the search."""
         settings, (prompt,) = request.settings, request.texts
         tokens: SimpleQueue[int | None] = SimpleQueue()
         text = QueuedText(

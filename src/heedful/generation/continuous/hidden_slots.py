@@ -12,7 +12,7 @@ from heedful.shapes import Bool, Int
 
 
 class HiddenSlots(RecurrentState):
-    """Hidden states and encoded sources of many texts; a hidden state knows no positions, so rows are just joined."""
+    """Hidden states and encoded sources of many texts; hidden states have no positions, so rows are concatenated."""
 
     def __init__(self, like: RecurrentState, rows_per_source: int) -> None:
         none = slice(0)
@@ -38,11 +38,11 @@ class HiddenSlots(RecurrentState):
             assert self.memory_mask is not None
             assert self.memory_mask.allowed is not None
             assert allowed is not None
-            both = _stack_padded(self.memory_mask.allowed.movedim(3, 1), allowed.movedim(3, 1))
-            self.memory_mask = Mask(allowed=both.movedim(1, 3))
+            allowed_rows = _stack_padded(self.memory_mask.allowed.movedim(3, 1), allowed.movedim(3, 1))
+            self.memory_mask = Mask(allowed=allowed_rows.movedim(1, 3))
 
     def reorder(self, rows: Int[Tensor, " chosen"], rows_per_source: int = 1) -> None:
-        """Keep these rows in this order, and no more of the sources than the longest that is left."""
+        """Keep these rows in this order, and cut the sources to the longest that is left."""
         super().reorder(rows, rows_per_source)
         if self.memory is not None and self.memory_mask is not None and self.memory_mask.allowed is not None:
             longest = int(self.memory_mask.allowed.sum(3).max()) if len(rows) else 0

@@ -1,4 +1,4 @@
-"""Prefill: new texts are encoded together, their prompts read in chunks, and their first tokens chosen."""
+"""Prefill: encode new texts together, read their prompts in chunks, and choose their first tokens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from heedful.shapes import Float
 from heedful.text.special_tokens import END
 
 CHUNK_TOKENS = 256
-"""Tokens of new texts read between two decode steps of the others."""
+"""Tokens of new texts read between two decode steps of the running texts (chunked prefill)."""
 
 
 class PrefillItem(NamedTuple):
@@ -32,7 +32,7 @@ class PrefillItem(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int, bool]:
-        """Items of one shape are read together: about equal sources, and decoder rows of one length."""
+        """Items of one shape are read together: sources of similar length, and decoder rows of equal length."""
         source = 0 if self.text.source is None else (len(self.text.source) + 1).bit_length()
         return source, len(self.rows[0]), bool(self.text.forced)
 
@@ -42,7 +42,7 @@ class PrefillItem(NamedTuple):
 
 
 def new_item(text: QueuedText, window: int | None) -> PrefillItem:
-    """A text from its beginning."""
+    """The prefill of a new text."""
     searches = start_searches(text)
     prompt = [*text.prompt, *text.forced]
     if window is not None and len(prompt) > window:
@@ -53,7 +53,7 @@ def new_item(text: QueuedText, window: int | None) -> PrefillItem:
 
 
 def continued_item(search: RunningSearch, window: int) -> PrefillItem:
-    """A search whose rows have outgrown the window."""
+    """The prefill of a search whose rows have outgrown the window."""
     return PrefillItem(search.text, [search], search.unread_window(window))
 
 
@@ -81,7 +81,7 @@ class Prefill:
         return left if self.items[0].text.forced else min(left, max(1, CHUNK_TOKENS // len(self.tokens)))
 
     def advance(self) -> bool:
-        """Encode the sources or read the next chunk; whether all is read and the first tokens are chosen."""
+        """Encode the sources or read the next chunk; return whether all is read and first tokens are chosen."""
         if self.state is None:
             self._start()
         chunk = self._chunk
@@ -116,7 +116,7 @@ class Prefill:
                 search.force(steps.clamp(min=MIN_FORCED_LOG_PROBABILITY).tolist(), [state])
 
     def _search_rows(self, rows_of: Any) -> tuple[list[RunningSearch], list[int]]:
-        """All searches, and where in the prefilled state their rows are."""
+        """All searches, and the indices of their rows in the prefilled state."""
         first, searches, rows = 0, [], list[int]()
         for item in self.items:
             for search in item.searches:
@@ -135,7 +135,7 @@ class Prefill:
 
 
 def automaton_state(rules: LogitsRules, forced: Iterable[int]) -> int:
-    """The state after forced tokens, which neither stop a text nor count as forbidden."""
+    """The automaton's state after forced tokens, which neither stop a text nor count as forbidden."""
     state = torch.tensor(START_STATE)
     for token in forced:
         state = rules.next_states(state, torch.tensor(token))
@@ -144,7 +144,7 @@ def automaton_state(rules: LogitsRules, forced: Iterable[int]) -> int:
 
 
 def group_items(items: Iterable[PrefillItem]) -> list[list[PrefillItem]]:
-    """Items of one shape together, in the order in which they came."""
+    """Group items by shape, in order of arrival."""
     groups: dict[tuple[int, int, bool], list[PrefillItem]] = {}
     for item in items:
         groups.setdefault(item.shape, []).append(item)

@@ -1,4 +1,4 @@
-"""A text on its way through the step scheduler: what it reads, how it is searched, and its hypotheses."""
+"""A text in the queue of the continuous batch: its tokens, its search settings, and its hypotheses."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from heedful.generation.search.settings import SearchSettings
 class QueuedText:
     """A text to decode. The thread that submits it waits for `result`.
 
-    `source`: the tokens that an encoder reads, if there is one. `prompt`: what the decoder begins with. `forced`: what
-    it must generate first. `window`: positions that the decoder keeps at most. `on_token` is called with each token of
-    the only hypothesis as soon as it is chosen, and in the end with None.
+    `source`: the encoder's input tokens, if there is an encoder. `prompt`: the decoder's first tokens. `forced`: tokens
+    that it must generate first. `window`: maximum number of positions in the decoder's cache. `on_token` is called with
+    each token of the only hypothesis as soon as it is chosen, and finally with None.
     """
 
     def __init__(
@@ -40,13 +40,13 @@ class QueuedText:
 
     @property
     def positions(self) -> int:
-        """Positions that each of its rows may come to occupy."""
+        """Maximum number of positions that each of its rows may occupy."""
         decoded = len(self.prompt) + self.limit
         return max(len(self.source or ()) + 1, decoded if self.window is None else min(decoded, self.window))
 
     @property
     def memory(self) -> int:
-        """Positions that all of its rows may come to occupy."""
+        """Maximum number of positions that all of its rows together may occupy."""
         return self.settings.rows_per_text * self.positions
 
     @property
@@ -55,14 +55,14 @@ class QueuedText:
         return 1 if self.settings.sampling is None else self.settings.n_best
 
     def send(self, tokens: Sequence[int]) -> None:
-        """Stream the tokens that were not sent yet."""
+        """Stream the tokens not sent yet."""
         if self.on_token is not None:
             for token in tokens[self.tokens_sent :]:
                 self.on_token(token)
             self.tokens_sent = max(self.tokens_sent, len(tokens))
 
     def complete(self, number: int, hypotheses: list[Hypothesis]) -> None:
-        """Store the hypotheses of one of its searches; the last one wakes up the thread that waits."""
+        """Store the hypotheses of one of its searches; the last search wakes up the waiting thread."""
         self._results[number] = hypotheses
         if len(self._results) == self.searches:
             self._finish()
@@ -86,7 +86,7 @@ class QueuedText:
         return self._done.is_set()
 
     def restart(self) -> None:
-        """Forget what was found: the text is decoded again from its beginning."""
+        """Discard partial results: the text is decoded again from its beginning."""
         self._results.clear()
 
     def result(self) -> list[Hypothesis]:

@@ -1,4 +1,4 @@
-"""Searches that run step by step beside others: a single row (greedy or a sample), or the rows of a beam."""
+"""Running searches of a continuous batch: a single row (greedy or a sample), or the rows of a beam."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ class RunningSearch(ABC):
 
     @property
     def end(self) -> int:
-        """Tokens of each row, the prompt's included; the last one is read in the next step."""
+        """Number of tokens of each row, including the prompt; the last token is read in the next step."""
         return len(self.text.prompt) + self.generated
 
     def unread_window(self, window: int | None) -> list[list[int]]:
-        """The tokens to read into a new cache: all, or the last half of a window that they outgrew."""
+        """The tokens to read into a new cache: all, or the last half of the window if they outgrew it."""
         if window is not None and self.end - self.window_start > window:
             self.window_start = self.end - max(1, window // 2)
         return [[*self.text.prompt, *row][self.window_start :] for row in self.tokens]
 
     def force(self, log_probabilities: Sequence[float], states: Sequence[int]) -> None:
-        """Begin with the text's forced tokens, which had these log-probabilities and led to this automaton state."""
+        """Start with the text's forced tokens, given their log-probabilities and the automaton states after them."""
         self.tokens, self.log_probabilities = [list(self.text.forced)], [list(log_probabilities)]
         self.automaton_states = list(states)
 
@@ -65,7 +65,7 @@ class RunningSearch(ABC):
 
     @abstractmethod
     def hypotheses(self) -> list[Hypothesis]:
-        """The result of a search that is done."""
+        """The result of a finished search."""
 
 
 class RunningRow(RunningSearch):
@@ -84,7 +84,7 @@ class RunningRow(RunningSearch):
         return sampling and replace(sampling, seed=0), self.settings.rules
 
     def append(self, token: int, log_probability: float, state: int, *, ends: bool) -> None:
-        """Append the token chosen."""
+        """Append the chosen token."""
         self.tokens[0].append(token)
         self.log_probabilities[0].append(log_probability)
         self.automaton_states = [state]
@@ -110,7 +110,7 @@ class Candidates(NamedTuple):
 
 
 class RunningBeam(RunningSearch):
-    """Beam search: as many rows as hypotheses are kept."""
+    """Beam search: one row per hypothesis."""
 
     def __init__(self, text: QueuedText) -> None:
         super().__init__(text, 0, text.settings.beam)
@@ -126,7 +126,7 @@ class RunningBeam(RunningSearch):
         self.totals = [float(torch.tensor(log_probabilities).sum())]
 
     def append(self, candidates: Candidates) -> None:
-        """Finish the hypotheses that end, and continue the best of the others."""
+        """Finish the hypotheses that end, and continue the best unfinished ones."""
         length = self.generated + 1
         possible = [index for index, total in enumerate(candidates.totals) if total > -torch.inf]
         for index in possible:
@@ -148,7 +148,7 @@ class RunningBeam(RunningSearch):
         self.finished.add(tokens, log_probabilities, candidates.totals[index])
 
     def _continue(self, candidates: Candidates, kept: Sequence[int]) -> None:
-        """Give each kept candidate a row; rows without one are impossible and never chosen."""
+        """Assign each kept candidate to a row; the scores of unused rows are −inf, so they are never chosen."""
         parents = [candidates.parents[index] for index in kept]
         tokens = [candidates.tokens[index] for index in kept]
         missing = self.width - len(kept)
@@ -168,7 +168,7 @@ class RunningBeam(RunningSearch):
 
 
 def start_searches(text: QueuedText) -> list[RunningSearch]:
-    """The searches that a text asks for."""
+    """Create the searches of a text."""
     if text.settings.sampling is None and text.settings.beam > 1:
         return [RunningBeam(text)]
     return [RunningRow(text, number) for number in range(text.searches)]

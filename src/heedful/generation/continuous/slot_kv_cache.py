@@ -1,4 +1,4 @@
-"""A KV cache whose rows join and leave at any decode step, each at a position of its own."""
+"""A KV cache whose rows join and leave at any decode step, each with its own position."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ class SlotLayer(LayerKVCache):
         return keys, values
 
     def contiguous_memory(self) -> tuple[Tensor, Tensor]:
-        """The memory as it lies: attention reads rows with gaps between them as quickly."""
+        """The encoded sources without a copy: attention reads rows with gaps between them as quickly."""
         assert self.memory is not None
         return self.memory
 
 
 class SlotKVCache(KVCache):
-    """The KV cache of texts with `rows_per_source` rows each, in slots that are used again when a text leaves.
+    """The KV cache of texts with `rows_per_source` rows each, in slots that are reused when a text leaves.
 
-    The rows in use come first; a text that leaves is replaced by the last one. `like` is a prefilled cache of the same
-    model.
+    The rows in use come first; the last text moves into the slot of one that leaves. `like` is a prefilled cache of
+    the same model.
     """
 
     def __init__(self, like: KVCache, rows_per_source: int) -> None:
         super().__init__(0, len(like.layers), device=like.lengths.device)
         self.rows_per_source = rows_per_source
         self.layers = [SlotLayer(self, index) for index in range(len(like.layers))]
-        keys, values = [each.keys for each in like.layers], [each.values for each in like.layers]
+        keys, values = [layer.keys for layer in like.layers], [layer.values for layer in like.layers]
         self.slots = [SlotTensor([part for part in parts if part is not None]) for parts in (keys, values)]
-        memory = [each.memory for each in like.layers if each.memory is not None]
+        memory = [layer.memory for layer in like.layers if layer.memory is not None]
         self.memory_slots = [SlotTensor(parts) for parts in zip(*memory, strict=True)]
         self.source_lengths = torch.zeros(0, dtype=torch.long, device=self.lengths.device)
         self.row_indices = self.source_lengths
@@ -83,7 +83,7 @@ class SlotKVCache(KVCache):
         self._set_sources(torch.cat([self.source_lengths, lengths]))
 
     def reorder(self, rows: Int[Tensor, " chosen"], rows_per_source: int = 1) -> None:
-        """Keep these rows in this order; `rows_per_source` stays what it is."""
+        """Keep these rows in this order; `rows_per_source` does not change."""
         if moved := moved_rows(rows):
             for slots in self.slots:
                 slots.move(*moved, self.longest)
@@ -98,7 +98,7 @@ class SlotKVCache(KVCache):
         self._set_lengths(self.lengths[rows])
 
     def advance(self, tokens: int, lengths: Int[Tensor, " batch"] | None = None) -> None:
-        """Count one appended token in every row, and make room for the next."""
+        """Count one appended token in every row, and reserve space for the next."""
         super().advance(tokens, lengths)
         for slots in self.slots:
             slots.reserve(len(self.lengths), self.longest + 1)
@@ -111,7 +111,7 @@ class SlotKVCache(KVCache):
             slots.reserve(len(lengths), self.longest + 1)
 
     def _set_sources(self, lengths: Tensor) -> None:
-        """Show the layers the memory of the sources that are left, padded to the longest of them."""
+        """Give the layers a view of the remaining encoded sources, padded to the longest of them."""
         self.source_lengths, self.memory_mask = lengths, None
         longest = int(lengths.max()) if len(lengths) else 0
         for index, layer in enumerate(self.layers):

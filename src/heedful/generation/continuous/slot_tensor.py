@@ -1,4 +1,4 @@
-"""A tensor of rows that come and go: rows are appended, moved in place and dropped, and memory grows by doubling."""
+"""A growable tensor of rows: rows are appended, moved in place and dropped, and memory grows by doubling."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from heedful.shapes import Float, Int
 
 
 class SlotTensor:
-    """Values of every layer, row and position, with room for more.
+    """Values of every layer, row and position, with spare capacity.
 
-    Each layer's are rows × positions × heads × width: the positions of a row that are in use lie side by side, so that
-    a row is moved in one piece (base-sized beam of 128 rows: 1.1 ms where heads × positions took 3.2). Layers may have
+    The layout of a layer is rows × positions × heads × width: the used positions of a row are contiguous, so that a row
+    is moved in one copy (base-sized beam of 128 rows: 1.1 ms where heads × positions took 3.2). Layers may have
     different numbers of heads.
     """
 
@@ -22,7 +22,7 @@ class SlotTensor:
         self.layers = [part.new_zeros(0, 0, part.shape[1], part.shape[3]) for part in like]
 
     def reserve(self, rows: int, positions: int) -> None:
-        """Make room for so many rows and positions."""
+        """Grow to at least this many rows and positions."""
         rows_before, positions_before = self.layers[0].shape[:2]
         if rows <= rows_before and positions <= positions_before:
             return
@@ -41,13 +41,13 @@ class SlotTensor:
         return self.layers[layer][:rows, :positions].transpose(1, 2)
 
     def move(self, into: Int[Tensor, " moved"], rows: Int[Tensor, " moved"], positions: int) -> None:
-        """Copy the first positions of some rows into others, all at once."""
+        """Copy the first positions of some rows into others, in one operation."""
         for layer in self.layers:
             used = layer[:, :positions]
             used.index_copy_(0, into, used.index_select(0, rows))
 
 
 def moved_rows(rows: Int[Tensor, " kept"]) -> tuple[Int[Tensor, " moved"], Int[Tensor, " moved"]] | None:
-    """Where `rows` is not 0, 1, 2 …: the places and the rows that go there; None if nothing moves."""
+    """Where `rows` differs from 0, 1, 2 …: the target indices and the rows moved there; None if nothing moves."""
     into = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
     return (into, rows[into]) if len(into) else None

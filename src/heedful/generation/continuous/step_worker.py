@@ -1,4 +1,4 @@
-"""A step worker: a thread that decodes all texts given to it together, one token a step."""
+"""A step worker: a thread that decodes all submitted texts as one continuous batch, one token per step."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from heedful.generation.search.decoding_batch import masked_log_softmax
 from heedful.models.protocols import DecoderModel
 
 MEMORY_POSITIONS = 1 << 15
-"""Positions of all texts that decode at once, counted as if each ran to its limit; a single text may have more."""
+"""KV-cache budget in positions, assuming that every text runs to its limit; a single text may exceed it."""
 PATIENCE = 1.0
-"""Seconds for which texts that fit may pass one that does not fit yet."""
+"""Seconds for which later texts that fit may overtake one that does not fit yet."""
 IDLE_SECONDS = 5.0
-"""After so long without a text the thread ends; the next text starts another."""
+"""Idle time after which the thread ends; the next text starts a new thread."""
 
 
 class StepWorker:
-    """Decodes texts together: each joins at the next step, and leaves when it is done.
+    """Decodes texts in a continuous batch: each joins at the next step, and leaves when it is done.
 
-    `decoding_model` returns the model or its faster equivalent; it is asked whenever a text meets an idle worker.
+    `decoding_model` returns the model or its faster equivalent; it is called when a text reaches an idle worker.
     """
 
     def __init__(self, decoding_model: Callable[[], DecoderModel], name: str, threads: int) -> None:
         self.decoding_model, self.threads = decoding_model, threads
         self.neighbors: Sequence[StepWorker] = ()
-        """Workers that share the processor: while they are busy, this one has a single thread."""
+        """Workers on the same CPU: while any of them is busy, this one runs with a single thread."""
         self.waiting: deque[tuple[float, QueuedText]] = deque()
         self.suspects: deque[QueuedText] = deque()
-        """Texts that were in a step that failed: each is decoded alone, so that only the culprit fails."""
+        """Texts of a failed step: each is decoded alone, so that only the one that caused the error fails."""
         self.prefills: list[Prefill] = []
         self.cohorts: dict[CohortKey, Cohort] = {}
         self.steps = 0
@@ -51,7 +51,7 @@ class StepWorker:
         self._thread: Thread | None = None
 
     def submit(self, text: QueuedText) -> None:
-        """Let a text join at the next step."""
+        """Queue a text, which joins the batch at the next step."""
         with self._changed:
             if self.is_idle:
                 self._last_step = time.monotonic()
@@ -63,13 +63,13 @@ class StepWorker:
 
     @property
     def searches(self) -> list[RunningSearch]:
-        """The searches that are running, those being prefilled included."""
-        prefilling = [search for each in self.prefills for item in each.items for search in item.searches]
+        """The running searches, including those in prefill."""
+        prefilling = [search for prefill in self.prefills for item in prefill.items for search in item.searches]
         return prefilling + [search for cohort in list(self.cohorts.values()) for search in cohort.searches]
 
     @property
     def rows(self) -> int:
-        """Rows of the batch, about to join included."""
+        """Rows of the batch, including those waiting to join."""
         waiting = sum(text.settings.rows_per_text for _, text in list(self.waiting))
         return waiting + sum(search.width for search in self.searches)
 
@@ -78,12 +78,12 @@ class StepWorker:
         return not (self.waiting or self.suspects or self.prefills or self.cohorts)
 
     def busy_seconds(self) -> float:
-        """Seconds since the last step, while there is something to do."""
+        """Seconds since the last step; 0 if idle."""
         return 0.0 if self.is_idle else time.monotonic() - self._last_step
 
     def _run(self) -> None:
         while self._has_work():
-            threads = self.threads if all(each.is_idle for each in self.neighbors) else 1
+            threads = self.threads if all(neighbor.is_idle for neighbor in self.neighbors) else 1
             if torch.get_num_threads() != threads:
                 torch.set_num_threads(threads)
             try:
@@ -94,7 +94,7 @@ class StepWorker:
             self._last_step = time.monotonic()
 
     def _has_work(self) -> bool:
-        """Wait for a text; False, if none came for a while, ends the thread."""
+        """Wait for a text; after `IDLE_SECONDS` without one return False, which ends the thread."""
         with self._changed:
             if self.is_idle:
                 self._model = None
@@ -124,7 +124,7 @@ class StepWorker:
         complete(done)
 
     def _admit(self, model: DecoderModel) -> None:
-        """Take texts that fit into memory, the oldest first; one that fails to fit for long lets none pass."""
+        """Admit texts that fit into memory, the oldest first; one that has waited for `PATIENCE` is not overtaken."""
         if self.suspects:
             texts = [] if self.prefills or self.cohorts else [self.suspects.popleft()]
         else:
@@ -139,7 +139,7 @@ class StepWorker:
         used = sum(search.width * search.text.positions for search in self.searches)
         taken: list[QueuedText] = []
         kept: list[tuple[float, QueuedText]] = []
-        tokens, blocked = sum(each.next_tokens for each in self.prefills), False
+        tokens, blocked = sum(prefill.next_tokens for prefill in self.prefills), False
         with self._changed:
             while self.waiting and tokens < CHUNK_TOKENS:
                 since, text = self.waiting.popleft()
@@ -177,7 +177,7 @@ class StepWorker:
             cohort.join(searches, prefill.state, rows, prefill.source_lengths)
 
     def _prefill_outgrown(self, model: DecoderModel) -> None:
-        """Searches whose next token would lie past the window are prefilled again from half of it."""
+        """Prefill searches whose next token would exceed the window again, from the second half of the window."""
         window = max_context(model)
         if window is None:
             return
@@ -201,8 +201,8 @@ class StepWorker:
         if not over:
             return
         with self._changed:
-            self.waiting = deque(each for each in self.waiting if id(each[1]) not in over)
-        self.prefills = [each for each in self.prefills if not all(id(item.text) in over for item in each.items)]
+            self.waiting = deque((since, text) for since, text in self.waiting if id(text) not in over)
+        self.prefills = [batch for batch in self.prefills if not all(id(item.text) in over for item in batch.items)]
         for cohort in self.cohorts.values():
             cohort.remove([search for search in cohort.searches if id(search.text) in over])
         self._drop_empty()
@@ -213,13 +213,13 @@ class StepWorker:
         self.cohorts = {key: cohort for key, cohort in self.cohorts.items() if cohort.searches}
 
     def _take_running(self) -> list[QueuedText]:
-        """Empty the batch; the texts that were in it and are not done."""
+        """Empty the batch, and return its unfinished texts."""
         texts = {id(search.text): search.text for search in self.searches}
         self.prefills, self.cohorts = [], {}
         return [text for text in texts.values() if not text.is_done]
 
     def _recover(self, error: BaseException) -> None:
-        """After a failed step: fail its only text, or decode each of its texts again and alone."""
+        """After a failed step: fail its only text, or decode each of its texts again, one at a time."""
         texts = self._take_running()
         if len(texts) == 1:
             texts[0].fail(error)
@@ -232,7 +232,7 @@ class StepWorker:
 def step_workers(
     decoding_model: Callable[[], DecoderModel], threads: int, *, split_rows: bool
 ) -> tuple[StepWorker, ...]:
-    """One worker with all threads, or one per thread that share the work."""
+    """One worker with all threads, or one single-threaded worker per thread."""
     number = threads if split_rows else 1
     workers = tuple(StepWorker(decoding_model, f"step worker {index}", threads) for index in range(number))
     for worker in workers:

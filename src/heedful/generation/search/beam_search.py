@@ -29,7 +29,7 @@ def search(
     prefixes: Sequence[Sequence[int]] | None = None,
     window: int | None = None,
 ) -> list[list[Hypothesis]]:
-    """Run the search that the settings ask for: sampling, greedy or beam; `n_best` hypotheses per row, best first."""
+    """Run the search of these settings: sampling, greedy or beam; `n_best` hypotheses per row, best first."""
     copies = settings.n_best if settings.sampling else 1
     partial = DecodingBatch(
         model, state, prompt=prompt, prefixes=prefixes, rules=settings.rules, window=window, copies=copies

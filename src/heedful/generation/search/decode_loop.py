@@ -17,7 +17,7 @@ from heedful.shapes import Float, Int
 from heedful.text.special_tokens import PAD
 
 GPU_CHECK_INTERVAL = 8
-"""Decode steps on a GPU between two checks which rows have finished."""
+"""Decode steps on a GPU between two checks for finished rows."""
 
 
 class DecodeStep(NamedTuple):
@@ -33,7 +33,7 @@ def decode_steps(
 ) -> Iterator[DecodeStep]:
     """Generate token by token until END, a stop string or the limit; finished rows leave the batch.
 
-    Without `choose` the search is greedy. A GPU is asked only every few steps which rows have finished, so that it
+    Without `choose` the search is greedy. On a GPU, finished rows are looked up only every few steps, so that it
     never waits for the CPU; until then a finished row generates PAD, which is not part of its text.
     """
     limits = hypotheses.raise_limits(limits)

@@ -20,7 +20,7 @@ from heedful.text.special_tokens import END, NEVER_GENERATED, START
 SMALL_STEP = 512
 """Tokens × width below which a CPU step runs on one thread."""
 NOT_FORCED = -1
-"""Stands in the table of forced tokens where the search may choose."""
+"""Marks positions without a forced token, where the search may choose."""
 MIN_FORCED_LOG_PROBABILITY = -1e4
 """Lower bound for a forced token's log-probability, so that a sum with an impossible one stays finite."""
 

@@ -30,7 +30,7 @@ class Hypothesis:
     log_probability: float
     """Sum of the model's log-probabilities, END included; logits rules do not change it."""
     score: float
-    """What hypotheses are ranked by: log-probability after the logits rules and the length penalty."""
+    """The ranking score: log-probability after the logits rules and the length penalty."""
     token_log_probabilities: list[float]
     """One per token; END's comes last if the text ended with END."""
 
@@ -73,9 +73,9 @@ class BeamStep(NamedTuple):
 
 def to_numpy(steps: Sequence[BeamStep]) -> list[BeamStep]:
     """Copy steps to NumPy arrays in three transfers."""
-    both = [candidates for step in steps for candidates in (step.candidates, step.continuing)]
-    floats = iter(_transfer([part for each in both for part in (each.totals, each.log_probabilities)]))
-    indices = iter(_transfer([part for each in both for part in (each.beams, each.tokens)]))
+    groups = [candidates for step in steps for candidates in (step.candidates, step.continuing)]
+    floats = iter(_transfer([part for group in groups for part in (group.totals, group.log_probabilities)]))
+    indices = iter(_transfer([part for group in groups for part in (group.beams, group.tokens)]))
     ended = _transfer([step.ended for step in steps])
 
     def candidates() -> BeamCandidates:

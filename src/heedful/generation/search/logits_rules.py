@@ -1,6 +1,6 @@
 """Rules on the scores of the next token: minimum length, repetition penalty, stop strings, forbidden strings.
 
-Rules know nothing of the search: greedy search, beam search and sampling obey the same ones for every model.
+Rules do not depend on the search: greedy search, beam search and sampling apply the same rules for every model.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LogitsRules:
     ) -> Float[Tensor, "rows vocabulary"]:
         """Apply the rules to the log-probabilities of the next token; −inf = not allowed.
 
-        `generated`: tokens generated before, in all rows or in each.
+        `generated`: number of tokens generated so far, as one number for all rows or one per row.
         """
         if self.repetition_penalty != 1.0:
             scores = apply_repetition_penalty(scores, tokens, self.repetition_penalty)
@@ -48,7 +48,7 @@ class LogitsRules:
         if excluded is None:
             return scores
         allowed = scores.masked_fill(excluded, -torch.inf)
-        stuck = (allowed == -torch.inf).all(-1)  # no token is left: then the text may end
+        stuck = (allowed == -torch.inf).all(-1)  # no token is allowed: then the text may end
         allowed[:, END] = torch.where(stuck, scores[:, END], allowed[:, END])
         return allowed
 

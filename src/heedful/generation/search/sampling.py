@@ -11,9 +11,9 @@ from torch import Tensor
 from heedful.shapes import Float, Int
 
 MAX_SEED = 2**63
-"""Seeds of torch's generators are below it."""
+"""Upper bound of the seeds of torch's generators."""
 SEED_STRIDE = 1_000_003
-"""Distance between the random streams of one seed and those of the next."""
+"""Offset between the random streams of consecutive seeds."""
 
 TokenChooser = Callable[[Tensor, Tensor, int], Tensor]
 """Choose one token per row from (scores, index of each row in the batch, tokens generated so far)."""
@@ -54,8 +54,8 @@ class SamplingConfig:
     def token_chooser(self, texts: int, samples: int, steps: int, device: torch.device) -> TokenChooser:
         """Sample `samples` hypotheses per text.
 
-        Each random stream depends on the seed and the sample's number alone, so that a text's samples do not change
-        with the other texts of its batch.
+        Each random stream depends on the seed and the sample's number alone, so that a text's samples do not depend
+        on the other texts of its batch.
         """
         streams = [self.random_stream(number) for number in range(samples)]
         uniform = torch.stack([torch.rand(steps, generator=stream) for stream in streams]).repeat(texts, 1).to(device)
@@ -68,4 +68,4 @@ def draw_tokens(
     """Inverse-transform sampling: the token whose part of the cumulative distribution holds `uniform`."""
     cumulative = probabilities.cumsum(-1)
     tokens = torch.searchsorted(cumulative, uniform[:, None] * cumulative[:, -1:], right=True)[:, 0]
-    return torch.where(tokens < probabilities.shape[-1], tokens, probabilities.argmax(-1))  # rounding may pass the end
+    return torch.where(tokens < probabilities.shape[-1], tokens, probabilities.argmax(-1))  # rounding may overshoot

@@ -18,7 +18,7 @@ Engine = Literal["auto", "torch", "ctranslate2"]
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """Settings that every backend takes. A backend that cannot honor one says so in `Backend.unsupported`."""
+    """Search settings of all backends. `Backend.unsupported` reports settings that a backend cannot apply."""
 
     beam: int = 1
     """Beam size; 1 = greedy search."""
@@ -30,7 +30,7 @@ class SearchSettings:
     """Sample the next token instead of searching for the most likely text."""
     rules: LogitsRules = NO_RULES
     max_length: int | None = None
-    """Tokens to generate at most. None: twice the source's length and 20, or 100 after a prompt."""
+    """Maximum number of tokens to generate. None: twice the source's length plus 20, or 100 after a prompt."""
     exact: bool = False
     """Bitwise identical results whatever the batch: each text is a batch of its own."""
     early_stopping: bool = False
@@ -39,9 +39,9 @@ class SearchSettings:
     """Return the log-probability of each token; if False, CTranslate2 saves a second pass and returns NaN."""
     engine: Engine = "auto"
     edits: TapEdits | None = None
-    """Changes of values inside the model. Empty: nothing changes, but the backend that can change them decodes."""
+    """Interventions. Empty (not None): no change, but decoded by the backend that supports interventions."""
     int8: bool = False
-    """Let CTranslate2 search with weights in 8 bits."""
+    """Use int8 weights in CTranslate2."""
     trace: Callable[[BeamStep], object] | None = None
     """Called by torch's beam search with the candidates of every step."""
 

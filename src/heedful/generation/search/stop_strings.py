@@ -101,9 +101,9 @@ def _add_failure_links(transitions: list[NDArray[np.int64]], outcomes: dict[int,
 
 def token_transitions(transitions: NDArray[np.int64], token_bytes: Sequence[bytes]) -> NDArray[np.int64]:
     """The next state for every state and token: byte by byte, for all tokens at once."""
-    lengths = np.array([len(each) for each in token_bytes])
+    lengths = np.array([len(token) for token in token_bytes])
     longest = int(lengths.max(initial=0))
-    letters = np.frombuffer(b"".join(each.ljust(longest, b"\0") for each in token_bytes), dtype=np.uint8)
+    letters = np.frombuffer(b"".join(token.ljust(longest, b"\0") for token in token_bytes), dtype=np.uint8)
     letters = letters.reshape(len(token_bytes), longest)
     states = np.repeat(np.arange(len(transitions))[:, None], len(token_bytes), axis=1)
     for index in range(longest):

@@ -1,7 +1,7 @@
 """Insertion of requirements into a free translation.
 
-Each requirement replaces the target words that came from its source span, or goes between two words if there are none.
-Tags go around the words that came from those they enclosed.
+Each requirement replaces the target words aligned with its source span, or is inserted between two words if there are
+none. Tags are placed around the words aligned with those they enclosed.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from heedful.text.word_boundaries import find_words, inside_word
 
 Span = tuple[int, int]
 MIN_REPLACE_SCORE = -0.4
-"""Score (−1 to 1 per word) above which words are replaced: about a third of such a word came from the source span."""
+"""Score (−1 to 1 per word) above which words are replaced: about a third of the word is due to the source span."""
 
 
 @dataclass(frozen=True)
 class TargetWord:
-    """A word of the translation, the whitespace before it, and how much of it each source word accounts for."""
+    """A word of the translation, the whitespace before it, and the share of it that is due to each source word."""
 
     whitespace: str
     text: str
     shares: AlignmentShares
     fixed: bool = False
-    """Required, or part of a forced prefix."""
+    """Whether it is required, or part of a forced prefix."""
 
     @property
     def is_word(self) -> bool:
@@ -43,7 +43,7 @@ class TargetWord:
 
 
 def target_words(source: ModelInput, text: str) -> TextWords:
-    """The words of a translation; each required term that it already contains is one."""
+    """The words of a translation; a required term that it already contains counts as one word."""
     return TextWords(text, find_words(text, sorted(locate_terms(text, source.required).values())))
 
 
@@ -71,7 +71,7 @@ def locate_terms(text: str, required: Sequence[RequiredSpan]) -> dict[int, Span]
     """Spans of the required terms that a text already contains, by index; long terms first, without overlap."""
     located: dict[int, Span] = {}
     first_words = set(sentence_starts(text))
-    terms = [i for i, each in enumerate(required) if each.kind == "term"]
+    terms = [i for i, requirement in enumerate(required) if requirement.kind == "term"]
     for i in sorted(terms, key=lambda i: -len(required[i].text)):
         for start, end in _occurrences(text, required[i].text, first_words):
             if all(start >= last or end <= first for first, last in located.values()):
@@ -103,7 +103,7 @@ def _split_target(
 
 
 def _insert(words: Sequence[TargetWord], requirement: RequiredSpan, source: Sequence[Span]) -> list[TargetWord]:
-    """The words with one more requirement, in place of those that came from its source span, or before them."""
+    """The words with one more requirement, which replaces those aligned with its source span, or precedes them."""
     shares = _one_hot(requirement, source)
     source_word = int(shares.argmax())
     alignment = _alignment(words, source)
@@ -127,7 +127,7 @@ def _insert(words: Sequence[TargetWord], requirement: RequiredSpan, source: Sequ
 
 
 def _separator(before: str, after: str) -> str:
-    """A space where two words would become one."""
+    """A space where two words would otherwise merge."""
     return " " if inside_word(before + after, len(before)) else ""
 
 

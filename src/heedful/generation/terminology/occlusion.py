@@ -1,4 +1,4 @@
-"""Occlusion: which source words a target word came from, by removing a source word and scoring the target again.
+"""Occlusion: align target words with source words by removing a source word and scoring the target again.
 
     score_ij = max(0, log p(y_j | y_<j, x) − log p(y_j | y_<j, x without x_i))        Li 2019
 
@@ -25,11 +25,11 @@ from heedful.text.tokenizer import Tokenizer, TokenSpan
 OcclusionScores = NDArray[np.float64]
 """Source words × target words, in nats."""
 AlignmentShares = NDArray[np.float64]
-"""Source words × target words: the share of a target word that came from each source word; columns sum to at most 1."""
+"""Source words × target words: the share of a target word that is due to each source word; columns sum to at most 1."""
 NOISE = 0.2
-"""Nats that a score has by chance."""
+"""Noise level of a score, in nats."""
 MAX_OCCLUSIONS = 64
-"""Occluded copies of a source at most; in one with more words, neighbors are removed together."""
+"""Maximum number of occluded copies of a source; in longer sources, neighboring words are removed together."""
 
 
 class TextWords(NamedTuple):
@@ -47,7 +47,7 @@ def occlusion_scores(
     batch_tokens: int = 1024,
 ) -> list[OcclusionScores]:
     """For each pair of source and target, the effect of every source word on every target word."""
-    max_tokens = max_input_tokens(model.config)  # target words beyond score 0
+    max_tokens = max_input_tokens(model.config)  # target words beyond it score 0
     rows: list[tuple[list[int], list[int]]] = []
     for source, target in pairs:
         source_tokens = tokenizers[0].spans(source.text)
@@ -75,7 +75,7 @@ def _word_scores(
 
 
 def _occluded_groups(source: TextWords) -> list[range]:
-    """Indices of words that are removed together: one each, unless there are very many."""
+    """Indices of words that are removed together: single words, except in very long sources."""
     words = len(source.spans)
     size = max(1, -(-words // MAX_OCCLUSIONS))
     return [range(start, min(start + size, words)) for start in range(0, words, size)]

@@ -15,11 +15,11 @@ from typing import NamedTuple
 from heedful.text.protected_spans import PATTERN, find_protected_spans
 
 MARKUP_CHARACTERS = re.compile(r"[<>{}%$#&@:/]|(?i:www\.)")
-"""What a placeholder, tag or address can begin with, and more."""
+"""Characters that a placeholder, tag or address can begin with, and others."""
 
 
 class TextPart(NamedTuple):
-    """A part of a text: exact, or generated and free to change."""
+    """A part of a text: exact, or generated and changeable."""
 
     text: str
     exact: bool

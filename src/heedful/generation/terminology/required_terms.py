@@ -1,9 +1,9 @@
 """Translation with requirements: glossary terms, and placeholders and tags copied unchanged.
 
 The model translates the text without tags and with an X for every placeholder. Each requirement then replaces the
-target words that came from its source words (`occlusion`, `insertion`), and tags go around the words that came from
+target words aligned with its source words (`occlusion`, `insertion`), and tags are placed around the words aligned with
 those they enclosed (`tag_placement`). A model trained with placeholders and tags may copy them: its translation of the
-unchanged text counts as well, if nothing is missing. None of this relies on the model: an untrained one loses no
+unchanged text is also a candidate, if nothing is missing. None of this relies on the model: an untrained one loses no
 placeholder either.
 """
 
@@ -44,9 +44,9 @@ def translate_with_requirements(
     *,
     prefix: str = "",
 ) -> list[list[TranslationCandidate]]:
-    """The best translations of each text with everything that is `required` of it, best first.
+    """The best translations of each text that contain all its `required` spans, best first.
 
-    They begin with `prefix`, tags aside. `find_requirements` finds what is required.
+    They begin with `prefix`, ignoring tags. `find_requirements` finds the required spans.
     """
 
     def translate(sources: Sequence[str]) -> list[list[TranslationCandidate]]:
@@ -54,12 +54,12 @@ def translate_with_requirements(
         prefixes = prefix_ids * len(ids) if prefix else None
         results = backend.translate(SearchRequest(ids, settings, prefixes))
         return [
-            [TranslationCandidate(tokenizers[-1].decode([each.tokens])[0], each) for each in result]
+            [TranslationCandidate(tokenizers[-1].decode([hypothesis.tokens])[0], hypothesis) for hypothesis in result]
             for result in results
         ]
 
     inputs = [ModelInput.of(text, requirements) for text, requirements in zip(texts, required, strict=True)]
-    free = translate([each.text for each in inputs])
+    free = translate([tagged.text for tagged in inputs])
     pairs = [
         (source.words, target_words(source, candidate.text))
         for source, candidates in zip(inputs, free, strict=True)
@@ -75,8 +75,8 @@ def translate_with_requirements(
     ]
     copyable = [i for i, requirements in enumerate(required) if _may_be_copied(requirements)]
     for i, candidates in zip(copyable, translate([texts[i] for i in copyable]), strict=True):
-        complete = [each for each in candidates if _is_complete(each.text, texts[i], required[i])]
-        ranked = sorted([*complete, *results[i]], key=lambda each: -each.hypothesis.score)
+        complete = [candidate for candidate in candidates if _is_complete(candidate.text, texts[i], required[i])]
+        ranked = sorted([*complete, *results[i]], key=lambda candidate: -candidate.hypothesis.score)
         results[i] = ranked[: len(candidates)]
     return results
 
@@ -88,8 +88,8 @@ def _may_be_copied(required: Sequence[RequiredSpan]) -> bool:
 
 def _is_complete(text: str, source: str, required: Sequence[RequiredSpan]) -> bool:
     """Whether a translation has every placeholder, tag and term of its source, and no other placeholder or tag."""
-    spans = [find_protected_spans(each) for each in (text, source)]
-    copied, expected = (Counter(span.text for span in each) for each in spans)
-    structures = [tag_structure([span.text for span in each if span.kind == "tag"]) for each in spans]
+    spans = [find_protected_spans(side) for side in (text, source)]
+    copied, expected = (Counter(span.text for span in side) for side in spans)
+    structures = [tag_structure([span.text for span in side if span.kind == "tag"]) for side in spans]
     terms = [requirement for requirement in required if requirement.kind == "term"]
     return copied == expected and structures[0] == structures[1] and len(locate_terms(text, terms)) == len(terms)

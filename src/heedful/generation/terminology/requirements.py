@@ -52,23 +52,23 @@ class ModelInput:
         text, copied_until = "", 0
         required: list[RequiredSpan] = []
         tags: list[Tag] = []
-        for each in requirements:
-            text = _append(text, source[copied_until : each.start])
-            copied_until = each.end
-            shown = source[each.start : each.end] if each.kind == "term" else substitute_text(each)
+        for span in requirements:
+            text = _append(text, source[copied_until : span.start])
+            copied_until = span.end
+            shown = source[span.start : span.end] if span.kind == "term" else substitute_text(span)
             if not shown.strip():
-                tags.append(Tag(len(text), each.text))
+                tags.append(Tag(len(text), span.text))
                 between_words = text[-1:].strip() and source[copied_until : copied_until + 1].strip()
-                text += " " if tag_role(each.text) == "alone" and between_words else ""  # "one<br>two" is two words
+                text += " " if tag_role(span.text) == "alone" and between_words else ""  # "one<br>two" is two words
             else:
-                required.append(RequiredSpan(len(text), len(text) + len(shown), each.text, each.kind))
+                required.append(RequiredSpan(len(text), len(text) + len(shown), span.text, span.kind))
                 text += shown
         return cls(_append(text, source[copied_until:]), required, tags)
 
     @property
     def words(self) -> TextWords:
         """The words of the text; each required span is one."""
-        return TextWords(self.text, find_words(self.text, [(each.start, each.end) for each in self.required]))
+        return TextWords(self.text, find_words(self.text, [(span.start, span.end) for span in self.required]))
 
 
 def substitute_text(requirement: RequiredSpan) -> str:

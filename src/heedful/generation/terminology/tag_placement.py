@@ -1,6 +1,6 @@
-"""Placement of tags in a translation: around the words that came from those they enclosed in the source.
+"""Place tags in a translation around the words aligned with those they enclosed in the source.
 
-Each element goes to the target span that came from its words rather than from others (`occlusion`). Elements keep their
+Each element is placed around the target span that is best aligned with its words (`occlusion`). Elements keep their
 nesting, whatever their order in the target.
 """
 
@@ -23,7 +23,7 @@ DISTANCE_PENALTY = 0.05
 
 
 class Tag(NamedTuple):
-    """A tag and the index of the character it stands before."""
+    """A tag and the index of the character after it."""
 
     position: int
     text: str
@@ -31,7 +31,7 @@ class Tag(NamedTuple):
 
 @dataclass(frozen=True)
 class WordAlignment:
-    """Character spans of the words of two texts, and the shares of the source's words in the target's."""
+    """Character spans of the words of two texts, and how much of each target word is due to each source word."""
 
     source: Sequence[tuple[int, int]]
     target: Sequence[tuple[int, int]]
@@ -59,7 +59,7 @@ class WordAlignment:
 
 
 class TagPosition(NamedTuple):
-    """Where an element goes: target words (none if it stands between two), and characters."""
+    """The position of an element: target words (none if it is between two words), and characters."""
 
     words: range
     start: int
@@ -88,7 +88,7 @@ def _place_elements(
     """Place elements that enclose some of these source words within their parent's target span."""
     enclosed = [_enclosed_words(element, tags, alignment) for element in elements]
     positions: dict[int, TagPosition] = {}
-    for i in sorted(range(len(elements)), key=lambda i: -len(enclosed[i])):  # those with most words choose first
+    for i in sorted(range(len(elements)), key=lambda i: -len(enclosed[i])):  # elements with most words first
         taken = [position.words for position in positions.values() if position.words]
         positions[i] = _place_element(enclosed[i], alignment, source, parent, taken)
     for i in sorted(positions, key=lambda i: (positions[i].words.start, positions[i].words.stop, i)):
@@ -108,19 +108,19 @@ def _place_element(
     if words and free:
         _, best = max((alignment.best_span(words, gap) for gap in free), key=itemgetter(0))
         return TagPosition(best, *alignment.characters(best))
-    # It has no words, or none are left for it: before what came from the source word after it.
+    # Without words, or with all of them taken: before the target of the next source word.
     if words.start <= source.start or not parent.words:
         return TagPosition(parent.words[:0], parent.start, parent.start)
     index = parent.words.stop
     if words.start < source.stop:
         index = alignment.best_span(range(words.start, words.start + 1), parent.words)[1].start
-        index = next((other.stop for other in taken if other.start < index < other.stop), index)
+        index = next((span.stop for span in taken if span.start < index < span.stop), index)
     character = parent.end if index == parent.words.stop else alignment.target[index][0]
     return TagPosition(range(index, index), character, character)
 
 
 def _enclosed_words(element: Element, tags: Sequence[Tag], alignment: WordAlignment) -> range:
-    """The source words that an element encloses; an unpaired tag encloses all on its side."""
+    """The source words that an element encloses; an unpaired tag encloses all words on its side."""
     opening, closing = tags[element.opening], tags[element.closing]
     first = sum(end <= opening.position for _, end in alignment.source)
     last = sum(start < closing.position for start, _ in alignment.source)
@@ -132,6 +132,6 @@ def _enclosed_words(element: Element, tags: Sequence[Tag], alignment: WordAlignm
 
 def _subtract(words: range, taken: Sequence[range]) -> list[range]:
     """The runs of words that are not taken."""
-    boundaries = [words.start, *sorted(edge for each in taken for edge in (each.start, each.stop)), words.stop]
+    boundaries = [words.start, *sorted(edge for span in taken for edge in (span.start, span.stop)), words.stop]
     gaps = zip(boundaries[::2], boundaries[1::2], strict=True)
     return [range(first, last) for first, last in gaps if first < last]

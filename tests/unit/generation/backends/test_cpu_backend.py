@@ -1,4 +1,4 @@
-"""The CPU backend: its decode step equals the modules' in every design it supports; texts and errors are the same."""
+"""The CPU backend: its decode step, texts and errors equal the modules' for every supported configuration."""
 
 from __future__ import annotations
 
@@ -67,7 +67,11 @@ def test_logits_and_kv_cache_equal_the_modules(family: str, design: str, rows: i
     model = build(family, **DESIGNS[design])
     decoder, cache, expected = CpuDecoder(model, keep_weights=True), start(model, rows), start(model, rows)
     tokens = torch.randint(6, 40, (rows, 12), generator=torch.Generator().manual_seed(2))
-    for first, last in ((0, 1), (1, 5), *((n, n + 1) for n in range(5, 12))):  # one, several, then one at a time
+    for first, last in (
+        (0, 1),
+        (1, 5),
+        *((n, n + 1) for n in range(5, 12)),
+    ):  # one token, several tokens, then one per step
         new = tokens[:, first:last]
         logits, expected_logits = decoder.extend(new, cache, last=True), model.extend(new, expected, last=True)
         assert torch.allclose(logits, expected_logits, atol=1e-5)
@@ -83,8 +87,8 @@ def test_logits_and_kv_cache_equal_the_modules(family: str, design: str, rows: i
 def test_beams_share_their_source() -> None:
     model = build("encoder_decoder")
     decoder, cache, expected = CpuDecoder(model), start(model, 3), start(model, 3)
-    for each, state in ((decoder, cache), (model, expected)):
-        each.extend(torch.full((3, 1), 2), state)
+    for decoding, state in ((decoder, cache), (model, expected)):
+        decoding.extend(torch.full((3, 1), 2), state)
         state.reorder(torch.tensor([0, 0, 2, 2]), 2)
     tokens = torch.tensor([[7], [8], [9], [10]])
     assert torch.allclose(decoder.extend(tokens, cache), model.extend(tokens, expected), atol=1e-5)
@@ -124,7 +128,7 @@ def test_tap_added_between_steps_is_called() -> None:
 
 
 @torch.inference_mode()
-def test_errors_are_the_models() -> None:
+def test_errors_equal_the_models_errors() -> None:
     decoder = CpuDecoder(build("decoder", positions="learned", max_length=2))
     cache = decoder.start(1)
     with pytest.raises(UsageError, match="token id 40 is outside"):
@@ -174,7 +178,7 @@ def test_training_backend_sees_changed_weights(pack_at_once: None) -> None:
     sources = [[7, 8, 9], [10, 11]]
     before = translated(training_backend(model), sources, 2)
     with torch.no_grad():
-        model.table.weight.data[20:] = 0.0  # torch's version counter does not see it
+        model.table.weight.data[20:] = 0.0  # not counted by torch's version counter
     after = translated(training_backend(model), sources, 2)
     assert after == translated(TorchBackend(model), sources, 2)
     assert after != before
@@ -242,13 +246,13 @@ def test_packed_and_transposed_linear_equal_plain() -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"positions": "rotary"}, {"norm_order": "pre"}, {"encoder_causal": True}])
 @torch.inference_mode()
-def test_sources_encode_as_by_the_model(settings: dict[str, Any], pack_at_once: None) -> None:
+def test_encoded_sources_equal_the_models(settings: dict[str, Any], pack_at_once: None) -> None:
     model = build("encoder_decoder", **settings)
     decoder, lengths = CpuDecoder(model, keep_weights=True), torch.tensor([5, 3, 1])
     source = torch.randint(6, 40, (3, 5), generator=torch.Generator().manual_seed(1))
-    for _ in range(2):  # the second time from packed weights
+    for _ in range(2):  # the second iteration uses packed weights
         state, expected = decoder.start(source, lengths), model.start(source, lengths)
-        for layer, other in zip(state.layers, expected.layers, strict=True):
-            for part, same in zip(layer.memory, other.memory, strict=True):
+        for layer, expected_layer in zip(state.layers, expected.layers, strict=True):
+            for part, expected_part in zip(layer.memory, expected_layer.memory, strict=True):
                 for row, length in enumerate(lengths):
-                    assert torch.allclose(part[row, :, :length], same[row, :, :length], atol=1e-5)
+                    assert torch.allclose(part[row, :, :length], expected_part[row, :, :length], atol=1e-5)

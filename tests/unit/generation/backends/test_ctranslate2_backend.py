@@ -1,4 +1,4 @@
-"""CTranslate2: the same texts and scores as torch's; models converted once, and refused where they would be wrong."""
+"""CTranslate2: texts and scores equal torch's; models are converted once, and wrong conversions are refused."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def best_tokens(results: list[list[Any]]) -> list[list[int]]:
 def test_greedy_tokens_and_log_probabilities_equal_torchs(
     model: Any, engine: CTranslate2Engine, sources: list[list[int]]
 ) -> None:
-    expected, results = (each.translate(SearchRequest(sources)) for each in (TorchBackend(model), engine))
+    expected, results = (backend.translate(SearchRequest(sources)) for backend in (TorchBackend(model), engine))
     for (a,), (b,) in zip(expected, results, strict=True):
         assert a.tokens == b.tokens
         assert a.ended == b.ended
@@ -84,21 +84,25 @@ def test_beam_scores_equal_torchs_for_the_same_texts(
     model: Any, engine: CTranslate2Engine, sources: list[list[int]], length_penalty: float
 ) -> None:
     settings = SearchSettings(beam=4, n_best=4, length_penalty=length_penalty, max_length=12)
-    expected, results = (each.translate(SearchRequest(sources, settings)) for each in (TorchBackend(model), engine))
+    expected, results = (
+        backend.translate(SearchRequest(sources, settings)) for backend in (TorchBackend(model), engine)
+    )
     compared = 0
     for torch_hypotheses, hypotheses in zip(expected, results, strict=True):
-        assert [each.score for each in hypotheses] == sorted((each.score for each in hypotheses), reverse=True)
-        known = {tuple(each.tokens): each for each in torch_hypotheses}
-        for each in hypotheses:
-            if (same := known.get(tuple(each.tokens))) is not None and same.ended == each.ended:
-                assert each.score == pytest.approx(same.score, abs=1e-3)
+        assert [hypothesis.score for hypothesis in hypotheses] == sorted(
+            (hypothesis.score for hypothesis in hypotheses), reverse=True
+        )
+        known = {tuple(hypothesis.tokens): hypothesis for hypothesis in torch_hypotheses}
+        for hypothesis in hypotheses:
+            if (same := known.get(tuple(hypothesis.tokens))) is not None and same.ended == hypothesis.ended:
+                assert hypothesis.score == pytest.approx(same.score, abs=1e-3)
                 compared += 1
-        assert torch_hypotheses[0].score > hypotheses[0].score - 1e-3  # torch never stops before the engine does
+        assert torch_hypotheses[0].score > hypotheses[0].score - 1e-3  # torch's beam search never stops earlier
     assert compared > len(sources)
 
 
 @pytest.mark.parametrize("length_penalty", [0.0, 0.6, 1.0, 2.0])
-def test_torchs_early_stopping_stops_where_ctranslate2_does(
+def test_torchs_early_stopping_equals_ctranslate2s(
     model: Any, engine: CTranslate2Engine, sources: list[list[int]], length_penalty: float
 ) -> None:
     early, patient = (
@@ -109,7 +113,7 @@ def test_torchs_early_stopping_stops_where_ctranslate2_does(
     )
     results = engine.translate(SearchRequest(sources, SearchSettings(beam=4, length_penalty=length_penalty)))
     assert best_tokens(early) == best_tokens(results)
-    if length_penalty >= 1:  # a longer text could still have won, and sometimes did
+    if length_penalty >= 1:  # a longer text can still win, and sometimes does
         gains = [a[0].score - b[0].score for a, b in zip(patient, early, strict=True)]
         assert min(gains) > -1e-4
         assert max(gains) > 0.01
@@ -164,7 +168,9 @@ def test_continuations_and_streams_equal_torchs() -> None:
     model = random_model("laptop-writer", positions="alibi")
     engine = converted_engine(model, NAMES)
     prompts, settings = [[7, 8, 9], [], [20], [30, 31, 32, 33]], SearchSettings(max_length=12)
-    expected, results = (each.generate(SearchRequest(prompts, settings)) for each in (TorchBackend(model), engine))
+    expected, results = (
+        backend.generate(SearchRequest(prompts, settings)) for backend in (TorchBackend(model), engine)
+    )
     assert best_tokens(results) == best_tokens(expected)
     for (a,), (b,) in zip(expected, results, strict=True):
         assert a.log_probability == pytest.approx(b.log_probability, abs=1e-3)
@@ -173,13 +179,13 @@ def test_continuations_and_streams_equal_torchs() -> None:
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The engines' folder of an empty cache."""
+    """The engines folder of an empty cache."""
     monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache" / "engines"
 
 
 def tokens(engine: CTranslate2Engine) -> list[list[int]]:
-    """Translations by newly loaded files."""
+    """Translations with newly loaded files."""
     return best_tokens(engine.translate(SearchRequest([[7, 8, 9], [20], [30, 31, 32, 33]], SearchSettings())))
 
 
@@ -204,11 +210,11 @@ def test_only_the_user_can_read_the_engines(model: Any, cache: Path) -> None:
 def test_a_damaged_engine_is_converted_again(model: Any, cache: Path) -> None:
     expected = tokens(converted_engine(model, NAMES))
     (folder,) = cache.iterdir()
-    whole = {file.name: file.read_bytes() for file in folder.iterdir()}
-    for name, content in whole.items():
+    intact = {file.name: file.read_bytes() for file in folder.iterdir()}
+    for name, content in intact.items():
         (folder / name).write_bytes(content[:-20] + bytes([content[-20] ^ 1]) + content[-19:])
         assert tokens(converted_engine(model, NAMES)) == expected, name
-        assert {file.name: file.read_bytes() for file in folder.iterdir()} == whole, name
+        assert {file.name: file.read_bytes() for file in folder.iterdir()} == intact, name
 
 
 def test_an_engine_that_is_damaged_after_it_was_opened_is_converted_again(model: Any, cache: Path) -> None:
@@ -218,19 +224,19 @@ def test_an_engine_that_is_damaged_after_it_was_opened_is_converted_again(model:
     assert tokens(engine) == tokens(converted_engine(model, NAMES))
 
 
-def test_the_engine_of_another_model_is_never_served(model: Any, cache: Path) -> None:
-    """Not even where it is whole, with a manifest and record of its own."""
+def test_the_engine_of_another_model_is_never_used(model: Any, cache: Path) -> None:
+    """An intact engine with a valid manifest and record is not used for another model."""
     expected = tokens(converted_engine(model, NAMES))
     (folder,) = cache.iterdir()
-    other = random_model("laptop-translator", positions="rotary", layers=1)
-    assert tokens(converted_engine(other, NAMES)) != expected
+    other_model = random_model("laptop-translator", positions="rotary", layers=1)
+    assert tokens(converted_engine(other_model, NAMES)) != expected
     (stranger,) = {*cache.iterdir()} - {folder}
     shutil.rmtree(folder)
     stranger.rename(folder)
     assert tokens(converted_engine(model, NAMES)) == expected
 
 
-def test_a_cache_that_may_be_someone_elses_is_not_used(
+def test_a_cache_that_is_a_link_or_another_users_is_not_used(
     model: Any, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = tokens(converted_engine(model, NAMES))
@@ -262,13 +268,13 @@ def test_the_least_recently_used_engines_are_deleted(model: Any, cache: Path, mo
     assert len([*cache.iterdir()]) == 2
 
 
-def test_a_cache_that_cannot_be_written_leaves_the_work_to_torch(model: Any, cache: Path) -> None:
+def test_an_unwritable_cache_falls_back_to_torch(model: Any, cache: Path) -> None:
     cache.parent.write_text("a file, where a folder cannot be made")
     with pytest.raises(HeedfulError, match="set HEEDFUL_CACHE to another folder"):
         converted_engine(model, NAMES)
 
 
-def test_conversion_with_other_texts_than_torchs_is_refused_now_and_later(
+def test_a_conversion_whose_texts_differ_from_torchs_is_refused_now_and_later(
     model: Any, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = random_model("laptop-translator", positions="rotary", rotary_base=10.0)
@@ -296,7 +302,7 @@ def test_unsupported_requests_are_named(tmp_path: Path, make_tokenizer: Callable
         return backend.unsupported(SearchRequest([[5] * longest] * texts, SearchSettings(**settings)))
 
     assert reason() is None
-    assert reason(1, 10_000, rules=LogitsRules(min_length=3)) is None  # rotary positions have no end
+    assert reason(1, 10_000, rules=LogitsRules(min_length=3)) is None  # rotary positions have no maximum
     assert "sample" in str(reason(sampling=SamplingConfig(1.0)))
     assert "bitwise" in str(reason(exact=True))
     assert "repetition" in str(reason(rules=LogitsRules(repetition_penalty=1.2)))

@@ -49,7 +49,7 @@ def test_translations_equal_the_models_own(
     prefixes = [[7] * (number % 3) for number in range(len(sources))] if with_prefixes else None
     decoder = CudaGraphDecoder(model)
     expected = _tokens(TorchBackend(model).translate(SearchRequest(sources, settings, prefixes=prefixes)))
-    for _ in range(2):  # the second time every graph is captured already
+    for _ in range(2):  # in the second iteration every graph is already captured
         assert _tokens(TorchBackend(decoder).translate(SearchRequest(sources, settings, prefixes=prefixes))) == expected
     assert sum(len(cache.steps) for cache in decoder.free_caches) > 1  # steps shrink as rows finish
 
@@ -58,7 +58,7 @@ def test_translations_equal_the_models_own(
 def test_any_head_width_is_supported(device: str, make_model: Make) -> None:
     model = make_model("paper-base", head_width=6, value_width=10).to(device)
     request = SearchRequest(_random_tokens([3, 9, 1]), SearchSettings(beam=4))
-    results, expected = (TorchBackend(each).translate(request) for each in (CudaGraphDecoder(model), model))
+    results, expected = (TorchBackend(decoding).translate(request) for decoding in (CudaGraphDecoder(model), model))
     assert _tokens(results) == _tokens(expected)
 
 
@@ -74,7 +74,9 @@ def test_language_model_continues_past_its_window_as_without_graphs(
     model = make_model("gpt2", max_length=20).to(device)
     decoder, prompts = CudaGraphDecoder(model), _random_tokens([5, 5, 2, 12])
     settings = SearchSettings(rules=LogitsRules(min_length=45), max_length=50, **search)
-    results, expected = (TorchBackend(each).generate(SearchRequest(prompts, settings)) for each in (decoder, model))
+    results, expected = (
+        TorchBackend(decoding).generate(SearchRequest(prompts, settings)) for decoding in (decoder, model)
+    )
     assert _tokens(results) == _tokens(expected)
     assert decoder.free_caches
 
@@ -96,7 +98,10 @@ def test_terms_alignments_and_streams_work_over_graphs(
         if name == "laptop-translator":
             sources = [*texts[:4], "<b>3</b> May {year}"]
             assert graphs.translate(sources, engine="torch") == plain.translate(sources, engine="torch")
-            aligned = [list(each.iter_translate(sources, engine="torch", alignments=True)) for each in (graphs, plain)]
+            aligned = [
+                list(translator.iter_translate(sources, engine="torch", alignments=True))
+                for translator in (graphs, plain)
+            ]
             assert [result.alignment for result in aligned[0]] == [result.alignment for result in aligned[1]]
         else:
             long: dict[str, Any] = {"min_length": 9, "max_length": 9}
@@ -106,7 +111,7 @@ def test_terms_alignments_and_streams_work_over_graphs(
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_streams_that_take_turns_do_not_change_each_other(device: str, make_model: Make) -> None:
+def test_interleaved_streams_do_not_change_each_other(device: str, make_model: Make) -> None:
     decoder = CudaGraphDecoder(make_model("gpt2").to(device))
     settings = SearchSettings(rules=LogitsRules(min_length=12), max_length=12)
     requests = [SearchRequest([prompt], settings) for prompt in _random_tokens([5, 5, 3])]
@@ -118,7 +123,7 @@ def test_streams_that_take_turns_do_not_change_each_other(device: str, make_mode
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("beam", [1, 3])
-def test_threads_that_decode_at_once_do_not_change_each_other(device: str, beam: int, make_model: Make) -> None:
+def test_concurrent_threads_do_not_change_each_other(device: str, beam: int, make_model: Make) -> None:
     decoder = CudaGraphDecoder(make_model("paper-base").to(device))
     requests = [SearchRequest([source], SearchSettings(beam=beam)) for source in _random_tokens([6] * 8)]
     expected = [TorchBackend(decoder).translate(request) for request in requests]

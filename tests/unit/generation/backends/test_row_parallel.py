@@ -43,7 +43,7 @@ def decoder() -> CpuDecoder:
 @pytest.mark.parametrize(
     "search", [{"beam": 1}, {"beam": 4, "n_best": 2}, {"sampling": SamplingConfig(1.0), "n_best": 2}]
 )
-def test_two_threads_give_the_texts_of_one_in_order(decoder: CpuDecoder, search: dict[str, Any]) -> None:
+def test_two_threads_equal_one_in_order(decoder: CpuDecoder, search: dict[str, Any]) -> None:
     done: list[int] = []
     request = SearchRequest(SOURCES, SearchSettings(max_length=8, **search), progress=done.append)
     parallel = run_row_parallel(decoder, request, 2, TorchBackend.translate)
@@ -51,7 +51,9 @@ def test_two_threads_give_the_texts_of_one_in_order(decoder: CpuDecoder, search:
     torch.set_num_threads(1)
     single = TorchBackend(decoder).translate(request)
     torch.set_num_threads(2)
-    texts, expected = ([[each.tokens for each in hypotheses] for hypotheses in both] for both in (parallel, single))
+    texts, expected = (
+        [[hypothesis.tokens for hypothesis in hypotheses] for hypotheses in results] for results in (parallel, single)
+    )
     assert texts == expected
 
 

@@ -1,4 +1,4 @@
-"""Which backend serves a request, and that the choice does not change the texts."""
+"""The choice of the backend, which does not change the texts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_model_without_a_folder_is_converted_only_on_request(make_trained: Make)
     assert _selected(trained, engine="ctranslate2") == "ctranslate2"
 
 
-def test_unsupported_settings_hand_over_to_torch(make_trained: Make, tmp_path: Path) -> None:
+def test_unsupported_settings_are_served_by_torch(make_trained: Make, tmp_path: Path) -> None:
     trained = _saved(make_trained("laptop-translator"), tmp_path / "model")
     assert _selected(trained) == "ctranslate2"
     assert _selected(trained, temperature=1.0) == _selected(trained, engine="torch") == "cpu"
@@ -111,12 +111,12 @@ def test_many_rows_of_a_wide_model_are_decoded_by_the_cpu_backend_with_the_same_
         trained = _saved(make_trained(name, **wide), tmp_path / "model")
         options: dict[str, Any] = {"beam": 2, "max_length": 10}
         run = trained.iter_translate if name.endswith("translator") else trained.iter_generate
-        some = [text for text in texts if text][:8]
-        single = [result.text for text in some for result in run([text], **options)]
-        by_ctranslate2 = [result.text for result in run(some, engine="ctranslate2", **options)]
+        short = [text for text in texts if text][:8]
+        single = [result.text for text in short for result in run([text], **options)]
+        by_ctranslate2 = [result.text for result in run(short, engine="ctranslate2", **options)]
         assert workers == []
     with threads(2):
-        batched = [result.text for result in run(some, **options)]
+        batched = [result.text for result in run(short, **options)]
     assert workers == [2]  # one for each thread
     assert batched == single == by_ctranslate2
 

@@ -50,7 +50,7 @@ def test_batched_prompts_equal_uncached_single_prompts(name: str, make_model: Ma
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("size", [3, 8, 11, 30])
 def test_past_its_window_a_model_continues_from_the_second_half(positions: str, size: int, make_model: Make) -> None:
-    """With every kind of positions, and from prompts shorter and longer than the window."""
+    """For every kind of positions, with prompts shorter and longer than the window."""
     model = make_model("laptop-writer", vocabulary=40, positions=positions, max_length=8)
     prompt = [6 + (5 * number) % 34 for number in range(size)]
     assert _greedy(model, [prompt], 25) == [_uncached(model, prompt, 25, 8)]
@@ -87,5 +87,5 @@ def test_first_token_streams_before_the_second_is_computed(make_model: Make) -> 
 def test_beam_search_finds_a_text_at_least_as_likely_as_greedy(make_model: Make) -> None:
     backend = TorchBackend(make_model("laptop-writer", vocabulary=20, sharper=1.5))
     searches = [SearchSettings(beam=width, length_penalty=0.0, max_length=6) for width in (1, 50)]
-    greedy, beam = (backend.generate(SearchRequest([[7, 8]], each))[0][0].log_probability for each in searches)
+    greedy, beam = (backend.generate(SearchRequest([[7, 8]], search))[0][0].log_probability for search in searches)
     assert beam >= greedy

@@ -1,4 +1,4 @@
-"""Texts of many callers, decoded in one batch, are those that each caller would get alone."""
+"""Texts of concurrent callers, decoded in one batch, equal those of separate calls."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def random_options(rng: random.Random, is_translator: bool) -> dict[str, Any]:
 
 
 def served(trained: Any) -> Callable[[str, dict[str, Any]], Any]:
-    """Translate or continue one text in the batch that all calls share."""
+    """A function that translates or continues one text in the batch that all calls share."""
     backend, shared = ContinuousBackend(trained.backends), type(trained)(trained.model, trained.tokenizers)
     shared.backends.select = lambda _: backend
     return lambda text, options: alone(shared, text, options)
@@ -70,11 +70,11 @@ def alone(trained: Any, text: str, options: dict[str, Any]) -> Any:
 
 
 def texts_of(result: Any) -> list[str]:
-    return [result.text, *(each.text for each in result.alternatives)]
+    return [result.text, *(alternative.text for alternative in result.alternatives)]
 
 
 @pytest.mark.parametrize(("family", "settings"), FAMILIES)
-def test_mixed_requests_get_the_texts_of_a_call_of_their_own(
+def test_mixed_requests_equal_single_calls(
     make_trained: MakeTrained, texts: list[str], family: str, settings: dict[str, Any]
 ) -> None:
     trained, rng = make_trained(family, **settings), random.Random(family)
@@ -121,7 +121,7 @@ def test_a_short_text_does_not_wait_for_a_long_one(make_trained: MakeTrained) ->
         assert len(long.result()[0][0].tokens) == 400
 
 
-def test_a_text_that_was_given_up_leaves_at_the_next_step(make_trained: MakeTrained) -> None:
+def test_a_cancelled_text_leaves_at_the_next_step(make_trained: MakeTrained) -> None:
     backend, over = writer_backend(make_trained), Event()
 
     def generate() -> Any:
@@ -152,7 +152,7 @@ def test_a_closed_stream_leaves_the_batch(make_trained: MakeTrained) -> None:
     assert not searches(backend)
 
 
-def test_a_text_that_fails_takes_no_other_down(make_trained: MakeTrained) -> None:
+def test_a_failing_text_does_not_fail_others(make_trained: MakeTrained) -> None:
     backend = writer_backend(make_trained)
     unknown = [[10**6]]  # no such token
     with ThreadPoolExecutor(8) as pool:
@@ -160,10 +160,10 @@ def test_a_text_that_fails_takes_no_other_down(make_trained: MakeTrained) -> Non
         failing = pool.submit(backend.generate, SearchRequest(unknown, SHORT))
         with pytest.raises(UsageError, match="outside the vocabulary"):
             failing.result()
-        assert all(len(each.result()[0][0].tokens) == 400 for each in healthy)
+        assert all(len(future.result()[0][0].tokens) == 400 for future in healthy)
 
 
-def test_a_stream_that_is_decoded_again_repeats_nothing(make_trained: MakeTrained) -> None:
+def test_a_restarted_stream_repeats_no_tokens(make_trained: MakeTrained) -> None:
     backend = writer_backend(make_trained)
     request = SearchRequest([[9]], SearchSettings(max_length=60, rules=LogitsRules(min_length=60)))
     expected = list(backend.stream(request))

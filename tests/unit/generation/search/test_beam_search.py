@@ -1,4 +1,4 @@
-"""Greedy and beam search: the same hypotheses whatever the batch, the prefix or the moment of stopping."""
+"""Greedy and beam search: hypotheses do not depend on the batch, the prefix or early stopping."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ every_family = pytest.mark.parametrize("name", FAMILIES)
 
 
 def _start(model: Any, rows: int = 5) -> tuple[Any, torch.Tensor]:
-    """A state that has read `rows` sources of different lengths, and a length limit for each row."""
+    """The state after encoding `rows` sources of different lengths, and a length limit for each row."""
     lengths = torch.tensor([7, 3, 5, 1, 6])[:rows]
     source = torch.randint(6, 9, (5, 7), generator=torch.Generator().manual_seed(1))[:rows]
     return model.start(source, lengths), torch.tensor([9, 4, 12, 2, 6])[:rows]
@@ -88,9 +88,9 @@ def test_batch_does_not_change_texts_and_exact_does_not_change_a_bit(name: str, 
     settings = SearchSettings(beam=2, n_best=2, max_length=3)
     single = [backend.translate(SearchRequest([source], settings))[0] for source in sources]
     assert _tokens(backend.translate(SearchRequest(sources, settings))) == _tokens(single)
-    some = slice(0, 64, 4)
+    sample = slice(0, 64, 4)
     exact = SearchSettings(beam=2, n_best=2, max_length=3, exact=True)
-    assert backend.translate(SearchRequest(sources[some], exact)) == single[some]
+    assert backend.translate(SearchRequest(sources[sample], exact)) == single[sample]
 
 
 @every_family
@@ -98,15 +98,15 @@ def test_log_probabilities_equal_teacher_forcing(name: str, make_model: Make) ->
     model = make_model(name)
     state, limits = _start(model)
     for row, hypotheses in enumerate(search(model, state, limits, _all(3))):
-        for each in hypotheses:
-            expected = _teacher_forced(model, row, each.tokens)[: len(each.tokens) + each.ended]
-            assert each.token_log_probabilities == pytest.approx(expected, abs=1e-4)
-            assert each.log_probability == pytest.approx(sum(expected), abs=1e-4)
-            assert each.ended or len(each.tokens) == int(limits[row])
+        for hypothesis in hypotheses:
+            expected = _teacher_forced(model, row, hypothesis.tokens)[: len(hypothesis.tokens) + hypothesis.ended]
+            assert hypothesis.token_log_probabilities == pytest.approx(expected, abs=1e-4)
+            assert hypothesis.log_probability == pytest.approx(sum(expected), abs=1e-4)
+            assert hypothesis.ended or len(hypothesis.tokens) == int(limits[row])
 
 
 def test_wide_beam_equals_exhaustive_search(make_model: Make) -> None:
-    """Against every text over a small vocabulary, ended or cut off at 4 tokens."""
+    """Compare with all texts over a small vocabulary, ended or cut off at 4 tokens."""
     model, limit = make_model("laptop-translator", vocabulary=9), 4
     words = [token for token in range(9) if token not in (*NEVER_GENERATED, END)]
     texts = [text for size in range(limit + 1) for text in itertools.product(words, repeat=size)]
@@ -123,8 +123,8 @@ def test_wide_beam_equals_exhaustive_search(make_model: Make) -> None:
         state, _ = _start(model, rows=1)
         settings = SearchSettings(beam=200, length_penalty=length_penalty, n_best=20)
         (hypotheses,) = search(model, state, torch.tensor([limit]), settings)
-        assert [each.score for each in hypotheses] == pytest.approx([scores[i] for i in best], abs=1e-4)
-        assert [tuple(each.tokens) for each in hypotheses[:5]] == [texts[i] for i in best[:5]]
+        assert [hypothesis.score for hypothesis in hypotheses] == pytest.approx([scores[i] for i in best], abs=1e-4)
+        assert [tuple(hypothesis.tokens) for hypothesis in hypotheses[:5]] == [texts[i] for i in best[:5]]
 
 
 def test_stopping_when_nothing_can_win_does_not_change_results(
@@ -147,16 +147,16 @@ def test_stopping_when_nothing_can_win_does_not_change_results(
             state, _ = _start(model)
             results.append(_tokens(search(model, state, torch.full((5,), 12), settings)))
         assert results[0] == results[1]
-    assert len(steps) < 0.8 * len(searches) * 5 * 12  # and it does stop before the limit
+    assert len(steps) < 0.8 * len(searches) * 5 * 12  # it stops before the limit
 
 
 @every_family
 def test_beam_of_one_is_greedy(name: str, make_model: Make) -> None:
     model = make_model(name)
     state, limits = _start(model)
-    other, _ = _start(model)
+    greedy_state, _ = _start(model)
     results = search(model, state, limits, SearchSettings(beam=1))
-    assert [hypotheses[0] for hypotheses in results] == decode(DecodingBatch(model, other), limits)
+    assert [hypotheses[0] for hypotheses in results] == decode(DecodingBatch(model, greedy_state), limits)
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -168,10 +168,10 @@ def test_forced_prefix_comes_first_and_is_scored(name: str, beam: int, make_mode
     prefixes = [[6, 7], [], [8], [7, 7, 7, 7], [6]]
     results = search(model, state, limits, _all(beam), prefixes=prefixes)
     for row, (hypotheses, prefix) in enumerate(zip(results, prefixes, strict=True)):
-        for each in hypotheses:
-            assert each.tokens[: len(prefix)] == prefix
-            expected = _teacher_forced(model, row, each.tokens)[: len(each.tokens) + each.ended]
-            assert each.token_log_probabilities == pytest.approx(expected, abs=1e-4)
+        for hypothesis in hypotheses:
+            assert hypothesis.tokens[: len(prefix)] == prefix
+            expected = _teacher_forced(model, row, hypothesis.tokens)[: len(hypothesis.tokens) + hypothesis.ended]
+            assert hypothesis.token_log_probabilities == pytest.approx(expected, abs=1e-4)
 
 
 @every_family
@@ -182,28 +182,28 @@ def test_forcing_the_greedy_prefix_does_not_change_the_text(name: str, make_mode
     free = decode(DecodingBatch(model, state), limits)
     for size in (1, 2):
         state, _ = _start(model)
-        forced = decode(DecodingBatch(model, state, prefixes=[each.tokens[:size] for each in free]), limits)
-        assert [each.tokens for each in forced] == [each.tokens for each in free]
+        forced = decode(DecodingBatch(model, state, prefixes=[hypothesis.tokens[:size] for hypothesis in free]), limits)
+        assert [hypothesis.tokens for hypothesis in forced] == [hypothesis.tokens for hypothesis in free]
 
 
 def test_special_tokens_are_never_generated(make_model: Make) -> None:
     model = make_model("laptop-translator")
     state, limits = _start(model)
     for hypotheses in search(model, state, limits, _all(4)):
-        assert not {token for each in hypotheses for token in each.tokens} & {*NEVER_GENERATED, END}
+        assert not {token for hypothesis in hypotheses for token in hypothesis.tokens} & {*NEVER_GENERATED, END}
 
 
 def test_length_limits_hold_for_each_row(make_model: Make) -> None:
     model = make_model("recurrent-translator")
     state, limits = _start(model)
     for hypotheses, limit in zip(search(model, state, limits, _all(2)), limits, strict=True):
-        assert all(len(each.tokens) <= limit for each in hypotheses)
+        assert all(len(hypothesis.tokens) <= limit for hypothesis in hypotheses)
 
 
 def test_translation_ends_at_the_last_learned_position(make_model: Make) -> None:
     model = make_model("laptop-translator", positions="learned", max_length=12)
     for hypotheses in TorchBackend(model).translate(SearchRequest([[6, 7, 8] * 3, [6]], SearchSettings(beam=2))):
-        assert all(len(each.tokens) <= 12 for each in hypotheses)
+        assert all(len(hypothesis.tokens) <= 12 for hypothesis in hypotheses)
 
 
 def test_small_step_uses_one_thread_and_restores_the_others(make_model: Make) -> None:

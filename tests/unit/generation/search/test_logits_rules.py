@@ -69,7 +69,7 @@ def test_multi_byte_characters_match_at_their_last_byte() -> None:
 
 def _free_texts(model: Any, tokenizer: Any, sources: list[list[int]], name_of_search: str) -> list[str]:
     results = _translate(model, sources, name_of_search, LogitsRules(min_length=8))
-    texts: list[str] = tokenizer.decode([each.tokens for hypotheses in results for each in hypotheses])
+    texts: list[str] = tokenizer.decode([hypothesis.tokens for hypotheses in results for hypothesis in hypotheses])
     return texts
 
 
@@ -86,8 +86,8 @@ def test_forbidden_strings_are_never_generated(
     forbidden = [text[1:3] for text in free if len(text) > 3] + [free[0][0]]
     automaton = StringAutomaton(tokenizer.token_bytes(range(len(tokenizer))), forbidden=forbidden)
     results = _translate(model, sources, name_of_search, LogitsRules(min_length=8, automaton=automaton))
-    for text in tokenizer.decode([each.tokens for hypotheses in results for each in hypotheses]):
-        assert not [each for each in forbidden if each in text]
+    for text in tokenizer.decode([hypothesis.tokens for hypotheses in results for hypothesis in hypotheses]):
+        assert not [word for word in forbidden if word in text]
 
 
 @every_search
@@ -101,9 +101,9 @@ def test_stop_string_ends_generation_at_once(
     stop = next(text[2:5] for text in _free_texts(model, tokenizer, sources, name_of_search) if len(text) > 6)
     automaton = StringAutomaton(tokenizer.token_bytes(range(len(tokenizer))), stop=[stop])
     results = _translate(model, sources, name_of_search, LogitsRules(min_length=8, automaton=automaton))
-    tokens = [each.tokens for hypotheses in results for each in hypotheses]
+    tokens = [hypothesis.tokens for hypotheses in results for hypothesis in hypotheses]
     assert any(stop in text for text in tokenizer.decode(tokens))
-    assert not any(stop in text for text in tokenizer.decode([each[:-1] for each in tokens]))
+    assert not any(stop in text for text in tokenizer.decode([token[:-1] for token in tokens]))
 
 
 def test_stop_string_in_the_prompt_does_not_stop(make_model: Make) -> None:
@@ -115,7 +115,7 @@ def test_stop_string_in_the_prompt_does_not_stop(make_model: Make) -> None:
 
 
 def _shortest(results: list[list[Hypothesis]]) -> int:
-    return min(len(each.tokens) for hypotheses in results for each in hypotheses)
+    return min(len(hypothesis.tokens) for hypotheses in results for hypothesis in hypotheses)
 
 
 @every_search
@@ -123,7 +123,7 @@ def _shortest(results: list[list[Hypothesis]]) -> int:
 def test_no_text_is_shorter_than_the_minimum_length(name: str, name_of_search: str, make_model: Make) -> None:
     sources = [[6, 7, 8], [6], [8, 8]]
     models = (make_model(name, seed=seed) for seed in range(30))
-    model = next(each for each in models if _shortest(_translate(each, sources, name_of_search, LogitsRules())) < 7)
+    model = next(model for model in models if _shortest(_translate(model, sources, name_of_search, LogitsRules())) < 7)
     assert _shortest(_translate(model, sources, name_of_search, LogitsRules(min_length=7))) >= 7
 
 
@@ -151,14 +151,14 @@ def test_rules_do_not_change_reported_log_probabilities(make_model: Make) -> Non
     for name_of_search in SEARCHES:
         rules = LogitsRules(min_length=6, repetition_penalty=1.5)
         (hypotheses,) = _translate(model, [[6, 7, 8]], name_of_search, rules)
-        for each in hypotheses:
-            source, target = torch.tensor([[6, 7, 8, END]]), torch.tensor([[2, *each.tokens]])
+        for hypothesis in hypotheses:
+            source, target = torch.tensor([[6, 7, 8, END]]), torch.tensor([[2, *hypothesis.tokens]])
             logits = model(source, target)[0].detach()
             logits[:, :3] = -torch.inf
             scores = logits.log_softmax(-1)
-            expected = [float(scores[index, token]) for index, token in enumerate([*each.tokens, END])]
-            number = len(each.token_log_probabilities)
-            assert each.token_log_probabilities == pytest.approx(expected[:number], abs=1e-4)
+            expected = [float(scores[index, token]) for index, token in enumerate([*hypothesis.tokens, END])]
+            number = len(hypothesis.token_log_probabilities)
+            assert hypothesis.token_log_probabilities == pytest.approx(expected[:number], abs=1e-4)
 
 
 def test_text_ends_where_every_token_is_forbidden(make_model: Make) -> None:

@@ -61,11 +61,11 @@ def test_tokens_of_zero_probability_are_never_drawn() -> None:
 @pytest.mark.parametrize("name", ["laptop-writer", "recurrent-writer"])
 def test_seed_decides_the_sample(name: str, make_model: Make) -> None:
     backend = TorchBackend(make_model(name, vocabulary=40, sharper=1.0))
-    one, again, other = (
+    first, repeated, different_seed = (
         backend.generate(SearchRequest([[7, 8, 9]], SearchSettings(sampling=SamplingConfig(seed=seed), max_length=20)))
         for seed in (1, 1, 2)
     )
-    assert one == again != other
+    assert first == repeated != different_seed
 
 
 def test_samples_depend_neither_on_the_batch_nor_on_the_limit(make_model: Make) -> None:
@@ -84,6 +84,6 @@ def test_several_translations_can_be_sampled(name: str, make_model: Make) -> Non
     settings = SearchSettings(sampling=SamplingConfig(temperature=1.0), n_best=3)
     results = backend.translate(SearchRequest([[7, 8, 9], [9]], settings))
     assert [len(hypotheses) for hypotheses in results] == [3, 3]
-    assert len({tuple(each.tokens) for each in results[0]}) == 3
+    assert len({tuple(hypothesis.tokens) for hypothesis in results[0]}) == 3
     single = backend.translate(SearchRequest([[9]], settings))[0]
-    assert [each.tokens for each in single] == [each.tokens for each in results[1]]
+    assert [hypothesis.tokens for hypothesis in single] == [hypothesis.tokens for hypothesis in results[1]]

@@ -46,7 +46,7 @@ KINDS = [
 
 @cache
 def translator(name: str, kind: str) -> tuple[Any, tuple[Tokenizer]]:
-    """An untrained model with a vocabulary that may lack what is required."""
+    """An untrained model whose vocabulary may lack the required text."""
     tokenizer = Tokenizer.train(CORPUS, TokenizerConfig(kind=kind, vocabulary=290, lowercase=kind == "words"))
     torch.manual_seed(4)
     size = {"width": 16} if name.startswith("recurrent") else {"width": 16, "heads": 2, "layers": 1}
@@ -101,22 +101,24 @@ def test_every_glossary_term_appears_as_a_whole_word(name: str, kind: str) -> No
     glossary = Glossary({"dog": "Köter", "red": "rot", "man": "ein Herr Ω"})
     texts = ["the red dog runs", "Dog and {name} see a dog", "a <b>man</b>, a man & a red dog", "blue"]
     for text, result in zip(texts, translate(name, kind, texts, glossary, beam=2), strict=True):
-        terms = [each for each in find_requirements(text, glossary) if each.kind == "term"]
+        terms = [requirement for requirement in find_requirements(text, glossary) if requirement.kind == "term"]
         assert len(locate_terms(result, terms)) == len(terms)
         assert protected(result) == protected(text)
 
 
 def test_keep_false_requires_only_terms() -> None:
     text = "the dog {name} <b>runs</b>"
-    assert [each.kind for each in find_requirements(text, Glossary({"dog": "Hund"}), keep=False)] == ["term"]
+    assert [requirement.kind for requirement in find_requirements(text, Glossary({"dog": "Hund"}), keep=False)] == [
+        "term"
+    ]
 
 
 def test_terms_inside_protected_spans_are_ignored() -> None:
     requirements = find_requirements("dog <dog> {dog} http://dog.org", Glossary({"dog": "Hund"}))
-    assert [each.kind for each in requirements] == ["term", "tag", "placeholder", "placeholder"]
+    assert [requirement.kind for requirement in requirements] == ["term", "tag", "placeholder", "placeholder"]
 
 
-def test_every_alternative_has_what_is_required() -> None:
+def test_every_alternative_contains_all_requirements() -> None:
     model, tokenizers = translator("laptop-translator", "byte_bpe")
     text = "the dog {name} runs"
     settings = SearchSettings(beam=3, n_best=3)
@@ -124,7 +126,7 @@ def test_every_alternative_has_what_is_required() -> None:
         TorchBackend(model), tokenizers, [text], [find_requirements(text)], settings
     )
     assert len(candidates) == 3
-    assert all(protected(each.text) == protected(text) for each in candidates)
+    assert all(protected(candidate.text) == protected(text) for candidate in candidates)
 
 
 def test_forced_prefix_stays_first() -> None:

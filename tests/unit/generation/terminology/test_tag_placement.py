@@ -1,4 +1,4 @@
-"""Tag placement: around the words that came from the enclosed ones, with the nesting of the source."""
+"""Tag placement around the words aligned with the enclosed source words, with the nesting of the source."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ examples = settings(deadline=None, max_examples=80, derandomize=True)
 
 
 def with_tags(source: str, target: str, origins: list[int | None]) -> str:
-    """The target with the source's tags; `origins` says which source word each target word came from."""
+    """The target with the source's tags; `origins` is the index of the source word of each target word."""
     model_input = ModelInput.of(source, find_requirements(source))
     source_words, target_words = model_input.words.spans, find_words(target)
     shares = np.zeros((len(source_words), len(target_words)))
@@ -47,9 +47,7 @@ def with_tags(source: str, target: str, origins: list[int | None]) -> str:
         ("<b>a</b>", "", [], "<b></b>"),
     ],
 )
-def test_tags_enclose_the_words_that_came_from_theirs(
-    source: str, target: str, origins: list[int | None], expected: str
-) -> None:
+def test_tags_enclose_the_aligned_words(source: str, target: str, origins: list[int | None], expected: str) -> None:
     assert with_tags(source, target, origins) == expected
 
 
