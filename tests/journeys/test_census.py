@@ -1,4 +1,4 @@
-"""heedful census as a person types it: the table, files, means, pruning, an interruption, and mistakes."""
+"""The `heedful census` command: table, files, means, pruning, interruption, and user errors."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_translations_are_scored_without_each_part(heedful_command: Callable[...
     assert done.returncode == 0, done.stderr
     census = json.loads(done.stdout)
     model = heedful.load(folder / "translate-1")
-    part = next(each for each in census["parts"] if each["part"] == "decoder.0.cross")
+    part = next(part for part in census["parts"] if part["part"] == "decoder.0.cross")
     assert census["translations"]["texts"] == 3
     assert {"bleu", "chrf"} <= set(part["changes"]["zero"])
     pairs = [pair.split("\t") for pair in (folder / "valid.tsv").read_text().splitlines()[1:]]
@@ -94,8 +94,8 @@ def test_pruning_writes_a_smaller_model_and_its_scores(
     assert "5 of 24 heads pruned: " in done.stdout
     assert "that the census did not use" in done.stdout
     assert "texts/s" in done.stdout
-    small, whole = heedful.load(tmp_path / "small"), heedful.load(folder / "translate-1")
-    sizes = [sum(weight.numel() for weight in each.model.parameters()) for each in (small, whole)]
+    small, original = heedful.load(tmp_path / "small"), heedful.load(folder / "translate-1")
+    sizes = [sum(weight.numel() for weight in loaded.model.parameters()) for loaded in (small, original)]
     assert f"{sizes[0]:,}" in done.stdout
     assert sizes[0] < sizes[1]
     assert isinstance(small.translate("3 May 2021"), str)
@@ -105,7 +105,7 @@ def test_pruning_writes_a_smaller_model_and_its_scores(
     assert "exists and is not empty" in again.stderr
 
 
-def test_an_interrupted_census_goes_on(fork_server: Any, folder: Path, tmp_path: Path) -> None:
+def test_an_interrupted_census_resumes(fork_server: Any, folder: Path, tmp_path: Path) -> None:
     cache = f"import os; os.environ['HEEDFUL_CACHE'] = {str(tmp_path / 'cache')!r}\n"
     stop = (
         "from heedful.inspection.census import census_measurement\n"
@@ -148,7 +148,7 @@ def test_an_interrupted_census_goes_on(fork_server: Any, folder: Path, tmp_path:
         (["translate-1", "valid.tsv", "--prune-part", "encoder.positions", "--out-model", "x"], "cannot be pruned"),
     ],
 )
-def test_a_mistake_is_one_line(
+def test_a_user_error_is_one_line(
     heedful_command: Callable[..., Any], folder: Path, words: list[str], message: str
 ) -> None:
     done = heedful_command("census", *words, cwd=folder)

@@ -1,4 +1,4 @@
-"""`heedful explain` as a person types it."""
+"""The `heedful explain` command."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_word_is_explained_by_every_method_with_a_number_beside_each(
+def test_a_word_is_explained_by_every_method_with_its_faithfulness(
     heedful_command: Command, model: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "valid.txt").write_text("\n".join(TEXTS) + "\n")
@@ -39,11 +39,11 @@ def test_a_word_is_explained_by_every_method_with_a_number_beside_each(
     assert "why men (word 1), probability" in done.stdout
     numbers = done.stdout.partition("faithful on this text")[2].splitlines()[1:]
     for method in heedful.ATTRIBUTION_METHODS:
-        (line,) = [each for each in numbers if each.startswith(method)]
+        (line,) = [line for line in numbers if line.startswith(method)]
         assert line.count(" to ") == 2, "an interval on this text and one on the file"
 
 
-def test_files_and_json_hold_the_explanation_of_python(heedful_command: Command, model: Path, tmp_path: Path) -> None:
+def test_files_and_json_equal_the_explanation_in_python(heedful_command: Command, model: Path, tmp_path: Path) -> None:
     words = ("explain", model, TEXTS[0], "--target", "two men", "--method", "occlusion", "--method", "rollout")
     expected = heedful.load(model, device="cpu").explain(TEXTS[0], "two men", methods=["occlusion", "rollout"])
     for name in ("why.html", "why.svg", "why.json"):
@@ -52,7 +52,7 @@ def test_files_and_json_hold_the_explanation_of_python(heedful_command: Command,
         assert f"{name} written" in done.stderr
     printed = json.loads(heedful_command(*words, "--json", cwd=tmp_path).stdout)
     for content in (printed, json.loads((tmp_path / "why.json").read_text())):
-        assert [each["name"] for each in content["methods"]] == ["occlusion", "rollout"]
+        assert [method["name"] for method in content["methods"]] == ["occlusion", "rollout"]
         assert content["methods"][1]["scores"][0] == pytest.approx(expected.attributions["rollout"].scores[0], abs=1e-5)
     off = heedful_command(*words, "--json", "--no-faithfulness", "--without", "decoder.0.cross", cwd=tmp_path)
     content = json.loads(off.stdout)
@@ -73,10 +73,10 @@ def test_files_and_json_hold_the_explanation_of_python(heedful_command: Command,
         (["a", "--without", "decoder.1.cros"], 2, "All are listed by heedful look MODEL --list"),
     ],
 )
-def test_a_mistake_is_one_line(
+def test_a_user_error_is_one_line(
     heedful_command: Command, model: Path, tmp_path: Path, options: list[str], code: int, message: str
 ) -> None:
     done = heedful_command("explain", model, *options, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (code, "")
-    (line,) = [each for each in done.stderr.splitlines() if not each.startswith("heedful: with ")]
+    (line,) = [line for line in done.stderr.splitlines() if not line.startswith("heedful: with ")]
     assert message in line

@@ -1,4 +1,4 @@
-"""`heedful look`, `embed --words` and `compare` as a person types them."""
+"""The `heedful look`, `embed --words` and `compare` commands."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_look_is_text_and_says_what_to_type_next(heedful_command: Command, model: Path, tmp_path: Path) -> None:
+def test_a_look_prints_text_and_suggests_the_next_command(
+    heedful_command: Command, model: Path, tmp_path: Path
+) -> None:
     look = heedful_command("look", model, TEXTS[0], "--target", TEXTS[1], "--lens", cwd=tmp_path)
     assert look.returncode == 0, look.stderr
     assert f"in   {TEXTS[0]}\nout  {TEXTS[1]}\n" in look.stdout
@@ -40,7 +42,7 @@ def test_a_look_is_text_and_says_what_to_type_next(heedful_command: Command, mod
     assert "attention of encoder.1.attention, head 2" in head.stdout
 
 
-def test_files_and_json_hold_the_look_of_python(heedful_command: Command, model: Path, tmp_path: Path) -> None:
+def test_files_and_json_equal_the_look_in_python(heedful_command: Command, model: Path, tmp_path: Path) -> None:
     for name in ("look.html", "look.svg", "look.json"):
         done = heedful_command("look", model, TEXTS[0], "--without", "positions", "--out", name, cwd=tmp_path)
         assert (done.returncode, done.stdout) == (0, ""), done.stderr
@@ -48,11 +50,13 @@ def test_files_and_json_hold_the_look_of_python(heedful_command: Command, model:
     changed = heedful.load(model, device="cpu").look(TEXTS[0], interventions=[heedful.Ablate("positions")])
     expected = json.loads(json.dumps(changed.to_json("list")))
     outputs = json.loads((tmp_path / "look.json").read_text())["outputs"]
-    assert [(each["position"], each["label"], each["text"], each["words"]) for each in outputs] == [
-        (each["position"], each["label"], each["text"], each["words"]) for each in expected["outputs"]
+    assert [(output["position"], output["label"], output["text"], output["words"]) for output in outputs] == [
+        (output["position"], output["label"], output["text"], output["words"]) for output in expected["outputs"]
     ]
-    probabilities = [each["probability"] for each in expected["outputs"]]
-    assert [each["probability"] for each in outputs] == pytest.approx(probabilities)  # to the last bit on equal threads
+    probabilities = [output["probability"] for output in expected["outputs"]]
+    assert [output["probability"] for output in outputs] == pytest.approx(
+        probabilities
+    )  # bitwise equal with the same number of threads
     assert expected["interventions"] == ["positions off"]
     plain = heedful_command("look", model, TEXTS[0], "--json", cwd=tmp_path)
     assert json.loads(plain.stdout)["target"] != expected["target"]
@@ -63,7 +67,7 @@ def test_all_parts_are_listed_by_kind(heedful_command: Command, model: Path, tmp
     assert "cross-attention (with its heads)\n  decoder.0.cross   .head.0 to .head.3\n" in listed
     names = json.loads(heedful_command("look", model, "--list", "--json", cwd=tmp_path).stdout)
     assert names["attention"][0] == {"name": "encoder.0.attention", "heads": 4}
-    every = {each["name"] for parts in names.values() for each in parts}
+    every = {part["name"] for parts in names.values() for part in parts}
     assert every == {name for name in heedful.part_names(heedful.load(model).model) if ".head." not in name}
 
 
@@ -84,7 +88,7 @@ def test_all_parts_are_listed_by_kind(heedful_command: Command, model: Path, tmp
         (["a", "--top", "0"], 2, "top must be positive, got 0"),
     ],
 )
-def test_a_mistake_is_one_line(
+def test_a_user_error_is_one_line(
     heedful_command: Command, model: Path, tmp_path: Path, options: list[str], code: int, message: str
 ) -> None:
     patch = {"kind": "patch", "part": "encoder.0", "text": TEXTS[0]}
@@ -95,7 +99,7 @@ def test_a_mistake_is_one_line(
     assert message in lines[0]
 
 
-def test_a_model_for_ctranslate2_alone_cannot_be_changed_or_looked_into(
+def test_a_model_stored_only_for_ctranslate2_supports_neither_look_nor_interventions(
     heedful_command: Command, model: Path, tmp_path: Path
 ) -> None:
     assert heedful_command("export", model, "ct2", "--to", "ctranslate2", cwd=tmp_path).returncode == 0
@@ -107,7 +111,7 @@ def test_a_model_for_ctranslate2_alone_cannot_be_changed_or_looked_into(
     assert "interventions change values inside the model's own modules; use engine torch" in done.stderr
 
 
-def test_empty_and_strange_texts_are_looked_at(heedful_command: Command, model: Path, tmp_path: Path) -> None:
+def test_a_look_accepts_empty_and_unusual_texts(heedful_command: Command, model: Path, tmp_path: Path) -> None:
     files = ("--out", "look.html"), ("--out", "look.svg"), ()
     for options in files:
         for text in ("", " ", "zebra \x1b[31m"):
@@ -116,7 +120,7 @@ def test_empty_and_strange_texts_are_looked_at(heedful_command: Command, model: 
             assert "\x1b" not in done.stdout
 
 
-def test_words_have_vectors_in_their_context(heedful_command: Command, model: Path, tmp_path: Path) -> None:
+def test_words_have_contextual_vectors(heedful_command: Command, model: Path, tmp_path: Path) -> None:
     texts = ("a small dog runs", "the red dog rides")
     done = heedful_command("embed", model, *texts, "--words", "--layer", "0", cwd=tmp_path)
     number, word, start, end, vector = done.stdout.splitlines()[2].split("\t")
@@ -126,7 +130,7 @@ def test_words_have_vectors_in_their_context(heedful_command: Command, model: Pa
     )
     assert (text, -1 <= float(cosine) < 0.9999) == ("the red dog rides\n", True)
     by_line = heedful_command("embed", model, *texts, "--word", "dog", "--json", cwd=tmp_path).stdout.splitlines()
-    assert [[each["text"] for each in json.loads(line)["words"]] for line in by_line] == [["dog"], ["dog"]]
+    assert [[word["text"] for word in json.loads(line)["words"]] for line in by_line] == [["dog"], ["dog"]]
     assert heedful_command("embed", model, *texts, "--words", "--output", "w.npy", cwd=tmp_path).returncode == 0
     assert np.load(tmp_path / "w.npy").shape == (8, 32)
     for options, message in (

@@ -57,7 +57,7 @@ def alignment_error_rates(
 ) -> tuple[dict[Alignment, float], dict[Alignment, float]]:
     """Compute each head's alignment error rate, 1 − 2 |A ∩ S| / (|A| + |S|), on both halves        Och & Ney 2003
 
-    A: links of the head, S: reference links. The mean over the heads of a layer is a candidate, too.
+    A: links of the head, S: reference links. The mean over the heads of a layer is also a candidate.
     """
     candidates: list[Alignment] = []
     counts: list[list[Counts]] = [[], []]
@@ -71,8 +71,8 @@ def alignment_error_rates(
         names = [(tap, head) for tap, heads in tables.items() for head in (*range(len(heads)), None)]
         candidates = candidates or [Alignment(tap=tap, head=head, row=row) for row in ROWS for tap, head in names]
         progress(1)
-    one, other = counts
-    return _error_rates(candidates, one), _error_rates(candidates, other or one)
+    first, second = counts
+    return _error_rates(candidates, first), _error_rates(candidates, second or first)
 
 
 def _link_table(links: WordLinks, source: TokenizedWords, target: TokenizedWords) -> npt.NDArray[np.bool_]:

@@ -94,8 +94,8 @@ def extract_links(weights: Weights) -> tuple[tuple[int, int], ...]:
 def linked_sources(weights: Weights) -> npt.NDArray[np.int64]:
     """Return for each target word t the source word s with the largest √(P(s | t) · P(t | s)); the last one is "none".
 
-    P(s | t) is the attention weight, P(t | s) the share of t in all attention on s. By the first alone, a full stop or
-    the end of the source, which every word attends to a little, would often win.
+    P(s | t) is the attention weight, P(t | s) the share of t in all attention on s. With P(s | t) alone, a full stop
+    or the end of the source, which every word attends to a little, would often win.
     """
     total = weights.sum(-2, keepdims=True)
     sources: npt.NDArray[np.int64] = (weights**2 / np.maximum(total, 1e-9)).argmax(-1)

@@ -16,7 +16,7 @@ from heedful.shapes import Float
 
 FONTS = ("DejaVu Sans", "Noto Sans CJK JP", "Noto Sans Devanagari", "Noto Sans Arabic", "Noto Sans Hebrew",
          "Noto Sans Thai", "Symbola")  # fmt: skip
-"""Tried in this order for each character, those that are installed."""
+"""Installed ones are tried in this order for each character."""
 
 
 def draw_attention(
@@ -63,13 +63,13 @@ def heat_map(
 
 
 def drawn_text(text: str) -> str:
-    """A label as matplotlib draws it: visible, and a dollar sign begins no formula."""
+    """A label for matplotlib: invisible characters are replaced, and dollar signs escaped."""
     return visible(text).replace("$", r"\$")
 
 
 @contextmanager
 def picture_fonts() -> Iterator[None]:
-    """Fonts for the scripts of the world; an SVG keeps its text, so that its viewer's fonts draw it.
+    """Use fonts for many scripts; an SVG keeps its text, so that the viewer's fonts draw it.
 
     A character that no installed font has is drawn as a box.
     """

@@ -1,4 +1,4 @@
-"""Cross-attention of one validation pair at an evaluation: a frame of the film of how alignment forms in training."""
+"""Record cross-attention of one validation pair at every evaluation, to show how alignment forms in training."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def choose_sample_pair(pairs: Sequence[tuple[str, ...]]) -> tuple[str, ...] | No
 def attention_sample(
     model: TranslationModel, pair: Sequence[str], tokenizers: Sequence[Tokenizer]
 ) -> dict[str, Any] | None:
-    """Each layer's cross-attention, the mean of its heads, from target words to source words; None without any."""
+    """Each layer's cross-attention (mean of its heads) from target to source words; None for models without it."""
     if not has_cross_attention(model):
         return None
     units: list[Unit] = ["words" if len(split_words(text)) > 1 else "characters" for text in pair]

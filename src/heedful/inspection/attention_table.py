@@ -1,4 +1,4 @@
-"""One table of a look: attention of a head, of a layer's mean, or of the aligned head, between words or tokens."""
+"""Attention tables of a look: one head, the mean of a layer, or the aligned head, between words or tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from heedful.interventions.parts import nearest_parts
 from heedful.text.token_rows import TokenRow
 
 NO_WORD = "∅"
-"""The column for attention to no word: the end of the input."""
+"""Title of the column for attention to no word (the end of the input)."""
 TableUnit = Literal["words", "tokens"]
 
 
@@ -32,7 +32,7 @@ class AttentionTable:
 
 
 def aligned_table(look: Look) -> AttentionTable | None:
-    """Which words of the input each word of the output attends to, by the head that aligns; None without one."""
+    """The attention of output words to input words, by the head that aligns; None without such a head."""
     alignment = look.alignment
     if alignment is None or look.target is None:
         return None
@@ -91,9 +91,9 @@ def find_map(look: Look, part: str, head: int | None = None) -> tuple[AttentionM
 
 
 def selected_map(look: Look, part: str | None, head: int | None) -> tuple[str, int | None]:
-    """The name of the attention that `part` and `head` mean, and the head: without a part that of the aligned head."""
+    """Resolve `part` and `head` to the name of an attention and a head; without a part, the aligned head's."""
     if part is None:
-        crosses = [each.name for each in look.attention.values() if each.kind == "cross"] or list(look.attention)
+        crosses = [name for name, table in look.attention.items() if table.kind == "cross"] or list(look.attention)
         part = look.alignment.part if look.alignment else crosses[-1] if crosses else ""
     table, number = find_map(look, part, head)
     return table.name, number
@@ -107,7 +107,7 @@ def _checked(table: AttentionMap, head: int) -> int:
 
 
 def _default_map(look: Look) -> AttentionMap | None:
-    crosses = [each for each in look.attention.values() if each.kind == "cross"]
+    crosses = [attention for attention in look.attention.values() if attention.kind == "cross"]
     return next(reversed(crosses or list(look.attention.values())), None)
 
 
@@ -139,24 +139,24 @@ def group_overlapping(words: Sequence[tuple[int, ...]], unit: TableUnit) -> list
     """Join neighbors that share a word, so that every token is in one group."""
     groups: list[list[int]] = []
     joined: set[int] = set()
-    for position, each in enumerate(words):
-        if unit == "words" and groups and joined.intersection(each):
+    for position, indices in enumerate(words):
+        if unit == "words" and groups and joined.intersection(indices):
             groups[-1].append(position)
-            joined.update(each)
+            joined.update(indices)
         else:
             groups.append([position])
-            joined = set(each)
+            joined = set(indices)
     return groups
 
 
 def _label(pieces: str, words: Sequence[Sequence[int]], row: TokenRow, unit: TableUnit) -> str:
-    numbers = sorted({word for each in words for word in each})
+    numbers = sorted({word for indices in words for word in indices})
     if unit == "tokens" or not numbers:
         return visible(pieces)
     return visible(" ".join(row.words[word] for word in numbers))
 
 
 def pool_weights(weights: Weights, rows: Sequence[Sequence[int]], columns: Sequence[Sequence[int]]) -> Weights:
-    """From tokens to words: summed over the tokens that are read, averaged over those that read; rows sum to 1."""
+    """Pool token weights to words: sum over the columns of a word, average over its rows; rows still sum to 1."""
     read = np.stack([weights[:, list(group)].sum(1) for group in columns], 1)
     return np.stack([read[list(group)].mean(0) for group in rows])

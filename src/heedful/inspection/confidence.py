@@ -15,7 +15,7 @@ EPSILON = 1e-6
 
 
 class Confidence(Config):
-    """Map a word's probability to how often such words are correct: the content of confidence.json.
+    """Map a word's probability to how often such words are correct; stored as confidence.json.
 
     p′ = σ(a · logit p + b) · min(1, p / p₀)        Platt 1999, except for the last factor
 
@@ -32,11 +32,11 @@ class Confidence(Config):
     words: int = 0
     """Number of words it was fitted on."""
     texts: int = 0
-    """Number of texts it was fitted on: evenly spaced ones of the validation set."""
+    """Number of evenly spaced validation texts it was fitted on."""
 
     @property
     def is_identity(self) -> bool:
-        """Whether probabilities stay as they are."""
+        """Whether probabilities are left unchanged."""
         return (self.slope, self.shift, self.min_probability) == (1.0, 0.0, 0.0)
 
     def __call__(self, probability: float) -> float:

@@ -1,9 +1,9 @@
 """Statistical word aligner: a hidden Markov model trained on the pairs themselves.
 
-Reference links are needed to measure how well a head aligns. An HMM walks over the words of one side while it emits the
-other (Vogel 1996). It starts with uniform jumps, which is IBM model 1 (Brown 1993), then learns the jump distribution.
-Both directions are trained to agree (Liang 2006), and a link needs both. Deterministic. Hand-written because existing
-aligners (fast_align, eflomal) are C++ programs that users would have to compile.
+Its links are the reference for measuring how well a head aligns. The words of one side are hidden states that emit the
+words of the other (Vogel 1996). It starts with uniform jumps, which is IBM model 1 (Brown 1993), then learns the jump
+distribution. Both directions are trained to agree (Liang 2006), and a link needs both. Deterministic. Hand-written
+because existing aligners (fast_align, eflomal) are C++ programs that users would have to compile.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Integers = npt.NDArray[np.integer[Any]]
 NULL_PROBABILITY = 0.2
 """Share of words aligned to no word of the other side (Och & Ney 2003)."""
 MAX_JUMP = 10
-"""Longer jumps share the probability of this one."""
+"""Longest jump with a probability of its own; longer jumps share it."""
 MIN_PROBABILITY = 1e-7
 EDGE_PUNCTUATION = re.compile(r"^\W+|\W+$")
 

@@ -40,8 +40,8 @@ def layer_taps(model: Any, stack: str) -> dict[str, tuple[str, ...]]:
 
 def _outputs(taps: Sequence[str], layer: str) -> tuple[str, ...]:
     """The taps of a layer's states: of a block's last sub-layer, or of the two directions of a recurrent layer."""
-    sublayers = [tap for each in SUBLAYERS if (tap := f"{layer}.{each}.residual") in taps]
-    return tuple(sublayers[-1:]) or tuple(tap for each in DIRECTIONS if (tap := f"{layer}.{each}") in taps)
+    sublayers = [tap for sublayer in SUBLAYERS if (tap := f"{layer}.{sublayer}.residual") in taps]
+    return tuple(sublayers[-1:]) or tuple(tap for direction in DIRECTIONS if (tap := f"{layer}.{direction}") in taps)
 
 
 SUBLAYERS = ("attention", "cross", "feed_forward")

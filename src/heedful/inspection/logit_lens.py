@@ -1,8 +1,8 @@
-"""Logit lens: what each layer would have answered, had it been the last (nostalgebraist 2020).
+"""Logit lens: the predictions that the model's head makes from each layer's states (nostalgebraist 2020).
 
-The state after every layer passes the model's last norm and its head. Early layers were never trained to be read so:
-the lens shows how the answer forms, not what a layer does. For a recurrent model each layer's state takes the place of
-the last layer's, with the context that attention computes for it.
+The state after every layer is passed through the model's last norm and its head. Early layers were not trained for
+this: the lens shows how the answer forms, not what a layer does. In a recurrent model each layer's state replaces the
+last layer's, with the context that attention computes for it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from heedful.models.recurrent import RecurrentEncoderDecoder
 
 @dataclass(frozen=True)
 class LensLayer:
-    """The answers of one layer, had it been the last: the most probable labels at each output."""
+    """The predictions from one layer's states: the most probable labels at each output."""
 
     name: str
     outputs: tuple[RankedOutput, ...]
@@ -32,7 +32,7 @@ class LensLayer:
         return {
             "name": self.name,
             "positions": [
-                {"top": [each.to_json() for each in output.top], "probability": output.probability, "rank": output.rank}
+                {"top": [top.to_json() for top in output.top], "probability": output.probability, "rank": output.rank}
                 for output in self.outputs
             ],
         }
@@ -40,7 +40,7 @@ class LensLayer:
 
 @dataclass(frozen=True)
 class LogitLens:
-    """The answers of every layer, had it been the last: the first layer first, the last one's are the model's."""
+    """The predictions from every layer's states, from the first layer up; those of the last are the model's."""
 
     layers: tuple[LensLayer, ...]
 
@@ -57,18 +57,18 @@ def logit_lens(source: LabelSource, model: Any, passes: Sequence[TextPass], top:
     for name, read_out in _read_outs(model, states, passes).items():
         for lens, text_pass, logits in zip(layers, passes, pass_logits(model, read_out, passes), strict=True):
             lens.append(LensLayer(name, tuple(rank_outputs(source, text_pass, logits, top))))
-    return [LogitLens(tuple(each)) for each in layers]
+    return [LogitLens(tuple(outputs)) for outputs in layers]
 
 
 def output_stack(model: Any) -> str:
-    """The stack of layers under the head: the decoder, of an encoder alone the encoder."""
+    """The stack of layers under the head: the decoder, or the encoder of a model without one."""
     return "decoder" if layer_taps(model, "decoder") else "encoder"
 
 
 def _read_outs(model: Any, states: LayerStates, passes: Sequence[TextPass]) -> dict[str, Tensor]:
-    """The states that the head would read, had each layer been the last."""
+    """The states that the head reads for each layer."""
     if isinstance(model, RecurrentEncoderDecoder):
-        encoded = model.start(*pad_sequences([each.inputs.ids for each in passes], device=model.device))
-        return {name: model.with_context(each, encoded) for name, each in states.items()}
+        encoded = model.start(*pad_sequences([text_pass.inputs.ids for text_pass in passes], device=model.device))
+        return {name: model.with_context(state, encoded) for name, state in states.items()}
     norm = getattr(getattr(model, output_stack(model)), "norm", None)
-    return {name: each if norm is None else norm(each) for name, each in states.items()}
+    return {name: state if norm is None else norm(state) for name, state in states.items()}

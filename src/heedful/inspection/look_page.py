@@ -1,4 +1,4 @@
-"""A look as a page: one HTML file with its data, styles and script, which loads nothing and works offline."""
+"""A look as a self-contained HTML page with its data, styles and script, which works offline."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FILES = files("heedful.inspection") / "page"
 
 
 def page(name: str, title: str, data: dict[str, Any]) -> str:
-    """The page `name` with this data, which its script reads as JSON: text of a model never becomes markup."""
+    """The page `name` with this data, which its script reads as JSON, so that text never becomes markup."""
     parts = {
         "title": escape(title),
         "style": _read("look.css"),
@@ -23,7 +23,7 @@ def page(name: str, title: str, data: dict[str, Any]) -> str:
 
 
 def frame(content: str, height: int = 760) -> str:
-    """A page inside a notebook's cell: a frame of its own, apart from the notebook's styles and scripts."""
+    """A page for a notebook, in a sandboxed frame isolated from the notebook's styles and scripts."""
     return (
         f'<iframe srcdoc="{escape(content)}" sandbox="allow-scripts" title="look" '
         f'style="width:100%;height:{height}px;border:1px solid #8884;border-radius:8px"></iframe>'
@@ -35,5 +35,5 @@ def _read(name: str) -> str:
 
 
 def _script_json(data: dict[str, Any]) -> str:
-    """JSON that cannot end the script element it stands in."""
+    """JSON that cannot close the script element that contains it."""
     return json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")

@@ -1,4 +1,4 @@
-"""Pictures of a look: the alignment as ribbons above every head of every layer, or one attention enlarged."""
+"""Pictures of a look: the alignment as ribbons above the heads of all layers, or one attention enlarged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BLUES = LinearSegmentedColormap.from_list(
     "weights", ["#f8fafe", "#dde8fd", "#bcd2f9", "#91b5f4", "#6593eb", "#3c72da", "#1f53b8", "#0f3a90"]
 )
 ROOT = PowerNorm(0.5, 0, 1)
-"""The root of a weight as its shade, so that small weights can be seen."""
+"""Shades by the square root of the weight, so that small weights are visible."""
 MUTED = "#5a5f69"
 KINDS = {"cross": "cross-attention", "encoder": "self-attention of the encoder", "self": "self-attention"}
 HEAD_INCHES = (0.6, 1.3)
@@ -45,7 +45,7 @@ def draw_look(look: Look, file: Path, kind: str, *, part: str | None = None, hea
 
 
 def draw_side_by_side(looks: Sequence[tuple[str, Look]], file: Path, kind: str) -> None:
-    """Draw the attention of several models for one text below each other, as ribbons."""
+    """Draw the attention of several models for one text as ribbons, one model per row."""
     with picture_fonts():
         tables = [(name, look, attention_table(look)) for name, look in looks]
         words = max((max(len(table.rows), len(table.columns)) for _, _, table in tables if table), default=1)
@@ -76,7 +76,7 @@ def _one_head(look: Look, part: str, head: int) -> Figure:
 
 
 def _enlarged(look: Look, part: str) -> Figure:
-    """All heads of one attention, with the tokens beside the first and above all."""
+    """All heads of one attention as a grid of heat maps with token labels."""
     heads = look.attention[part].heads
     tables = [attention_table(look, part, head, "tokens") for head in range(heads)]
     first = tables[0]
@@ -100,11 +100,11 @@ def _enlarged(look: Look, part: str) -> Figure:
 def _overview(look: Look) -> Figure:
     """Ribbons of the alignment, or of the last layer, and below them every head of every layer."""
     table = attention_table(look)
-    groups = [[each for each in look.attention.values() if each.kind == kind] for kind in KINDS]
+    groups = [[attention for attention in look.attention.values() if attention.kind == kind] for kind in KINDS]
     groups = [group for group in groups if group]
     if table is None:
         return _answer_only(look)
-    most_heads = max(each.heads for group in groups for each in group)
+    most_heads = max(attention.heads for group in groups for attention in group)
     words = max(len(table.rows), len(table.columns))
     width = min(LARGEST_INCHES, max(_ribbon_width(words), 1.2 + HEAD_INCHES[0] * most_heads))
     panel = min(HEAD_INCHES[1], max(HEAD_INCHES[0], 0.7 * width / most_heads))
@@ -120,7 +120,7 @@ def _overview(look: Look) -> Figure:
 
 
 def _ribbons(figure: Any, table: AttentionTable, slanted: bool, caption: str) -> None:
-    """Columns above, rows below, and between them curves as wide as the weights."""
+    """Column labels above, row labels below, connected by curves whose width is the weight."""
     axes = figure.add_subplot()
     figure.suptitle(drawn_text(caption), fontsize=9, color=MUTED)
     above, below = map(_places, (table.columns, table.rows))
@@ -149,13 +149,13 @@ def _ribbon_width(words: int) -> float:
 
 
 def _places(labels: Sequence[str]) -> Sequence[float]:
-    """Where the labels of a row stand, from 0 to 1: from right to left for such a script."""
+    """Horizontal positions of labels, from 0 to 1: right to left for right-to-left scripts."""
     places = [0.5] if len(labels) == 1 else np.linspace(0, 1, len(labels)).tolist()
     return places[::-1] if right_to_left(" ".join(labels)) else places
 
 
 def _crowded(labels: Sequence[str], inches: float) -> bool:
-    """Whether neighbors would touch, were they written side by side."""
+    """Whether neighboring labels would touch if written horizontally."""
     widths = [_inches(label) for label in labels]
     room = 0.9 * inches / max(1, len(labels) - 1)
     return any((left + right) / 2 > room for left, right in pairwise(widths))
@@ -172,8 +172,8 @@ def _caption(look: Look, table: AttentionTable) -> str:
 
 
 def _grid(figure: Any, group: Sequence[AttentionMap]) -> None:
-    """One small heat map a head: layers in rows."""
-    heads = max(each.heads for each in group)
+    """One small heat map per head: layers in rows."""
+    heads = max(attention.heads for attention in group)
     name = "self-attention of the decoder" if group[0].rows == "target" and group[0].kind == "self" else None
     figure.suptitle(f"{name or KINDS[group[0].kind]}, {len(group)} × {heads} (layers × heads)", fontsize=9, color=MUTED)
     panels = figure.subplots(len(group), heads, squeeze=False)
@@ -195,8 +195,8 @@ def _answer_only(look: Look) -> Figure:
     outputs = look.outputs[:40]
     figure = Figure((max(5.0, 0.5 * len(outputs)), 3), dpi=130, layout="constrained")
     axes = figure.add_subplot()
-    axes.bar(range(len(outputs)), [each.probability for each in outputs], color="#3c72da")
-    axes.set_xticks(range(len(outputs)), [drawn_text(each.text) for each in outputs], rotation=45)
+    axes.bar(range(len(outputs)), [output.probability for output in outputs], color="#3c72da")
+    axes.set_xticks(range(len(outputs)), [drawn_text(output.text) for output in outputs], rotation=45)
     axes.set_ylim(0, 1)
     axes.set_ylabel("probability")
     figure.suptitle(drawn_text(f"{look.model} · no attention: the answer's probabilities"), fontsize=10)

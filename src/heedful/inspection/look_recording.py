@@ -20,12 +20,12 @@ from heedful.text.token_rows import TokenRow
 from heedful.text.word_tokens import TokenizedWords
 
 BATCH_TOKENS = 1024
-"""Tokens in a batch, padding included: few, since texts of one length share a batch and weights take memory."""
+"""Tokens in a batch, padding included; small, because attention weights take memory."""
 
 
 @runtime_checkable
 class LookSource(LabelSource, Protocol):
-    """The trained model of a look: what recording reads of it."""
+    """The interface of a trained model that recording needs."""
 
     @property
     def model(self) -> Any: ...
@@ -42,11 +42,11 @@ class LookSource(LabelSource, Protocol):
 def look_at(
     source: LookSource, passes: Sequence[TextPass], *, top: int, lens: bool, interventions: Sequence[str] = ()
 ) -> list[Look]:
-    """Look at passes, in order; those of similar length share a batch, which changes no value.
+    """Record looks of passes, in order; those of similar length share a batch, which does not change values.
 
-    `interventions`: the sentences of the edits that are active, for the result.
+    `interventions`: descriptions of the active edits, for the result.
     """
-    lengths = [[len(each.inputs) for each in passes], [len(each.output_row) for each in passes]]
+    lengths = [[len(text_pass.inputs) for text_pass in passes], [len(text_pass.output_row) for text_pass in passes]]
     look = partial(_look_at_batch, source, top=top, lens=lens, interventions=tuple(interventions))
     return map_length_buckets(lambda indices: look([passes[i] for i in indices]), lengths, BATCH_TOKENS)
 
@@ -64,8 +64,8 @@ def _look_at_batch(
     for row, (text_pass, scores, layers) in enumerate(zip(passes, logits, lenses, strict=True)):
         ranked = rank_outputs(source, text_pass, scores, top)
         outputs = tuple(
-            ScoredOutput(each.position, each.label, each.text, each.words, scored.probability, scored.top)
-            for each, scored in zip(text_pass.outputs, ranked, strict=True)
+            ScoredOutput(output.position, output.label, output.text, output.words, scored.probability, scored.top)
+            for output, scored in zip(text_pass.outputs, ranked, strict=True)
         )
         maps = {name: attention_map(name, table[row], text_pass) for name, table in tables.items()}
         alignment = source.word_alignment(text_pass, maps)

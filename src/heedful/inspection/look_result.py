@@ -1,4 +1,4 @@
-"""The inside of a model on one text: its answer with probabilities, every head's attention, and the alignment.
+"""A `Look` at a model on one text: its answer with probabilities, every head's attention, and the alignment.
 
 look = translator.look("A dog runs.")
 look.attention["decoder.1.cross"].weights      # heads × target tokens × input tokens
@@ -33,11 +33,11 @@ class ScoredOutput:
     """One output of a text with its probability, and the most probable ones at its position."""
 
     position: int
-    """The token whose state predicts it: row of the attention maps."""
+    """The token whose state predicts this output: the row in attention maps."""
     label: int
     text: str
     words: tuple[int, ...]
-    """The words of the output text that it belongs to."""
+    """The words of the output text that this output belongs to."""
     probability: float
     top: tuple[Prediction, ...]
 
@@ -48,7 +48,7 @@ class ScoredOutput:
             "text": self.text,
             "words": list(self.words),
             "probability": self.probability,
-            "top": [each.to_json() for each in self.top],
+            "top": [prediction.to_json() for prediction in self.top],
         }
 
 
@@ -109,7 +109,7 @@ class HeadAlignment:
 
 @dataclass(frozen=True, eq=False)
 class Look:
-    """The values that a model computed for one text. In a notebook it shows itself as a page."""
+    """The values that a model computed for one text; displays as a page in notebooks."""
 
     model: str
     task: str
@@ -124,7 +124,7 @@ class Look:
     """Translators with cross-attention only."""
     lens: LogitLens | None = None
     interventions: tuple[str, ...] = ()
-    """What was changed inside the model, as sentences."""
+    """Descriptions of the active interventions."""
 
     @property
     def output_row(self) -> TokenRow:
@@ -154,7 +154,7 @@ class Look:
             "inputs": self.inputs.to_json(),
             "target": None if self.target is None else self.target.to_json(),
             "outputs": [output.to_json() for output in self.outputs],
-            "attention": [each.to_json(values) for each in self.attention.values()],
+            "attention": [attention.to_json(values) for attention in self.attention.values()],
             "alignment": None if self.alignment is None else self.alignment.to_json(),
             "interventions": list(self.interventions),
         }
@@ -179,7 +179,7 @@ class Look:
         )
 
     def to_html(self, *, part: str | None = None, head: int | None = None) -> str:
-        """A page in one file that loads nothing: token rows, ribbons, every head, heat map, probabilities, lens.
+        """A self-contained HTML page: token rows, ribbons, every head, heat map, probabilities, lens.
 
         It opens at the aligned head, or at the attention `part` and its `head`.
         """
@@ -192,7 +192,7 @@ class Look:
         return page("look", f"{self.model}: {self.inputs.text:.60}", data)
 
     def _repr_html_(self) -> str:
-        """The page, in a notebook's cell."""
+        """The page, for display in a notebook."""
         from heedful.inspection.look_page import frame
 
         return frame(self.to_html())

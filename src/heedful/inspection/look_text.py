@@ -1,4 +1,4 @@
-"""A look as text for a terminal: the answer with probabilities, attention shaded, what each layer would have said."""
+"""A look as text for a terminal: the answer with probabilities, shaded attention, and the logit lens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from heedful.inspection.visible_text import visible
 
 SHADES = " ·░▒▓█"
 SHADE_WEIGHTS = (0.02, 0.1, 0.25, 0.5, 0.75)
-"""From which weight on each shade is used."""
+"""The lowest weight of each shade."""
 LEGEND = "░ 10%  ▒ 25%  ▓ 50%  █ 75%"
 MAX_LABEL = 18
 WITHOUT_WIDTH = "\u200c\u200d\u200e\u2068\u2069\ufe0f"
@@ -21,8 +21,8 @@ RUNNERS_UP = 3
 
 
 def look_lines(look: Look, table: AttentionTable | None, width: int = 100) -> Iterator[str]:
-    """The lines of a look: what was read and answered, the table of attention, the lens if there is one."""
-    yield f"{look.model} · {look.task}" + "".join(f" · {each}" for each in look.interventions)
+    """The lines of a look: input and answer, the attention table, and the logit lens if recorded."""
+    yield f"{look.model} · {look.task}" + "".join(f" · {intervention}" for intervention in look.interventions)
     yield f"in   {isolated(_one_line(look.inputs.text))}"
     if look.output_text:
         yield f"out  {isolated(_one_line(look.output_text))}"
@@ -38,17 +38,17 @@ def look_lines(look: Look, table: AttentionTable | None, width: int = 100) -> It
 
 
 def output_lines(look: Look, width: int) -> Iterator[str]:
-    """Each output with its probability, and the most probable others."""
+    """Each output with its probability, and the most probable alternatives."""
     labels = [visible(output.text) for output in look.outputs]
     column = min(MAX_LABEL, max(map(display_width, labels)))
     for label, output in zip(labels, look.outputs, strict=True):
-        others = [each for each in output.top if each.label != output.label][:RUNNERS_UP]
+        runners_up = [prediction for prediction in output.top if prediction.label != output.label][:RUNNERS_UP]
         line = f"{_padded(label, column)} {percent(output.probability):>5}"
-        yield cut(f"{line}   else: {_predictions(others)}" if others else line, width)
+        yield cut(f"{line}   else: {_predictions(runners_up)}" if runners_up else line, width)
 
 
 def table_lines(table: AttentionTable, width: int) -> Iterator[str]:
-    """A shaded table with numbered columns if it fits, and beside each row what it attends to most."""
+    """A shaded table with numbered columns if it fits, and next to each row the words it attends to most."""
     label = min(MAX_LABEL, max(map(display_width, table.rows)))
     shaded = label + 2 * len(table.columns) + 24 <= width
     yield cut(f"attention of {table.title}" + (f"   {LEGEND}" if shaded else ""), width)
@@ -62,7 +62,7 @@ def table_lines(table: AttentionTable, width: int) -> Iterator[str]:
 
 
 def _column_numbers(count: int) -> str:
-    """Numbers above columns of two characters: all of up to ten, else every fifth."""
+    """Numbers above columns of two characters: all numbers up to ten columns, else every fifth."""
     step = 1 if count <= 10 else 5
     return "".join(f"{index:<{2 * step}}" for index in range(0, count, step)).rstrip()
 
@@ -81,25 +81,25 @@ def lens_lines(look: Look, lens: LogitLens, width: int) -> Iterator[str]:
 
 
 def shade(weight: float) -> str:
-    """A block character as dark as the weight is large."""
+    """A block character that is darker for larger weights."""
     return SHADES[sum(weight >= limit for limit in SHADE_WEIGHTS)]
 
 
 def percent(share: float) -> str:
-    """A share with as many digits as tell: 100%, 37%, 0.4%, <0.1%."""
+    """A share with its significant digits: 100%, 37%, 0.4%, <0.1%."""
     if share < 0.001:
         return "<0.1%"
     return f"{share:.1%}" if share < 0.01 else f"{share:.0%}"
 
 
 def display_width(text: str) -> int:
-    """Columns of a terminal: two for wide characters, none for combining ones."""
+    """The width in terminal columns: two for wide characters, none for combining ones."""
     drawn = (c for c in text if not combining(c) and c not in WITHOUT_WIDTH)
     return sum(1 + (east_asian_width(c) in "WF") for c in drawn)
 
 
 def cut(text: str, width: int) -> str:
-    """As much of a line as fits the terminal, with "…" for the rest."""
+    """Truncate a line to the width, with "…" for the rest."""
     if display_width(text) <= width:
         return text
     kept = ""
@@ -116,7 +116,7 @@ def _padded(label: str, width: int) -> str:
 
 
 def isolated(text: str) -> str:
-    """Right-to-left text set apart, so that it does not reorder the rest of the line."""
+    """Isolate right-to-left text (Unicode bidi), so that it does not reorder the rest of the line."""
     return f"\u2068{text}\u2069\u200e" if any(bidirectional(c) in ("R", "AL", "AN") for c in text) else text
 
 
@@ -125,4 +125,4 @@ def _one_line(text: str) -> str:
 
 
 def _predictions(predictions: Sequence[Prediction]) -> str:
-    return ", ".join(f"{isolated(visible(each.text))} {percent(each.probability)}" for each in predictions)
+    return ", ".join(f"{isolated(visible(label.text))} {percent(label.probability)}" for label in predictions)

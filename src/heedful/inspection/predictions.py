@@ -26,7 +26,7 @@ class Prediction:
 
 @runtime_checkable
 class LabelSource(Protocol):
-    """The trained model of predictions: how its logits become probabilities, and its labels' texts."""
+    """The interface of a trained model that predictions need: probabilities from logits, and texts of labels."""
 
     def output_probabilities(self, logits: Float[Tensor, "outputs labels"]) -> Float[Tensor, "outputs labels"]: ...
 
@@ -35,7 +35,7 @@ class LabelSource(Protocol):
 
 @dataclass(frozen=True)
 class RankedOutput:
-    """One output's most probable labels, and the probability and rank of the label it has in the pass."""
+    """One output's most probable labels, and the probability and rank of its actual label."""
 
     top: tuple[Prediction, ...]
     probability: float

@@ -16,7 +16,7 @@ SUFFIXES = (".html", *PICTURES, ".json")
 def write_result(
     file: str | Path, *, page: Callable[[], str], draw: Callable[[Path, str], object], values: Callable[[], object]
 ) -> Path:
-    """Write the `page`, what `draw` draws into a file of a format such as "svg", or the `values`, by the ending."""
+    """Write the `page`, a picture by `draw` (in a format such as "svg"), or the `values`, chosen by the suffix."""
     path = Path(file)
     suffix = check_result_file(path)
     try:
@@ -32,9 +32,9 @@ def write_result(
 
 
 def check_result_file(path: Path) -> str:
-    """The ending of a file that a result can be written to, in lower case; UsageError for any other file.
+    """The lower-case suffix of a file that a result can be written to; UsageError for any other file.
 
-    Called before a long measurement, whose result would be lost.
+    Call it before a long measurement, so that the result is not lost.
     """
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:

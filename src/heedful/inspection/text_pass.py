@@ -1,7 +1,7 @@
-"""One text as a model reads it in one forward pass: the input of everything that looks inside.
+"""One text as a model reads it in one forward pass: the input of all inspection tools.
 
 A `TextPass` holds the tokens that go in and the outputs to explain; `run_passes` runs several at once, padded, with or
-without gradients. It works for every family, so that attention maps, lenses, attributions and the census are written
+without gradients. It works for every family, so that attention maps, logit lens, attribution and census are written
 once.
 """
 
@@ -28,15 +28,15 @@ Head = Literal["next_token", "masked_token", "sequence_class", "answer_span"]
 
 @dataclass(frozen=True)
 class Output:
-    """One prediction of a pass, with a row of logits of its own."""
+    """One prediction of a pass, with its own row of logits."""
 
     position: int
-    """The token whose state predicts it; 0 for a class."""
+    """The token whose state predicts this output; 0 for a class."""
     label: int
     """The token, class or, for an answer span, input token that is predicted."""
     text: str
     words: tuple[int, ...] = ()
-    """The words of the output text that it belongs to; none for END, classes and spans."""
+    """The words of the output text that this output belongs to; none for END, classes and spans."""
 
 
 @dataclass(frozen=True)
@@ -67,14 +67,14 @@ class TextPass:
 def seq2seq_pass(inputs: TokenRow, target: TokenRow, tokenizer: Tokenizer) -> TextPass:
     """The pass of an encoder-decoder: the row of START and the target predicts the target and END."""
     predicted = [*target.ids[1:], END]
-    words = [tuple(each) for each in target.word_ranges[1:]] + [()]
+    words = [tuple(indices) for indices in target.word_ranges[1:]] + [()]
     pieces = tokenizer.pieces(predicted)
-    outputs = tuple(Output(*each) for each in zip(range(len(predicted)), predicted, pieces, words, strict=True))
+    outputs = tuple(Output(*fields) for fields in zip(range(len(predicted)), predicted, pieces, words, strict=True))
     return TextPass("next_token", inputs, outputs, target)
 
 
 def next_token_pass(inputs: TokenRow, prompt: int) -> TextPass:
-    """The pass of a language model over a prompt of so many tokens and what follows it, which is the output."""
+    """The pass of a language model over a prompt of `prompt` tokens and its continuation, which is the output."""
     outputs = tuple(
         Output(position - 1, inputs.ids[position], inputs.pieces[position], tuple(inputs.word_ranges[position]))
         for position in range(max(1, prompt), len(inputs))
@@ -94,10 +94,10 @@ def run_passes(model: Any, passes: Sequence[TextPass]) -> list[Float[Tensor, "ou
 def pass_states(model: Any, passes: Sequence[TextPass]) -> Float[Tensor, "batch tokens width"]:
     """The states that the head reads: of the target's tokens where there is a target, else of the input's."""
     raise_if_cancelled()
-    tokens, lengths = pad_sequences([each.inputs.ids for each in passes], device=model.device)
+    tokens, lengths = pad_sequences([text_pass.inputs.ids for text_pass in passes], device=model.device)
     states: Tensor
     if passes[0].target is not None:
-        target, _ = pad_sequences([_require(each.target).ids for each in passes], device=model.device)
+        target, _ = pad_sequences([_require(text_pass.target).ids for text_pass in passes], device=model.device)
         states = model.teacher_forced_states(tokens, target, lengths)
     elif passes[0].head == "answer_span":
         states = span_states(model, tokens, lengths, _passage_starts(passes, tokens))
@@ -106,7 +106,7 @@ def pass_states(model: Any, passes: Sequence[TextPass]) -> Float[Tensor, "batch 
     elif passes[0].head == "next_token":
         states = model.states(tokens)
     elif passes[0].segments and model.config.segments > 1:
-        segments, _ = pad_sequences([each.segments for each in passes], device=model.device)
+        segments, _ = pad_sequences([text_pass.segments for text_pass in passes], device=model.device)
         states = model.states(tokens, lengths, segments=segments)
     else:
         states = model.states(tokens, lengths)
@@ -116,38 +116,38 @@ def pass_states(model: Any, passes: Sequence[TextPass]) -> Float[Tensor, "batch 
 def pass_logits(
     model: Any, states: Float[Tensor, "batch tokens width"], passes: Sequence[TextPass]
 ) -> list[Float[Tensor, "outputs labels"]]:
-    """The head's logits of these states, for each output of each pass."""
+    """The head's logits for each output of each pass, from these states."""
     head = passes[0].head
     if head is None:
-        return [row[: len(each.inputs)] for row, each in zip(states, passes, strict=True)]
-    lengths = torch.tensor([len(each.inputs) for each in passes], device=states.device)
+        return [row[: len(text_pass.inputs)] for row, text_pass in zip(states, passes, strict=True)]
+    lengths = torch.tensor([len(text_pass.inputs) for text_pass in passes], device=states.device)
     if head == "answer_span":
         spans = torch.stack(span_head_logits(model, states, lengths, _passage_starts(passes, lengths)), 1)
-        return [row[:, : len(each.inputs)] for row, each in zip(spans, passes, strict=True)]
+        return [row[:, : len(text_pass.inputs)] for row, text_pass in zip(spans, passes, strict=True)]
     if head == "sequence_class":
         return list(model.apply_head(head, states, lengths)[:, None])
     if head == "masked_token":
-        masks = [[output.position for output in each.outputs] for each in passes]
+        masks = [[output.position for output in text_pass.outputs] for text_pass in passes]
         logits = model.apply_head(head, states_at(states, pad_sequences(masks, device=states.device)[0]))
-        return [row[: len(each.outputs)] for row, each in zip(logits, passes, strict=True)]
+        return [row[: len(text_pass.outputs)] for row, text_pass in zip(logits, passes, strict=True)]
     if not model.has_listener("logits"):  # which would see all tokens in order
         rows = model.apply_head(head, output_states(states, passes)[None])[0]
-        return list(rows.split([len(each.outputs) for each in passes]))
+        return list(rows.split([len(text_pass.outputs) for text_pass in passes]))
     logits = model.apply_head(head, states)
-    return [row[[output.position for output in each.outputs]] for row, each in zip(logits, passes, strict=True)]
+    return [row[[output.position for output in text.outputs]] for row, text in zip(logits, passes, strict=True)]
 
 
 def output_states(
     states: Float[Tensor, "batch tokens width"], passes: Sequence[TextPass]
 ) -> Float[Tensor, "outputs width"]:
-    """The states that predict the outputs of all passes, one after the other."""
+    """The states that predict the outputs of all passes, concatenated."""
     return torch.cat(
-        [row[[output.position for output in each.outputs]] for row, each in zip(states, passes, strict=True)]
+        [row[[output.position for output in text_pass.outputs]] for row, text_pass in zip(states, passes, strict=True)]
     )
 
 
 def _passage_starts(passes: Sequence[TextPass], like: Tensor) -> Tensor:
-    return like.new_tensor([each.passage_start for each in passes])
+    return like.new_tensor([text_pass.passage_start for text_pass in passes])
 
 
 def _require(row: TokenRow | None) -> TokenRow:

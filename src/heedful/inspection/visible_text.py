@@ -1,4 +1,4 @@
-"""Tokens as people can read them: spaces, control characters and invisible ones get signs of their own."""
+"""Readable token labels: spaces, control characters and invisible characters are replaced by visible signs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from unicodedata import bidirectional, category
 SIGNS = {"\n": "⏎", "\t": "⇥"}
 BLANK = "␣"
 INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
-"""Categories that draw nothing, or that turn or clear what is drawn around them."""
+"""Unicode categories that draw nothing, or that change how the text around them is drawn."""
 JOINERS = {"\u200c", "\u200d"}
 """Format characters that belong to the spelling of emoji, Persian and Indic scripts."""
 
 
 def visible(text: str) -> str:
-    """A token as a label: blanks around it removed, everything that draws nothing replaced by a sign or its code."""
+    """A token as a label: outer blanks are removed, invisible characters replaced by a sign or their code."""
     label = text.strip(" ") or text
     if not label.strip(" "):
         return BLANK * len(label) if label else "∅"
@@ -23,7 +23,7 @@ def visible(text: str) -> str:
 def right_to_left(text: str) -> bool:
     """Whether a text is written from right to left, by its first letter."""
     directions = (bidirectional(character) for character in text)
-    return next((each for each in directions if each in ("L", "R", "AL")), "L") != "L"
+    return next((direction for direction in directions if direction in ("L", "R", "AL")), "L") != "L"
 
 
 def _sign(character: str, label: str) -> str:

@@ -1,4 +1,4 @@
-"""Walk one token through one layer: every vector and every attention score that leads to the next one, as numbers.
+"""Walk one token through one layer: all vectors and attention scores of the computation, as numbers.
 
 walk = walkthrough(translator, text_pass, layer=0, position=3, head=1)
 walk.attention["cross"].scores        # Q Kᵀ / √d_k of this token's query
@@ -29,7 +29,7 @@ VECTOR_TAPS = ("norm", "skip", "residual", "output")
 
 @dataclass(frozen=True)
 class AttentionStep:
-    """One head reading for one token: score, softmax, weighted sum."""
+    """One head's attention from one token: score, softmax, weighted sum."""
 
     head: int
     columns: Columns
@@ -46,7 +46,7 @@ class AttentionStep:
 
 @dataclass(frozen=True)
 class Walkthrough:
-    """The numbers of one token on its way through one layer, and what follows from the last one."""
+    """The numbers of one token on its way through one layer, and the predictions from the last layer."""
 
     stack: StackName
     layers: int
@@ -62,7 +62,7 @@ class Walkthrough:
     positions: Numbers | None
     """The vector added for the position, or the angles of its rotation; None without positions."""
     entry: Numbers
-    """The vector that enters this layer."""
+    """The input vector of this layer."""
     attention: Mapping[str, AttentionStep]
     """By sub-layer: "attention" and, in a decoder that reads an encoder, "cross"."""
     vectors: Mapping[str, Numbers]
@@ -80,10 +80,10 @@ def walkthrough(
     source: Any, text_pass: TextPass, *, stack: StackName | None = None, layer: int = 0, position: int = 0,
     head: int = 0, top: int = 8,
 ) -> Walkthrough:  # fmt: skip
-    """Record one token's way through one layer of a transformer, in one forward pass of the whole text."""
+    """Record the computation of one token in one layer of a transformer, in one forward pass of the whole text."""
     model, names = source.model, set(tap_names(source.model))
     chosen: StackName = stack or ("decoder" if "decoder.output" in names else "encoder")
-    layers = sum(f"{chosen}.{each}.attention.residual" in names for each in range(1000))
+    layers = sum(f"{chosen}.{layer}.attention.residual" in names for layer in range(1000))
     if not layers:
         raise UsageError(f"a model of the family '{model.config.family}' has no {chosen} layers to walk through")
     row = text_pass.target if chosen == "decoder" and text_pass.target is not None else text_pass.inputs
@@ -188,7 +188,7 @@ def _most_probable(
     source: LabelSource, text_pass: TextPass, logits: torch.Tensor, outputs: Sequence[int], top: int
 ) -> tuple[tuple[str, float], ...]:
     ranked = rank_outputs(source, text_pass, logits, top)[outputs[0]]
-    return tuple((each.text, each.probability) for each in ranked.top)
+    return tuple((prediction.text, prediction.probability) for prediction in ranked.top)
 
 
 def _settings(config: Any) -> dict[str, Any]:

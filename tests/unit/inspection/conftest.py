@@ -31,7 +31,7 @@ HEADS = {"classify": "sequence_class", "fill": "masked_token", "answer": "answer
 
 @pytest.fixture(scope="session")
 def small_model() -> Callable[..., Any]:
-    """Build the model of a task; its answers depend on its inputs."""
+    """Build the model of a task, with random weights whose outputs depend on the inputs."""
     tokenizer = Tokenizer.train(TEXTS * 3, TokenizerConfig(kind="words", vocabulary=60))
 
     def build(task: str, **changes: Any) -> Any:
@@ -50,7 +50,7 @@ def small_model() -> Callable[..., Any]:
 
 @pytest.fixture(scope="session")
 def texts_of() -> Callable[[str], list[str]]:
-    """Texts that a task takes."""
+    """Input texts of a task."""
 
     def texts(task: str) -> list[str]:
         if task == "fill":
@@ -66,7 +66,7 @@ CIPHER = {word: f"v{(7 * number + 3) % 20}" for number, word in enumerate(WORDS)
 
 @pytest.fixture(scope="session")
 def cipher_pairs() -> Callable[..., list[tuple[str, str]]]:
-    """Pairs whose words are linked in order: each source word stands for one target word."""
+    """Pairs of a word-by-word substitution cipher, whose words are aligned in order."""
 
     def pairs(count: int, seed: int = 9) -> list[tuple[str, str]]:
         generator = random.Random(seed)
@@ -88,9 +88,9 @@ def cipher_translator(cipher_pairs: Callable[..., list[tuple[str, str]]]) -> Any
     optimizer, generator = torch.optim.Adam(model.parameters(), 3e-3, betas=(0.9, 0.98)), random.Random(2)
     for _ in range(250):
         batch = generator.sample(passes, 64)
-        source, lengths = pad_sequences([each.inputs.ids for each in batch])
-        target, _ = pad_sequences([each.output_row.ids for each in batch])
-        labels, _ = pad_sequences([[output.label for output in each.outputs] for each in batch])
+        source, lengths = pad_sequences([text_pass.inputs.ids for text_pass in batch])
+        target, _ = pad_sequences([text_pass.output_row.ids for text_pass in batch])
+        labels, _ = pad_sequences([[output.label for output in text_pass.outputs] for text_pass in batch])
         logits = model(source, target, lengths).flatten(0, 1)
         loss = torch.nn.functional.cross_entropy(logits, labels.flatten(), ignore_index=0)
         optimizer.zero_grad()

@@ -25,7 +25,7 @@ TAP = "decoder.1.cross.weights"
 
 
 def words(*ids: int) -> TokenizedWords:
-    """A text whose every token is a word."""
+    """A text in which every token is a word."""
     return TokenizedWords(tuple(map(str, ids)), ids, tuple(range(index, index + 1) for index in range(len(ids))))
 
 
@@ -82,7 +82,7 @@ def test_links_follow_the_head_and_attention_to_end_gives_no_link() -> None:
     assert result.weights.shape == (3, 4)
 
 
-def test_source_word_attended_by_all_is_linked_only_where_there_is_no_better_one() -> None:
+def test_a_source_word_attended_by_all_targets_is_linked_only_without_a_better_one() -> None:
     weights = np.array([[0.4, 0.1, 0.5, 0.0], [0.1, 0.4, 0.5, 0.0], [0.0, 0.0, 0.9, 0.1]], np.float32)
     assert weights.argmax(-1).tolist() == [2, 2, 2]
     assert extract_links(weights) == ((0, 0), (1, 1), (2, 2))

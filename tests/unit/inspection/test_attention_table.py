@@ -1,4 +1,4 @@
-"""Attention of a look as one table of words or tokens."""
+"""Attention tables of a look, over words or tokens."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_self_attention_has_the_tokens_that_attend_in_its_rows(small_model: Buil
     assert attention_table(look, "encoder.0.attention").rows == ("a", "small", "dog", "runs", "</s>")
 
 
-def test_tokens_of_a_word_are_summed_where_they_are_read_and_averaged_where_they_read() -> None:
+def test_weights_are_summed_over_key_tokens_and_averaged_over_query_tokens() -> None:
     assert group_overlapping([(), (0,), (0,), (1,), ()], "words") == [[0], [1, 2], [3], [4]]
     assert group_overlapping([(0, 1), (1,), (2,)], "words") == [[0, 1], [2]]
     assert group_overlapping([(0,), (0,)], "tokens") == [[0], [1]]

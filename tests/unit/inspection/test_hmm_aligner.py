@@ -104,7 +104,7 @@ def test_digits_of_dates_are_aligned_to_their_words(languages: tuple[str, ...]) 
 
 
 TOWNS = {"東京": "Tokyo", "札幌": "Sapporo", "大阪": "Osaka", "奈良": "Nara", "神戸": "Kobe", "福岡": "Fukuoka"}
-PAIRS = [([*one, *other], [TOWNS[other], TOWNS[one]]) for one in TOWNS for other in TOWNS if one != other]
+PAIRS = [([*first, *second], [TOWNS[second], TOWNS[first]]) for first in TOWNS for second in TOWNS if first != second]
 
 
 def test_characters_align_to_words_in_both_directions() -> None:

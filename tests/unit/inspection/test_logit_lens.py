@@ -26,24 +26,26 @@ CASES: list[tuple[str, dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("task", "changes", "names"), CASES)
-def test_every_layer_answers_and_the_last_layer_s_answer_is_the_model_s(
+def test_every_layer_has_predictions_and_the_last_layer_s_are_the_model_s(
     small_model: Build, texts_of: Callable[[str], list[str]], task: str, changes: dict[str, Any], names: list[str]
 ) -> None:
     for look in small_model(task, **changes).look(texts_of(task), lens=True):
         assert [layer.name for layer in look.lens.layers] == names
         for layer in look.lens.layers:
             assert len(layer.outputs) == len(look.outputs)
-            for each in layer.outputs:
-                assert each.rank == 0 or each.probability <= each.top[0].probability
+            for output in layer.outputs:
+                assert output.rank == 0 or output.probability <= output.top[0].probability
         for ours, output in zip(look.lens.layers[-1].outputs, look.outputs, strict=True):
             assert ours.probability == pytest.approx(output.probability, abs=1e-5)
-            assert [each.label for each in ours.top] == [each.label for each in output.top]
+            assert [prediction.label for prediction in ours.top] == [prediction.label for prediction in output.top]
         first, last = look.lens.layers[0], look.lens.layers[-1]
         if len(names) > 1:
-            assert [each.top[0].probability for each in first.outputs] != [e.top[0].probability for e in last.outputs]
+            assert [output.top[0].probability for output in first.outputs] != [
+                e.top[0].probability for e in last.outputs
+            ]
 
 
-def test_a_layer_s_answer_is_that_of_the_model_cut_after_it(small_model: Build) -> None:
+def test_a_layer_s_predictions_are_those_of_the_model_truncated_after_it(small_model: Build) -> None:
     model = small_model("generate")
     look = model.look("a small dog", "", lens=True)
     tokens = torch.tensor([look.inputs.ids])
@@ -53,7 +55,7 @@ def test_a_layer_s_answer_is_that_of_the_model_cut_after_it(small_model: Build) 
             model.model, {"decoder.1.feed_forward.residual": recorded["decoder.0.feed_forward.residual"]}
         ):
             probabilities = model.model(tokens)[0].softmax(-1)
-    layer = next(each for each in look.lens.layers if each.name == "decoder.0")
+    layer = next(layer for layer in look.lens.layers if layer.name == "decoder.0")
     for output, lens in zip(look.outputs, layer.outputs, strict=True):
         assert lens.probability == pytest.approx(float(probabilities[output.position, output.label]), abs=1e-5)
 

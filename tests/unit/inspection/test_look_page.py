@@ -22,7 +22,7 @@ def page_data(page: str) -> Any:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_the_page_holds_all_values_and_loads_nothing(
+def test_the_page_is_self_contained_with_all_values(
     small_model: Build, texts_of: Callable[[str], list[str]], task: str, tmp_path: Path
 ) -> None:
     look = small_model(task).look(texts_of(task)[0], lens=task != "encode")
@@ -55,9 +55,7 @@ def test_every_task_has_pictures(
 
 
 @pytest.mark.parametrize(("kind", "start"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")])
-def test_a_picture_is_of_the_kind_that_its_name_says(
-    small_model: Build, tmp_path: Path, kind: str, start: bytes
-) -> None:
+def test_a_picture_has_the_format_of_its_suffix(small_model: Build, tmp_path: Path, kind: str, start: bytes) -> None:
     look = small_model("translate").look(f"{STRANGE} 漢字 👩‍🚀 שלום \x1b[31m \u202e", "the $ park")
     file = look.save(tmp_path / f"look.{kind}")
     assert file.read_bytes().startswith(start)

@@ -1,4 +1,4 @@
-"""Look: what a pass computes, for every family and task, alone or together with others."""
+"""Look: values recorded from a forward pass, for every family and task, alone or in a batch."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ every_task = pytest.mark.parametrize("task", TASKS)
 
 
 @every_task
-def test_a_list_of_texts_is_looked_at_together_and_each_is_as_alone(
-    small_model: Build, texts_of: Callable[[str], list[str]], task: str
-) -> None:
+def test_looks_do_not_depend_on_the_batch(small_model: Build, texts_of: Callable[[str], list[str]], task: str) -> None:
     model, texts = small_model(task), texts_of(task)
     for look, text in zip(model.look(texts), texts, strict=True):
         alone = model.look(text)
@@ -61,10 +59,13 @@ def test_weights_are_those_of_the_model_s_own_pass(small_model: Build) -> None:
         logits = model.model(source, target)[0]
     for name, table in look.attention.items():
         np.testing.assert_allclose(table.weights, recorded[f"{name}.weights"][0], atol=1e-5)
-    expected = logits.softmax(-1)[range(len(look.outputs)), [each.label for each in look.outputs]]
-    np.testing.assert_allclose([each.probability for each in look.outputs], expected, atol=1e-5)
-    assert [each.text.strip() for each in look.outputs] == ["the", "green", "park", "</s>"]
-    kinds = {name: (each.kind, each.rows, each.columns, each.layer) for name, each in look.attention.items()}
+    expected = logits.softmax(-1)[range(len(look.outputs)), [output.label for output in look.outputs]]
+    np.testing.assert_allclose([output.probability for output in look.outputs], expected, atol=1e-5)
+    assert [output.text.strip() for output in look.outputs] == ["the", "green", "park", "</s>"]
+    kinds = {
+        name: (attention.kind, attention.rows, attention.columns, attention.layer)
+        for name, attention in look.attention.items()
+    }
     assert kinds["encoder.1.attention"] == ("encoder", "inputs", "inputs", 1)
     assert kinds["decoder.0.attention"] == ("self", "target", "target", 0)
     assert kinds["decoder.1.cross"] == ("cross", "target", "inputs", 1)
@@ -78,7 +79,7 @@ def test_without_a_target_the_answer_is_the_one_the_model_gives(
     for changes in (None, off):
         look = translator.look(texts_of("translate"), interventions=changes)
         translations = translator.translate(texts_of("translate"), interventions=changes)
-        assert [each.output_text for each in look] == translations
+        assert [result.output_text for result in look] == translations
         label = classifier.classify("a small dog", interventions=changes).ranking[0]
         (output,) = classifier.look("a small dog", interventions=changes).outputs
         assert (output.text, output.probability) == (label.name, pytest.approx(label.probability, abs=1e-5))
@@ -89,10 +90,10 @@ def test_without_a_target_the_answer_is_the_one_the_model_gives(
         first, last = answerer.look(texts_of("answer")[0], interventions=changes).outputs
         assert answer.text.startswith(first.text.strip())
         assert answer.text.endswith(last.text.strip())
-    assert [str(each) for each in look[0].interventions] == ["encoder.0 off"]
+    assert [str(intervention) for intervention in look[0].interventions] == ["encoder.0 off"]
 
 
-def test_hidden_words_have_no_weight_and_the_look_says_what_was_changed(small_model: Build) -> None:
+def test_hidden_words_have_no_weight_and_the_look_lists_the_interventions(small_model: Build) -> None:
     model = small_model("translate")
     texts = ["a small dog runs", "two men ride a bicycle"]
     for look in model.look(texts, interventions=[Hide("decoder.*.cross", words=[1])]):
@@ -116,14 +117,16 @@ def test_the_alignment_is_that_of_the_translator_s_head(small_model: Build, head
     assert small_model("generate").look("a dog").alignment is None
 
 
-def test_the_winner_of_the_beam_search_is_looked_at(small_model: Build) -> None:
+def test_the_look_is_of_the_best_hypothesis_of_the_beam(small_model: Build) -> None:
     model = small_model("translate")
     text = "two men ride a bicycle"
     (translation,) = model.iter_translate([text], engine="torch")
     look = model.look(text)
     assert look.output_text == translation.text
     words = words_from_tokens(look.target.ids[1:], model.tokenizer)
-    assert [words.words[i] for each in look.outputs for i in each.words] == [each.text for each in translation.words]
+    assert [words.words[i] for output in look.outputs for i in output.words] == [
+        word.text for word in translation.words
+    ]
 
 
 @every_task
@@ -140,7 +143,7 @@ def test_a_look_is_json_with_its_weights_as_bytes_or_lists(
         np.testing.assert_allclose(listed["data"], weights, atol=1e-6)
 
 
-def test_wrong_arguments_are_errors_that_say_what_to_pass(small_model: Build, tmp_path: Path) -> None:
+def test_wrong_arguments_are_errors_with_advice(small_model: Build, tmp_path: Path) -> None:
     model = small_model("translate")
     with pytest.raises(UsageError, match="a list of texts takes a list of targets"):
         model.look(["a dog"], "ein Hund")
@@ -154,7 +157,7 @@ def test_wrong_arguments_are_errors_that_say_what_to_pass(small_model: Build, tm
         small_model("generate", positions="learned", max_length=4).look("a small dog runs in the green park")
 
 
-def test_the_answer_of_a_look_reads_as_the_model_gives_it(small_model: Callable[..., Any]) -> None:
+def test_the_answer_of_a_look_equals_the_model_s_answer(small_model: Callable[..., Any]) -> None:
     text = "who rides\ttwo men ride a bicycle"
     assert small_model("answer").look(text, "men ride").output_text == "men ride"
     filled = small_model("fill").look("two [MASK] ride a [MASK]")

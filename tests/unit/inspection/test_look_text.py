@@ -1,4 +1,4 @@
-"""A look as text for a terminal, whatever the text holds."""
+"""A look as text for a terminal, also with unusual characters."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_darkest_column_of_a_row_is_the_word_it_attends_to(small_model: Buil
         ("שלום", "שלום"), ("漢字", "漢字"), ("<b>", "<b>"), ("\udcff", r"\udcff"), ("\x7f", r"\x7f"),
     ],
 )  # fmt: skip
-def test_what_draws_nothing_or_moves_the_cursor_gets_a_sign(text: str, expected: str) -> None:
+def test_invisible_and_control_characters_are_shown_as_signs(text: str, expected: str) -> None:
     assert visible(text) == expected
 
 
@@ -62,7 +62,7 @@ def test_widths_are_those_of_a_terminal() -> None:
     assert [percent(share) for share in (1.0, 0.374, 0.004, 0.0)] == ["100%", "37%", "0.4%", "<0.1%"]
 
 
-def test_an_attention_that_is_off_is_shown_to_read_nothing(small_model: Build) -> None:
+def test_an_ablated_attention_is_shown_as_reading_nothing(small_model: Build) -> None:
     model = small_model("translate recurrent")
     look = model.look("a small dog runs", "the green park", interventions=[heedful.Ablate("cross")])
     lines = list(look_lines(look, attention_table(look)))

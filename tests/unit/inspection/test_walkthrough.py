@@ -1,4 +1,4 @@
-"""A walkthrough's numbers obey the equations of the layer they come from."""
+"""The numbers of a walkthrough satisfy the equations of its layer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def walk(trained: Any, text: str, **choice: Any) -> Walkthrough:
 
 
 @pytest.mark.parametrize("task", ["translate", "generate", "classify"])
-def test_scores_weights_and_values_fit_together(small_model: MakeModel, texts_of: Any, task: str) -> None:
+def test_scores_weights_and_values_are_consistent(small_model: MakeModel, texts_of: Any, task: str) -> None:
     numbers = walk(small_model(task), texts_of(task)[0], layer=1, position=2, head=1)
     for step in numbers.attention.values():
         scores = np.array([-np.inf if score is None else score for score in step.scores])
@@ -42,7 +42,7 @@ def test_a_causal_mask_leaves_no_score_for_later_tokens(small_model: MakeModel, 
     assert [score is None for score in step.scores] == [index > 1 for index in range(len(step.scores))]
 
 
-def test_the_choice_is_what_the_model_predicts(small_model: MakeModel, texts_of: Any) -> None:
+def test_the_walkthrough_predicts_the_model_s_token(small_model: MakeModel, texts_of: Any) -> None:
     trained, text = small_model("translate"), texts_of("translate")[0]
     top = walk(trained, text, position=0).top
     expected = trained.look(text).outputs[0].top[0]
@@ -50,7 +50,7 @@ def test_the_choice_is_what_the_model_predicts(small_model: MakeModel, texts_of:
     assert top[0][1] == pytest.approx(expected.probability, abs=1e-5)
 
 
-def test_what_is_not_there_is_refused(small_model: MakeModel, texts_of: Any) -> None:
+def test_an_unknown_layer_head_or_position_is_refused(small_model: MakeModel, texts_of: Any) -> None:
     trained, text = small_model("translate"), texts_of("translate")[0]
     for choice in ({"layer": 9}, {"position": 99}, {"head": 9}):
         with pytest.raises(UsageError, match="there is no"):

@@ -1,7 +1,7 @@
 """Attention read as attribution: the aligned head, the mean of all heads, and rollout through the layers.
 
-Weights are summed over the tokens of an input word and averaged over those of the output. They say where a model
-looked. Whether that is why it answered so is measured: see `faithfulness`.
+Weights are summed over the tokens of an input word and averaged over those of the output. They show where a model
+attends; `faithfulness` measures whether that explains the output.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from heedful.inspection.text_pass import TextPass
 
 
 def aligned_head(source: ExplainSource, outputs: Sequence[ExplainedOutput]) -> list[Scores]:
-    """Attention of the head that was measured to align words best, of a translator        Garg 2019"""
+    """Attention of the head of a translator that aligns words best, as measured        Garg 2019"""
 
     def weights(look: Look, output: ExplainedOutput) -> Scores:
         assert look.alignment is not None
@@ -28,11 +28,11 @@ def aligned_head(source: ExplainSource, outputs: Sequence[ExplainedOutput]) -> l
 
 
 def mean_attention(source: ExplainSource, outputs: Sequence[ExplainedOutput]) -> list[Scores]:
-    """The mean of all heads of all layers: cross-attention, or self-attention where there is nothing else."""
+    """The mean of all heads of all layers: cross-attention, or self-attention in a model without it."""
 
     def weights(look: Look, output: ExplainedOutput) -> Scores:
         kinds = ("self", "encoder") if look.target is None else ("cross",)
-        tables = [each.weights.mean(0) for each in look.attention.values() if each.kind in kinds]
+        tables = [attention.weights.mean(0) for attention in look.attention.values() if attention.kind in kinds]
         return _output_row(source, np.mean(tables, axis=0, dtype=np.float64), output)
 
     return _read_attention(source, outputs, weights)
@@ -54,8 +54,8 @@ def rollout(source: ExplainSource, outputs: Sequence[ExplainedOutput]) -> list[S
 def _rolled_out(look: Look, has_skip: bool) -> Scores:
     """How much each token's last state comes from each input token: target (or input) tokens × input tokens."""
     share = 0.5 if has_skip else 0.0
-    means = {name: each.weights.mean(0).astype(np.float64) for name, each in look.attention.items()}
-    kinds = {name: each.kind for name, each in look.attention.items()}
+    means = {name: attention.weights.mean(0).astype(np.float64) for name, attention in look.attention.items()}
+    kinds = {name: attention.kind for name, attention in look.attention.items()}
     identity = np.eye(len(look.inputs))
     rolled = identity
     for name, table in means.items():
@@ -77,9 +77,9 @@ def _read_attention(
     passes: dict[tuple[tuple[int, ...], tuple[int, ...]], TextPass] = {}
     keys = []
     for output in outputs:
-        each = output.text_pass
-        keys.append((each.inputs.ids, each.target.ids if each.target else ()))
-        passes.setdefault(keys[-1], each)
+        text_pass = output.text_pass
+        keys.append((text_pass.inputs.ids, text_pass.target.ids if text_pass.target else ()))
+        passes.setdefault(keys[-1], text_pass)
     looks = dict(zip(passes, look_at(source, list(passes.values()), top=1, lens=False), strict=True))
     return [weights(looks[key], output) for key, output in zip(keys, outputs, strict=True)]
 

@@ -31,9 +31,9 @@ from heedful.inspection.attribution.perturbation import perturbation_name
 from heedful.inspection.text_pass import TextPass
 
 MOST_TOKENS = 1_000_000
-"""Tokens that the model may read to have every word of a text hidden once, for every output."""
+"""Maximum number of tokens read to hide every word of a text once, for every output."""
 OUTPUTS_PER_TEXT = 4
-"""Outputs of each text that methods are measured on, evenly spaced."""
+"""Evenly spaced outputs of each text that methods are measured on."""
 
 
 def explain_pass(
@@ -109,16 +109,16 @@ def faithfulness_curves(
     settings: CurveSettings = FINE,
     seed: int = 0,
 ) -> Iterator[list[OutputCurves]]:
-    """For each text, the curves of some of its outputs, evenly spaced; none for a text without two words."""
+    """For each text, the curves of some evenly spaced outputs; none for a text of a single word."""
     names = checked_methods(source, methods)
     for number, text_pass in enumerate(passes, seed):
-        possible = [each for each in outputs_or_none(text_pass) if len(each.words) > 1]
+        possible = [output for output in outputs_or_none(text_pass) if len(output.words) > 1]
         outputs = [possible[index] for index in evenly_spaced(len(possible), outputs_per_text)]
         yield measure_curves(source, outputs, attribute(source, outputs, names), number, settings) if outputs else []
 
 
 def outputs_or_none(text_pass: TextPass) -> list[ExplainedOutput]:
-    """The outputs of a pass; none where there is nothing to explain."""
+    """The outputs of a pass; an empty list if there is nothing to explain."""
     try:
         return explained_outputs(text_pass)
     except UsageError:  # an empty answer, or nothing before the output
@@ -132,8 +132,8 @@ def _measured(
     chosen = [index for index, output in enumerate(outputs) if len(output.words) > 1]
     if not chosen:
         return None
-    some = {name: [each[index] for index in chosen] for name, each in scores.items()}
-    curves = measure_curves(source, [outputs[index] for index in chosen], some)
+    chosen_scores = {name: [rows[index] for index in chosen] for name, rows in scores.items()}
+    curves = measure_curves(source, [outputs[index] for index in chosen], chosen_scores)
     return summarize([curves], perturbation_name(source))
 
 
@@ -169,7 +169,7 @@ def _attribution(
 
 
 def _output_text(text_pass: TextPass, outputs: Sequence[ExplainedOutput]) -> str:
-    """The whole answer, of which outputs are parts."""
+    """The whole answer, which contains the outputs."""
     if text_pass.target is not None:
         return text_pass.target.text
     if text_pass.head == "next_token":

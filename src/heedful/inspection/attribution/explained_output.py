@@ -25,12 +25,12 @@ BATCH_TOKENS = 2048
 ONE_OUTPUT_HEADS = ("sequence_class", "answer_span")
 """Heads whose logits are one output, or the two ends of one."""
 LOWEST = 1e-30
-"""Probabilities are at least this, so that logarithms are finite."""
+"""Lower bound of probabilities, so that logarithms are finite."""
 
 
 @runtime_checkable
 class ExplainSource(LookSource, Protocol):
-    """The trained model that is explained: what attribution reads of it."""
+    """The interface of a trained model that attribution needs."""
 
     @property
     def aligned_head(self) -> Alignment | None:
@@ -38,11 +38,11 @@ class ExplainSource(LookSource, Protocol):
 
     @property
     def blank_token(self) -> int:
-        """The token whose vector stands for no word, in the baseline of integrated gradients."""
+        """The token whose vector replaces every word in the baseline of integrated gradients."""
 
     @property
     def occluding_token(self) -> int | None:
-        """The token that takes the place of a word that is hidden from the model; None: the word is removed."""
+        """The token that replaces a hidden word; None: the word is removed."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,12 @@ class ExplainedOutput:
     """An output whose log-probability, Σ log p over its tokens, is attributed to words of the input."""
 
     text_pass: TextPass
-    """The pass that predicts it, cut after what it depends on; its outputs are the tokens of this one."""
+    """The pass that predicts this output, cut off after the last token it depends on; `outputs` are its tokens."""
     text: str
     word: int | None
-    """The word of the output text, or the mask, that it is; None for a class or an answer."""
+    """The number of the word in the output text, or of the mask; None for a class or an answer."""
     words: tuple[int, ...]
-    """The words of the input that it may depend on."""
+    """The input words that the output may depend on."""
 
     @cached_property
     def tokens_of_words(self) -> tuple[tuple[int, ...], ...]:
@@ -66,11 +66,11 @@ class ExplainedOutput:
     def word_shares(self) -> Scores:
         """The share of each input token that belongs to each of these words: tokens × words."""
         ranges = self.text_pass.inputs.word_ranges
-        return np.array([[(word in each) / max(1, len(each)) for word in self.words] for each in ranges], np.float64)
+        return np.array([[(word in span) / max(1, len(span)) for word in self.words] for span in ranges], np.float64)
 
     @property
     def rows_of_attention(self) -> list[int]:
-        """The tokens whose attention is the output's: those with the states that predict it; of a class, token 0."""
+        """The tokens whose attention explains the output: those whose states predict it; token 0 for a class."""
         if self.text_pass.head == "answer_span":
             return [output.label for output in self.text_pass.outputs]
         return [output.position for output in self.text_pass.outputs]
@@ -92,19 +92,19 @@ def explained_outputs(text_pass: TextPass, word: int | None = None) -> list[Expl
     else:
         numbers = sorted({number for output in text_pass.outputs for number in output.words})
         outputs = [_output_word(text_pass, number) for number in numbers]
-    return [each for each in _chosen(text_pass, outputs, word) if each.words]
+    return [output for output in _chosen(text_pass, outputs, word) if output.words]
 
 
 def _chosen(text_pass: TextPass, outputs: list[ExplainedOutput], word: int | None) -> list[ExplainedOutput]:
-    """The output with this number, or all; UsageError where there is none that depends on a word."""
+    """The output with this number, or all; UsageError if none of them depends on a word."""
     if not outputs:
         raise UsageError("the answer has no words: there is nothing to explain")
-    chosen = [each for each in outputs if word is None or each.word == word]
+    chosen = [output for output in outputs if word is None or output.word == word]
     if not chosen:
-        numbers = [each.word for each in outputs]
+        numbers = [output.word for output in outputs]
         noun = "mask" if text_pass.head == "masked_token" else "word"
         raise UsageError(f"the output has no {noun} {word}: its {noun}s are {numbers[0]} to {numbers[-1]}")
-    if not any(each.words for each in chosen):
+    if not any(output.words for output in chosen):
         raise UsageError(f"there is no word before '{chosen[0].text}' to explain it by")
     return chosen
 
@@ -122,12 +122,12 @@ def _output_word(text_pass: TextPass, number: int) -> ExplainedOutput:
 
 def _depending_on(text_pass: TextPass, outputs: tuple[Output, ...], text: str, number: int | None) -> ExplainedOutput:
     """An output that depends on every word of the input that the model reads as tokens."""
-    words = sorted({word for each in text_pass.inputs.word_ranges for word in each})
+    words = sorted({word for indices in text_pass.inputs.word_ranges for word in indices})
     return ExplainedOutput(replace(text_pass, outputs=outputs), text, number, tuple(words))
 
 
 def _without_masks(text_pass: TextPass) -> TokenRow:
-    """The input, in which masks belong to no word."""
+    """The input row with mask tokens assigned to no word."""
     row, masks = text_pass.inputs, {output.position for output in text_pass.outputs}
     ranges = tuple(range(0) if token in masks else words for token, words in enumerate(row.word_ranges))
     return replace(row, word_ranges=ranges)
@@ -140,7 +140,7 @@ def _answer(text_pass: TextPass) -> str:
 
 
 def keep_tokens(row: TokenRow, kept: Sequence[int]) -> TokenRow:
-    """A row with only these of its tokens."""
+    """The row reduced to these tokens."""
     fields = (row.ids, row.pieces, row.spans, row.word_ranges)
     ids, pieces, spans, ranges = (tuple(field[token] for token in kept) for field in fields)
     return replace(row, ids=ids, pieces=pieces, spans=spans, word_ranges=ranges)  # type: ignore[arg-type]
@@ -158,9 +158,10 @@ def log_probabilities(source: ExplainSource, text_pass: TextPass, logits: Any) -
 def output_log_probabilities(source: ExplainSource, passes: Sequence[TextPass]) -> Scores:
     """Σ log p over the outputs of each pass. Passes that read the same tokens are run once."""
     indices: dict[tuple[Any, ...], list[int]] = {}
-    for index, each in enumerate(passes):
-        whole = each.outputs if each.head in ONE_OUTPUT_HEADS else ()
-        indices.setdefault((each.inputs.ids, each.target.ids if each.target else (), whole), []).append(index)
+    for i, one_pass in enumerate(passes):
+        whole = one_pass.outputs if one_pass.head in ONE_OUTPUT_HEADS else ()
+        key = (one_pass.inputs.ids, one_pass.target.ids if one_pass.target else (), whole)
+        indices.setdefault(key, []).append(i)
     groups = list(indices.values())
     merged = [
         replace(passes[group[0]], outputs=tuple(dict.fromkeys(output for i in group for output in passes[i].outputs)))
@@ -170,10 +171,10 @@ def output_log_probabilities(source: ExplainSource, passes: Sequence[TextPass]) 
     def run(rows: list[int]) -> list[dict[Output, float]]:
         batch = [merged[row] for row in rows]
         logits = run_passes(source.model, batch)
-        values = [log_probabilities(source, *each).tolist() for each in zip(batch, logits, strict=True)]
-        return [dict(zip(each.outputs, row, strict=True)) for each, row in zip(batch, values, strict=True)]
+        values = [log_probabilities(source, *pair).tolist() for pair in zip(batch, logits, strict=True)]
+        return [dict(zip(text_pass.outputs, row, strict=True)) for text_pass, row in zip(batch, values, strict=True)]
 
-    sizes = [[len(each.inputs) for each in merged], [len(each.output_row) for each in merged]]
+    sizes = [[len(text_pass.inputs) for text_pass in merged], [len(text_pass.output_row) for text_pass in merged]]
     scores = np.zeros(len(passes))
     for group, values in zip(groups, map_length_buckets(run, sizes, BATCH_TOKENS), strict=True):
         scores[group] = [sum(values[output] for output in passes[index].outputs) for index in group]

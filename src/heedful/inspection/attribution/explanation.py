@@ -34,7 +34,7 @@ class ExplainedWord:
     """The number of the word in the output text, or of the mask; None for a class or an answer."""
     probability: float
     words: tuple[int, ...]
-    """The words of the input that it may depend on."""
+    """The input words that the output may depend on."""
 
     def to_json(self) -> dict[str, Any]:
         return {"text": self.text, "word": self.word, "probability": self.probability, "words": list(self.words)}
@@ -49,11 +49,11 @@ class Attribution:
     scores: Scores
     """Outputs × words of the input; NaN where the output cannot depend on the word."""
     completeness_gaps: tuple[float, ...] | None = None
-    """Integrated gradients: how far the scores of each output are from adding up to the change of log p, in nats."""
+    """Integrated gradients: for each output, |sum of the scores − change of log p|, in nats."""
     faithfulness: MethodFaithfulness | None = None
     """Measured on this text."""
     validation: MethodFaithfulness | None = None
-    """Measured on validation text, when the model was trained or since."""
+    """Measured on validation text, during training or later."""
 
     def to_json(self) -> dict[str, Any]:
         rows = [[None if np.isnan(x) else float(f"{x:.6g}") for x in row] for row in self.scores.tolist()]
@@ -69,7 +69,7 @@ class Attribution:
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """Why a model gave an output: scores of the input's words by each method. In a notebook it shows itself."""
+    """Why a model gave an output: scores of the input's words by each method; displays in notebooks."""
 
     model: str
     task: str
@@ -80,19 +80,19 @@ class Explanation:
     attributions: dict[str, Attribution]
     """By method."""
     unavailable: dict[str, str]
-    """The methods that this model has not, and why."""
+    """The methods that this model does not support, and why."""
     perturbation: str
-    """What happened to words that were hidden: removed, or replaced by [MASK]."""
+    """How words were hidden: removed, or replaced by [MASK]."""
     faithfulness: FaithfulnessTable | None = None
     """Of every method on this text."""
     validation: FaithfulnessTable | None = None
     """Of every method on validation text."""
     interventions: tuple[str, ...] = ()
-    """What was changed inside the model, as sentences."""
+    """Descriptions of the active interventions."""
 
     @property
     def ranked(self) -> list[Attribution]:
-        """The methods, the most faithful first: on validation text if measured there, else on this text."""
+        """The methods by decreasing faithfulness: on validation text if measured there, else on this text."""
 
         def area(attribution: Attribution) -> float:
             measured = attribution.validation or attribution.faithfulness
@@ -102,7 +102,7 @@ class Explanation:
 
     @property
     def most_faithful(self) -> str:
-        """The method whose scores to read first."""
+        """The first of the ranked methods."""
         return self.ranked[0].method
 
     def to_json(self) -> dict[str, Any]:
@@ -113,7 +113,7 @@ class Explanation:
             "inputs": self.inputs.to_json(),
             "output_text": self.output_text,
             "outputs": [output.to_json() for output in self.outputs],
-            "methods": [each.to_json() for each in self.attributions.values()],
+            "methods": [attribution.to_json() for attribution in self.attributions.values()],
             "most_faithful": self.most_faithful,
             "unavailable": self.unavailable,
             "perturbation": self.perturbation,
@@ -133,13 +133,13 @@ class Explanation:
         return write_result(file, page=self.to_html, draw=draw, values=self.to_json)
 
     def to_html(self) -> str:
-        """A page in one file that loads nothing."""
+        """A self-contained HTML page."""
         from heedful.inspection.attribution.explanation_page import explanation_page
 
         return explanation_page(self)
 
     def _repr_html_(self) -> str:
-        """The tables of the page, in a notebook's cell."""
+        """The tables of the page, for display in a notebook."""
         from heedful.inspection.attribution.explanation_page import explanation_tables
 
         return explanation_tables(self)

@@ -1,4 +1,4 @@
-"""An explanation as a page: one HTML file without scripts, which loads nothing and works offline and by keyboard."""
+"""An explanation as a self-contained HTML page without scripts, usable offline and by keyboard."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CAPTION = (
 )
 FAITHFULNESS = (
     "Words are hidden in the order of a method, and shown again: the area is between its curves of the output's "
-    "probability and those of random orders. 0 is chance; a method whose interval contains 0 explains nothing here."
+    "probability and those of random orders. 0 is chance; a method whose interval contains 0 is no better than that."
 )
 
 
@@ -43,8 +43,8 @@ def explanation_page(explanation: Explanation) -> str:
 
 
 def explanation_tables(explanation: Explanation) -> str:
-    """The content of the page: what was read and answered, scores by method, and the methods' faithfulness."""
-    changes = "".join(f" · {each}" for each in explanation.interventions)
+    """The content of the page: input and answer, scores by method, and the methods' faithfulness."""
+    changes = "".join(f" · {intervention}" for intervention in explanation.interventions)
     parts = [
         f"<style>{STYLE}</style><main class='why'>",
         f"<h1>{escape(explanation.model)} · {escape(explanation.task)}{escape(changes)}</h1>",
@@ -60,19 +60,19 @@ def explanation_tables(explanation: Explanation) -> str:
 def _one_output(explanation: Explanation) -> Iterator[str]:
     (output,) = explanation.outputs
     yield f"<h2>Why <bdi>{escape(output.text)}</bdi>, probability {output.probability:.1%}</h2>"
-    table = np.stack([each.scores[0] for each in explanation.attributions.values()])
+    table = np.stack([attribution.scores[0] for attribution in explanation.attributions.values()])
     yield _table(list(explanation.attributions), explanation.inputs.words, table)
 
 
 def _several_outputs(explanation: Explanation) -> Iterator[str]:
     rows = [f"{output.text} {output.probability:.0%}" for output in explanation.outputs]
-    for each in explanation.ranked:
-        is_open = " open" if each.method == explanation.most_faithful else ""
-        yield f"<details{is_open}><summary>{each.method}: {escape(each.description)} {escape(_beside(each))}</summary>"
-        yield f"{_table(rows, explanation.inputs.words, each.scores)}</details>"
+    for result in explanation.ranked:
+        is_open, description = " open" if result.method == explanation.most_faithful else "", escape(result.description)
+        yield f"<details{is_open}><summary>{result.method}: {description} {escape(_measured(result))}</summary>"
+        yield f"{_table(rows, explanation.inputs.words, result.scores)}</details>"
 
 
-def _beside(attribution: Attribution) -> str:
+def _measured(attribution: Attribution) -> str:
     measured = attribution.validation or attribution.faithfulness
     return "· faithfulness not measured" if measured is None else f"· faithfulness {measured}"
 
@@ -95,13 +95,13 @@ def _cell(score: float, share: float) -> str:
 
 
 def _faithfulness(explanation: Explanation) -> Iterator[str]:
-    yield "<h2>How far to believe each method</h2>"
+    yield "<h2>Faithfulness of each method</h2>"
     titles = ("method", "on this text", "on validation text", "")
-    yield f"<table><thead><tr>{''.join(f'<th>{each}</th>' for each in titles)}</tr></thead><tbody>"
-    for each in explanation.ranked:
-        gap = "" if each.completeness_gaps is None else f"completeness gap {max(each.completeness_gaps):.2g} nats"
-        cells = (_number(each.faithfulness), _number(each.validation), gap)
-        yield f"<tr><th scope='row'>{each.method}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+    yield f"<table><thead><tr>{''.join(f'<th>{title}</th>' for title in titles)}</tr></thead><tbody>"
+    for result in explanation.ranked:
+        gap = "" if (gaps := result.completeness_gaps) is None else f"completeness gap {max(gaps):.2g} nats"
+        cells = (_number(result.faithfulness), _number(result.validation), gap)
+        yield f"<tr><th scope='row'>{result.method}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
     yield "</tbody></table>"
     yield f"<p class='muted'>{FAITHFULNESS} Hidden words are {explanation.perturbation}.</p>"
     for name, reason in explanation.unavailable.items():

@@ -1,4 +1,4 @@
-"""Picture of an explanation: scores as a heat map, and beside it each method's measured faithfulness."""
+"""Picture of an explanation: scores as a heat map, next to the measured faithfulness of each method."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def draw_explanation(explanation: Explanation, file: Path, kind: str) -> None:
 
 def draw_faithfulness(axes: Any, measured: list[MethodFaithfulness]) -> None:
     """The area of each method with its 95% interval, and a line at 0, which is chance."""
-    for row, each in enumerate(measured):
-        color = "#1f53b8" if each.beats_chance else "0.6"
-        axes.plot([each.low, each.high], [row, row], color=color, linewidth=2, solid_capstyle="butt")
-        axes.plot(each.area, row, "o", color=color, markersize=5)
+    for row, faithfulness in enumerate(measured):
+        color = "#1f53b8" if faithfulness.beats_chance else "0.6"
+        axes.plot([faithfulness.low, faithfulness.high], [row, row], color=color, linewidth=2, solid_capstyle="butt")
+        axes.plot(faithfulness.area, row, "o", color=color, markersize=5)
     axes.axvline(0, color="0.5", linewidth=1, linestyle=":")
-    axes.set_yticks(range(len(measured)), [each.method for each in measured], fontsize=9)
+    axes.set_yticks(range(len(measured)), [faithfulness.method for faithfulness in measured], fontsize=9)
     axes.set_ylim(len(measured) - 0.5, -0.5)
     axes.tick_params(length=0, labelsize=8)
     axes.set_xlabel("faithfulness (0 = chance)", fontsize=8)
@@ -54,7 +54,7 @@ def shown_table(explanation: Explanation) -> tuple[str, list[str], Scores]:
     """The title, rows and scores to show first: all methods for one output, else all outputs by one method."""
     if len(explanation.outputs) == 1:
         (output,) = explanation.outputs
-        table = np.stack([each.scores[0] for each in explanation.attributions.values()])
+        table = np.stack([attribution.scores[0] for attribution in explanation.attributions.values()])
         return f"why '{output.text}' ({output.probability:.0%})", list(explanation.attributions), table
     name = explanation.most_faithful
     rows = [f"{output.text} {output.probability:.0%}" for output in explanation.outputs]
@@ -62,6 +62,6 @@ def shown_table(explanation: Explanation) -> tuple[str, list[str], Scores]:
 
 
 def measured_methods(explanation: Explanation) -> list[MethodFaithfulness]:
-    """The faithfulness of the methods, the most faithful first."""
-    measured = [each.validation or each.faithfulness for each in explanation.ranked]
-    return [each for each in measured if each]
+    """The measured faithfulness of the methods, best first."""
+    measured = [attribution.validation or attribution.faithfulness for attribution in explanation.ranked]
+    return [faithfulness for faithfulness in measured if faithfulness]

@@ -18,8 +18,8 @@ NARROWEST = 3
 
 
 def explanation_lines(explanation: Explanation, width: int = 100) -> Iterator[str]:
-    """The lines of an explanation: of one output every method, of several a table by the most faithful method."""
-    yield f"{explanation.model} · {explanation.task}" + "".join(f" · {each}" for each in explanation.interventions)
+    """The lines of an explanation: every method for one output, else a table by the most faithful method."""
+    yield " · ".join([explanation.model, explanation.task, *map(str, explanation.interventions)])
     yield cut(f"in   {visible(explanation.inputs.text)}", width)
     yield cut(f"out  {visible(explanation.output_text)}", width)
     yield ""
@@ -37,7 +37,7 @@ def one_output_lines(explanation: Explanation, width: int) -> Iterator[str]:
     number = "" if output.word is None else f" ({'mask' if explanation.task == 'fill' else 'word'} {output.word})"
     yield f"why {output.text}{number}, probability {percent(output.probability)}   {LEGEND}"
     names = list(explanation.attributions)
-    table = np.stack([each.scores[0] for each in explanation.attributions.values()])
+    table = np.stack([attribution.scores[0] for attribution in explanation.attributions.values()])
     yield from shaded_table(names, explanation.inputs.words, table, width)
 
 
@@ -45,12 +45,12 @@ def table_of_words(explanation: Explanation, width: int) -> Iterator[str]:
     """Words of the output × words of the input."""
     method = explanation.most_faithful
     yield f"why each word, by {method}   {LEGEND}"
-    rows = [f"{each.word} {visible(each.text)} {percent(each.probability)}" for each in explanation.outputs]
+    rows = [f"{output.word} {visible(output.text)} {percent(output.probability)}" for output in explanation.outputs]
     yield from shaded_table(rows, explanation.inputs.words, explanation.attributions[method].scores, width)
 
 
 def shaded_table(rows: Sequence[str], columns: Sequence[str], scores: Scores, width: int) -> Iterator[str]:
-    """Scores as shades under the words of the input, which are numbered, in as many parts as the width asks for."""
+    """Scores as shades under the numbered words of the input, wrapped to the width."""
     label = min(MAX_LABEL, max(map(display_width, rows)))
     heads = [f"{index} {visible(word)}" for index, word in enumerate(columns)]
     sizes = [max(NARROWEST, min(MAX_LABEL, display_width(head))) for head in heads]
@@ -77,19 +77,19 @@ def _cell(share: float) -> str:
 
 
 def faithfulness_lines(explanation: Explanation) -> Iterator[str]:
-    """The methods, the most faithful first, with their measured faithfulness and what it was measured on."""
+    """The methods, best first, with their measured faithfulness and the texts it was measured on."""
     ranked = explanation.ranked
     if explanation.faithfulness is None and explanation.validation is None:
         alone = all(len(output.words) == 1 for output in explanation.outputs)
         why = " (one word has one order)" if alone else ""
         yield f"faithfulness not measured{why}: these scores say where the model looked, not whether that is why"
-        yield "  ".join(each.method for each in ranked)
+        yield "  ".join(attribution.method for attribution in ranked)
         return
-    width = max(len(each.method) for each in ranked)
+    width = max(len(attribution.method) for attribution in ranked)
     yield f"{'method':<{width}}  {'faithful on this text':<27}  {'on validation text':<27}".rstrip()
-    for each in ranked:
-        numbers = (_number(each.faithfulness), _number(each.validation))
-        yield f"{each.method:<{width}}  {numbers[0]:<27}  {numbers[1]:<27} {_gap(each)}".rstrip()
+    for attribution in ranked:
+        numbers = (_number(attribution.faithfulness), _number(attribution.validation))
+        yield f"{attribution.method:<{width}}  {numbers[0]:<27}  {numbers[1]:<27} {_gap(attribution)}".rstrip()
     if table := explanation.faithfulness:
         yield "faithful: area between the method's curves and random orders, 0 = chance, with 95% intervals over"
         yield f"{_size(table)}, hidden words {table.perturbation}" + _of_validation(explanation)

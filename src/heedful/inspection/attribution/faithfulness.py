@@ -1,4 +1,4 @@
-"""Faithfulness of attributions: does hiding the words that they name change the output more than hiding others?
+"""Faithfulness of attributions: does hiding the highest-scored words change the output more than hiding others?
 
 The words of an input are hidden in the order of an attribution, the most important first (deletion), and shown again
 in that order starting from none (insertion); the probability of the output makes a curve over the share of words. A
@@ -6,7 +6,7 @@ faithful order makes it fall early, and rise early:
 
     area = ½ (area of a random order's deletion − the method's) + ½ (the method's insertion − a random order's)
 
-averaged over random orders: 0 for an order that knows nothing        Samek 2017, Petsiuk 2018, DeYoung 2020
+averaged over random orders: 0 for an uninformed order        Samek 2017, Petsiuk 2018, DeYoung 2020
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MEASURABLE = 0.0005
 """Areas below print as 0: where an output is improbable with all its words, its curves are flat in any order."""
 Array = npt.NDArray[np.float64]
 Order = npt.NDArray[np.int64]
-"""Words by their index in `ExplainedOutput.words`."""
+"""Indices into `ExplainedOutput.words`."""
 
 
 class MethodFaithfulness(Config):
@@ -58,27 +58,27 @@ class MethodFaithfulness(Config):
 
 
 class FaithfulnessTable(Config):
-    """Faithfulness of several methods on the same outputs: also the content of faithfulness.json."""
+    """Faithfulness of several methods on the same outputs; stored as faithfulness.json."""
 
     methods: tuple[MethodFaithfulness, ...]
-    """The most faithful first."""
+    """Sorted by decreasing faithfulness."""
     perturbation: str
-    """What happened to hidden words: removed, or replaced by [MASK]."""
+    """How words were hidden: removed, or replaced by [MASK]."""
     texts: int
     outputs: int
     resampled: str
-    """What the intervals are over: texts, outputs of one text, or random orders for one output."""
+    """The unit of the bootstrap: texts, outputs of one text, or random orders for one output."""
 
     def of(self, method: str) -> MethodFaithfulness | None:
-        return next((each for each in self.methods if each.method == method), None)
+        return next((row for row in self.methods if row.method == method), None)
 
     @property
     def best(self) -> MethodFaithfulness | None:
         """The most faithful method; None if none is better than a random order."""
-        return next((each for each in self.methods if each.beats_chance and each.method != RANDOM), None)
+        return next((row for row in self.methods if row.beats_chance and row.method != RANDOM), None)
 
     def __str__(self) -> str:
-        width = max(len(each.method) for each in self.methods)
+        width = max(len(row.method) for row in self.methods)
         lines = [
             f"{'method':<{width}}  deletion  insertion  area between and 95% interval",
             *(f"{m.method:<{width}}  {m.deletion:8.3f}  {m.insertion:9.3f}  {m}" for m in self.methods),
@@ -90,10 +90,10 @@ class FaithfulnessTable(Config):
 
 @dataclass(frozen=True)
 class CurveSettings:
-    """How finely curves are measured."""
+    """The resolution of the curves."""
 
     random_orders: int = 10
-    """Random orders that a method is compared with."""
+    """Number of random orders that a method is compared with."""
     points: int = 10
     """Points of a curve after the first; words of longer inputs are hidden several at a time."""
 
@@ -140,7 +140,7 @@ def measure_curves(
         random = [generator.permutation(len(output.words)) for _ in range(settings.random_orders + 1)]
         # Ties are in random order: a method that gives every word the same score must not profit from word order.
         ties = random[-1]
-        ranked = [ties[np.argsort(-each[index][ties], kind="stable")] for each in scores.values()]
+        ranked = [ties[np.argsort(-rows[index][ties], kind="stable")] for rows in scores.values()]
         orders.append(np.stack([*ranked, *random]))
     passes = [
         hide_words(source, output, hidden)
@@ -172,8 +172,8 @@ def _hidden_sets(order: Order, most: int) -> list[list[int]]:
 def summarize(curves: Sequence[Sequence[OutputCurves]], perturbation: str, *, seed: int = 0) -> FaithfulnessTable:
     """The faithfulness of each method over the outputs of each text, with bootstrap intervals.
 
-    Outputs of one text depend on each other, so texts are resampled; of a single text its outputs are, of a single
-    output the random orders.
+    Outputs of one text depend on each other, so texts are resampled; for a single text its outputs are resampled, for
+    a single output the random orders.
     """
     texts = [text for text in curves if text]
     outputs = sum(map(len, texts))

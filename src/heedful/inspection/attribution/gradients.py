@@ -1,7 +1,7 @@
 """Gradient × input and integrated gradients, of an output's log-probability with respect to word vectors.
 
-The input x are the vectors of the words' tokens before positions are added; special tokens keep theirs. The attribution
-of a token is a sum over its vector, that of a word over its tokens.
+The input x is the embeddings of the words' tokens before positions are added; special tokens keep theirs. The score of
+a token is the sum over its vector, that of a word the sum over its tokens.
 """
 
 from __future__ import annotations
@@ -47,9 +47,8 @@ def gradient_times_input(source: ExplainSource, outputs: Sequence[ExplainedOutpu
 def integrated_gradients(source: ExplainSource, outputs: Sequence[ExplainedOutput], steps: int = STEPS) -> list[Scores]:
     """a_j = Σ_d (x_jd − x′_jd) ∫₀¹ ∂ log p(x′ + α (x − x′)) / ∂x_jd dα        Sundararajan 2017, eq. 1
 
-    By Gauss–Legendre quadrature. The baseline x′ has the vector of a blank token in the place of every word. A vector
-    of zeros will not do: a first LayerNorm undoes any scale, so that nothing would change along the path but at its
-    start.
+    By Gauss–Legendre quadrature. The baseline x′ has the vector of a blank token in the place of every word. A zero
+    vector is unsuitable: a first LayerNorm undoes any scale, so only the start of the path would change anything.
     """
     nodes, weights = np.polynomial.legendre.leggauss(steps)
     path = [
@@ -70,7 +69,7 @@ def completeness_gaps(
         _scores_and_vectors(source, [_PathPoint(output, alpha) for output in outputs], blank=True)[0].tolist()
         for alpha in (1.0, 0.0)
     ]
-    return [abs(float(each.sum()) - (full - blank)) for each, full, blank in zip(attributions, *ends, strict=True)]
+    return [abs(float(rows.sum()) - (full - blank)) for rows, full, blank in zip(attributions, *ends, strict=True)]
 
 
 def _gradient_products(source: ExplainSource, path: Sequence[_PathPoint], *, blank: bool) -> list[Scores]:
@@ -83,10 +82,10 @@ def _gradient_products(source: ExplainSource, path: Sequence[_PathPoint], *, bla
             (gradient,) = torch.autograd.grad(sums.sum(), vectors)
         tokens = (difference * gradient).sum(-1).double().cpu().numpy()
         shares = [point.output.word_shares for point in points]
-        return [p.weight * (row[: len(each)] @ each) for p, row, each in zip(points, tokens, shares, strict=True)]
+        return [p.weight * (row[: len(share)] @ share) for p, row, share in zip(points, tokens, shares, strict=True)]
 
     passes = [point.output.text_pass for point in path]
-    sizes = [[len(each.inputs) for each in passes], [len(each.output_row) for each in passes]]
+    sizes = [[len(text_pass.inputs) for text_pass in passes], [len(text_pass.output_row) for text_pass in passes]]
     return map_length_buckets(run, sizes, BATCH_TOKENS)
 
 
@@ -109,22 +108,22 @@ def _scores_and_vectors(
     tap = "embedding.tokens" if passes[0].target is None else "source.tokens"
     with edit(source.model, {tap: move}):
         logits = run_passes(source.model, passes)
-    sums = [log_probabilities(source, *each).sum() for each in zip(passes, logits, strict=True)]
+    sums = [log_probabilities(source, *pair).sum() for pair in zip(passes, logits, strict=True)]
     return torch.stack(sums), seen[0]
 
 
 def _path_factors(points: Sequence[_PathPoint]) -> tuple[Tensor, Tensor]:
-    """Which tokens of a padded batch are of words that an output depends on, and each row's α."""
+    """Masks of a padded batch for the tokens of words that an output depends on, and each row's α."""
     shares = [point.output.word_shares for point in points]
     is_word = torch.zeros(len(points), max(map(len, shares)), 1)
-    for row, each in zip(is_word, shares, strict=True):
-        row[: len(each), 0] = torch.from_numpy(each.any(1))
+    for row, share in zip(is_word, shares, strict=True):
+        row[: len(share), 0] = torch.from_numpy(share.any(1))
     return is_word, torch.tensor([point.alpha for point in points])[:, None, None]
 
 
 @contextmanager
 def _differentiable(model: Any) -> Iterator[None]:
-    """cuDNN's recurrent networks have a backward pass in training mode only; PyTorch's own always."""
+    """Disable cuDNN for recurrent networks, which it differentiates in training mode only."""
     if not model.config.family.startswith("recurrent") or model.device.type != "cuda":
         yield
         return

@@ -35,7 +35,7 @@ def occlusion(source: ExplainSource, outputs: Sequence[ExplainedOutput]) -> list
 def leave_one_out(source: ExplainSource, outputs: Sequence[ExplainedOutput]) -> list[Scores]:
     """a_j = log p(y | x) − log p(y | x, the aligned head may not read word j)
 
-    The rest of the model reads the word as before: this measures what the head alone carries.
+    The rest of the model reads the word as before: this measures the contribution of the head alone.
     """
     alignment = source.aligned_head
     assert alignment is not None
@@ -58,13 +58,14 @@ def leave_one_out(source: ExplainSource, outputs: Sequence[ExplainedOutput]) -> 
 
         with edit(source.model, {alignment.tap.replace(".weights", ".mask"): hide}):
             logits = run_passes(source.model, passes)
-        return [float(log_probabilities(source, *each).sum()) for each in zip(passes, logits, strict=True)]
+        return [float(log_probabilities(source, *pair).sum()) for pair in zip(passes, logits, strict=True)]
 
-    sizes = [[len(each.text_pass.inputs) for each, _ in rows], [len(each.text_pass.output_row) for each, _ in rows]]
+    passes = [output.text_pass for output, _ in rows]
+    sizes = [[len(text_pass.inputs) for text_pass in passes], [len(text_pass.output_row) for text_pass in passes]]
     return _drops(np.array(map_length_buckets(run, sizes, BATCH_TOKENS)), outputs)
 
 
 def _drops(scores: Scores, outputs: Sequence[ExplainedOutput]) -> list[Scores]:
-    """Of each output the score of the whole input, minus those without one word."""
+    """For each output, the score of the whole input minus the scores without one word."""
     ends = np.cumsum([1 + len(output.words) for output in outputs])[:-1]
     return [part[0] - part[1:] for part in np.split(scores, ends)]

@@ -21,7 +21,7 @@ class Method:
     description: str
     attribute: Callable[[ExplainSource, Sequence[ExplainedOutput]], list[Scores]]
     obstacle: Callable[[ExplainSource], str]
-    """Why a model does not have this method; empty if it has."""
+    """Why a model does not support this method; empty if it does."""
 
 
 def _none(source: ExplainSource) -> str:
@@ -59,12 +59,12 @@ ATTRIBUTION_METHODS = {
 
 
 def available_methods(source: ExplainSource) -> list[str]:
-    """The names of the methods that this model has."""
+    """The names of the methods that this model supports."""
     return [name for name, method in ATTRIBUTION_METHODS.items() if not method.obstacle(source)]
 
 
 def checked_methods(source: ExplainSource, names: Sequence[str] | None) -> list[str]:
-    """The methods with these names, each once, or all that the model has; UsageError for one that it has not."""
+    """These methods without duplicates, or all that the model supports; UsageError for an unsupported one."""
     if names is None:
         return available_methods(source)
     if isinstance(names, str):

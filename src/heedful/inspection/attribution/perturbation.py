@@ -1,8 +1,8 @@
 """Hide words from a model: the tokens of a word are removed from its input, or replaced by its mask token.
 
-A word is removed where the rest is still a text such as the model was trained on: in a source, a prompt, a text to
-classify. A masked language model was trained on masks instead, and in a passage positions are the answer: there every
-token of a hidden word becomes [MASK].
+A word is removed if the rest still resembles training text: in a source, a prompt, a text to classify. A masked
+language model was trained on masks instead, and in a passage positions are the answer: there every token of a hidden
+word becomes [MASK].
 """
 
 from __future__ import annotations
@@ -43,5 +43,5 @@ def _remove(text_pass: TextPass, tokens: set[int]) -> TextPass:
 
 
 def perturbation_name(source: ExplainSource) -> str:
-    """The manner in which words are hidden, for captions."""
+    """How words are hidden, for captions."""
     return "removed" if source.occluding_token is None else "replaced by [MASK]"

@@ -1,4 +1,4 @@
-"""Take a census: switch every part of a model off in turn on the same texts."""
+"""Take a census: ablate every part of a model in turn on the same texts."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from heedful.layers.taps import ShownAs
 from heedful.text.word_tokens import Unit
 
 TEXT_TOKENS, ABLATED_TOKENS = 512, 4096
-"""Tokens in a batch of texts, and in the same batch repeated for several ablations: padding included."""
+"""Tokens, padding included, of a batch of texts, and of that batch repeated for several ablations."""
 Example = TypeVar("Example")
 UNITS = {"sequence_class": "class", "answer_span": "answer boundary"}
 
 
 @runtime_checkable
 class CensusSource(InterventionSource, Protocol):
-    """The trained model of a census: what its measurement reads of it."""
+    """The interface of a trained model that a census needs."""
 
     @property
     def task(self) -> str: ...
@@ -54,15 +54,15 @@ class CensusSource(InterventionSource, Protocol):
 
     @property
     def independent_labels(self) -> bool:
-        """Whether each class is a yes or no of its own."""
+        """Whether each class is a separate yes/no decision (multi-label)."""
 
 
 def usable_passes(
     passes_of: Callable[[Example], list[TextPass]], examples: Sequence[Example], limit: int | None
 ) -> tuple[list[TextPass], int]:
-    """The passes of at most `limit` examples, evenly spaced, and how many cannot be read in one pass.
+    """The passes of at most `limit` evenly spaced examples, and the number that do not fit in one pass.
 
-    UsageError, the first example's, if none can.
+    Raises the first example's UsageError if none fits.
     """
     usable: list[TextPass] = []
     problems: list[UsageError] = []
@@ -82,7 +82,7 @@ def mean_activations(model: Any, passes: Sequence[TextPass], start_progress: Sta
     with start_progress("measuring means", len(passes)) as progress:
         for bucket in length_buckets(pass_lengths(passes), TEXT_TOKENS):
             batch = [passes[index] for index in bucket.tolist()]
-            sizes = [[len(each.inputs), len(each.output_row)] for each in batch]
+            sizes = [[len(text_pass.inputs), len(text_pass.output_row)] for text_pass in batch]
             recorder.add(partial(pass_states, model, batch), sizes)
             progress(len(batch))
     return recorder.result()
@@ -90,7 +90,7 @@ def mean_activations(model: Any, passes: Sequence[TextPass], start_progress: Sta
 
 def pass_lengths(passes: Sequence[TextPass]) -> list[list[int]]:
     """The numbers of input tokens and of output tokens of each pass."""
-    return [[len(each.inputs) for each in passes], [len(each.output_row) for each in passes]]
+    return [[len(text_pass.inputs) for text_pass in passes], [len(text_pass.output_row) for text_pass in passes]]
 
 
 def census_parts(model: Any) -> dict[str, tuple[Part, CensusKind]]:
@@ -99,7 +99,7 @@ def census_parts(model: Any) -> dict[str, tuple[Part, CensusKind]]:
     parts: dict[str, tuple[Part, CensusKind]] = {}
     for name, part in model_parts(model).items():
         if part.is_recurrent and part.head is not None:
-            continue  # its one head is the whole attention
+            continue  # a single head is the whole attention
         if part.kind != "tap":
             parts[name] = part, part.kind
         elif name in gates:
@@ -116,21 +116,21 @@ def take_census(
     state: Path | None = None,
     start_progress: StartProgress = no_progress,
 ) -> Census:
-    """Switch every part off in turn. `state`: the file that an interrupted census is continued from; it stays."""
+    """Ablate every part in turn. `state`: the file from which an interrupted census resumes; it is not deleted."""
     started = time.monotonic()
     parts = census_parts(source.model)
     if not passes:
         raise UsageError("no texts to take a census on")
     if passes[0].head is None:
         raise UsageError(f"{source.name} makes vectors and predicts nothing: there is no loss to take a census of")
-    passes = [each for each in passes if each.outputs or source.independent_labels]
+    passes = [text_pass for text_pass in passes if text_pass.outputs or source.independent_labels]
     if not passes:
         raise UsageError("the texts have nothing to predict; use longer ones")
     ablations = {
-        (name, each): _ablation(source, part, each)
+        (name, choice): _ablation(source, part, choice)
         for name, (part, _) in parts.items()
-        for each in to
-        if each == "zero" or _has_mean(source, part)
+        for choice in to
+        if choice == "zero" or _has_mean(source, part)
     }
     fingerprint = "" if state is None else _fingerprint(source, passes, list(ablations))
     scores = CensusScores(len(ablations), len(passes), state, fingerprint)
@@ -143,12 +143,12 @@ def take_census(
 
 
 def _fingerprint(source: CensusSource, passes: Sequence[TextPass], ablations: Sequence[tuple[str, AblateTo]]) -> str:
-    """The checksum of what decides the scores: weights, texts with their answers, parts and means."""
+    """The checksum of everything the scores depend on: weights, texts with their answers, parts and means."""
     digest = hashlib.sha256()
     for name, weight in source.model.state_dict().items():
         digest.update(name.encode())
         digest.update(weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    texts = [(each.inputs.ids, each.output_row.ids, [output.label for output in each.outputs]) for each in passes]
+    texts = [(text.inputs.ids, text.output_row.ids, [output.label for output in text.outputs]) for text in passes]
     digest.update(repr((source.model.config, source.means, ablations, texts)).encode())
     return digest.hexdigest()
 
@@ -231,7 +231,7 @@ def _result(
 
 
 def _layer(name: str) -> int | None:
-    return next((int(each) for each in name.split(".") if each.isdigit()), None)
+    return next((int(piece) for piece in name.split(".") if piece.isdigit()), None)
 
 
 def _head_name(part: Part) -> str:
@@ -240,7 +240,7 @@ def _head_name(part: Part) -> str:
 
 
 def _aligning_head(source: CensusSource, roles: dict[str, HeadRole]) -> AligningHead | None:
-    """The head that training measured to align best, beside the one that aligns best by these rules."""
+    """The best aligning head as measured in training, and the best by the rules of the census."""
     stored = getattr(source, "alignment", None)
     shares = {name: _alignment_share(role) for name, role in roles.items()}
     if stored is None or not any(shares.values()):

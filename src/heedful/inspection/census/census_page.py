@@ -22,7 +22,7 @@ STYLE = """
 
 
 def census_page(census: Census) -> str:
-    """The page: no scripts, nothing loaded from elsewhere."""
+    """The self-contained page, without scripts."""
     title = escape(f"Census of {census.model}")
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>\n'

@@ -20,11 +20,11 @@ WHOLE = "whole"
 
 
 def draw_census(census: Census, file: Path | BytesIO, form: str, to: AblateTo | None = None) -> None:
-    """Draw what is lost without each part: rows are layers, columns heads and the whole sub-layer."""
+    """Draw the rise of the loss without each part: rows are layers, columns are heads and the whole sub-layer."""
     from matplotlib.figure import Figure
 
     grids, others = _grids(census), _other_parts(census)
-    largest = max([abs(_value(each, census, to)) for each in census.parts if each.head is not None] or [1e-9])
+    largest = max([abs(_value(part, census, to)) for part in census.parts if part.head is not None] or [1e-9])
     columns = max((len(heads) for grid in grids.values() for heads in grid.values()), default=1)
     heights = [max(1, len(grid)) for grid in grids.values()] + ([max(1.5, 0.3 * len(others))] if others else [])
     width = max(7.0, 1.9 + 0.82 * columns)
@@ -52,13 +52,13 @@ def _grids(census: Census) -> dict[str, dict[int, list[PartCensus]]]:
                 part.layer
             ].append(part)
     return {
-        name: {layer: sorted(heads, key=lambda each: (each.head is None, each.head)) for layer, heads in grid.items()}
+        name: {layer: sorted(heads, key=lambda part: (part.head is None, part.head)) for layer, heads in grid.items()}
         for name, grid in grids.items()
     }
 
 
 def _other_parts(census: Census) -> list[PartCensus]:
-    return [each for each in census.parts if each.kind not in ("attention", "cross-attention") or each.layer is None]
+    return [part for part in census.parts if part.kind not in ("attention", "cross-attention") or part.layer is None]
 
 
 def _draw_grid(
@@ -84,7 +84,7 @@ def _draw_grid(
 
 def _placed(heads: list[PartCensus], columns: int) -> list[tuple[int, PartCensus]]:
     """Heads from the left, the whole attention in the last column."""
-    return [(columns - 1 if each.head is None else index, each) for index, each in enumerate(heads)]
+    return [(columns - 1 if head.head is None else index, head) for index, head in enumerate(heads)]
 
 
 def _label(

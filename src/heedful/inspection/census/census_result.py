@@ -1,4 +1,4 @@
-"""The result of a census: what each part of a model is worth on validation text, and what each head does.
+"""The result of a census: how much each part of a model reduces the loss, and what each head attends to.
 
 census = translator.census(pairs)
 print(census)                                  # ranked table
@@ -24,16 +24,16 @@ CensusKind = PartKind | Literal["gate"]
 
 
 def ablation_choices(to: AblateTo | Sequence[AblateTo]) -> tuple[AblateTo, ...]:
-    """What a census puts in a part's place, each once: "zero", "mean" or both."""
+    """The replacement values of a census without duplicates: "zero", "mean" or both."""
     choices = tuple(dict.fromkeys((to,) if isinstance(to, str) else to))
-    if not choices or any(each not in get_args(AblateTo) for each in choices):
+    if not choices or any(choice not in get_args(AblateTo) for choice in choices):
         raise UsageError(f"a census puts 'zero', 'mean' or both in a part's place, got {to!r}")
     return choices
 
 
 @dataclass(frozen=True)
 class Change:
-    """The change of the scores without a part: higher loss and lower accuracy mean that the part is of use."""
+    """The change of the scores without a part: higher loss and lower accuracy mean that the part is useful."""
 
     loss: Interval
     """In nats per output (token, class or answer boundary)."""
@@ -58,7 +58,7 @@ class PartCensus:
     layer: int | None
     head: int | None
     changes: dict[AblateTo, Change]
-    """By what is put in the part's place."""
+    """By the replacement value: "zero" or "mean"."""
     role: HeadRole | None = None
 
     @property
@@ -79,10 +79,10 @@ class PartCensus:
 
 @dataclass(frozen=True)
 class AligningHead:
-    """The head that aligned best when a translator was trained, beside the one that aligns best by the census."""
+    """The head that aligned best when a translator was trained, and the one that aligns best by the census."""
 
     trained: str
-    """The head or, if the mean of its heads aligned best, the attention."""
+    """The best head, or the attention if the mean of its heads aligned best."""
     census: str
     """The head with the largest share of the alignment rules."""
 
@@ -106,7 +106,7 @@ class TranslationBaseline:
 
 @dataclass(frozen=True)
 class Census:
-    """The worth of every part of a model on validation text. `ranked` orders parts, `save` writes pictures."""
+    """The importance of every part of a model on validation text. `ranked` orders parts, `save` writes pictures."""
 
     model: str
     task: str
@@ -124,22 +124,22 @@ class Census:
     seconds: float
     aligning_head: AligningHead | None = None
     translations: TranslationBaseline | None = None
-    """Of a translator, if they were asked for."""
+    """Only for translators, if requested."""
 
     def part(self, name: str) -> PartCensus:
         """The entry of a part; UsageError, with the nearest names, if there is none."""
-        by_name = {each.part: each for each in self.parts}
+        by_name = {part.part: part for part in self.parts}
         if name not in by_name:
             raise UsageError(f"the census has no part '{name}'; {nearest(name, by_name)}")
         return by_name[name]
 
     def ranked(self, *, heads_only: bool = False) -> list[PartCensus]:
-        """Parts by the loss that they save, the most important first."""
-        parts = [each for each in self.parts if each.head is not None or not heads_only]
-        return sorted(parts, key=lambda each: -self.importance(each))
+        """Parts by importance (the rise of the loss without them), the most important first."""
+        parts = [part for part in self.parts if part.head is not None or not heads_only]
+        return sorted(parts, key=lambda part: -self.importance(part))
 
     def importance(self, part: PartCensus) -> float:
-        """The change in loss without the part, to the first of `to` that it was measured with."""
+        """The change in loss without the part, for the first entry of `to` that was measured."""
         return next(iter(part.changes.values())).loss.value
 
     def to_json(self) -> dict[str, Any]:
@@ -154,7 +154,7 @@ class Census:
             "to": list(self.to),
             "loss": self.loss.to_json(),
             "accuracy": self.accuracy.to_json(),
-            "parts": [each.to_json() for each in self.parts],
+            "parts": [part.to_json() for part in self.parts],
             "aligning_head": None if self.aligning_head is None else self.aligning_head.to_json(),
             "translations": None if self.translations is None else vars(self.translations),
             "seconds": self.seconds,

@@ -1,4 +1,4 @@
-"""A census as text: parts ranked by the loss that they save."""
+"""A census as text: parts ranked by the rise of the loss without them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from heedful.inspection.census.paired_bootstrap import Interval
 
 
 def census_table(census: Census, *, rows: int | None = None) -> str:
-    """The ranked table; `rows`: of a longer one only the first and last parts, as many in all."""
+    """The ranked table; a table longer than `rows` is cut in the middle."""
     parts = census.ranked()
     header = ["rank", "without", *_column_names(census), "attends to"]
     numbered = [[str(rank), *_cells(census, part)] for rank, part in enumerate(parts, start=1)]
@@ -51,7 +51,7 @@ def _column_names(census: Census) -> list[str]:
 def _cells(census: Census, part: PartCensus) -> list[str]:
     first, *others = (part.changes.get(to) for to in census.to)
     translated = [] if census.translations is None else _translation_cells(first)
-    cells = [*_change(first), *translated, *(cell for each in others for cell in _change(each))]
+    cells = [*_change(first), *translated, *(cell for choice in others for cell in _change(choice))]
     return [part.part, *cells, role_text(part)]
 
 
@@ -74,8 +74,8 @@ def _interval(interval: Interval) -> str:
 def _notes(census: Census) -> list[str]:
     notes = ["", "?  the interval includes zero: no clear difference on these texts"]
     if (head := census.aligning_head) is not None:
-        same = "the same" if head.agrees else "another"
-        notes.append(f"aligns best: {head.trained} when trained, {head.census} by the rules of this census: {same}")
+        relation = "the same" if head.agrees else "another"
+        notes.append(f"aligns best: {head.trained} when trained, {head.census} by the rules of this census: {relation}")
     return notes
 
 

@@ -2,8 +2,8 @@
 
 MultiHead = Σ_h h_h W_h + b        Vaswani 2017, 3.2.2 · A5
 
-Without head h its rows of W_q, W_k, W_v and its columns of W_o are gone. Where its mean value m_h is known, b grows by
-m_h W_h: the smaller model then equals `Ablate(…, to="mean")`, otherwise `Ablate(…, to="zero")` (Michel 2019).
+Removing head h drops its rows of W_q, W_k, W_v and its columns of W_o. If its mean value m_h is known, m_h W_h is added
+to b: the smaller model then equals `Ablate(…, to="mean")`, otherwise `Ablate(…, to="zero")` (Michel 2019).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class PrunedParts(NamedTuple):
 
 
 def parts_to_prune(model: Any, names: Sequence[str]) -> PrunedParts:
-    """The heads, attentions and feed-forward networks that part names stand for; UsageError for any other part."""
+    """The heads, attentions and feed-forward networks with these names; UsageError for any other part."""
     heads: defaultdict[str, set[int]] = defaultdict(set)
     sublayers: list[str] = []
     for name in names:
@@ -57,8 +57,8 @@ def parts_to_prune(model: Any, names: Sequence[str]) -> PrunedParts:
 def prune_parts(model: Any, parts: PrunedParts, means: ActivationMeans | None = None) -> Any:
     """A model without these parts; an attention that loses heads keeps at least one. The model itself does not change.
 
-    A sub-layer goes with its skip-connection and norm: in a pre-norm model that equals `Ablate`, in a post-norm one the
-    norm is missed too.
+    A sub-layer is removed with its skip-connection and norm: in a pre-norm model that equals `Ablate`, in a post-norm
+    model the norm is lost as well.
     """
     if parts.heads:
         check_prunable(model.config)
@@ -66,7 +66,7 @@ def prune_parts(model: Any, parts: PrunedParts, means: ActivationMeans | None = 
     for name, module in attentions.items():
         if len(parts.heads[name]) >= module.heads:
             raise UsageError(f"{name} has {module.heads} heads, and an attention keeps at least one")
-    config = _pruned_config(model.config, parts, {name: each.heads for name, each in attentions.items()})
+    config = _pruned_config(model.config, parts, {name: attention.heads for name, attention in attentions.items()})
     weights = dict(model.state_dict())
     for name, module in attentions.items():
         mean = None if means is None else means.at(f"{name}.heads")
@@ -84,14 +84,14 @@ def _pruned_config(config: TransformerConfig, parts: PrunedParts, heads: Mapping
     for name in parts.sublayers:
         size = "feed_forward" if name.endswith("feed_forward") else "heads"
         smaller.append(SublayerSettings(part=name, **{size: 0}))
-    changed = {each.part for each in smaller}
-    kept = [each for each in config.sublayers if each.part not in changed or set(each.changes) & {"skip", "norm"}]
-    return config.with_changes(sublayers=tuple(each.model_dump() for each in (*kept, *smaller)))
+    changed = {sublayer.part for sublayer in smaller}
+    kept = [item for item in config.sublayers if item.part not in changed or set(item.changes) & {"skip", "norm"}]
+    return config.with_changes(sublayers=tuple(sublayer.model_dump() for sublayer in (*kept, *smaller)))
 
 
 def _norm_names(pruned: Any, model: Any) -> dict[str, str]:
-    """The names that the weights of residual connections have in the whole model: they are numbered in each block."""
-    whole = {(path.rpartition(".residual.")[0], each.alias): path for path, each in _residuals(model)}
+    """Map the pruned model's weight names of residual connections to the model's: each block numbers its own."""
+    whole = {(path.rpartition(".residual.")[0], residual.alias): path for path, residual in _residuals(model)}
     return {
         f"{path}.{weight}": f"{whole[path.rpartition('.residual.')[0], residual.alias]}.{weight}"
         for path, residual in _residuals(pruned)
@@ -104,7 +104,7 @@ def _residuals(model: Any) -> list[tuple[str, Residual]]:
 
 
 def check_prunable(config: ModelConfig) -> None:
-    """Raise UsageError for a model whose single heads cannot be removed."""
+    """Raise UsageError for a model whose heads cannot be removed individually."""
     if not isinstance(config, TransformerConfig):
         raise UsageError(f"a model of the family '{config.family}' has no attention heads to prune")
     if config.key_value_heads not in (None, config.heads):
@@ -139,7 +139,7 @@ def _without_heads(module: MultiHeadAttention, removed: Sequence[int], mean: Ten
         sizes = {"query": [module.heads * module.d_k]}.get(name) or module.sizes
         for kind, weight in linear.named_parameters():
             parts = zip(weight.split(sizes), rows, strict=True)
-            weights[f"{name}.{kind}"] = torch.cat([part[each] for part, each in parts])
+            weights[f"{name}.{kind}"] = torch.cat([part[index] for part, index in parts])
     return {name: weight.detach() for name, weight in weights.items()}
 
 

@@ -1,4 +1,4 @@
-"""Measure what each attention head does: the share of its attention on the tokens that each rule means."""
+"""Measure what each attention head does: the share of its attention on the tokens that each rule selects."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class HeadRole:
     role: str
     """The rule that describes the head best, or "uniform" or "mixed"."""
     shares: dict[str, float]
-    """For each rule, the mean attention weight on the tokens it means."""
+    """For each rule, the mean attention weight on the tokens it selects."""
     chances: dict[str, float]
-    """The same for a head that reads all tokens alike."""
+    """The same for a head with uniform attention."""
     entropy: float
     """Mean entropy of the weights, divided by the largest possible one: 1 = uniform."""
 
@@ -100,13 +100,13 @@ def measure_roles(
     if not taps:
         return {}
     knowledge = _TextKnowledge(passes, units, model.config)
-    lengths = [[len(each.inputs) for each in passes], [len(each.output_row) for each in passes]]
+    lengths = [[len(text_pass.inputs) for text_pass in passes], [len(text_pass.output_row) for text_pass in passes]]
     for bucket in length_buckets(lengths, BATCH_TOKENS):
         indices = bucket.tolist()
-        for index, each in _recorded_maps(model, passes, indices, taps):
-            allowed, tables = knowledge.tables(index, each.kind)
-            totals[each.name].add(each.weights, allowed, tables)
-            heads[each.name] = each.heads
+        for index, recorded in _recorded_maps(model, passes, indices, taps):
+            allowed, tables = knowledge.tables(index, recorded.kind)
+            totals[recorded.name].add(recorded.weights, allowed, tables)
+            heads[recorded.name] = recorded.heads
         progress(len(indices))
     return {f"{name}.head.{head}": totals[name].role(head) for name in totals for head in range(heads[name])}
 
@@ -129,16 +129,16 @@ class _TextKnowledge:
 
     def __init__(self, passes: Sequence[TextPass], units: tuple[Unit, Unit], config: ModelConfig) -> None:
         self.passes, self.config = passes, config
-        self.inputs = Counter(piece for each in passes for piece in each.inputs.pieces)
-        self.targets = Counter(piece for each in passes if each.target for piece in each.target.pieces)
+        self.inputs = Counter(piece for text_pass in passes for piece in text_pass.inputs.pieces)
+        self.targets = Counter(piece for text_pass in passes if text_pass.target for piece in text_pass.target.pieces)
         self.links: Sequence[WordLinks] = [frozenset()] * len(passes)
         if passes[0].target is not None:
-            words = [(each.inputs.words, each.output_row.words) for each in passes]
+            words = [(text_pass.inputs.words, text_pass.output_row.words) for text_pass in passes]
             self.links = statistical_alignments(words, units)
         self.tables = lru_cache(maxsize=len(passes) * 3)(self._tables)
 
     def _tables(self, index: int, kind: AttentionKind) -> tuple[Table, dict[str, Table]]:
-        """The keys that each query may read, and those that each rule means."""
+        """The keys that each query may read, and those that each rule selects."""
         text_pass = self.passes[index]
         queries: TokenRow = text_pass.inputs if kind == "encoder" else text_pass.output_row
         keys = text_pass.output_row if kind == "self" else text_pass.inputs

@@ -1,8 +1,8 @@
-"""Rules that say what an attention head does: for each query, the tokens that the rule means.
+"""Rules that describe attention heads: each rule selects some tokens for every query.
 
 A rule's share is the attention weight that a head puts on those tokens, averaged over all queries to which the rule
-applies (those for which it means at least one token that the head may read). Its chance is the share of a head that
-reads all tokens alike. Compare Voita 2019, section 4, and Clark 2019, section 3.
+applies (those for which it selects at least one token that the head may read). Its chance is the share of a head with
+uniform attention. Compare Voita 2019, section 4, and Clark 2019, section 3.
 
     previous token    the token before the query's; in a decoder's self-attention, the one read before
     next token        the token after the query's, where no causal mask hides it
@@ -35,18 +35,18 @@ UNIFORM_ENTROPY = 0.9
 UNIFORM, MIXED = "uniform", "mixed"
 
 Table = npt.NDArray[np.bool_]
-"""Queries × keys: the tokens that a rule means."""
+"""Queries × keys: the tokens that a rule selects."""
 
 
 @dataclass(frozen=True)
 class AttendedTexts:
-    """The tokens of one attention, as the rules read them: queries attend, keys are attended to."""
+    """The tokens of one attention, as the rules read them: the queries' and the keys'."""
 
     queries: TokenRow
     keys: TokenRow
     kind: AttentionKind
     frequencies: Counter[str]
-    """How often each token of the keys' side occurs in all texts."""
+    """Number of occurrences of each key token in all texts."""
     links: frozenset[tuple[int, int]] = frozenset()
     """Cross-attention: linked words of source and target."""
 

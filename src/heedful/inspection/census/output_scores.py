@@ -28,18 +28,18 @@ class OutputScores(NamedTuple):
 
 
 def output_counts(passes: Sequence[TextPass], classes: int | None = None) -> Values:
-    """The number of outputs of each text. `classes`: of a classifier with several labels for a text."""
-    return np.array([len(each.outputs) if classes is None else classes for each in passes], float)
+    """The number of outputs of each text. `classes`: the number of classes of a multi-label classifier."""
+    return np.array([len(text_pass.outputs) if classes is None else classes for text_pass in passes], float)
 
 
 def score_outputs(
     passes: Sequence[TextPass], logits: Sequence[Float[Tensor, "outputs labels"]], *, independent: bool = False
 ) -> OutputScores:
-    """Score passes that share a batch. `independent`: each class is a yes or no of its own (several labels a text)."""
+    """Score passes that share a batch. `independent`: each class is a yes/no decision (multi-label)."""
     if independent:
         return _independent_labels(passes, torch.cat(list(logits)).float())
-    counts = [len(each.outputs) for each in passes]
-    labels = torch.tensor([output.label for each in passes for output in each.outputs], device=logits[0].device)
+    counts = [len(text_pass.outputs) for text_pass in passes]
+    labels = torch.tensor([output.label for text in passes for output in text.outputs], device=logits[0].device)
     if len({row.shape[1] for row in logits}) > 1:  # answer spans: the labels are the tokens of each text
         widest = max(row.shape[1] for row in logits)
         logits = [F.pad(row, (0, widest - row.shape[1]), value=-torch.inf) for row in logits]
@@ -53,31 +53,31 @@ def score_next_tokens(
 ) -> OutputScores:
     """Score passes that predict tokens, from the states that the head reads.
 
-    On a CPU the logits of few tokens at a time stay in its cache: half the time where the vocabulary is large.
+    On a CPU, scoring few tokens at a time keeps their logits in the cache: half the time for a large vocabulary.
     """
-    labels = torch.tensor([output.label for each in passes for output in each.outputs], device=states.device)
+    labels = torch.tensor([output.label for text_pass in passes for output in text_pass.outputs], device=states.device)
     size = max(1, len(labels) if states.is_cuda else CACHED_ROWS)
     losses, correct = [], []
-    parts = (torch.split(each, size) for each in (output_states(states, passes), labels))
+    parts = (torch.split(tensor, size) for tensor in (output_states(states, passes), labels))
     for rows, targets in zip(*parts, strict=True):
         logits = model.apply_head("next_token", rows[None])[0].float()
         losses.append(F.cross_entropy(logits, targets, reduction="none"))
         correct.append(logits.argmax(1) == targets)
-    counts = [len(each.outputs) for each in passes]
+    counts = [len(text_pass.outputs) for text_pass in passes]
     return OutputScores(_sums(torch.cat(losses), counts), _sums(torch.cat(correct), counts))
 
 
 def _independent_labels(passes: Sequence[TextPass], logits: Tensor) -> OutputScores:
     labels = torch.zeros_like(logits)
-    for row, each in zip(labels, passes, strict=True):
-        row[[output.label for output in each.outputs]] = 1
+    for row, text_pass in zip(labels, passes, strict=True):
+        row[[output.label for output in text_pass.outputs]] = 1
     losses = F.binary_cross_entropy_with_logits(logits, labels, reduction="none")
     counts = [logits.shape[1]] * len(passes)
     return OutputScores(_sums(losses.flatten(), counts), _sums(((logits > 0) == (labels > 0)).flatten(), counts))
 
 
 def _sums(values: Tensor, counts: Sequence[int]) -> Values:
-    """The sum of each text's values, which follow each other."""
+    """The sum of each text's consecutive values."""
     ends = np.cumsum(np.array(counts))
     total = np.concatenate([[0.0], values.double().cumsum(0).cpu().numpy()])
     sums: Values = total[ends] - total[ends - np.array(counts)]

@@ -1,4 +1,4 @@
-"""Bootstrap over texts: how sure a score is, or the difference of two scores of the same texts (Koehn 2004)."""
+"""Bootstrap over texts: confidence intervals of scores, and of score differences on the same texts (Koehn 2004)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class PairedBootstrap:
     """Resamples texts, the same samples for every score: seeded, so that results can be repeated."""
 
     def __init__(self, weights: Values, *, seed: int = 0) -> None:
-        """`weights`: what each text counts, such as its number of tokens."""
+        """`weights`: the weight of each text, such as its number of tokens."""
         count = len(weights)
         draws = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=SAMPLES)
         self.weights = weights

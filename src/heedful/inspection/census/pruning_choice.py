@@ -1,4 +1,4 @@
-"""Choose the heads to prune from a census: the least important first, and how many a rise of the loss allows."""
+"""Choose the heads to prune from a census: the least important first, as many as a limit on the loss allows."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from heedful.interventions.resolve import resolve
 def least_important_heads(census: Census, count: int | None = None, *, without: Sequence[str] = ()) -> list[str]:
     """The heads whose removal costs least, the least important first; every attention keeps its best one.
 
-    `count`: so many; None: all but the best of each attention. `without`: parts whose heads do not count.
+    `count`: how many; None: all but the best of each attention. `without`: parts whose heads are not considered.
     """
-    ranked = [each.part for each in reversed(census.ranked(heads_only=True)) if each.layer is not None]
+    ranked = [part.part for part in reversed(census.ranked(heads_only=True)) if part.layer is not None]
     order = [part for part in ranked if part not in without and _attention(part) not in without]
     require_prunable(census.model, order, count)
     left = Counter(map(_attention, order))
@@ -43,7 +43,7 @@ def least_important_heads(census: Census, count: int | None = None, *, without: 
 
 
 def prunable_heads(model: Any, without: Sequence[str] = ()) -> list[str]:
-    """The heads of all layers, but for those of the parts `without`."""
+    """The heads of all layers, except those of the parts `without`."""
     parts = [name for name, (part, _) in census_parts(model).items() if part.head is not None]
     return [part for part in parts if part not in without and _attention(part) not in without]
 
@@ -64,7 +64,7 @@ def heads_within(
     source: CensusSource, passes: Sequence[TextPass], heads: Sequence[str], limit: float, to: AblateTo,
     progress: ProgressCallback,
 ) -> list[str]:  # fmt: skip
-    """The longest beginning of `heads` found whose joint removal raises the loss by at most the share `limit`.
+    """The longest prefix of `heads` found whose joint removal raises the loss by at most the share `limit`.
 
     Bisection over the number of heads: each step measures the loss without all of them together.
     """

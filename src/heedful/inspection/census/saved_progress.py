@@ -1,6 +1,6 @@
-"""The state file of a census: the scores measured so far, so that an interrupted census goes on.
+"""The state file of a census: the scores measured so far, from which an interrupted census resumes.
 
-The file of a complete census stays: the same census again, for a picture or a smaller model, reads it.
+The file of a complete census is kept: repeating the census, for a picture or a smaller model, reads it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class CensusScores:
     """Loss and correct outputs of each text under each ablation; NaN where not measured yet. The first row: none."""
 
     def __init__(self, ablations: int, texts: int, file: Path | None = None, fingerprint: str = "") -> None:
-        """`fingerprint`: the checksum of all that decides the scores; those of a file with another one are ignored."""
+        """`fingerprint`: the checksum of everything the scores depend on; a file with a different one is ignored."""
         self.loss: Values = np.full((ablations + 1, texts), np.nan)
         self.correct: Values = np.full((ablations + 1, texts), np.nan)
         self.file, self.fingerprint = file, fingerprint
@@ -33,7 +33,7 @@ class CensusScores:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Write the state file when the block is left, also by an error."""
+        """Write the state file when the block ends, also after an error."""
         try:
             yield
         finally:
@@ -43,7 +43,7 @@ class CensusScores:
         self.saved = time.monotonic()
         if self.file is None:
             return
-        with suppress(OSError):  # a full disk costs the state, not the census
+        with suppress(OSError):  # a full disk loses the state, not the census
             self.file.parent.mkdir(parents=True, exist_ok=True)
             with atomic_file(self.file) as temporary, temporary.open("wb") as stream:
                 np.savez(stream, loss=self.loss, correct=self.correct, fingerprint=self.fingerprint)
@@ -54,11 +54,11 @@ class CensusScores:
 
     @property
     def measured(self) -> int:
-        """Number of scores that are there already."""
+        """Number of scores already measured."""
         return int(np.isfinite(self.loss).sum())
 
     def _read(self, file: Path) -> None:
-        """Take over the scores of an earlier census; those of another one, or a damaged file, are ignored."""
+        """Load the scores of the same census; a damaged file, or one of a different census, is ignored."""
         with suppress(OSError, ValueError, KeyError, EOFError, BadZipFile), np.load(file, allow_pickle=False) as stored:
             loss, correct = stored["loss"], stored["correct"]
             is_same = str(stored["fingerprint"]) == self.fingerprint

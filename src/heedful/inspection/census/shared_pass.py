@@ -1,7 +1,7 @@
-"""Run one batch of texts with many parts switched off at once.
+"""Run many ablations of a batch of texts together.
 
-The rows of one batch carry different ablations, and only what an ablation can change is computed again: the layers from
-its own upwards, and for an encoder's layer the whole decoder. The results are those of one call for each ablation.
+The rows of one batch carry different ablations, and only what an ablation can change is computed again: its own layer
+and those above and, for an encoder layer, the whole decoder. Results equal those of one call per ablation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LAYER_INPUT = "layer_input"
 
 @dataclass(frozen=True)
 class Ablation:
-    """One part switched off in one manner: the tap edits that do it."""
+    """The tap edits that ablate one part in one way (to zero or to its mean)."""
 
     edits: tuple[tuple[str, Edit], ...]
     layer: tuple[str, int] | None
@@ -34,7 +34,7 @@ class Ablation:
 
 
 def ablated_layer(model: Any, taps: Sequence[str]) -> tuple[str, int] | None:
-    """The one layer of a transformer's stack in which all these taps are."""
+    """The layer of a transformer's stack that contains all these taps; None if there is no single one."""
     known, layers = tap_names(model), set()
     for tap in taps:
         stack, _, rest = tap.partition(".")
@@ -46,14 +46,14 @@ def ablated_layer(model: Any, taps: Sequence[str]) -> tuple[str, int] | None:
 
 
 class SharedPass:
-    """A batch of passes of one kind, run once as it is; then with ablations, from the layer of each upwards."""
+    """A batch of passes of one kind, run once unchanged, then with ablations from the layer of each upwards."""
 
     def __init__(self, model: Any, passes: Sequence[TextPass]) -> None:
         self.model, self.passes = model, passes
-        self.tokens, self.lengths = pad_sequences([each.inputs.ids for each in passes], device=model.device)
+        self.tokens, self.lengths = pad_sequences([text_pass.inputs.ids for text_pass in passes], device=model.device)
         self.target: Tensor | None = None
         if passes[0].target is not None:
-            rows = [each.output_row.ids for each in passes]
+            rows = [text_pass.output_row.ids for text_pass in passes]
             self.target, _ = pad_sequences(rows, device=model.device)
         kept = [tap for tap in tap_names(model) if tap.endswith(f".{LAYER_INPUT}") or tap == "encoder.output"]
         with record(model, *kept) as recorded:
@@ -79,7 +79,7 @@ class SharedPass:
                 yield from zip(chunk, states.chunk(len(chunk)), strict=True)
 
     def _run(self, ablations: Sequence[Ablation], layer: tuple[str, int] | None) -> Tensor:
-        """The states under each ablation, one after the other along the batch."""
+        """The states under each ablation, concatenated along the batch."""
         if layer is None:
             (ablation,) = ablations
             with TapEdits(ablation.edits).applied(self.model):

@@ -1,4 +1,4 @@
-"""Explanations: what they hold, print and save, and what is stored with a model."""
+"""Explanations: contents, text, files, and the faithfulness stored with a model."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ every_task = pytest.mark.parametrize("task", TASKS)
 
 
 def explain(model: Any, task: str, texts_of: Texts) -> Explanation:
-    """An explanation of the text, with a short answer where the model may write any."""
+    """An explanation of a text, with a short target for generative tasks."""
     target = {"translate": "the green park", "generate": " runs in the park"}.get(task.split()[0])
     return model.explain(texts_of(task)[0], target)  # type: ignore[no-any-return]
 
 
 @every_task
-def test_an_explanation_is_json_with_a_number_beside_every_method(
+def test_an_explanation_as_json_has_the_faithfulness_of_every_method(
     small_model: Build, texts_of: Texts, task: str, tmp_path: Path
 ) -> None:
     explanation = explain(small_model(task), task, texts_of)
@@ -40,15 +40,15 @@ def test_an_explanation_is_json_with_a_number_beside_every_method(
         assert [len(row) for row in method["scores"]] == [words] * len(content["outputs"])
         for row, output in zip(method["scores"], content["outputs"], strict=True):
             assert [index for index, score in enumerate(row) if score is not None] == output["words"]
-    assert {each["name"] for each in content["methods"]}.isdisjoint(content["unavailable"])
-    assert content["most_faithful"] in {each["name"] for each in content["methods"]}
+    assert {method["name"] for method in content["methods"]}.isdisjoint(content["unavailable"])
+    assert content["most_faithful"] in {method["name"] for method in content["methods"]}
 
 
 def test_probabilities_are_those_of_a_look(small_model: Build) -> None:
     model = small_model("translate")
     look, explanation = (call("a small dog", "the green park") for call in (model.look, model.explain))
     for output in explanation.outputs:
-        expected = np.prod([each.probability for each in look.outputs if output.word in each.words])
+        expected = np.prod([shown.probability for shown in look.outputs if output.word in shown.words])
         assert output.probability == pytest.approx(float(expected), rel=1e-4)
 
 
@@ -65,7 +65,7 @@ def test_the_model_under_interventions_is_the_one_that_is_explained(small_model:
     )
 
 
-def test_measured_faithfulness_is_stored_with_the_model_and_shown_beside_each_method(
+def test_measured_faithfulness_is_stored_with_the_model_and_shown_for_each_method(
     small_model: Build, tmp_path: Path
 ) -> None:
     model = small_model("classify")
@@ -73,7 +73,9 @@ def test_measured_faithfulness_is_stored_with_the_model_and_shown_beside_each_me
     loaded = heedful.load(model.save(tmp_path / "model"), device="cpu")
     assert loaded.measured_faithfulness == model.measured_faithfulness
     explanation = loaded.explain("a dog runs", methods=["occlusion", "rollout"], faithfulness=False)
-    best = next(each.method for each in loaded.measured_faithfulness.methods if each.method in ("occlusion", "rollout"))
+    best = next(
+        method.method for method in loaded.measured_faithfulness.methods if method.method in ("occlusion", "rollout")
+    )
     assert explanation.most_faithful == best
     assert explanation.attributions["occlusion"].validation == loaded.measured_faithfulness.of("occlusion")
     text = "\n".join(explanation_lines(explanation))
@@ -81,7 +83,7 @@ def test_measured_faithfulness_is_stored_with_the_model_and_shown_beside_each_me
 
 
 @every_task
-def test_the_text_names_every_input_word_and_every_method_with_its_number(
+def test_the_text_lists_every_input_word_and_every_method_with_its_faithfulness(
     small_model: Build, texts_of: Texts, task: str
 ) -> None:
     explanation = explain(small_model(task), task, texts_of)
@@ -103,7 +105,9 @@ def test_the_table_wraps_at_the_width(small_model: Build) -> None:
 
 @pytest.mark.parametrize("suffix", [".html", ".svg", ".png"])
 @pytest.mark.parametrize("word", [0, None])
-def test_it_is_saved_as_a_page_or_a_picture(small_model: Build, tmp_path: Path, suffix: str, word: int | None) -> None:
+def test_an_explanation_is_saved_as_page_or_picture(
+    small_model: Build, tmp_path: Path, suffix: str, word: int | None
+) -> None:
     explanation = small_model("translate").explain("a small <b> dog & co", "the green park", word=word)
     file = explanation.save(tmp_path / f"why{suffix}")
     content = file.read_bytes()
@@ -118,7 +122,7 @@ def test_it_is_saved_as_a_page_or_a_picture(small_model: Build, tmp_path: Path, 
         explanation.save(tmp_path / "why.doc")
 
 
-def test_an_output_of_one_word_has_no_order_and_no_number(small_model: Build) -> None:
+def test_an_output_that_depends_on_one_word_has_no_faithfulness(small_model: Build) -> None:
     model = small_model("classify")
     explanation = model.explain("dog")
     assert explanation.faithfulness is None
@@ -126,4 +130,4 @@ def test_an_output_of_one_word_has_no_order_and_no_number(small_model: Build) ->
     writer = small_model("generate")
     several = writer.explain("a small dog", "runs in the park", methods=["occlusion"])
     assert several.faithfulness is not None
-    assert several.faithfulness.outputs == sum(len(each.words) > 1 for each in several.outputs)
+    assert several.faithfulness.outputs == sum(len(output.words) > 1 for output in several.outputs)

@@ -31,17 +31,17 @@ def test_a_curve_is_the_probability_with_the_most_important_words_hidden_or_show
 
 
 @pytest.mark.parametrize("task", ["translate", "translate recurrent", "classify"])
-def test_the_reversed_order_gains_what_the_order_loses(small_model: Build, task: str) -> None:
+def test_reversing_an_order_swaps_its_deletion_and_insertion_areas(small_model: Build, task: str) -> None:
     model = small_model(task)
     outputs = explained_outputs(model.text_pass(TEXT))[:3]
     generator = np.random.default_rng(0)
     scores = [generator.permutation(len(output.words)).astype(float) for output in outputs]
-    for each in measure_curves(model, outputs, {"order": scores, "reversed": [-row for row in scores]}):
-        assert each.areas("order") == pytest.approx(each.areas("reversed")[::-1], rel=1e-4)
+    for curves in measure_curves(model, outputs, {"order": scores, "reversed": [-row for row in scores]}):
+        assert curves.areas("order") == pytest.approx(curves.areas("reversed")[::-1], rel=1e-4)
 
 
 def test_a_search_for_the_best_order_is_more_faithful_than_chance(small_model: Build) -> None:
-    """Of many random orders the one with the largest area: above 0, and its reverse below."""
+    """Among many random orders the one with the largest area has an area above 0, and its reverse one below 0."""
     model = small_model("translate")
     outputs = explained_outputs(model.text_pass(TEXT, TARGET))[:1]
     generator = np.random.default_rng(1)
@@ -51,7 +51,7 @@ def test_a_search_for_the_best_order_is_more_faithful_than_chance(small_model: B
     table = summarize(
         [measure_curves(model, outputs, {"best": scores[best], "worst": [-scores[best][0]]}, seed=7)], "removed"
     )
-    assert [each.method for each in table.methods] == ["best", RANDOM, "worst"]
+    assert [method.method for method in table.methods] == ["best", RANDOM, "worst"]
     assert table.best is not None
     assert table.best.method == "best"
     assert table.of("worst").high < 0  # type: ignore[union-attr]
@@ -61,7 +61,7 @@ def test_equal_scores_are_in_random_order(small_model: Build) -> None:
     model = small_model("classify")
     outputs = explained_outputs(model.text_pass(TEXT))
     curves = [measure_curves(model, outputs, {"constant": [np.zeros(8)]}, seed)[0] for seed in range(8)]
-    assert len({tuple(each.curves["constant"][0]) for each in curves}) > 4
+    assert len({tuple(curve.curves["constant"][0]) for curve in curves}) > 4
 
 
 def test_long_inputs_have_curves_of_bounded_length(small_model: Build) -> None:
@@ -93,12 +93,12 @@ def test_intervals_are_over_texts_and_contain_the_mean() -> None:
     assert summarize([[output(0.1)]], "removed").resampled == "random orders"
 
 
-def test_several_texts_make_a_table_of_methods_with_a_random_one(small_model: Build) -> None:
+def test_faithfulness_of_several_texts_includes_a_random_order(small_model: Build) -> None:
     model = small_model("translate")
     done: list[int] = []
     table = model.faithfulness([TEXT, "two men ride a bicycle", "dog"], [TARGET] * 3, progress=done.append)
-    assert {each.method for each in table.methods} >= {"occlusion", "aligned-head", RANDOM}
-    assert [each.area for each in table.methods] == sorted([each.area for each in table.methods], reverse=True)
+    assert {method.method for method in table.methods} >= {"occlusion", "aligned-head", RANDOM}
+    assert [method.area for method in table.methods] == sorted([method.area for method in table.methods], reverse=True)
     assert table.texts == 2, "one word has no order"
     assert sum(done) == 3
     assert "8 outputs of 2 texts; hidden words are removed" in str(table)
@@ -116,7 +116,7 @@ def test_running_text_is_explained_by_its_own_words(small_model: Build) -> None:
     assert sorted({*range(8)} - {*output.words}) == [*text_pass.inputs.word_ranges[masked]]
     assert filler.faithfulness([TEXT]).perturbation == "replaced by [MASK]"
     outputs = explained_outputs(writer.scored_passes(TEXT)[0])
-    assert [each.text for each in outputs] == TEXT.split()[1:]
+    assert [output.text for output in outputs] == TEXT.split()[1:]
     assert writer.faithfulness([TEXT], outputs_per_text=2).outputs == 2
 
 
@@ -124,10 +124,10 @@ def test_all_labels_of_a_text_are_explained_together(small_model: Build) -> None
     model = small_model("classify")
     model.settings = model.settings.with_changes(multi_label=True)
     first, second = model.settings.names
-    both = explained_outputs(model.scored_passes((TEXT, f"{first}|{second}"))[0])[0]
-    each = [explained_outputs(model.text_pass(TEXT, name))[0] for name in (first, second)]
-    assert both.text == f"{first}, {second}"
-    scores = output_log_probabilities(model, [output.text_pass for output in (both, *each)])
+    together = explained_outputs(model.scored_passes((TEXT, f"{first}|{second}"))[0])[0]
+    single = [explained_outputs(model.text_pass(TEXT, name))[0] for name in (first, second)]
+    assert together.text == f"{first}, {second}"
+    scores = output_log_probabilities(model, [output.text_pass for output in (together, *single)])
     assert scores[0] == pytest.approx(scores[1] + scores[2], abs=1e-5)
     with pytest.raises(UsageError, match="nothing to explain"):
         explained_outputs(model.scored_passes((TEXT, ""))[0])

@@ -26,13 +26,13 @@ TARGET = "the green park"
 
 
 def log_probability(model: Any, text: str, word: int, **changes: Any) -> float:
-    """log p of a word of TARGET, by a look."""
+    """log p of a word of TARGET, from a look."""
     outputs = model.look(text, TARGET, **changes).outputs
-    return float(sum(np.log(each.probability) for each in outputs if word in each.words))
+    return float(sum(np.log(output.probability) for output in outputs if word in output.words))
 
 
 def last_outputs(model: Any, text: str) -> list[ExplainedOutput]:
-    """The last outputs of a text, of a language model those of the text itself."""
+    """The last outputs of a text; for a language model the words of the text itself."""
     text_pass = model.text_pass(text) if model.task == "fill" else model.scored_passes(text)[0]
     return explained_outputs(text_pass)[-3:]
 
@@ -42,9 +42,9 @@ def test_every_available_method_scores_every_word(small_model: Build, texts_of: 
     model = small_model(task)
     outputs = last_outputs(model, texts_of(task)[0])
     scores = attribute(model, outputs, available_methods(model))
-    for each in scores.values():
-        assert [len(row) for row in each] == [len(output.words) for output in outputs]
-        assert all(np.isfinite(row).all() for row in each)
+    for rows in scores.values():
+        assert [len(row) for row in rows] == [len(output.words) for output in outputs]
+        assert all(np.isfinite(row).all() for row in rows)
     missing = {name for name, method in ATTRIBUTION_METHODS.items() if method.obstacle(model)}
     expected = {
         "translate": set(),
@@ -55,7 +55,7 @@ def test_every_available_method_scores_every_word(small_model: Build, texts_of: 
 
 
 @every_task
-def test_an_output_alone_has_the_scores_it_has_among_others(small_model: Build, texts_of: Texts, task: str) -> None:
+def test_scores_of_an_output_do_not_depend_on_the_other_outputs(small_model: Build, texts_of: Texts, task: str) -> None:
     model = small_model(task)
     outputs = last_outputs(model, texts_of(task)[0])
     methods = available_methods(model)
@@ -71,8 +71,8 @@ def test_integrated_gradients_add_up_to_the_change_of_log_probability(
     model = small_model(task)
     outputs = last_outputs(model, texts_of(task)[0])
     scores = integrated_gradients(model, outputs, 64)
-    for gap, each in zip(completeness_gaps(model, outputs, scores), scores, strict=True):
-        assert gap < 0.02 * np.abs(each).sum() + 1e-3
+    for gap, row in zip(completeness_gaps(model, outputs, scores), scores, strict=True):
+        assert gap < 0.02 * np.abs(row).sum() + 1e-3
 
 
 @pytest.mark.parametrize("task", ["translate", "translate recurrent"])
@@ -112,7 +112,7 @@ def test_gradient_times_input_is_the_gradient_at_the_embedding(small_model: Buil
     expected = (vectors * vectors.grad).sum(-1)[0].detach().numpy()
     words = [text_pass.inputs.tokens_of_word(word) for word in range(4)]
     (scores,) = gradient_times_input(model, explained_outputs(text_pass))
-    np.testing.assert_allclose(scores, [expected[each].sum() for each in words], atol=1e-5)
+    np.testing.assert_allclose(scores, [expected[word].sum() for word in words], atol=1e-5)
 
 
 @pytest.mark.parametrize("head", [1, None])
@@ -144,50 +144,53 @@ def test_a_mean_over_heads_is_averaged_over_the_tokens_of_an_output_and_summed_o
     model = small_model("translate", layers=1)
     model.alignment = None
     text_pass = model.text_pass("a small dog", TARGET)
-    (table,) = (each.weights.mean(0) for each in model.look("a small dog", TARGET).attention.values()
-                if each.kind == "cross")  # fmt: skip
+    (table,) = (attention.weights.mean(0) for attention in model.look("a small dog", TARGET).attention.values()
+                if attention.kind == "cross")  # fmt: skip
     scores = attribute(model, explained_outputs(text_pass), ["mean-attention"])["mean-attention"]
     for output, row in zip(explained_outputs(text_pass), scores, strict=True):
-        rows = table[[each.position for each in output.text_pass.outputs]].mean(0)
+        rows = table[[scored.position for scored in output.text_pass.outputs]].mean(0)
         np.testing.assert_allclose(row, [rows[list(t)].sum() for t in output.tokens_of_words], atol=1e-6)
 
 
 def test_a_word_of_a_continuation_is_explained_by_the_words_before_it(small_model: Build) -> None:
     model = small_model("generate")
     outputs = explained_outputs(model.text_pass("a small dog", " runs in the"))
-    assert [(each.text, each.word, each.words) for each in outputs] == [
+    assert [(output.text, output.word, output.words) for output in outputs] == [
         ("runs", 3, (0, 1, 2)), ("in", 4, (0, 1, 2, 3)), ("the", 5, (0, 1, 2, 3, 4)),
     ]  # fmt: skip
     full = model.look("a small dog", " runs in the")
     for output, probability in zip(
-        outputs, output_log_probabilities(model, [each.text_pass for each in outputs]), strict=True
+        outputs, output_log_probabilities(model, [output.text_pass for output in outputs]), strict=True
     ):
-        expected = sum(np.log(each.probability) for each in full.outputs if output.word in each.words)
+        expected = sum(np.log(scored.probability) for scored in full.outputs if output.word in scored.words)
         assert probability == pytest.approx(expected, abs=1e-4)
 
 
 @every_task
-def test_hidden_words_leave_the_rest_of_the_pass_as_it_was(small_model: Build, texts_of: Texts, task: str) -> None:
+def test_hiding_words_does_not_change_the_rest_of_the_pass(small_model: Build, texts_of: Texts, task: str) -> None:
     model = small_model(task)
     output = last_outputs(model, texts_of(task)[0])[-1]
-    whole = hide_words(model, output, range(len(output.words)))
-    first = hide_words(model, output, [0])
+    all_hidden = hide_words(model, output, range(len(output.words)))
+    first_hidden = hide_words(model, output, [0])
     assert hide_words(model, output, []) is output.text_pass
     hidden = len(output.tokens_of_words[0])
     if model.occluding_token is None:
-        assert len(first.inputs) == len(output.text_pass.inputs) - hidden
+        assert len(first_hidden.inputs) == len(output.text_pass.inputs) - hidden
     else:
         assert (
-            first.inputs.ids.count(model.occluding_token) - output.text_pass.inputs.ids.count(model.occluding_token)
+            first_hidden.inputs.ids.count(model.occluding_token)
+            - output.text_pass.inputs.ids.count(model.occluding_token)
             == hidden
         )
-    for each in (first, whole):
-        assert [o.label for o in each.outputs] == [o.label for o in output.text_pass.outputs]
-        assert all(0 <= o.position < len(each.output_row) for o in each.outputs)
-        assert np.isfinite(output_log_probabilities(model, [each])).all()
+    for explained in (first_hidden, all_hidden):
+        assert [o.label for o in explained.outputs] == [o.label for o in output.text_pass.outputs]
+        assert all(0 <= o.position < len(explained.output_row) for o in explained.outputs)
+        assert np.isfinite(output_log_probabilities(model, [explained])).all()
 
 
-def test_what_cannot_be_explained_is_an_error_that_says_why(small_model: Build, make_trained: Build) -> None:
+def test_an_output_that_cannot_be_explained_is_an_error_with_the_reason(
+    small_model: Build, make_trained: Build
+) -> None:
     translator, classifier = small_model("translate"), small_model("classify")
     with pytest.raises(UsageError, match="the output has no word 3: its words are 0 to 2"):
         translator.explain("a dog", TARGET, word=3)

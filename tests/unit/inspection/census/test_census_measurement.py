@@ -1,4 +1,4 @@
-"""The census: equal to switching parts off one at a time, for every family and task; roles, intervals, resuming."""
+"""The census equals ablating parts one at a time, for every family and task; roles, intervals, resuming."""
 
 from __future__ import annotations
 
@@ -44,25 +44,23 @@ def examples_of(task: str, model: Any) -> list[Any]:
 
 
 def mean_loss(model: Any, examples: list[Any], interventions: list[Any]) -> tuple[float, float]:
-    """Loss and accuracy with interventions, one text after the other, by the general door."""
+    """Loss and accuracy with interventions, one text at a time, by the public API."""
     total = correct = outputs = 0.0
     with torch.inference_mode():
         for example in examples:
-            for each in model.scored_passes(example):
-                (logits,) = model.intervened(lambda batch: run_passes(model.model, batch), [each], interventions)
-                scores = score_outputs([each], [logits])
+            for text_pass in model.scored_passes(example):
+                (logits,) = model.intervened(lambda batch: run_passes(model.model, batch), [text_pass], interventions)
+                scores = score_outputs([text_pass], [logits])
                 total, correct = total + scores.loss[0], correct + scores.correct[0]
-                outputs += len(each.outputs)
+                outputs += len(text_pass.outputs)
     return total / outputs, correct / outputs
 
 
 @pytest.mark.parametrize("task", EXAMPLES)
-def test_a_census_equals_switching_parts_off_one_at_a_time(
+def test_a_census_equals_ablating_parts_one_at_a_time(
     task: str, small_model: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        census_measurement, "ABLATED_TOKENS", 100
-    )  # several ablations together, and several such batches
+    monkeypatch.setattr(census_measurement, "ABLATED_TOKENS", 100)  # several batches of several ablations
     model = small_model(task)
     examples = examples_of(task, model)
     census = model.census(examples)
@@ -70,7 +68,7 @@ def test_a_census_equals_switching_parts_off_one_at_a_time(
     base = mean_loss(model, examples, [])
     assert census.loss.value == pytest.approx(base[0], abs=1e-5)
     assert census.accuracy.value == pytest.approx(base[1])
-    assert len({each.part for each in census.parts}) == len(census.parts) > 4
+    assert len({part.part for part in census.parts}) == len(census.parts) > 4
     for part in census.parts:
         for to, change in part.changes.items():
             loss, accuracy = mean_loss(model, examples, [heedful.Ablate(part.part, to=to)])
@@ -92,14 +90,14 @@ def test_a_census_keeps_the_masks_of_the_model(
     model = small_model(task, **settings)
     census = model.census(EXAMPLES[task], to=["zero"])
     base, _ = mean_loss(model, EXAMPLES[task], [])
-    for part in (each.part for each in census.parts if each.head in (None, 1)):
+    for part in (part.part for part in census.parts if part.head in (None, 1)):
         loss, _ = mean_loss(model, EXAMPLES[task], [heedful.Ablate(part)])
         assert census.part(part).changes["zero"].loss.value == pytest.approx(loss - base, abs=2e-5), part
 
 
 def test_a_census_has_every_head_attention_feed_forward_skip_and_position(small_model: Callable[..., Any]) -> None:
     census = small_model("translate").census(PAIRS, to=["zero"])
-    kinds = [(each.kind, each.head is not None) for each in census.parts]
+    kinds = [(part.kind, part.head is not None) for part in census.parts]
     heads = 4 * (2 + 2 * census_layers(census))
     assert kinds.count(("attention", True)) + kinds.count(("cross-attention", True)) == heads
     assert kinds.count(("feed-forward", False)) == 2 + census_layers(census)
@@ -109,33 +107,33 @@ def test_a_census_has_every_head_attention_feed_forward_skip_and_position(small_
 
 def census_layers(census: Census) -> int:
     """The number of decoder layers."""
-    return 1 + max(each.layer or 0 for each in census.parts if each.stack == "decoder")
+    return 1 + max(part.layer or 0 for part in census.parts if part.stack == "decoder")
 
 
 def test_a_recurrent_model_has_its_attention_and_gates(small_model: Callable[..., Any]) -> None:
     census = small_model("translate recurrent").census(PAIRS, to=["zero"])
     assert census.part("cross").role is not None
-    assert {"gate", "cross-attention"} == {each.kind for each in census.parts}
+    assert {"gate", "cross-attention"} == {part.kind for part in census.parts}
     assert census.part("decoder.0.update").changes["zero"].loss.value != 0
 
 
 def test_a_network_over_a_window_has_its_layers(small_model: Callable[..., Any]) -> None:
     census = small_model("generate recurrent", cell="window").census(TEXTS)
-    assert [(each.part, each.kind) for each in census.parts] == [
+    assert [(part.part, part.kind) for part in census.parts] == [
         ("decoder.0.hidden", "feed-forward"), ("decoder.1.hidden", "feed-forward"),
     ]  # fmt: skip
-    assert all(change.loss.value != 0 for each in census.parts for change in each.changes.values())
+    assert all(change.loss.value != 0 for part in census.parts for change in part.changes.values())
 
 
-def test_biases_by_distance_are_switched_off_to_zero_only(small_model: Callable[..., Any]) -> None:
-    """A table for each pair of tokens has no mean over texts of several lengths."""
+def test_alibi_biases_are_ablated_to_zero_only(small_model: Callable[..., Any]) -> None:
+    """ALiBi adds a bias for each pair of tokens, which has no mean over texts of several lengths."""
     census = small_model("translate", positions="alibi").census(PAIRS)
     assert set(census.part("encoder.positions").changes) == {"zero"}
     assert set(census.part("encoder.0.attention").changes) == {"zero", "mean"}
     assert "encoder.positions" in census_table(census)
 
 
-def test_several_labels_a_text_are_scored_as_a_yes_or_no_for_each_class(small_model: Callable[..., Any]) -> None:
+def test_multi_label_texts_are_scored_by_a_decision_per_class(small_model: Callable[..., Any]) -> None:
     model = small_model("classify")
     model.settings = model.settings.with_changes(multi_label=True)
     one, two = model.settings.names[:2]
@@ -153,12 +151,12 @@ def _logits(model: Any, text: str, label: str) -> torch.Tensor:
         return run_passes(model.model, [model.text_pass(text, label)])[0]
 
 
-def test_an_interrupted_census_goes_on_and_gives_the_same_numbers(
+def test_a_resumed_census_gives_the_same_numbers(
     small_model: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(census_measurement, "TEXT_TOKENS", 20)
     model, state = small_model("translate"), tmp_path / "state.npz"
-    whole = model.census(PAIRS, to=["zero"])
+    uninterrupted = model.census(PAIRS, to=["zero"])
     score, calls = census_measurement.score_pass_states, [0]
 
     def interrupted(*arguments: Any) -> Any:
@@ -176,13 +174,13 @@ def test_an_interrupted_census_goes_on_and_gives_the_same_numbers(
     again = model.census(PAIRS, to=["zero"], state=state)
     assert calls[0] == counted, "a complete census is measured once"
     assert again.parts == resumed.parts
-    for one, other in zip(resumed.parts, whole.parts, strict=True):
-        assert one.changes["zero"].loss.value == pytest.approx(other.changes["zero"].loss.value, abs=1e-6)
+    for part, expected in zip(resumed.parts, uninterrupted.parts, strict=True):
+        assert part.changes["zero"].loss.value == pytest.approx(expected.changes["zero"].loss.value, abs=1e-6)
     calls[0] = 40
     model.census(PAIRS, to=["zero"])
     assert counted < calls[0], "the resumed census measured everything again"
-    others = [(target, source) for source, target in PAIRS]
-    assert model.census(others, to=["zero"], state=state).loss == model.census(others, to=["zero"]).loss
+    swapped = [(target, source) for source, target in PAIRS]
+    assert model.census(swapped, to=["zero"], state=state).loss == model.census(swapped, to=["zero"]).loss
 
 
 def test_a_damaged_state_file_is_ignored(small_model: Callable[..., Any], tmp_path: Path) -> None:
@@ -192,7 +190,7 @@ def test_a_damaged_state_file_is_ignored(small_model: Callable[..., Any], tmp_pa
     assert np.isfinite(census.loss.value)
 
 
-def test_the_bootstrap_covers_the_mean_and_pairs_the_texts() -> None:
+def test_bootstrap_intervals_contain_the_mean_and_pair_texts() -> None:
     generator = np.random.default_rng(1)
     tokens = generator.integers(5, 15, 200).astype(float)
     difficulty = generator.normal(3, 2, 200) * tokens
@@ -211,7 +209,7 @@ def test_roles_follow_the_measured_shares() -> None:
     assert role_of({"delimiter": 0.5}, {"delimiter": 0.45}, 0.5) == MIXED
 
 
-def test_a_head_made_to_read_the_previous_token_is_found(small_model: Callable[..., Any]) -> None:
+def test_a_previous_token_head_is_detected(small_model: Callable[..., Any]) -> None:
     model = small_model("fill")
 
     def look_back(weights: torch.Tensor, site: Any) -> torch.Tensor:
@@ -220,7 +218,7 @@ def test_a_head_made_to_read_the_previous_token_is_found(small_model: Callable[.
         return edited
 
     with heedful.edit(model.model, {"encoder.1.attention.weights": look_back}):
-        passes = [each for text in TEXTS for each in model.scored_passes(text)]
+        passes = [text_pass for text in TEXTS for text_pass in model.scored_passes(text)]
         roles = census_measurement.measure_roles(model.model, passes, lambda _: None, units=("words", "words"))
     role = roles["encoder.1.attention.head.1"]
     assert role.role == "previous token"
@@ -232,7 +230,7 @@ REPEATED = ["two dog in two men", "the dog in the park", "a dog in a bicycle"]
 
 
 def tokens_meant(rule: str, pieces: list[str]) -> torch.Tensor:
-    """The token that a head of this role reads, for each token between START and END; written apart from the rules."""
+    """The token that a head of this role reads, for each token between START and END; independent of `head_rules`."""
     last = len(pieces) - 1
     meant = {
         "previous token": [max(0, query - 1) for query in range(last + 1)],
@@ -248,11 +246,11 @@ def tokens_meant(rule: str, pieces: list[str]) -> torch.Tensor:
 @pytest.mark.parametrize(
     "rule", ["previous token", "next token", "same position", "delimiter", "same token", "rare word", "uniform"]
 )
-def test_a_head_made_to_follow_a_rule_is_called_by_it(rule: str, small_model: Callable[..., Any]) -> None:
+def test_a_head_that_follows_a_rule_gets_its_role(rule: str, small_model: Callable[..., Any]) -> None:
     model = small_model("classify")
     passes = [model.text_pass(text) for text in REPEATED]
-    if rule == "rare word":  # the last word of each text stands in no other text
-        assert all(text.split()[4] not in other for text in REPEATED for other in REPEATED if other != text)
+    if rule == "rare word":  # the last word of each text occurs in no other text
+        assert all(first.split()[4] not in second for first in REPEATED for second in REPEATED if second != first)
 
     def follow(weights: torch.Tensor, site: Any) -> torch.Tensor:
         edited = weights.clone()
@@ -285,9 +283,9 @@ def test_a_census_is_written_as_json_page_and_picture(small_model: Callable[...,
         census.save(tmp_path / "census.gif")
 
 
-def test_the_table_ranks_parts_by_the_loss_they_save(small_model: Callable[..., Any]) -> None:
+def test_the_table_ranks_parts_by_the_rise_of_the_loss_without_them(small_model: Callable[..., Any]) -> None:
     census = small_model("translate").census(PAIRS, to=["zero"])
-    ranked = [each.changes["zero"].loss.value for each in census.ranked()]
+    ranked = [part.changes["zero"].loss.value for part in census.ranked()]
     assert ranked == sorted(ranked, reverse=True)
     assert str(census).index(census.ranked()[0].part) < str(census).index(census.ranked()[-1].part)
 
@@ -297,7 +295,7 @@ def test_long_running_text_is_read_in_windows(task: str, small_model: Callable[.
     model = small_model(task, max_length=16, positions="learned")
     passes = model.scored_passes(" ".join(TEXTS * 3))
     assert len(passes) > 2
-    assert max(len(each.inputs) for each in passes) <= 16
+    assert max(len(text_pass.inputs) for text_pass in passes) <= 16
 
 
 @pytest.mark.parametrize(
@@ -309,7 +307,7 @@ def test_long_running_text_is_read_in_windows(task: str, small_model: Callable[.
         ("answer", [("who runs\ta dog runs", "a cat")], "does not stand in the passage"),
     ],
 )
-def test_what_cannot_be_counted_is_one_line(
+def test_a_census_that_cannot_be_taken_is_one_line(
     task: str, examples: list[Any], message: str, small_model: Callable[..., Any]
 ) -> None:
     with pytest.raises(UsageError, match=message):
@@ -345,7 +343,7 @@ def test_the_census_finds_the_head_with_the_lowest_alignment_error(
     tokenized = [tuple(tokenize_words(text, cipher_translator.tokenizer) for text in pair) for pair in pairs]
     alignment = select_head(cipher_translator.model, tokenized, links, units=("words", "words"), aligner="the cipher")
     census = cipher_translator.census(pairs, to=["zero"])
-    shares = {each.part: each.role.shares["alignment"] for each in census.parts if "cross.head" in each.part}
+    shares = {part.part: part.role.shares["alignment"] for part in census.parts if "cross.head" in part.part}
     best = max(shares, key=shares.__getitem__)
     assert shares[best] > 0.85
     assert census.part(best).role.role == "alignment"
@@ -354,11 +352,11 @@ def test_the_census_finds_the_head_with_the_lowest_alignment_error(
     assert alignment.head is None or best == f"{attention}.head.{alignment.head}"
 
 
-def test_without_its_aligning_attention_a_translator_forgets_which_word_comes_next(
+def test_ablating_the_aligning_attention_breaks_the_order_of_translation(
     cipher_translator: Any, cipher_pairs: Callable[..., list[tuple[str, str]]]
 ) -> None:
     census = cipher_translator.census(cipher_pairs(60), to=["zero"])
-    shares = {each.part: each.role.shares["alignment"] for each in census.parts if "cross.head" in each.part}
+    shares = {part.part: part.role.shares["alignment"] for part in census.parts if "cross.head" in part.part}
     aligning = max(shares, key=shares.__getitem__).partition(".head.")[0]
     assert census.accuracy.value > 0.97
     assert census.part(aligning).changes["zero"].accuracy.high < -0.3

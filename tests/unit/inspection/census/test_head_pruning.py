@@ -1,4 +1,4 @@
-"""Pruning heads: equal to switching them off, physically smaller, cheaper than chance on a trained model."""
+"""Pruning heads: equals ablating them, makes the model smaller, and costs less than random pruning."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def logits_of(model: Any, examples: list[Any], interventions: list[Any]) -> torc
 @pytest.mark.parametrize("to", ["zero", "mean"])
 @pytest.mark.parametrize("task", HEADS)
 @pytest.mark.parametrize("settings", [{}, {"positions": "rotary", "norm_order": "pre"}, {"head_width": 6}])
-def test_a_pruned_model_equals_the_whole_one_with_these_heads_off(
+def test_a_pruned_model_equals_the_model_with_these_heads_ablated(
     task: str, settings: dict[str, Any], to: str, small_model: Callable[..., Any], tmp_path: Path
 ) -> None:
     model = small_model(task, **settings)
@@ -54,7 +54,7 @@ def test_a_pruned_model_equals_the_whole_one_with_these_heads_off(
     torch.testing.assert_close(logits_of(pruned, examples, []), expected, atol=2e-5, rtol=1e-4)
     loaded = heedful.load(pruned.save(tmp_path / "pruned"))
     assert torch.equal(logits_of(loaded, examples, []), logits_of(pruned, examples, []))
-    weights = [sum(each.numel() for each in one.model.parameters()) for one in (model, loaded)]
+    weights = [sum(parameter.numel() for parameter in pruned.model.parameters()) for pruned in (model, loaded)]
     width, d_k = 32, settings.get("head_width", 8)
     removed = len(HEADS[task]) * (4 * width * d_k + (3 * d_k if model.model.config.bias else 0))
     assert weights[0] - weights[1] == removed, "rows of Q, K, V and columns of W_o are gone"
@@ -64,7 +64,7 @@ def test_a_pruned_model_equals_the_whole_one_with_these_heads_off(
 def test_whole_sublayers_are_pruned_with_their_norms(
     norm_order: str, small_model: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """In a pre-norm model that is the same as switching them off."""
+    """In a pre-norm model this equals ablating them."""
     model = small_model("translate", norm_order=norm_order)
     with torch.no_grad():
         for name, weight in model.model.named_parameters():
@@ -87,20 +87,22 @@ def test_a_pruned_model_can_be_pruned_again(small_model: Callable[..., Any]) -> 
     heads = ["decoder.0.cross.head.1", "decoder.0.cross.head.2", "encoder.0.attention.head.0"]
     expected = logits_of(model, examples, [heedful.Ablate(head) for head in heads])
     torch.testing.assert_close(logits_of(twice, examples, []), expected, atol=2e-5, rtol=1e-4)
-    assert [each.heads for each in twice.model.config.sublayers] == [2, 3]
+    assert [sublayer.heads for sublayer in twice.model.config.sublayers] == [2, 3]
 
 
-def test_a_pruned_model_decodes_by_the_fast_cpu_decoder_as_by_torch(small_model: Callable[..., Any]) -> None:
+def test_the_cpu_decoder_equals_torch_for_a_pruned_model(small_model: Callable[..., Any]) -> None:
     pruned = small_model("translate").prune(HEADS["translate"])
     assert pruned.backends.torch_backends[1].unsupported(SearchRequest([[1]])) is None
     answers = [list(pruned.iter_translate(TEXTS, engine="torch", exact=exact)) for exact in (False, True)]
-    assert [each.text for each in answers[0]] == [each.text for each in answers[1]]
-    assert {each.backend for each in answers[0]} == {"cpu"}
+    assert [translation.text for translation in answers[0]] == [translation.text for translation in answers[1]]
+    assert {translation.backend for translation in answers[0]} == {"cpu"}
 
 
 @pytest.mark.parametrize("form", ["ctranslate2", "huggingface", pytest.param("onnx", marks=pytest.mark.slow)])
-def test_exports_of_a_pruned_model_answer_the_same(form: str, small_model: Callable[..., Any], tmp_path: Path) -> None:
-    """Formats with one number of heads for all layers get the pruned ones back, as zeros."""
+def test_exports_of_a_pruned_model_give_the_same_outputs(
+    form: str, small_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Formats with the same number of heads in all layers store pruned heads as zeros."""
     pruned = small_model("translate", norm_order="pre").prune(HEADS["translate"])
     expected = logits_of(pruned, examples_of("translate", pruned), [])
     if form == "ctranslate2":
@@ -114,7 +116,7 @@ def test_exports_of_a_pruned_model_answer_the_same(form: str, small_model: Calla
     assert any(folder.iterdir())
 
 
-def test_the_aligning_head_keeps_its_place(small_model: Callable[..., Any]) -> None:
+def test_pruning_renumbers_the_aligning_head(small_model: Callable[..., Any]) -> None:
     from heedful.inspection.attention_alignment import Alignment
 
     model = small_model("translate")
@@ -138,7 +140,7 @@ def test_the_aligning_head_keeps_its_place(small_model: Callable[..., Any]) -> N
         ("translate recurrent", {}, ["cross"], "cannot be pruned"),
     ],
 )
-def test_what_cannot_be_pruned_is_one_line(
+def test_a_part_that_cannot_be_pruned_is_one_line(
     task: str, settings: dict[str, Any], heads: list[str], message: str, small_model: Callable[..., Any]
 ) -> None:
     with pytest.raises(UsageError, match=message):
@@ -156,10 +158,10 @@ def test_pruning_the_least_important_heads_costs_less_than_chance(
     draws = [random.Random(seed).sample(heads, 6) for seed in range(8)]
     chance = [joint_loss(cipher_translator, passes, draw, "zero") for draw in draws]
     assert least < mean(chance) / 2
-    assert sum(least < each for each in chance) >= 7
+    assert sum(least < loss for loss in chance) >= 7
 
 
-def test_heads_are_pruned_until_the_loss_has_risen_by_a_share(
+def test_heads_are_pruned_up_to_a_relative_rise_of_the_loss(
     cipher_translator: Any, cipher_pairs: Callable[..., list[tuple[str, str]]]
 ) -> None:
     census = cipher_translator.census(cipher_pairs(40), to=["zero"])
@@ -177,10 +179,10 @@ def test_every_attention_keeps_its_best_head(small_model: Callable[..., Any]) ->
     model = small_model("translate")
     census = model.census(examples_of("translate", model), to=["zero"])
     heads = least_important_heads(census)
-    kept = {each.part for each in census.parts if each.head is not None} - {*heads}
+    kept = {part.part for part in census.parts if part.head is not None} - {*heads}
     attentions = {part.partition(".head.")[0] for part in kept}
-    heads_of = {name: [each for each in census.parts if each.part.startswith(f"{name}.head.")] for name in attentions}
-    best = {max(each, key=census.importance).part for each in heads_of.values()}
+    heads_of = {name: [part for part in census.parts if part.part.startswith(f"{name}.head.")] for name in attentions}
+    best = {max(heads, key=census.importance).part for heads in heads_of.values()}
     assert kept == best
     with pytest.raises(UsageError, match=f"prune at most {len(heads)}"):
         least_important_heads(census, len(heads) + 1)
