@@ -1,4 +1,4 @@
-"""The lab: open questions about transformers, answered by experiments that anyone can repeat.
+"""The lab: reproducible experiments on open questions about transformers.
 
     from heedful.lab import run_study
     run_study("order", "lab", quick=True)

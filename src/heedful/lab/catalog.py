@@ -1,4 +1,4 @@
-"""The studies: those of `heedful.lab.studies`, one a file, and any Python file that defines `STUDY`."""
+"""Load studies: those of `heedful.lab.studies`, one per file, or any Python file that defines `STUDY`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ORDER = (
     "order", "skips", "form", "approximation", "scale", "averaging", "bottleneck", "cost", "beyond", "teaching",
     "windows", "heads",
 )  # fmt: skip
-"""The order in which studies are listed: that of the questions they answer. Others follow."""
+"""The order in which studies are listed, by question. Unlisted studies follow."""
 
 
 @cache
@@ -52,7 +52,7 @@ def study_source(reference: str) -> bytes:
 
 
 def _import_file(file: Path) -> object:
-    """The module in a file. It is registered, so that dataclasses in it work."""
+    """Import a file as a module. It is registered, so that dataclasses in it work."""
     if not file.is_file():
         raise UsageError(f"{file} does not exist")
     name = f"heedful_study_{file.stem}"

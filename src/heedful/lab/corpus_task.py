@@ -1,4 +1,4 @@
-"""Real sentence pairs as a task of the lab: the built-in dates, and Multi30k and Tatoeba where they are present."""
+"""Real sentence pairs as a task of the lab: the built-in dates, and Multi30k and Tatoeba if available."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ Pair = tuple[list[int], list[int]]
 
 
 def corpus_folder(name: str) -> Path:
-    """Where a corpus lies: a folder of HEEDFUL_DATA."""
+    """The path of a corpus: a folder in HEEDFUL_DATA."""
     return Path(os.environ.get("HEEDFUL_DATA") or "/nonexistent") / name
 
 
 def present_corpora() -> list[CorpusName]:
-    """The corpora that this machine has; the dates come with heedful."""
+    """The available corpora; the dates are built in."""
     multi30k = [corpus_folder("multi30k") / f"train.{language}" for language in ("en", "de")]
     present: dict[CorpusName, bool] = {
         "dates": True,
@@ -88,7 +88,7 @@ class CorpusTask(PairTask):
 
     @torch.inference_mode()
     def loss_by_length(self, model: Any, texts: int = 400, parts: int = 4) -> list[float]:
-        """Nats a target token of held-out pairs, in parts of equal size from the shortest sources to the longest."""
+        """Nats per target token of held-out pairs, in parts of equal size from the shortest sources to the longest."""
         held_out = sorted(encoded_pairs(self.corpus)[1][::20][:texts], key=lambda pair: len(pair[0]))
         losses = []
         for part in range(parts):

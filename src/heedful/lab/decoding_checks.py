@@ -1,4 +1,4 @@
-"""Several kinds of decoding over a KV cache or hidden state, each of which must equal one pass over the text."""
+"""Check that several kinds of decoding over a KV cache or hidden state equal one pass over the text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def whole(probe: ModelProbe, tokens: Tensor, source: Tensor | None = None) -> Te
 
 
 def token_by_token(probe: ModelProbe) -> float:
-    """Two batches in turns, so that what a model keeps of one of them shows up in the other."""
+    """Decode two batches alternately, so that state stored in the model would leak from one to the other."""
     texts = probe.text, probe.text.flip(1)
     states = start(probe), start(probe, capacity=2)
     steps: tuple[list[Tensor], list[Tensor]] = ([], [])
@@ -42,7 +42,7 @@ def token_by_token(probe: ModelProbe) -> float:
 
 
 def in_pieces(probe: ModelProbe) -> float:
-    """A prompt at once, then pieces of several tokens, the last with its last logits alone."""
+    """Decode a prompt at once, then chunks of several tokens; only the last logits of the last chunk are computed."""
     state, expected = start(probe), whole(probe, probe.text)
     cuts = sorted({0, probe.tokens // 2, probe.tokens // 2 + 1, probe.tokens})
     pieces = []
@@ -53,7 +53,7 @@ def in_pieces(probe: ModelProbe) -> float:
 
 
 def in_beams(probe: ModelProbe) -> float:
-    """Two beams for each text, which go on differently and change places."""
+    """Decode two beams per text, which continue differently and are swapped."""
     half, rows = max(1, probe.tokens // 2), len(probe.text)
     state = start(probe)
     probe.model.extend(probe.text[:, :half], state)
@@ -65,13 +65,13 @@ def in_beams(probe: ModelProbe) -> float:
     for number in range(half, probe.tokens):
         logits.append(probe.model.extend(beams[:, number : number + 1], state))
         state.reorder(swapped, 2)  # type: ignore[attr-defined]
-        beams, logits = beams[swapped], [each[swapped] for each in logits]
+        beams, logits = beams[swapped], [rows[swapped] for rows in logits]
     source = probe.source.repeat_interleave(2, 0)
     return probe.difference(whole(probe, beams, source)[:, half:], torch.cat(logits, 1)) if logits else 0.0
 
 
 def with_prompts_of_several_lengths(probe: ModelProbe) -> float:
-    """Padded prompts of several lengths in one batch, each going on with its own next token."""
+    """Decode padded prompts of several lengths in one batch, each continued with its own next token."""
     if probe.tokens < 4:
         return 0.0
     lengths = torch.tensor([probe.tokens - 1, probe.tokens - 3, probe.tokens // 2], device=probe.text.device)

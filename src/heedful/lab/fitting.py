@@ -23,13 +23,13 @@ SMALL: dict[str, Any] = {
     "width": 64, "heads": 2, "layers": 1, "feed_forward": 128, "norm_order": "pre", "positions": "rotary",
     "tie_output": False, "dropout": 0.0,
 }  # fmt: skip
-"""The transformer of most studies. Without dropout: most data are generated and never repeat."""
+"""The transformer of most studies. No dropout: most data are generated and never repeat."""
 LOSS_SETTINGS = ("label_smoothing", "r_drop")
 STEP_SETTINGS = (
     "accumulate", "betas", "clip", "compile", "cuda_graphs", "freeze", "interventions", "layer_decay", "learning_rate",
     "optimizer", "precision", "schedule", "warmup", "weight_decay",
 )  # fmt: skip
-"""The settings of `[training]` that `fit` uses: those of the loss and of a step. Data belong to the task."""
+"""The settings of `[training]` that `fit` uses, for the loss and the training step. The task defines the data."""
 
 
 @runtime_checkable
@@ -50,16 +50,16 @@ class LabTask(Protocol):
 
 @dataclass
 class Fitted:
-    """A trained model, and the course of its training."""
+    """A trained model, and the history of its training."""
 
     model: Any
     losses: list[float] = field(default_factory=list)
-    """The loss of every step, in nats for each label."""
+    """The loss of every step, in nats per label."""
     grad_norms: list[float] = field(default_factory=list)
     tokens: int = 0
     """Labels the model was trained on."""
     seconds: float = 0.0
-    """Time of training; on a CPU that of the processor, which other programs do not lengthen."""
+    """Training time; on a CPU the process's CPU time, which excludes other programs."""
 
     def final_loss(self, steps: int = 20) -> float:
         """The mean loss of the last steps."""
@@ -79,7 +79,7 @@ def fit(task: LabTask, trial: Trial, *, steps: int, model: dict[str, Any] | None
     start, results, stream = clock(), [], trainer.batch_stream()
     for _ in range(steps):
         results.append(trainer.step(stream))
-    for result in results:  # read at the end: reading waits for the device
+    for result in results:  # read at the end: reading synchronizes with the device
         fitted.losses.append(float(result.loss) / max(1, result.tokens))
         fitted.grad_norms.append(float(result.grad_norm))
         fitted.tokens += result.tokens
@@ -89,7 +89,7 @@ def fit(task: LabTask, trial: Trial, *, steps: int, model: dict[str, Any] | None
 
 
 def equal_size(task: LabTask, settings: dict[str, Any], reference: dict[str, Any]) -> dict[str, Any]:
-    """The settings with the feed-forward width that gives them the parameters of a model with those of `reference`."""
+    """The settings with the feed-forward width that gives the same number of parameters as `reference`."""
     target = parameters_of(task, reference)
     narrow, wide = (parameters_of(task, {**settings, "feed_forward": width}) for width in (1, 2))
     return {**settings, "feed_forward": max(1, 1 + round((target - narrow) / (wide - narrow)))}
@@ -102,7 +102,7 @@ def parameters_of(task: LabTask, settings: dict[str, Any]) -> int:
 
 
 def new_model(task: LabTask, **settings: Any) -> nn.Module:
-    """A fresh model for the task; recurrent families take their own settings."""
+    """A new model for the task; recurrent families take their own settings."""
     merged = {**task.model_settings, **settings}
     if not str(merged["family"]).startswith("recurrent"):
         merged = {**SMALL, **merged}
@@ -111,7 +111,7 @@ def new_model(task: LabTask, **settings: Any) -> nn.Module:
 
 
 def make_trainer(model: nn.Module, task: LabTask, trial: Trial, *, steps: int, **training: Any) -> Trainer:
-    """The library's trainer with the lab's recipe; `training` changes settings of it."""
+    """The library's trainer with the lab's recipe; `training` overrides its settings."""
     objective = make_objective(task, training)
     recipe = {
         "learning_rate": 5e-3, "warmup": max(1, steps // 10), "label_smoothing": 0.0, "average": "none",

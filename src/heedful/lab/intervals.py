@@ -16,15 +16,15 @@ T_QUANTILES = (
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds and its 95% interval; without an interval for a single seed."""
+    """A mean over seeds and its 95% interval; a single seed has no interval."""
 
     mean: float
     low: float
     high: float
     seeds: int
-    """Seeds with a finite value."""
+    """Number of seeds with a finite value."""
     diverged: int = 0
-    """Seeds without one: their training diverged. They are not part of the mean."""
+    """Number of seeds whose training diverged; the mean excludes them."""
 
     @property
     def has_interval(self) -> bool:

@@ -1,8 +1,8 @@
 """Checks of any model: does order matter, does a later token leak, do padding, the cache or the batch change a result?
 
-They compare a model's outputs with each other and with what its configuration promises, so they need no data: tokens
-are drawn at random. A model imported from another library is checked like one trained here. The model computes in
-float64 meanwhile, so that a leak as small as a soft mask's is no rounding error.
+They compare a model's outputs with each other and with its configuration, so they need no data: tokens are drawn at
+random. Models imported from other libraries can be checked too. The checks run in float64, to tell a small leak, such
+as a soft mask's, from rounding.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from heedful.lab.skip_checks import all_skips, changed_skips, tokens_reach_the_e
 from heedful.models.word_vectors import WordVectors
 
 LARGEST_IN_DOUBLE = 500_000_000
-"""Weights; a model with more is checked in its own precision."""
+"""Maximum number of weights for float64; a larger model is checked in its own precision."""
 
 
 def check_model(model: TrainedModel | torch.nn.Module, *, seed: int = 1) -> list[Check]:
     """Check order, look-ahead, padding, cache, batch and skip-connections of a model.
 
-    The model must not be used by another thread meanwhile.
+    Other threads must not use the model during the checks.
     """
     module: Any = model.model if isinstance(model, TrainedModel) else model
     if isinstance(module, WordVectors) or not hasattr(module, "states"):
@@ -47,12 +47,13 @@ def check_model(model: TrainedModel | torch.nn.Module, *, seed: int = 1) -> list
 
 @contextmanager
 def in_double_precision(module: nn.Module) -> Iterator[None]:
-    """Weights as float64 inside the block, the same tensors as before after it; not where that is not possible."""
-    tensors = [each for each in chain(module.parameters(), module.buffers()) if each.is_floating_point()]
-    if any(each.device.type == "mps" for each in tensors) or sum(each.numel() for each in tensors) > LARGEST_IN_DOUBLE:
+    """Convert weights to float64 inside the block and restore them after it; no change on MPS or for large models."""
+    tensors = [tensor for tensor in chain(module.parameters(), module.buffers()) if tensor.is_floating_point()]
+    numbers = sum(tensor.numel() for tensor in tensors)
+    if numbers > LARGEST_IN_DOUBLE or any(tensor.device.type == "mps" for tensor in tensors):
         yield
         return
-    before = [each.data for each in tensors]
+    before = [tensor.data for tensor in tensors]
     for tensor in tensors:
         tensor.data = tensor.data.double()
     try:
@@ -78,7 +79,7 @@ def check_order(probe: ModelProbe) -> Check:
 
 
 def check_look_ahead(probe: ModelProbe) -> Check:
-    """No token of a causal text, whichever it is, may change what was computed before it."""
+    """No token of a causal text may change any output before it."""
     if probe.is_encoder and not probe.encoder_causal:
         return Check("look-ahead", "not applicable", "an encoder reads the whole text")
     if probe.encoder_causal:
@@ -95,21 +96,21 @@ def check_look_ahead(probe: ModelProbe) -> Check:
 
 
 def leak_text(leaks: bool, outputs: str) -> str:
-    """The findings of a look-ahead check."""
+    """The result of a look-ahead check as a sentence."""
     if leaks:
         return f"a later token changes earlier {outputs}"
     return f"no {outputs.removesuffix('s')} depends on a later token"
 
 
 def leak(outputs: Callable[[Tensor], Tensor], tokens: Tensor) -> float:
-    """The largest change of outputs before token t when token t becomes another one, over all t; relative.
+    """The largest relative change of outputs before token t when token t is replaced, over all t.
 
     All texts are one batch of one shape, so that a model without a leak changes by exactly 0.
     """
     changed = tokens[:1].repeat(tokens.shape[1], 1)
-    each = torch.arange(1, tokens.shape[1], device=tokens.device)
-    other = torch.where(tokens[0, 1:] == tokens.max(), tokens.min(), tokens[0, 1:] + 1)
-    changed[each, each] = other  # row 0 is the text itself
+    rows = torch.arange(1, tokens.shape[1], device=tokens.device)
+    replacements = torch.where(tokens[0, 1:] == tokens.max(), tokens.min(), tokens[0, 1:] + 1)
+    changed[rows, rows] = replacements  # row 0 is the text itself
     result = outputs(changed)
     return float(relative_difference(result[:1], result).flatten(2).amax(2).tril(-1).max())
 
@@ -123,7 +124,7 @@ def check_padding(probe: ModelProbe) -> Check:
 
 
 def check_cache(probe: ModelProbe) -> Check:
-    """Decoding over the KV cache or hidden state must equal one pass over the text, however it proceeds."""
+    """Every kind of decoding over the KV cache or hidden state must equal one pass over the text."""
     if probe.is_encoder:
         return Check("cache", "not applicable", "an encoder has no cache")
     if not probe.decoder_causal:
@@ -135,7 +136,7 @@ def check_cache(probe: ModelProbe) -> Check:
 
 
 def check_batch(probe: ModelProbe) -> Check:
-    """Each text of a batch must have the outputs that it has alone."""
+    """Each text of a batch must have the same outputs as alone."""
     together = probe.outputs(probe.source)
     alone = torch.cat([probe.outputs(probe.source[row : row + 1], row) for row in range(len(probe.source))])
     error = probe.difference(together, alone)
@@ -145,7 +146,7 @@ def check_batch(probe: ModelProbe) -> Check:
 
 
 def check_skips(probe: ModelProbe) -> Check:
-    """Every skip-connection must pass its input on unchanged, and carry tokens past all sub-layers to the end."""
+    """Every skip-connection must pass its input on unchanged, so that tokens reach the last block."""
     name = "skip-connections"
     if not probe.is_transformer or probe.tokens < 2:
         kind = "texts have a single token" if probe.is_transformer else "a recurrent network has none"
@@ -160,7 +161,7 @@ def check_skips(probe: ModelProbe) -> Check:
 
 
 def run_check(name: str, check: Callable[[ModelProbe], Check], probe: ModelProbe) -> Check:
-    """A check's result; a model that stops with an error fails it."""
+    """The result of a check; a model that raises an error fails it."""
     try:
         return check(probe)
     except (RuntimeError, IndexError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Measures of a model's insides: gradients and token representations by layer, the loss at every position."""
+"""Measure gradients and token representations by layer, and the loss at every position."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def gradient_norms(model: Any, task: LabTask, batch: Any, stack: str = "decoder"
 
 @torch.inference_mode()
 def token_spread(model: Any, batch: TextBatch, stack: str = "decoder") -> list[float]:
-    """How different the tokens of a text are after each block: 0 = all states equal (rank collapse), 1 = at most.
+    """Spread of the tokens of a text after each block: 0 = all states equal (rank collapse), 1 = maximum.
 
     |X − 1 x̄ᵀ| / |X| in the Frobenius norm, averaged over the texts        Dong 2021, 2.2
     """

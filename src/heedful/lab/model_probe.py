@@ -1,4 +1,4 @@
-"""A model with random texts to compare its outputs on: what the checks of a model have in common."""
+"""A model with random texts to compare its outputs on, shared by all checks of a model."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from heedful.models.recurrent import RecurrentEncoderDecoder
 from heedful.text.special_tokens import PAD
 
 TOKENS, ROWS, PADDING = 24, 3, 4
-"""Size of the random texts, and the padding of the longest of them."""
+"""Length and number of the random texts, and the padding of the longest."""
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
-"""Differences up to this, relative to the size of the outputs, are rounding."""
+"""Tolerance for rounding, relative to the size of the outputs."""
 SIZED = 4_000_000
-"""Outputs whose size is measured at most."""
+"""Maximum number of outputs whose size is measured."""
 POOLED = ("pooled", "sequence_class", "next_sentence")
 Status = Literal["passed", "failed", "not applicable"]
 
@@ -36,10 +36,9 @@ class Check:
 
 
 def relative_difference(first: Tensor, second: Tensor) -> Tensor:
-    """|first − second|, relative to the size that one output in four exceeds, or to the output itself if it does.
+    """|first − second|, relative to the 75th percentile of output sizes, or to the output itself if that is larger.
 
-    Not relative to the largest of all: in some imported models tokens that are never written have logits of −60,000,
-    beside which a leak would be rounding.
+    Not relative to the maximum: in some imported models unused tokens have logits of −60,000, which would hide a leak.
     """
     sizes = first.abs().flatten()[:SIZED]
     usual = sizes.kthvalue(math.ceil(0.75 * len(sizes))).values.maximum(1e-6 * sizes.max()).clamp(min=1e-30)
@@ -65,18 +64,18 @@ class ModelProbe:
         self.target = self.draw(getattr(self.config, "target_vocabulary", None) or self.config.vocabulary)
 
     def draw(self, vocabulary: int) -> Tensor:
-        """Random tokens, without special ones where the vocabulary has room."""
+        """Random tokens, excluding special tokens if the vocabulary is large enough."""
         first = min(6, max(0, vocabulary - 4))
         return torch.randint(first, vocabulary, (ROWS, self.tokens), generator=self.generator).to(self.model.device)
 
     @property
     def text(self) -> Tensor:
-        """The texts that a decoder writes."""
+        """The texts for the decoder."""
         return self.target if self.is_pair else self.source
 
     @property
     def encodes_order(self) -> bool:
-        """Whether the configuration says that order matters."""
+        """Whether token order matters according to the configuration."""
         if not self.is_transformer:
             return True
         positions = self.config.positions != "none" or self.config.has_position_table
@@ -84,13 +83,13 @@ class ModelProbe:
         return bool(positions or self.config.score == "distance" or causal or self.config.window is not None)
 
     def logits(self, tokens: Tensor, source: Tensor | None = None) -> Tensor:
-        """Logits after every token, of pairs all with one source unless others are given."""
+        """Logits after every token; without `source`, all pairs share the first source."""
         if not self.is_pair:
             return self.model(tokens)  # type: ignore[no-any-return]
         return self.model(self.source[:1].expand(len(tokens), -1) if source is None else source, tokens)  # type: ignore[no-any-return]
 
     def encoder_states(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """The states of an encoder, or of the encoder of a pair."""
+        """The states of an encoder, or of the encoder of an encoder-decoder."""
         result = self.model.encode(tokens, lengths).states if self.is_pair else self.model.states(tokens, lengths)
         assert isinstance(result, Tensor)
         return result
@@ -108,8 +107,8 @@ class ModelProbe:
     def padding_difference(self) -> float:
         """The largest change of outputs when texts are padded to one length: with PAD, and with other tokens.
 
-        The lengths hide padding, so that its content does not matter; a decoder without a causal mask has PAD alone to
-        go by.
+        The lengths hide padding, so that its content does not matter; a decoder without a causal mask finds padding by
+        PAD only.
         """
         lengths = torch.tensor([self.tokens, max(1, self.tokens - 3), max(1, self.tokens // 2)])[:ROWS]
         lengths = lengths.to(self.source.device)

@@ -1,4 +1,4 @@
-"""Pictures of a study: one panel a measure, means over seeds with their 95% intervals, as PNG and SVG."""
+"""Plots of a study: one panel per measure, means over seeds with their 95% intervals, as PNG and SVG."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from heedful.lab.study_results import Results, shown_interval
 COLORS = ("#1f5fa8", "#c4572b", "#3b8554", "#8461a9", "#8a6d1d", "#4d8fa0", "#a33b5c", "#666666")
 MARKERS = "osD^vPX*"
 MOST_BARS, MOST_TICKS = 12, 7
-"""More points than this are drawn with a band of intervals; more values have ticks at powers of two."""
+"""Curves with more points get a band of intervals; axes with more values get ticks at powers of two."""
 
 
 @dataclass(frozen=True)
@@ -27,20 +27,20 @@ class Dots:
 
 @dataclass(frozen=True)
 class Lines:
-    """A measure against a factor with numbers for values; or, without one, along a curve.
+    """A measure against a numeric factor or, without one, along a curve.
 
-    Variants that differ in other factors are lines of their own. `where` selects some of them.
+    Variants that differ in other factors are separate lines. `where` selects some of them.
     """
 
     measure: str
     x: str | None = None
     points: tuple[int | float, ...] = ()
-    """Where the points of a curve are; empty: 1, 2, 3 …"""
+    """The x values of a curve; empty: 1, 2, 3 …"""
     x_title: str = ""
     log_x: bool = False
     log: bool = False
     mark: int | float | None = None
-    """Where a dashed line is drawn across the axis."""
+    """Position of a dashed line across the axis."""
     where: tuple[tuple[str, Factor], ...] = ()
 
 
@@ -83,7 +83,7 @@ def draw(results: Results, file: Path) -> list[Path]:
 
 
 def _draw_legend(figure: Any, grid: Any, legends: list[Any]) -> None:
-    """One legend below panels whose lines have the same names; else one in each."""
+    """Draw one legend below if all panels have the same lines, else one in each panel."""
     if not legends or max(len(labels) for _, labels in legends) < 2:
         return
     if all(labels == legends[0][1] for _, labels in legends):
@@ -105,7 +105,7 @@ def reduce_colors(file: Path) -> None:
 
 
 def draw_dots(axes: Any, results: Results, panel: Dots, *, labels: bool) -> None:
-    """Variants from top to bottom."""
+    """Draw one dot with its interval for each variant, from top to bottom."""
     study, variants = results.study, results.study.variants
     for row, variant in enumerate(variants):
         value = shown(study.find_measure(panel.measure), results.estimate(panel.measure, dict(variant.factors)))
@@ -156,7 +156,7 @@ def draw_lines(axes: Any, results: Results, panel: Lines) -> None:
 
 
 def _beside(xs: Sequence[Any], number: float, *, log: bool) -> list[float]:
-    """The values a little to the side, so that no interval of a line hides that of another one."""
+    """Shift the values of a line slightly, so that the intervals of lines do not overlap."""
     if log:
         return [x * 2 ** (0.06 * number) for x in xs]
     return [x + 0.008 * number * (max(xs) - min(xs)) for x in xs]
@@ -208,7 +208,7 @@ def _log_ticks(axis: Any) -> None:
 
 
 def _percent_axis(axes: Any, name: str) -> None:
-    """Percent; from 0 to 100 where all means are, which cuts intervals beyond off."""
+    """Format as percent; if all means are in 0–100, limit the axis to that range and cut off wider intervals."""
     from matplotlib.ticker import FuncFormatter
 
     formatter = FuncFormatter(lambda value, _: f"{round(100 * value, 10):g}%")

@@ -1,4 +1,4 @@
-"""Whether the order of the tokens reaches a model: its effect on the states, and on every self-attention."""
+"""Check whether a model encodes token order: its effect on the states, and on every self-attention."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Encode = Callable[[Tensor], Tensor]
 
 @torch.inference_mode()
 def order_effect(model: Any, tokens: Tensor) -> float:
-    """How much states change with the order of the tokens, beyond being permuted themselves, relative to their size.
+    """Permutation-equivariance error: how much states change with the order of the tokens, relative to their size.
 
     max |f(P X) − P f(X)| / |f(X)|, for an encoder or the encoder of a pair        A7
-    A decoder keeps its last token, whose state is compared.
+    The last token of a decoder stays last, and its state is compared.
     """
     if isinstance(model, Encoder):
         encode: Encode = model.states
@@ -49,10 +49,10 @@ def equivariance_error(model: Any) -> float:
 
 
 def attention_without_positions(probe: ModelProbe) -> list[str]:
-    """The self-attentions that the configured positions do not reach; a causal mask alone would hide that.
+    """The self-attentions without the configured positions, which a causal mask alone could hide.
 
-    In a text of one repeated token all keys look alike but for their positions: weights that are uniform over the keys
-    that a query may attend to have not seen any.
+    In a text of one repeated token, keys differ only by their positions: attention that is uniform over the allowed
+    keys has no position information.
     """
     config = probe.config
     if not probe.is_transformer or config.positions == "none":
@@ -68,11 +68,11 @@ def attention_without_positions(probe: ModelProbe) -> list[str]:
         same = probe.source[:1, :1].expand(1, probe.tokens)
         probe.model(*((same, probe.target[:1, :1].expand_as(same)) if probe.is_pair else (same,)))
         weights = {name: recorded[name] for name in names}
-    return [name.removesuffix(".weights") for name, each in weights.items() if is_uniform(each, probe.tolerance)]
+    return [name.removesuffix(".weights") for name, weight in weights.items() if is_uniform(weight, probe.tolerance)]
 
 
 def is_uniform(weights: Tensor, tolerance: float) -> bool:
-    """Whether every query has the same weight for all keys that it attends to; unknown, so false, for single keys."""
+    """Whether every query has the same weight for all its keys; false for a single key, where it cannot be decided."""
     attended = weights != 0
     high, low = weights.masked_fill(~attended, -torch.inf).amax(-1), weights.masked_fill(~attended, torch.inf).amin(-1)
     several = attended.sum(-1) > 1

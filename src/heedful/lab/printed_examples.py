@@ -1,4 +1,4 @@
-"""The worked numbers and the errata of the notes, computed by the library's own functions whenever they are shown."""
+"""The worked numbers and the errata of the lecture notes, recomputed by the library's functions when displayed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ PRINTED_WEIGHTS = torch.tensor(
 
 @dataclass(frozen=True)
 class WorkedNumber:
-    """One line of an example: what is computed, what the notes print, and what the library computes."""
+    """One line of an example: its name, the value printed in the notes, and the value computed by the library."""
 
     quantity: str
     printed: str
@@ -61,7 +61,7 @@ class WorkedNumber:
 
     @property
     def agrees(self) -> bool:
-        """Whether the notes print what is computed."""
+        """Whether the printed value equals the computed one."""
         return self.printed == self.computed
 
 
@@ -89,7 +89,7 @@ def printed_examples() -> list[PrintedExample]:
 
 
 def vector_text(vector: Tensor) -> str:
-    """Numbers as on paper: two decimals."""
+    """Format numbers with two decimals, as in the notes."""
     return ", ".join(f"{number + 0.0:.2f}" for number in (vector * 100).round().div(100).flatten().tolist())
 
 
@@ -236,7 +236,7 @@ def frequency_erratum() -> PrintedExample:
 
 
 def two_z_erratum() -> PrintedExample:
-    """Output of the feed-forward network and of the block are two things."""
+    """The outputs of the feed-forward network and of the block are different tensors."""
     torch.manual_seed(1)
     block = Block(SelfAttention(4, 1), FeedForward(4, 8), lambda _: Residual(4))
     with record(block, "feed_forward.output", "feed_forward.residual") as recorded:

@@ -1,4 +1,4 @@
-"""Write a study's report: results.json, and one page of Markdown computed from the measurements."""
+"""Write a study's report: results.json, and a Markdown page computed from the measurements."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def write_report(results: Results, folder: Path, *, quick: bool, device: torch.d
 
 
 def write_pages(results: Results, folder: Path, facts: dict[str, Any]) -> None:
-    """The same for a run whose facts are known."""
+    """The same, with the facts of the run given."""
     outcomes = [prediction.decide(results) for prediction in results.study.predictions]
     write_atomic(folder / RESULTS, json.dumps(results_json(results, outcomes, facts), indent=1) + "\n")
     draw(results, folder / results.study.name)
@@ -61,7 +61,7 @@ def run_facts(results: Results, *, quick: bool, device: torch.device, reference:
 
 
 def results_json(results: Results, outcomes: list[Outcome], facts: dict[str, Any]) -> dict[str, Any]:
-    """Everything measured and concluded, for a program."""
+    """All measurements and outcomes as JSON values."""
     study = results.study
     return {
         "study": study.name,
@@ -146,7 +146,7 @@ def report_text(results: Results, outcomes: list[Outcome], facts: dict[str, Any]
 
 
 def size_text(facts: dict[str, Any]) -> str:
-    """How far a run is from a full one; empty for a full one."""
+    """A note if the run is smaller than a full one; empty for a full run."""
     if facts["size"] == "quick":
         return "Quick run: small models, short training, few seeds; treat its answer as a hint."
     seeds = len(facts["seeds"])
@@ -154,7 +154,7 @@ def size_text(facts: dict[str, Any]) -> str:
 
 
 def load_warning(load: float) -> list[str]:
-    """A warning where more programs wanted to run than there are cores: `load` is the load average for each core."""
+    """A warning if the machine was overloaded: `load` is the load average per core."""
     if load < 1.7:
         return []
     return [f"The machine was busy with other programs (load average {load} a core): the times are unreliable.", ""]
@@ -170,7 +170,7 @@ def answer_sentence(prediction: Claim, outcome: Outcome) -> str:
 
 
 def outcome_text(outcome: Outcome) -> str:
-    """The outcome of a prediction in one word or two."""
+    """The outcome of a prediction in one to three words."""
     return {True: "held", False: "did not hold", None: "not decided"}[outcome.held]
 
 
@@ -183,14 +183,14 @@ def table_lines(results: Results) -> list[str]:
 
 
 def table_cells(results: Results) -> tuple[list[str], list[list[str]]]:
-    """The heads and the rows of the table: factors, then means with their intervals."""
+    """The header and the rows of the table: factors, then means with their intervals."""
     study, measures = results.study, shown_measures(results)
     heads = [*(name.replace("_", " ") for name in study.factors), *(measure.title for measure in measures)]
     rows = []
     for variant in study.variants:
         estimates = ((measure, results.estimate(measure.key, dict(variant.factors))) for measure in measures)
         rows.append(
-            [*(value_text(value) for _, value in variant.factors), *(estimate_text(*each) for each in estimates)]
+            [*(value_text(value) for _, value in variant.factors), *(estimate_text(*pair) for pair in estimates)]
         )
     return heads, rows
 

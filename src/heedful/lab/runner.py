@@ -1,4 +1,4 @@
-"""Runs the trials of a study in parallel processes, and keeps every finished one: an interrupted run resumes."""
+"""Run the trials of a study in parallel processes, and store every finished trial so that runs can resume."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from heedful.training.signals import sigterm_raises_exit
 
 TRIALS = "trials"
 INVENTED_POINTS = 256
-"""Points of the invented curves that predictions are tried on."""
+"""Points of the dummy curves that predictions are tested on."""
 
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """How a study is run: which one, at what size, with which seeds, and where its files go."""
+    """The plan of a run: the study, its size, seeds and output folder."""
 
     reference: str
     """The study's name, or the Python file that defines it."""
@@ -47,14 +47,14 @@ class StudyPlan:
     folder: Path
     device: str
     fingerprint: str
-    """Of everything a stored trial depends on: the study's file, budget and data, the versions, the kind of device."""
+    """Hash of everything a stored trial depends on: the study's file, budget and data, versions, kind of device."""
 
     @property
     def study(self) -> Study:
         return load_study(self.reference)
 
     def file(self, index: int, seed: int) -> Path:
-        """Where the trial of a variant and a seed is stored."""
+        """The file that stores the trial of a variant and a seed."""
         return self.folder / TRIALS / f"{self.study.variants[index].slug}-seed-{seed}.json"
 
 
@@ -70,7 +70,7 @@ def run_study(
 ) -> Results:
     """Run a study, or the rest of it, and write results.json, report.md and its pictures to OUT/NAME.
 
-    `processes`: trials at a time; by default one a core. A script that calls this with more than one needs
+    `processes`: number of parallel trials; by default one per core. A script that calls this with more than one needs
     `if __name__ == "__main__":`.
     """
     require_positive(seeds=seeds, processes=processes)
@@ -100,7 +100,7 @@ def run_study(
 
 @contextmanager
 def single_thread() -> Iterator[None]:
-    """One thread inside the block, as in processes of trials: small models gain nothing from more."""
+    """Use one thread inside the block, as in trial processes: small models gain nothing from more."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -110,9 +110,9 @@ def single_thread() -> Iterator[None]:
 
 
 def check_predictions(study: Study) -> None:
-    """Decide every prediction once on invented numbers: a wrong name shows before hours of training, not after."""
+    """Evaluate every prediction on dummy numbers, so that a wrong name is an error before hours of training."""
     check_panels(study)
-    measured: dict[str, Any] = {each.key: 0.5 for each in study.measures}
+    measured: dict[str, Any] = {measure.key: 0.5 for measure in study.measures}
     measured |= {curve.key: [0.5] * INVENTED_POINTS for curve in study.curves}
     trials = [TrialResult(variant, seed, measured, 0.0) for variant in study.variants for seed in (1, 2)]
     for claim in study.predictions:
@@ -150,7 +150,7 @@ def run_trial(plan: StudyPlan, index: int, seed: int) -> None:
         return
     study = plan.study
     trial = Trial(study.variants[index], seed, study.budget_of(quick=plan.quick), select_device(plan.device))
-    clock = time.process_time if trial.device.type == "cpu" else time.perf_counter  # whatever else is running
+    clock = time.process_time if trial.device.type == "cpu" else time.perf_counter  # excludes other processes
     start = clock()
     torch.manual_seed(seed)
     try:
@@ -174,7 +174,7 @@ def run_trial(plan: StudyPlan, index: int, seed: int) -> None:
 
 
 def read_trial(plan: StudyPlan, index: int, seed: int) -> TrialResult | None:
-    """The stored result of a trial; None if there is none, or one of another version of the study."""
+    """The stored result of a trial; None if there is none, or if it is of another version of the study."""
     try:
         stored: dict[str, Any] = json.loads(plan.file(index, seed).read_text(encoding="utf-8"))
         if stored["fingerprint"] != plan.fingerprint:
@@ -193,19 +193,19 @@ def read_results(plan: StudyPlan) -> Results:
 
 
 def core_count() -> int:
-    """Cores this process may use."""
+    """Number of cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _finite(value: Any) -> Any:
-    """A number or a list of numbers as JSON holds it: None for one that is not finite."""
+    """A number or a list of numbers as JSON values: None for non-finite numbers."""
     if isinstance(value, int | float):
         return float(value) if math.isfinite(value) else None
-    return [_finite(each) for each in value]
+    return [_finite(item) for item in value]
 
 
 def _run_in_processes(plan: StudyPlan, todo: Sequence[tuple[int, int]], workers: int, advance: Any) -> None:
-    """Each trial is stored by the process that measured it; on an error or signal the other processes are ended."""
+    """Run trials in processes that store their own results; on an error or signal, end all processes."""
     context, others = multiprocessing.get_context("spawn"), multiprocessing.active_children()
     with sigterm_raises_exit(), ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker) as pool:
         try:
@@ -222,14 +222,14 @@ def _run_in_processes(plan: StudyPlan, todo: Sequence[tuple[int, int]], workers:
 
 
 def _start_worker() -> None:
-    """One thread a process: the trials are the parallel part. Ctrl-C is handled by the parent."""
+    """Use one thread per process, since trials run in parallel. The parent handles Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    """End this process when its parent is killed, which it would otherwise not notice."""
+    """End this process if its parent is killed, which it would not notice otherwise."""
     parent = multiprocessing.parent_process()
     assert parent is not None, "trials run in child processes"
     parent.join()

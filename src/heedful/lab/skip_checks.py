@@ -1,4 +1,4 @@
-"""Whether skip-connections are where the configuration says, and carry tokens past all sub-layers (B1)."""
+"""Check that skip-connections are as configured, and carry tokens past all sub-layers (B1)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def residuals(model: nn.Module) -> Iterator[tuple[str, Residual]]:
 
 
 def changed_skips(probe: ModelProbe) -> list[str]:
-    """Sub-layers whose connection does not do what the configuration says: pass its input on unchanged, or drop it."""
+    """Sub-layers whose skip-connection is not as configured: pass the input on unchanged, or drop it."""
     changed = []
     x = torch.randn(2, 3, probe.config.width, generator=torch.Generator().manual_seed(1)).to(probe.model.device)
     x = x.to(next(probe.model.parameters()).dtype)
@@ -41,7 +41,7 @@ def all_skips(probe: ModelProbe) -> bool:
 
 
 def tokens_reach_the_end(probe: ModelProbe) -> bool:
-    """With every sub-layer switched off, the states after the last block still differ from token to token."""
+    """Whether states after the last block still differ by token if every sub-layer is ablated."""
     taps = [name for name in tap_names(probe.model) if name.endswith(SUBLAYER_OUTPUTS)]
     with edit(probe.model, {name: lambda value, site: torch.zeros_like(value) for name in taps}):
         return min(float(states.float().std(dim=1).mean()) for states in _last_states(probe)) > 1e-4

@@ -1,4 +1,4 @@
-"""Stored results of studies: reports written again from them, and the page that lists all reports of a folder."""
+"""Rewrite reports from stored results of studies, and write the index page of a folder of reports."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ READING_ORDER = {
     "Why attention": ("bottleneck", "form", "approximation"),
     "Long texts": ("cost", "beyond"),
 }
-"""The reading order: the reports to begin with, then the others."""
+"""The reading order by title: the first reports, then the others."""
 INTRODUCTION = (
     "The lecture notes end in questions. Each study answers one by a controlled experiment that anyone can repeat:",
     "variants that differ in one thing, predictions written down before the first result, and a report computed",
@@ -53,9 +53,9 @@ def read_results_file(file: Path) -> dict[str, Any]:
 
 
 def write_reports(folder: Path) -> Path:
-    """Write every report of the folder anew from its results, and README.md.
+    """Rewrite every report of the folder from its results, and README.md.
 
-    A report whose study has changed since stays as it is: a prediction counts only if it was there before the result.
+    A report whose study has changed since is left unchanged: a prediction must precede its result.
     """
     for file in sorted(folder.glob(f"*/{RESULTS}")):
         stored = read_results_file(file)
@@ -65,11 +65,11 @@ def write_reports(folder: Path) -> Path:
 
 
 def is_of(study: Study, stored: dict[str, Any]) -> bool:
-    """Whether stored results are of this study as it is now: same predictions, variants and measures."""
+    """Whether stored results match the current study: same predictions, variants and measures."""
     expected = {measure.key for measure in (*study.measures, *study.curves) if not measure.optional}
     return (
         stored["question"] == study.question
-        and [each["statement"] for each in stored["predictions"]] == [each.statement for each in study.predictions]
+        and [row["statement"] for row in stored["predictions"]] == [row.statement for row in study.predictions]
         and all(Variant(tuple(trial["variant"].items())) in study.variants for trial in stored["trials"])
         and all(expected <= trial["measured"].keys() for trial in stored["trials"])
         and len(stored["trials"]) == len(study.variants) * len(stored["seeds"])
@@ -81,26 +81,26 @@ def stored_results(study: Study, stored: dict[str, Any]) -> Results:
     return Results(
         study,
         tuple(
-            TrialResult(Variant(tuple(each["variant"].items())), each["seed"], each["measured"], each["seconds"])
-            for each in stored["trials"]
+            TrialResult(Variant(tuple(trial["variant"].items())), trial["seed"], trial["measured"], trial["seconds"])
+            for trial in stored["trials"]
         ),
     )
 
 
 def write_index(folder: Path) -> Path:
-    """Write README.md: every study, its question, how its predictions came out, and its report in this folder."""
+    """Write README.md: every study, its question, the outcomes of its predictions, and its report in this folder."""
     rows = {name: f"| {name} | {study.question} | no report yet | |" for name, study in all_studies().items()}
     for file in sorted(folder.glob(f"*/{RESULTS}")):
         stored = read_results_file(file)
-        outcomes = " · ".join(outcome_text(Outcome(each["held"], "")) for each in stored["predictions"])
+        outcomes = " · ".join(outcome_text(Outcome(prediction["held"], "")) for prediction in stored["predictions"])
         run = f"{stored['size']}, {count(len(stored['seeds']), 'seed')}, {stored['machine']}, {stored['date']}"
         link = f"[{stored['study']}]({file.parent.name}/{REPORT})"
         rows[stored["study"]] = f"| {link} | {stored['question']} | {outcomes} | {run} |"
     guides = [f"[{title}]({name})" for name, title in GUIDES.items() if (folder / name).is_file()]
-    first, *others = (f"{title}: {', '.join(names)}" for title, names in READING_ORDER.items())
+    first, *rest = (f"{title}: {', '.join(names)}" for title, names in READING_ORDER.items())
     lines = [
         "# The lab", "", *INTRODUCTION, "", *([f"More: {', '.join(guides)}.", ""] if guides else []),
-        "## What to read first", "", f"**{first}.** Then: {'; '.join(each[0].lower() + each[1:] for each in others)}.",
+        "## What to read first", "", f"**{first}.** Then: {'; '.join(line[0].lower() + line[1:] for line in rest)}.",
         *READING, "", "## Studies", "",
         "| study | question | its three predictions | run |", "| --- | --- | --- | --- |", *rows.values(),
     ]  # fmt: skip

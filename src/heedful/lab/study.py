@@ -1,4 +1,4 @@
-"""A study: a question, variants that differ in one factor at a time, predictions, and how they are measured."""
+"""A study: a question, variants that differ in one factor at a time, predictions, and a measurement function."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Measured = float | Sequence[float]
 """A number, or a curve: the same points in every trial."""
 Unit = Literal["number", "percent", "scientific"]
 Wording = str | Mapping[Factor, str]
-"""How the values of a factor read in a sentence: a template, "with {} blocks", or a phrase for each value."""
+"""The wording of a factor's values in sentences: a template, "with {} blocks", or a phrase for each value."""
 
 
 @dataclass(frozen=True)
@@ -50,18 +50,18 @@ class Variant:
 
 
 def value_text(value: Factor) -> str:
-    """The value of a factor as readers see it."""
+    """The value of a factor as displayed."""
     return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
 def listed(parts: Sequence[str]) -> str:
     """Parts of a sentence: "a", "a and b", "a, b and c"."""
-    *others, last = parts or ("",)
-    return f"{', '.join(others)} and {last}" if others else last
+    *rest, last = parts or ("",)
+    return f"{', '.join(rest)} and {last}" if rest else last
 
 
 def factor_text(name: str, value: Factor) -> str:
-    """A factor and its value as readers see them: "layers = 4", "skip on"."""
+    """A factor and its value as displayed: "layers = 4", "skip on"."""
     title = name.replace("_", " ")
     return f"{title} {value_text(value)}" if isinstance(value, bool) else f"{title} = {value}"
 
@@ -85,31 +85,31 @@ class Trial:
         return self.variant[factor]
 
     def text(self, factor: str) -> str:
-        """The value of a factor with names for values."""
+        """The value of a factor whose values are strings."""
         return str(self[factor])
 
     def number(self, factor: str) -> int:
-        """The value of a factor with integers for values."""
+        """The value of a factor whose values are integers."""
         return int(self[factor])
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A measured quantity: its key in what `measure` returns, its title, and how it is written."""
+    """A measured quantity: its key in the result of `measure`, its title, and its number format."""
 
     key: str
     title: str
     unit: Unit = "number"
     digits: int = 2
     in_words: str = ""
-    """What it is in a sentence, in the singular: "the loss in nats"; empty: the title."""
+    """Its name in a sentence, in the singular: "the loss in nats"; empty: the title."""
     timed: bool = False
-    """Whether it depends on what else the machine does: the report then warns if it was busy."""
+    """Whether it depends on the machine's load: the report then warns if the machine was busy."""
     optional: bool = False
-    """Whether trials may leave it out, as where a corpus is missing; reports then leave its column out."""
+    """Whether trials may omit it, for example without the corpus; reports then omit its column."""
 
     def text(self, value: float) -> str:
-        """The value as readers see it."""
+        """The value as displayed."""
         if value != value:  # NaN: no seed had a value
             return "diverged"
         if self.unit == "scientific":
@@ -121,7 +121,7 @@ class Measure:
         )  # no −0
 
     def difference_text(self, value: float) -> str:
-        """The difference of two values as readers see it: of shares in points."""
+        """The difference of two values as displayed: for shares in percentage points."""
         number = self.text(value).removesuffix("%")
         return f"{number} {'point' if number == '1' else 'points'}" if self.unit == "percent" else number
 
@@ -138,7 +138,7 @@ def _scientific(value: float, digits: int) -> str:
 class Claim:
     """A statement written down before the first result, and the comparison that decides it.
 
-    The statement is a clause that reads on after "as predicted," and "it was predicted that".
+    The statement is a clause that can follow "as predicted," and "it was predicted that".
     """
 
     statement: str
@@ -147,10 +147,10 @@ class Claim:
 
 @dataclass(frozen=True)
 class Study:
-    """Everything that defines a study: its report is computed from this and the measurements.
+    """The definition of a study, from which, with the measurements, its report is computed.
 
-    `budget` holds the numbers of a full run, `quick` those that a quick run changes; `measure` reads them from its
-    trial. The predictions, three, are decided by the measurements and become the answer.
+    `budget` holds the numbers of a full run, `quick` those that a quick run overrides; `measure` reads them from its
+    trial. The three predictions are decided by the measurements and become the answer.
     """
 
     name: str
@@ -158,7 +158,7 @@ class Study:
     concept: str
     """The key of the question in docs/concepts.md."""
     setup: str | Callable[[], str]
-    """Model, data and training, in a few sentences; a function where it depends on the data that are present."""
+    """Model, data and training in a few sentences; a function if they depend on the available data."""
     variants: tuple[Variant, ...]
     measure: Callable[[Trial], Mapping[str, Measured]]
     measures: tuple[Measure, ...]
@@ -166,13 +166,13 @@ class Study:
     predictions: tuple[Claim, Claim, Claim]
     panels: tuple[Panel, ...]
     would_change: str
-    """What result, or which other experiment, would change the answer."""
+    """The results or experiments that would change the answer."""
     budget: Mapping[str, int]
     quick: Mapping[str, int] = field(default_factory=dict)
     curves: tuple[Measure, ...] = ()
-    """Measures that are not in the table: lists of numbers, for the plot."""
+    """Measures that are lists of numbers, for plots only."""
     wording: Mapping[str, Wording] = field(default_factory=dict)
-    """How factors read in sentences and legends."""
+    """The wording of factors in sentences and legends."""
     exclusive: bool = False
     """Whether trials measure time or memory, so that they must run one after another."""
 
@@ -189,7 +189,7 @@ class Study:
         for name, wording in self.wording.items():
             if name not in self.factors:
                 raise UsageError(f"study '{self.name}': wording of '{name}'; {nearest(name, self.factors)}")
-            missing = [] if isinstance(wording, str) else [each for each in self.factors[name] if each not in wording]
+            missing = [] if isinstance(wording, str) else [key for key in self.factors[name] if key not in wording]
             if missing:
                 raise UsageError(f"study '{self.name}': wording of '{name}' has no phrase for {missing[0]!r}")
 
@@ -223,7 +223,7 @@ class Study:
 
     @property
     def setup_text(self) -> str:
-        """The set-up as the report describes it."""
+        """The set-up text of the report."""
         return self.setup if isinstance(self.setup, str) else self.setup()
 
     def budget_of(self, *, quick: bool) -> dict[str, int]:

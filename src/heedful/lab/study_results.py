@@ -1,4 +1,4 @@
-"""The measurements of a study: estimates over seeds, comparisons, and the predictions they decide."""
+"""The measurements of a study: estimates over seeds, comparisons, and the outcomes of predictions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from heedful.lab.intervals import Estimate, estimate
 from heedful.lab.study import Factor, Measure, Study, Variant, listed
 
 Where = Mapping[str, Factor]
-"""Values of some factors: all variants that have them."""
+"""A selection of variants by the values of some factors."""
 
 
 @dataclass(frozen=True)
@@ -22,19 +22,19 @@ class TrialResult:
     variant: Variant
     seed: int
     measured: Mapping[str, Any]
-    """Numbers, or lists of numbers; None in the place of one that is not finite."""
+    """Numbers, or lists of numbers; None replaces non-finite numbers."""
     seconds: float
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Whether a prediction held (None: the intervals do not decide it), and the numbers that say so."""
+    """Whether a prediction held (None: the intervals do not decide it), and the numbers as evidence."""
 
     held: bool | None
     evidence: str
 
     def __and__(self, other: Outcome) -> Outcome:
-        """Both: false if one is false, undecided if one is undecided."""
+        """Three-valued logical and: false if either is false, else undecided if either is undecided."""
         verdicts = (self.held, other.held)
         held = False if False in verdicts else None if None in verdicts else True
         return Outcome(held, f"{self.evidence}, and {other.evidence}")
@@ -53,11 +53,11 @@ class Results:
 
     @property
     def seconds(self) -> float:
-        """Time of all trials together."""
+        """Total time of all trials."""
         return sum(trial.seconds for trial in self.trials)
 
     def values(self, key: str, where: Where, point: int | None = None) -> list[float | None]:
-        """The measure of each seed; the mean where several variants match. `point`: of a curve, this point of it."""
+        """The measure of each seed, averaged if several variants match. `point`: index into a curve."""
         per_seed: dict[int, list[float | None]] = {}
         for trial in self.trials:
             if trial.variant.matches(where):
@@ -93,7 +93,7 @@ class Results:
         return Outcome(_exceeds(value, limit), f"{self.subject(key)} is {evidence}")
 
     def is_below(self, key: str, where: Where, limit: float, point: int | None = None) -> Outcome:
-        """The contrary of `is_above`."""
+        """The opposite of `is_above`."""
         above = self.is_above(key, where, limit, point)
         return Outcome(None if above.held is None else not above.held, above.evidence)
 
@@ -108,11 +108,11 @@ class Results:
     def comparison(self, held: bool | None, key: str, first: Where, second: Where, point: int | None = None) -> Outcome:
         """The outcome of a comparison, with both sides and their difference as evidence.
 
-        Shares that are 0 on both sides decide nothing: neither variant has learned the task.
+        Undecided if a share is 0 on both sides: neither variant has learned the task.
         """
         measure, difference = self.study.find_measure(key), self.difference(key, first, second, point)
         shared = dict(first.items() & second.items())
-        sides = (self.side(key, where, point, unsaid=shared) for where in (first, second))
+        sides = (self.side(key, where, point, shared=shared) for where in (first, second))
         evidence = (
             f"{self.subject(key, shared)} is {' and '.join(sides)}, a difference of "
             f"{measure.difference_text(abs(difference.mean))}{_interval_text(measure, difference, is_difference=True)}"
@@ -122,14 +122,14 @@ class Results:
         return Outcome(held, evidence)
 
     def subject(self, key: str, shared: Where | None = None) -> str:
-        """The measure, and what both sides share: "the loss in nats, with 24 blocks,"."""
+        """The measure and the factors that both sides share: "the loss in nats, with 24 blocks,"."""
         measure = self.study.find_measure(key)
         phrases = self.study.phrases(_ordered(self.study, shared or {}))
         return (measure.in_words or measure.title) + (f", {listed(phrases)}," if phrases else "")
 
-    def side(self, key: str, where: Where, point: int | None, unsaid: Where | None = None) -> str:
-        """The mean of some variants, and which they are: "98% with attention"."""
-        named = {name: value for name, value in where.items() if name not in (unsaid or {})}
+    def side(self, key: str, where: Where, point: int | None, shared: Where | None = None) -> str:
+        """The mean of some variants with their description: "98% with attention"."""
+        named = {name: value for name, value in where.items() if name not in (shared or {})}
         phrases = self.study.phrases(_ordered(self.study, named)) or ["over all variants"]
         value = self.estimate(key, where, point)
         diverged = f" ({value.diverged} diverged)" if value.diverged and value.seeds else ""
@@ -153,7 +153,7 @@ def _ordered(study: Study, where: Where) -> dict[str, Factor]:
 
 
 def _interval_text(measure: Measure, value: Estimate, *, is_difference: bool = False) -> str:
-    """The interval of an estimate in a sentence; that of a difference is for its size."""
+    """The interval of an estimate in a sentence; for a difference, the interval of its absolute value."""
     if not value.has_interval:
         return " (a single seed)"
     if is_difference:
@@ -166,7 +166,7 @@ def _interval_text(measure: Measure, value: Estimate, *, is_difference: bool = F
 
 
 def shown_interval(measure: Measure, value: Estimate) -> tuple[float, float]:
-    """The interval as it is shown: shares end at 0% and 100%."""
+    """The interval as displayed: shares are cut off at 0% and 100%."""
     if measure.unit != "percent" or not 0 <= value.mean <= 1:
         return value.low, value.high
     return max(0.0, value.low), min(1.0, value.high)

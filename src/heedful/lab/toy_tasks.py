@@ -1,4 +1,4 @@
-"""Small tasks with a known solution: copy, reverse, which came first, dates, and characters of running text."""
+"""Small tasks with a known solution: copy, reverse, which symbol is first, dates, and characters of running text."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from heedful.text.tokenizer import Tokenizer, TokenizerConfig
 FIRST_SYMBOL = 6
 """The first token id that is not special."""
 TEST_SEED = 1_000_003
-"""Seed of all test data, whatever the seed of the training data."""
+"""Seed of all test data, independent of the training seed."""
 Generator = np.random.Generator
 
 
 @dataclass(frozen=True)
 class GeneratedBatches:
-    """Batches drawn by a generator, without end and without repetition; each is a function of (seed, epoch, index)."""
+    """An endless stream of generated batches without repetition; each is a function of (seed, epoch, index)."""
 
     draw: Callable[[Generator], Any]
     seed: int
@@ -50,7 +50,7 @@ class GeneratedBatches:
 
     @property
     def labels_per_epoch(self) -> int:
-        """Batches of an epoch: nothing depends on the number of labels here."""
+        """Batches per epoch (the number of labels is not needed here)."""
         return self.count
 
     def plan(self, epoch: int) -> list[Indices]:
@@ -61,7 +61,7 @@ class GeneratedBatches:
 
 
 def pair_batch(source: Any, target: Any) -> PairBatch:
-    """Equally long sources and equally long targets as a batch for teacher forcing."""
+    """A teacher-forcing batch from sources of equal length and targets of equal length."""
     sources, lengths = pad_sequences(list(source), end=END)
     return PairBatch(
         sources, lengths, pad_sequences(list(target), start=START)[0], pad_sequences(list(target), end=END)[0]
@@ -131,13 +131,13 @@ class ReorderTask(PairTask):
         return pair_batch(source, target)
 
     def test_batch(self, length: int | None = None, rows: int = 256) -> PairBatch:
-        """Pairs of the greatest length, or of another one."""
+        """Pairs of the maximum length, or of `length`."""
         return self.draw(np.random.default_rng([TEST_SEED, length or 0]), rows, length or self.longest)
 
 
 @dataclass(frozen=True)
 class WhichFirstTask:
-    """Two marked symbols in a text of others: does the first of them come before the second?"""
+    """Classify whether the first of two marked symbols precedes the second in a text of other symbols."""
 
     symbols: int = 10
     shortest: int = 6
@@ -194,7 +194,7 @@ def _dates(languages: tuple[str, ...]) -> tuple[Tokenizer, list[tuple[list[int],
 
 @dataclass(frozen=True)
 class DateTask(PairTask):
-    """Dates as people write them, in characters, to ISO 8601: the built-in corpus."""
+    """Translate written dates to ISO 8601, by characters: the built-in corpus."""
 
     languages: tuple[str, ...] = ("en", "de", "fr")
     rows: int = 48
@@ -268,7 +268,7 @@ class CharacterTask:
 
     @torch.inference_mode()
     def loss(self, model: Any, batches: int = 20, context: int | None = None) -> float:
-        """Nats a held-out character."""
+        """Nats per held-out character."""
         held_out = self.batches(TEST_SEED, held_out=True, context=context)
         total = labels = 0.0
         for indices in held_out.plan(0)[:batches]:

@@ -1,4 +1,4 @@
-"""The lab's tests use the data that come with heedful, whatever corpora this machine has."""
+"""The lab's tests use only built-in data, whatever corpora are available."""
 
 from __future__ import annotations
 

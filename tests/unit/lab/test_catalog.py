@@ -1,4 +1,4 @@
-"""The study in the guide is complete: saved as a file, it runs."""
+"""The code of the guide to studies is complete and runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GUIDE = Path(__file__).parents[3] / "docs" / "lab" / "adding-a-study.md"
 
 
 def blocks() -> list[str]:
-    """The Python of the guide."""
+    """The Python code blocks of the guide."""
     return list(re.findall(r"```py\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL))
 
 
@@ -36,7 +36,7 @@ STUDY = Study(
 
 
 def test_the_task_of_the_guide_is_trained_and_scored(tmp_path: Path) -> None:
-    """Saved in a study of a reader, with a curve."""
+    """The task also works in a user's study with a curve."""
     file = tmp_path / "rotation.py"
     file.write_text(blocks()[1] + ROTATION, encoding="utf-8")
     load_study.cache_clear()

@@ -1,4 +1,4 @@
-"""Checks of models: healthy ones pass, whatever their family; broken ones are caught."""
+"""Checks of models: correct models of every family pass; broken models are caught."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def test_a_healthy_recurrent_network_passes(name: str) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"positions": "none"}, {"positions": "none", "encoder_causal": True}])
-def test_a_model_without_positions_is_as_its_configuration_says(changes: Any) -> None:
-    """Equivariant without a causal mask, not with one: neither is a fault."""
+def test_a_model_without_positions_behaves_as_configured(changes: Any) -> None:
+    """It is equivariant without a causal mask and not with one; both pass."""
     assert failures(heedful.build(heedful.TransformerConfig(family="encoder", **SIZE, **changes))) == []
 
 
@@ -125,12 +125,12 @@ def leak_between(model: Any, pairs: Any, layer: int = -1) -> Any:
     ],
     ids=["distance 1", "distance 2", "prefix", "first sees last"],
 )
-def test_a_leak_in_the_last_layer_is_caught_wherever_it_is(preset: str, pairs: Any) -> None:
+def test_a_leak_in_the_last_layer_is_caught_at_any_position(preset: str, pairs: Any) -> None:
     assert "look-ahead" in failures(leak_between(heedful.build(preset, **SIZE), pairs))
 
 
-def test_masks_are_checked_beside_tokens_that_are_never_written() -> None:
-    """Imported models give such tokens logits of −60,000, relative to which a leak would be rounding."""
+def test_masks_are_checked_despite_very_low_logits_of_unused_tokens() -> None:
+    """Some imported models give unused tokens logits of −60,000, which could hide a leak."""
     model: Any = heedful.build("laptop-translator", **SIZE)
     with torch.no_grad():
         for weight in model.parameters():
@@ -145,7 +145,7 @@ def test_masks_are_checked_beside_tokens_that_are_never_written() -> None:
 
 
 def test_a_soft_mask_is_caught() -> None:
-    """A bias of −15 in the place of −∞ leaks less than float32 resolves in most outputs."""
+    """A bias of −15 instead of −∞ leaks less than float32 resolves in most outputs."""
     model: Any = heedful.build("laptop-writer", **SIZE)
     model.attention_mask = lambda *masks: Mask(bias=torch.full((24, 24), -15.0).triu(1)[None, None])
     assert "look-ahead" in failures(model)
@@ -153,7 +153,7 @@ def test_a_soft_mask_is_caught() -> None:
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary", "alibi"])
 def test_missing_positions_are_caught_in_a_causal_model(positions: Any) -> None:
-    """The causal mask alone makes order matter: only the attention weights tell."""
+    """The causal mask alone makes order matter, so that missing positions only show in the attention weights."""
     model: Any = heedful.build("laptop-writer", **SIZE, positions=positions)
     model.embedding.positions, model.decoder.rotary_base, model.decoder.alibi = None, None, False
     assert failures(model) == ["order"]
@@ -185,7 +185,7 @@ def test_positions_off_by_one_after_the_prompt_are_caught(preset: str, positions
     assert failures(model) == ["cache"]
 
 
-def test_a_cache_that_goes_wrong_after_the_third_step_is_caught() -> None:
+def test_a_cache_that_fails_after_the_third_step_is_caught() -> None:
     model: Any = heedful.build("laptop-writer", **SIZE)
     extend = model.extend
 
@@ -214,7 +214,7 @@ def test_a_cache_whose_beams_are_not_reordered_is_caught(preset: str) -> None:
     assert failures(model) == ["cache"]
 
 
-def test_padding_that_shows_in_positions_only_is_caught() -> None:
+def test_padding_that_only_shifts_positions_is_caught() -> None:
     model: Any = heedful.build("laptop-reader", **SIZE, positions="sinusoidal")
     forward = model.embedding.forward
     model.embedding.forward = lambda table, tokens, positions, *rest: forward(
@@ -231,7 +231,7 @@ def test_padding_that_is_pooled_is_caught() -> None:
     assert failures(model) == ["padding"]
 
 
-def test_padding_of_the_source_that_shows_in_cached_decoding_only_is_caught() -> None:
+def test_source_padding_that_leaks_only_in_cached_decoding_is_caught() -> None:
     model: Any = heedful.build("laptop-translator", **SIZE)
     start = model.start
 
@@ -251,7 +251,7 @@ def test_a_halved_skip_connection_is_caught() -> None:
     assert failures(model) == ["skip-connections"]
 
 
-def test_values_that_flow_to_the_second_text_of_a_batch_are_caught() -> None:
+def test_a_leak_to_the_second_text_of_a_batch_is_caught() -> None:
     model: Any = heedful.build("laptop-reader", **SIZE)
     forward = model.encoder.forward
 
@@ -272,11 +272,11 @@ def test_a_model_that_stops_with_an_error_fails_the_check() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_checked_model_has_the_weights_it_had(dtype: torch.dtype) -> None:
+def test_checks_do_not_change_the_weights(dtype: torch.dtype) -> None:
     model = heedful.build("laptop-writer", **SIZE).to(dtype)
-    before = {name: (each.dtype, each.data_ptr()) for name, each in model.named_parameters()}
+    before = {name: (parameter.dtype, parameter.data_ptr()) for name, parameter in model.named_parameters()}
     assert failures(model) == []
-    assert {name: (each.dtype, each.data_ptr()) for name, each in model.named_parameters()} == before
+    assert {name: (parameter.dtype, parameter.data_ptr()) for name, parameter in model.named_parameters()} == before
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_an_unusual_model_passes(family: Any, changes: Any) -> None:
 
 
 @pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
-def test_a_decoder_that_sees_everything_passes_as_configured(family: Any) -> None:
+def test_a_bidirectional_decoder_passes_as_configured(family: Any) -> None:
     config = heedful.TransformerConfig(family=family, decoder_causal=False, positions="none", **SIZE)
     assert failures(heedful.build(config)) == []
 

@@ -1,4 +1,4 @@
-"""The page of worked numbers is what the library computes."""
+"""The page of worked numbers equals the library's results."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from heedful.lab.printed_examples import printed_examples, worked_numbers_page
 PAGE = Path(__file__).parents[3] / "docs" / "worked-numbers.md"
 
 
-def test_the_page_is_what_is_computed() -> None:
-    """To write it anew: heedful lab numbers > docs/worked-numbers.md"""
+def test_the_committed_page_equals_the_computed_one() -> None:
+    """To regenerate it: heedful lab numbers > docs/worked-numbers.md"""
     assert PAGE.read_text(encoding="utf-8") == worked_numbers_page()
 
 

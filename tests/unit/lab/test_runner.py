@@ -50,7 +50,7 @@ STUDY = Study(
 
 @pytest.fixture
 def study(tmp_path: Path) -> tuple[str, Callable[[], list[str]]]:
-    """A study of a user, and the trials it has measured so far."""
+    """A user's study, and a function that lists the trials measured so far."""
     file, log = tmp_path / "sizes.py", tmp_path / "log"
     file.write_text(STUDY.format(log=str(log)), encoding="utf-8")
     load_study.cache_clear()
@@ -61,7 +61,7 @@ def test_a_run_writes_results_report_and_pictures(study: tuple[str, Callable[[],
     run_study(study[0], tmp_path / "out", seeds=3, processes=1)
     folder = tmp_path / "out" / "sizes"
     stored = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    assert [each["held"] for each in stored["predictions"]] == [True, False, True]
+    assert [prediction["held"] for prediction in stored["predictions"]] == [True, False, True]
     assert len(stored["trials"]) == 6
     assert {"heedful", "torch", "python"} == stored["versions"].keys()
     assert stored["seeds"] == [1, 2, 3]
@@ -83,7 +83,7 @@ def test_a_run_writes_results_report_and_pictures(study: tuple[str, Callable[[],
     assert "quick" not in text.lower()
 
 
-def test_a_repeated_run_measures_nothing_again(study: tuple[str, Callable[[], list[str]]], tmp_path: Path) -> None:
+def test_a_repeated_run_reuses_all_trials(study: tuple[str, Callable[[], list[str]]], tmp_path: Path) -> None:
     run_study(study[0], tmp_path, seeds=2, processes=1)
     run_study(study[0], tmp_path, seeds=3, processes=1)
     assert sorted(study[1]()) == [f"size = {size} {seed}" for size in (1, 2) for seed in (1, 2, 3)]
@@ -122,7 +122,7 @@ def test_a_damaged_trial_is_measured_again(study: tuple[str, Callable[[], list[s
     assert len(study[1]()) == 3
 
 
-def test_a_quick_run_says_so(study: tuple[str, Callable[[], list[str]]], tmp_path: Path) -> None:
+def test_the_report_of_a_quick_run_has_a_note(study: tuple[str, Callable[[], list[str]]], tmp_path: Path) -> None:
     run_study(study[0], tmp_path, seeds=1, processes=1, quick=True)
     text = (tmp_path / "sizes" / "report.md").read_text(encoding="utf-8")
     assert "*Quick run: small models, short training" in text
@@ -138,7 +138,7 @@ def test_parallel_processes_measure_the_same(study: tuple[str, Callable[[], list
 
 @pytest.mark.slow
 def test_a_killed_run_leaves_no_processes(study: tuple[str, Callable[[], list[str]]], tmp_path: Path) -> None:
-    """SIGKILL ends the parent alone: its children, here with a trial that never ends, notice."""
+    """SIGKILL ends only the parent: its children, here in a trial that never ends, must exit by themselves."""
     file = Path(study[0])
     endless = "    while LOG.with_name('alive').write_text('') == 0:\n        import time; time.sleep(0.1)\n    value ="
     file.write_text(file.read_text(encoding="utf-8").replace("    value =", endless), encoding="utf-8")
@@ -177,7 +177,7 @@ def test_a_trial_has_one_thread_unless_it_measures_time(tmp_path: Path, exclusiv
     assert [round(trial.measured["score"]) for trial in results.trials] == [threads, 2 * threads]
 
 
-def test_a_wrong_name_in_a_prediction_shows_before_the_first_trial(
+def test_a_wrong_name_in_a_prediction_is_an_error_before_the_first_trial(
     study: tuple[str, Callable[[], list[str]]], tmp_path: Path
 ) -> None:
     file = Path(study[0])
@@ -202,8 +202,8 @@ def test_the_index_lists_every_study(tmp_path: Path) -> None:
     assert "| skips | What is the role of the skip-connection? | no report yet | |" in text
 
 
-def test_reports_are_written_anew_from_their_results(tmp_path: Path) -> None:
-    """The same page from the stored measurements; a study whose predictions changed keeps the page it has."""
+def test_reports_are_rewritten_from_their_results(tmp_path: Path) -> None:
+    """Rewriting gives the same page; the report of a study whose predictions changed is left unchanged."""
     write_stored(tmp_path / "windows")
     folder = tmp_path / "windows"
     assert write_reports(tmp_path) == tmp_path / "README.md"
@@ -222,7 +222,7 @@ def test_reports_are_written_anew_from_their_results(tmp_path: Path) -> None:
 
 
 def write_stored(folder: Path) -> None:
-    """Results of the study of windows as a run stores them."""
+    """Write results of the study of windows in the format of a run."""
     study = load_study("windows")
     facts = {
         "command": "heedful lab run windows", "size": "full", "budget": {"steps": 1}, "seeds": [1, 2],
@@ -234,7 +234,9 @@ def write_stored(folder: Path) -> None:
         for variant in study.variants
         for seed in (1, 2)
     ]
-    predictions = [{"statement": each.statement, "held": None, "evidence": ""} for each in study.predictions]
+    predictions = [
+        {"statement": prediction.statement, "held": None, "evidence": ""} for prediction in study.predictions
+    ]
     content = {"study": study.name, "question": study.question, **facts, "predictions": predictions, "trials": trials}
     folder.mkdir()
     (folder / "results.json").write_text(json.dumps(content), encoding="utf-8")
@@ -270,7 +272,7 @@ def test_a_file_without_a_study_is_named(tmp_path: Path, content: str, message: 
         (["lab", "report", "nowhere"], "nowhere is not a folder"),
     ],
 )
-def test_a_mistake_is_one_line(
+def test_a_user_error_is_one_line(
     words: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""Every study in a tiny form, and what all of them promise."""
+"""Run every study in a tiny form, and check properties common to all studies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from heedful.layers.attention import attention_weights
 from heedful.layers.multi_head_attention import MultiHeadAttention
 
 TINY = {"steps": 2, "batches": 1, "rows": 4, "longest": 64, "repeats": 1, "points": 32}
-"""The numbers of a budget in the tests; those that are not here are small enough as they are."""
+"""Budget numbers reduced for tests; the others are small enough."""
 
 every_study = pytest.mark.parametrize("study", all_studies().values(), ids=lambda study: study.name)
 
@@ -39,7 +39,7 @@ def tiny(study: Study) -> Study:
 
 @cache
 def measured_by(name: str, variant: Variant) -> Mapping[str, Any]:
-    """What a study measures for one variant in a tiny trial."""
+    """The measurements of a study for one variant in a tiny trial."""
     study = all_studies()[name]
     return study.measure(Trial(variant, 1, tiny(study).budget, torch.device("cpu")))
 
@@ -51,13 +51,13 @@ def test_a_tiny_trial_measures_what_the_study_declares(study: Study) -> None:
         measured = measured_by(study.name, variant)
         assert measured.keys() <= declared.keys()
         assert all(key in measured for key, optional in declared.items() if not optional)
-        numbers = [each for value in measured.values() for each in ([value] if isinstance(value, float) else value)]
+        numbers = [number for value in measured.values() for number in ([value] if isinstance(value, float) else value)]
         assert numbers
         assert all(math.isfinite(number) for number in numbers)
 
 
 @every_study
-def test_every_variant_differs_from_another_in_one_thing(study: Study) -> None:
+def test_every_variant_differs_from_another_in_one_factor(study: Study) -> None:
     def differences(first: Variant, second: Variant) -> int:
         return sum(a != b for a, b in zip(first.factors, second.factors, strict=True))
 
@@ -66,8 +66,8 @@ def test_every_variant_differs_from_another_in_one_thing(study: Study) -> None:
 
 
 @every_study
-def test_its_report_can_be_computed_from_any_numbers(study: Study) -> None:
-    """Predictions name variants and measures that exist; the answer has three sentences, whatever was measured."""
+def test_reports_can_be_computed_from_any_numbers(study: Study) -> None:
+    """Predictions name existing variants and measures; the answer has three sentences whatever the measurements."""
 
     def number(seed: int, row: int) -> float:
         return 0.5 + 0.01 * row + 0.001 * seed * row
@@ -96,13 +96,13 @@ def test_the_study_of_teaching_finds_a_missing_look_ahead_mask() -> None:
 
 
 def test_the_study_of_order_finds_missing_positions() -> None:
-    missing, both = tiny(all_studies()["order"]).variants
-    assert measured_by("order", missing)["equivariance"] < 1e-5
-    assert measured_by("order", both)["equivariance"] > 1e-3
+    without_order, with_order = tiny(all_studies()["order"]).variants
+    assert measured_by("order", without_order)["equivariance"] < 1e-5
+    assert measured_by("order", with_order)["equivariance"] > 1e-3
 
 
 def test_the_study_of_skips_finds_dropped_skip_connections() -> None:
-    """Tokens become alike in a deep stack without skip-connections, and stay apart with them."""
+    """In a deep stack, tokens become alike without skip-connections, and stay distinct with them."""
     shallow, dropped = tiny(all_studies()["skips"]).variants
     assert measured_by("skips", shallow)["spread"] > 0.5
     assert measured_by("skips", dropped)["spread"] < 0.1
@@ -122,7 +122,7 @@ def test_wider_heads_have_as_many_parameters_as_the_feed_forward_network_that_th
     assert sizes["without"] < 0.7 * sizes["with"]
 
 
-def test_unit_variance_keeps_its_entropy_only_with_the_root_of_the_width() -> None:
+def test_entropy_is_constant_over_widths_only_with_the_root_of_the_width() -> None:
     """Scores of wide heads saturate the softmax without a factor (Q4)."""
     torch.manual_seed(1)
     entropies = {}
@@ -134,8 +134,8 @@ def test_unit_variance_keeps_its_entropy_only_with_the_root_of_the_width() -> No
     assert entropies["1", 256] < 0.15 < 0.5 < entropies["1", 4]
 
 
-def test_attention_brings_the_gradient_to_the_first_word() -> None:
-    """T6: without attention it has to pass every state of the encoder; with attention it does not."""
+def test_attention_preserves_the_gradient_of_the_first_word() -> None:
+    """T6: without attention the gradient passes through every state of the encoder; with attention it does not."""
     torch.manual_seed(1)
     task, device = ReorderTask("copy", longest=16), torch.device("cpu")
     reach = {
@@ -146,7 +146,7 @@ def test_attention_brings_the_gradient_to_the_first_word() -> None:
     assert min(reach["with attention"], reach["transformer"]) > 0.1
 
 
-def test_positions_before_a_plain_sum_say_nothing_about_the_order() -> None:
+def test_positions_added_before_a_plain_sum_do_not_encode_order() -> None:
     """Q9: Σ_i (x_i + p_i) is the same for every order; Σ_i f(x_i + p_i) and a concatenation are not."""
     torch.manual_seed(1)
     tokens = torch.arange(windows.WINDOW)[None]
@@ -156,13 +156,13 @@ def test_positions_before_a_plain_sum_say_nothing_about_the_order() -> None:
         assert same == (combine in (windows.SUMMED, windows.POSITIONS)), combine
 
 
-def test_the_census_of_heads_finds_the_one_that_is_needed() -> None:
-    """With W_o of every attention at 0 but for one head of one, the answers depend on that head alone."""
+def test_the_census_of_heads_finds_the_needed_head() -> None:
+    """If W_o is 0 for all attention heads but one, the outputs depend on that head alone."""
     torch.manual_seed(1)
     task = DateTask(("en",))
     model: Any = fit(task, Trial(Variant(()), 1, {}, torch.device("cpu")), steps=40, model={"heads": 4}).model
     with torch.no_grad():
-        for attention in (each for each in model.modules() if isinstance(each, MultiHeadAttention)):
+        for attention in (module for module in model.modules() if isinstance(module, MultiHeadAttention)):
             attention.output.weight[:, 16:] = 0
     falls = head_count.census(model, task)
     assert len(falls) == 12
@@ -171,7 +171,7 @@ def test_the_census_of_heads_finds_the_one_that_is_needed() -> None:
 
 
 def test_studies_use_public_names_only() -> None:
-    """What a study needs is a setting, a tap or a public function: no private name of another module."""
+    """Studies use settings, taps and public functions, but no private names of other modules."""
     private = []
     for path in sorted(Path(lab.__file__).parent.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

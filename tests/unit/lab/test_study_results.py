@@ -1,4 +1,4 @@
-"""Comparisons of variants, and the predictions they decide."""
+"""Comparisons of variants, and the outcomes of predictions."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_limits_and_closeness() -> None:
 
 
 def test_shares_of_zero_on_both_sides_decide_nothing() -> None:
-    """Two models that have not learned the task are alike, and say nothing about the difference between them."""
+    """If neither model has learned the task, their comparison is not decided."""
     measured = results([0.0, 0.0, 0.0], [0.0, 0.0, 0.0])
     for outcome in (measured.is_more("score", ON, OFF), measured.is_close("score", ON, OFF, within=0.1)):
         assert outcome.held is None
@@ -83,7 +83,7 @@ def test_shares_of_zero_on_both_sides_decide_nothing() -> None:
     assert measured.is_below("score", ON, 0.1).held is True
 
 
-def test_a_measure_that_no_trial_has_is_no_column() -> None:
+def test_a_measure_without_values_has_no_column() -> None:
     measured = results([0.5], [0.5])
     extended = replace(measured.study, measures=(*measured.study.measures, Measure("other", "other", optional=True)))
     assert [measure.key for measure in shown_measures(Results(extended, measured.trials))] == ["score"]
@@ -94,7 +94,7 @@ def test_a_difference_that_rounds_to_zero_has_no_sign() -> None:
     assert Measure("score", "score").text(-0.5) == "−0.50"
 
 
-def test_both_of_two_outcomes() -> None:
+def test_conjunction_of_two_outcomes() -> None:
     held, not_held, open_ = (Outcome(verdict, "x") for verdict in (True, False, None))
     assert (held & held).held is True
     assert (held & not_held).held is False
@@ -117,13 +117,13 @@ def test_evidence_is_a_sentence_with_both_sides_and_the_interval_of_their_differ
     )
 
 
-def test_evidence_uses_the_words_of_the_study_and_names_what_both_sides_share_once() -> None:
+def test_evidence_uses_the_study_s_wording_and_names_shared_factors_once() -> None:
     wide = study(
         variants=grid(switch=(True, False), width=(4, 64)),
         measures=(Measure("score", "score", in_words="the loss in nats"),),
         wording={"switch": {True: "with the lamp", False: "in the dark"}, "width": "of width {}"},
     )
-    trials = [TrialResult(each, seed, {"score": float(seed)}, 1.0) for each in wide.variants for seed in (1, 2)]
+    trials = [TrialResult(variant, seed, {"score": float(seed)}, 1.0) for variant in wide.variants for seed in (1, 2)]
     evidence = Results(wide, tuple(trials)).is_more("score", {**ON, "width": 64}, {**OFF, "width": 64}).evidence
     assert evidence == (
         "the loss in nats, of width 64, is 1.50 with the lamp and 1.50 in the dark, "

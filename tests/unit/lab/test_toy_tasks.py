@@ -1,4 +1,4 @@
-"""The tasks of the lab: what their batches hold, and what their scores mean."""
+"""The tasks of the lab: their batches and scores."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def test_a_target_is_the_source_in_another_order(order: Any) -> None:
 
 def test_batches_depend_on_seed_epoch_and_index_alone() -> None:
     task = ReorderTask()
-    first, again, other = (task.batches(seed) for seed in (1, 1, 2))
+    first, repeated, other_seed = (task.batches(seed) for seed in (1, 1, 2))
     index = np.array([3])
-    assert torch.equal(first.batch(0, index).source, again.batch(0, index).source)
-    differing = [first.batch(1, index), first.batch(0, np.array([4])), other.batch(0, index)]
+    assert torch.equal(first.batch(0, index).source, repeated.batch(0, index).source)
+    differing = [first.batch(1, index), first.batch(0, np.array([4])), other_seed.batch(0, index)]
     for batch in differing:
         assert not torch.equal(batch.source, first.batch(0, index).source)
 
@@ -44,8 +44,8 @@ def test_the_label_says_which_of_the_two_marked_symbols_is_first() -> None:
         assert tokens.count(FIRST_SYMBOL) == tokens.count(FIRST_SYMBOL + 1) == 1
 
 
-def test_exact_match_is_that_of_greedy_search() -> None:
-    """One pass under teacher forcing decides whether greedy search would be right."""
+def test_exact_match_equals_greedy_search() -> None:
+    """One teacher-forced pass decides whether greedy search generates the target."""
     task = ReorderTask(shortest=3, longest=3, symbols=4)
     model = fit(task, TRIAL, steps=100, model={"width": 16, "feed_forward": 32}).model
     batch = task.test_batch(rows=64)

@@ -75,14 +75,14 @@ def train(model: nn.Module, batches: Callable[[int], Iterator[tuple[Tensor, Tens
     model.to(trial.device)
     optimizer, stream = torch.optim.Adam(model.parameters(), lr=3e-3), batches(trial.seed)
     for _ in range(trial.budget["steps"]):
-        tokens, labels = (each.to(trial.device) for each in next(stream))
+        tokens, labels = (tensor.to(trial.device) for tensor in next(stream))
         loss = F.cross_entropy(model(tokens), labels)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     held_out = batches(TEST_SEED)
     with torch.inference_mode():
-        pairs = [tuple(each.to(trial.device) for each in next(held_out)) for _ in range(8)]
+        pairs = [tuple(tensor.to(trial.device) for tensor in next(held_out)) for _ in range(8)]
         logits, labels = torch.cat([model(tokens) for tokens, _ in pairs]), torch.cat([label for _, label in pairs])
         return torch.stack([(logits.argmax(1) == labels).float().mean(), F.cross_entropy(logits, labels)])
 
