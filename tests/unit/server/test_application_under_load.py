@@ -123,9 +123,7 @@ def test_a_crowd_is_answered_or_refused_as_designed(
         statuses[status] += 1
 
     async def crowd() -> None:
-        asking = asyncio.create_task(
-            run_clients(server, "/api/v1/translate", bodies, clients, lambda: False, answered)
-        )
+        asking = asyncio.create_task(run_clients(server, "/api/v1/translate", bodies, clients, lambda: False, answered))
         await watch()
         asking.cancel()  # all connections close, with what is in flight
         await asyncio.gather(asking, return_exceptions=True)
