@@ -90,9 +90,9 @@ def losses(run: Path) -> list[float]:
 
 
 def test_torchrun_trains_the_same_model_as_a_single_process(single_process: Any, two_ranks_run: Path) -> None:
-    one = single_process("one")
-    assert losses(two_ranks_run) == pytest.approx(losses(one), abs=1e-4)
-    files = [{str(path.relative_to(run)) for path in run.rglob("*")} for run in (one, two_ranks_run)]
+    single_run = single_process("single_run")
+    assert losses(two_ranks_run) == pytest.approx(losses(single_run), abs=1e-4)
+    files = [{str(path.relative_to(run)) for path in run.rglob("*")} for run in (single_run, two_ranks_run)]
     assert files[0] == files[1]
     assert heedful.load(two_ranks_run).translate("5 May 1990")
     assert json.loads((two_ranks_run / "training" / "run.json").read_text())["machine"]["processes"] == 2
@@ -247,11 +247,11 @@ def test_a_stop_signal_stops_all_ranks_at_the_same_step_and_the_run_resumes(
 
 def test_a_task_for_a_single_process_is_refused_by_rank_zero(ranks: Any, dates: Path, tmp_path: Path) -> None:
     arguments = ("train", "embed", str(dates / "train.source"), "--device", "cpu")
-    (first, output), (other, other_output) = ranks.finish(ranks.start(2, *arguments, folder=tmp_path), 60)
-    assert (first, other) == (2, 1)
+    (first, output), (second, second_output) = ranks.finish(ranks.start(2, *arguments, folder=tmp_path), 60)
+    assert (first, second) == (2, 1)
     reason = "embed is trained by a single process: run it without torchrun"
     assert output.strip() == f"heedful: {reason}"
-    assert other_output.strip() == f"heedful: rank 0 on {platform.node()} failed: {reason}"
+    assert second_output.strip() == f"heedful: rank 0 on {platform.node()} failed: {reason}"
     assert not list(tmp_path.iterdir())
 
 
@@ -260,7 +260,7 @@ def test_a_task_for_a_single_process_is_refused_by_rank_zero(ranks: Any, dates: 
 def test_invalid_options_are_refused_by_rank_zero_and_end_all_ranks(
     ranks: Any, dates: Path, tmp_path: Path, options: Any
 ) -> None:
-    (first, output), (other, _) = ranks.finish(ranks.start(2, *command(dates, *options), folder=tmp_path), 60)
+    (first, output), (second, _) = ranks.finish(ranks.start(2, *command(dates, *options), folder=tmp_path), 60)
     assert first == 2
-    assert other == 1
+    assert second == 1
     assert "heedful: " in output

@@ -1,4 +1,4 @@
-"""The command as a person types it."""
+"""Runs the `heedful` command as typed in a shell."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 
 @dataclass(frozen=True)
-class Typed:
-    """How a command ended, and what it printed."""
+class CommandResult:
+    """Exit code, standard output and standard error of a command."""
 
     returncode: int
     stdout: str
@@ -20,14 +20,14 @@ class Typed:
 
 
 @pytest.fixture
-def heedful_command(fork_server: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Typed]:
+def heedful_command(fork_server: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., CommandResult]:
     """Runs the command in a process of its own, without the test suite's shape checks, with a cache of this test's."""
     home = tmp_path_factory.mktemp("typed")
 
-    def run(*words: str | Path, cwd: Path) -> Typed:
+    def run(*words: str | Path, cwd: Path) -> CommandResult:
         files = {"log": home / "stderr", "output": home / "stdout"}
         cache = f"import os; os.environ['HEEDFUL_CACHE'] = {str(home / 'cache')!r}"
         done = fork_server.run(*words, folder=cwd, before=cache, **files)
-        return Typed(done.code, files["output"].read_text(), done.output)
+        return CommandResult(done.code, files["output"].read_text(), done.output)
 
     return run

@@ -114,7 +114,7 @@ def test_a_file_of_questions_gives_one_answer_each(
     done = heedful_command("answer", model, "--input", "in.jsonl", "--output", "out.jsonl", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     answers = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert [each["id"] for each in answers] == ["a", "2"]
+    assert [answer["id"] for answer in answers] == ["a", "2"]
     (tmp_path / "in.csv").write_text(
         f"question,passage\nWhere does Ada live?,Ada lives in Rome\n{'Where ' * 60},Rome\n"
     )
@@ -158,11 +158,11 @@ Trainer.step, Trainer.fit = killed_step, live_fit
     assert broken.code == -9, broken.output
     resumed = fork_server.run("train", "--resume", "broken", folder=tmp_path)
     assert resumed.code == 0, resumed.output
-    one, other = (heedful.load(tmp_path / name) for name in ("straight", "broken"))
-    weights = other.model.state_dict()
-    assert all(torch.equal(weight, weights[name]) for name, weight in one.model.state_dict().items())
-    assert one.settings == other.settings
-    assert one.settings.threshold is None, "if every question has an answer, one is always given"
+    uninterrupted, resumed_model = (heedful.load(tmp_path / name) for name in ("straight", "broken"))
+    weights = resumed_model.model.state_dict()
+    assert all(torch.equal(weight, weights[name]) for name, weight in uninterrupted.model.state_dict().items())
+    assert uninterrupted.settings == resumed_model.settings
+    assert uninterrupted.settings.threshold is None, "if every question has an answer, one is always given"
 
 
 def broken(**changes: Any) -> str:

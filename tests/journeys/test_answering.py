@@ -100,7 +100,7 @@ def test_json_lines_hold_scores_words_and_alternatives(models: Path, command: Co
     assert first["score"] >= first["alternatives"][0]["score"] >= first["alternatives"][1]["score"]
     assert (blank["text"], blank["words"]) == ("", [])
     plain = command("translate", models / "translator", "--n-best", "3", "3 May 1990")
-    assert plain.out == "\t".join(each["text"] for each in (first, *first["alternatives"])) + "\n"
+    assert plain.out == "\t".join(result["text"] for result in (first, *first["alternatives"])) + "\n"
 
 
 def test_a_prompt_and_lines_are_continued(models: Path, command: Command) -> None:

@@ -78,9 +78,9 @@ def test_the_batch_does_not_change_labels(home: Path) -> None:
     model = heedful.load(home / "model")
     texts = [text for text, _ in opinions(50)]
     batched, single = model.classify(texts), [model.classify(text) for text in texts]
-    for one, other in zip(batched, single, strict=True):
-        assert one.label == other.label
-        assert one.ranking[0].probability == pytest.approx(other.ranking[0].probability, abs=1e-5)
+    for first, second in zip(batched, single, strict=True):
+        assert first.label == second.label
+        assert first.ranking[0].probability == pytest.approx(second.ranking[0].probability, abs=1e-5)
     assert sum(answer.label == label for answer, (_, label) in zip(batched, opinions(50), strict=True)) == 50
 
 

@@ -48,9 +48,9 @@ def settings(*changes: str) -> list[str]:
 def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Documents of two sentences each, whose colors and next sentences can be predicted."""
     file = tmp_path_factory.mktemp("book") / "book.txt"
-    things = list(COLORS.items()) * 60
-    random.Random(0).shuffle(things)
-    file.write_text("".join(f"The {thing} was {color}. So {color} is {thing}.\n\n" for thing, color in things))
+    nouns = list(COLORS.items()) * 60
+    random.Random(0).shuffle(nouns)
+    file.write_text("".join(f"The {noun} was {color}. So {color} is {noun}.\n\n" for noun, color in nouns))
     return file
 
 

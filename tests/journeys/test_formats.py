@@ -72,7 +72,7 @@ def test_every_format_gives_the_same_model(tmp_path: Path) -> None:
 def test_separate_vocabularies_for_source_and_target(tmp_path: Path) -> None:
     files = write_pairs(tmp_path, "a.tsv")
     model = trained(tmp_path / "run", "translate", *files, settings=("tokenizer.joint=false",))
-    source, target = (set(each.pieces(range(len(each)))) for each in model.tokenizers)
+    source, target = (set(tokenizer.pieces(range(len(tokenizer)))) for tokenizer in model.tokenizers)
     assert model.model.config.vocabulary == len(model.tokenizers[0])
     assert model.model.config.target_vocabulary == len(model.tokenizers[1])
     assert source != target

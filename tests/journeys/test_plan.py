@@ -120,7 +120,7 @@ def test_a_model_too_large_for_the_machine_is_planned_but_not_tried(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_wrong_word_is_one_line(heedful_command: Any, dates: list[str], tmp_path: Path) -> None:
+def test_a_misspelled_setting_is_one_line(heedful_command: Any, dates: list[str], tmp_path: Path) -> None:
     done = heedful_command("plan", "translate", *dates[:2], "--set", "model.widht=64", cwd=tmp_path)
     assert done.returncode == 2
     assert "did you mean 'model.width'" in done.stderr

@@ -1,4 +1,4 @@
-"""Streams that are closed, full or of a narrow encoding end in one line or are put up with, never in a traceback."""
+"""Closed, full or ASCII-only standard streams are handled or end in one error line, never in a traceback."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def fill(file: Path, lines: int = 1) -> None:
 
 
 @pytest.mark.parametrize("name", ["out.txt", "out.txt.gz"])
-def test_the_lines_that_a_full_disk_kept_are_counted_on_the_disk(fork_server: Any, tmp_path: Path, name: str) -> None:
+def test_lines_kept_on_a_full_disk_are_counted(fork_server: Any, tmp_path: Path, name: str) -> None:
     script = """
 import os, random, resource, sys
 sys.path.insert(0, "")

@@ -67,14 +67,16 @@ def from_vectors(model: Any, output: ExplainedOutput) -> Callable[[Tensor], Tens
         passes = [output.text_pass] * len(vectors)
         with heedful.edit(model.model, {tap: vectors}):
             logits = run_passes(model.model, passes)
-        return torch.stack([log_probabilities(model, *each).sum() for each in zip(passes, logits, strict=True)])
+        return torch.stack(
+            [log_probabilities(model, *pass_and_logits).sum() for pass_and_logits in zip(passes, logits, strict=True)]
+        )
 
     return forward
 
 
 def of_words(output: ExplainedOutput, attributions: Tensor) -> np.ndarray[Any, Any]:
     tokens = attributions.sum(-1)[0].detach().numpy()
-    return np.array([tokens[list(each)].sum() for each in output.tokens_of_words])
+    return np.array([tokens[list(indices)].sum() for indices in output.tokens_of_words])
 
 
 @pytest.mark.parametrize("task", TEXTS)
@@ -116,4 +118,6 @@ def test_occlusion_is_feature_ablation_with_the_mask_token(model_of: Callable[[s
         tokens, baselines=model.occluding_token, feature_mask=features
     )
     (scores,) = occlusion(model, [output])
-    np.testing.assert_allclose(scores, [expected[0, each[0]].item() for each in output.tokens_of_words], atol=1e-5)
+    np.testing.assert_allclose(
+        scores, [expected[0, indices[0]].item() for indices in output.tokens_of_words], atol=1e-5
+    )

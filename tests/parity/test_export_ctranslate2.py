@@ -29,7 +29,7 @@ def test_ctranslate2_translates_like_heedful(
     names = translator.tokenizers[0].tokens
     sources = [[names[token] for token in ids] for ids in translator.tokenizers[0].encode(held_out)]
     results = engine.translate_batch(sources, beam_size=1, min_decoding_length=0, max_decoding_length=14)
-    assert [one.hypotheses[0] for one in results] == [[names[token] for token in text] for text in translations]
+    assert [result.hypotheses[0] for result in results] == [[names[token] for token in text] for text in translations]
 
 
 def test_int8_translations_mostly_agree(
@@ -54,7 +54,7 @@ def test_ctranslate2_generates_like_heedful(
     names = writer.tokenizers[0].tokens
     tokens = [[names[token] for token in prompt] for prompt in prompts]
     results = engine.generate_batch(tokens, max_length=20, include_prompt_in_result=False)
-    assert [one.sequences_ids[0] for one in results] == continuations
+    assert [result.sequences_ids[0] for result in results] == continuations
 
 
 def test_int8_language_model_probabilities_stay_close(
@@ -65,12 +65,12 @@ def test_int8_language_model_probabilities_stay_close(
     names, texts = writer.tokenizers[0].tokens, [a + b for a, b in zip(prompts, continuations, strict=True)]
     scored = ctranslate2.Generator(str(tmp_path / "there")).score_batch([[names[token] for token in t] for t in texts])
     gaps = []
-    for text, one in zip(texts, scored, strict=True):
+    for text, result in zip(texts, scored, strict=True):
         with torch.no_grad():
             logits = writer.model(torch.tensor([text[:-1]]))[0]
         logits[:, list(NEVER_GENERATED)] = -torch.inf
         ours = logits.log_softmax(-1).gather(1, torch.tensor(text[1:])[:, None])[:, 0]
-        gaps.append((torch.tensor(one.log_probs) - ours).abs().mean())
+        gaps.append((torch.tensor(result.log_probs) - ours).abs().mean())
     assert float(torch.stack(gaps).mean()) < 0.1
 
 
@@ -117,12 +117,14 @@ def test_every_supported_design_gives_the_same_token_probabilities(design: str, 
         if model.config.family == "encoder_decoder":
             engine = ctranslate2.Translator(str(tmp_path / "there"))
             targets = [[names[-1][token] for token in row] for row in target.tolist()]
-            results = [one.log_probs for one in engine.score_batch(tokens, targets)]
+            results = [result.log_probs for result in engine.score_batch(tokens, targets)]
             read = torch.cat([source, torch.full((3, 1), 3)], 1)
             logits = model(read, torch.cat([torch.full((3, 1), 2), target], 1))
             chosen = torch.cat([target, torch.full((3, 1), 3)], 1)
         else:
-            results = [one.log_probs for one in ctranslate2.Generator(str(tmp_path / "there")).score_batch(tokens)]
+            results = [
+                result.log_probs for result in ctranslate2.Generator(str(tmp_path / "there")).score_batch(tokens)
+            ]
             logits, chosen = model(source[:, :-1]), source[:, 1:]
     logits[..., list(NEVER_GENERATED)] = -torch.inf
     ours = logits.log_softmax(-1).gather(2, chosen[..., None])[..., 0]

@@ -103,7 +103,7 @@ def test_exported_and_reimported_designs_keep_their_logits(design: str, tmp_path
             expected, again = model(source, target), back(source, target)
         else:
             output = theirs.eval()(input_ids=source).logits
-            expected, again = (logits(one, source) for one in (model, back))
+            expected, again = (logits(exported, source) for exported in (model, back))
     torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(again, expected, rtol=1e-4, atol=1e-4)
 

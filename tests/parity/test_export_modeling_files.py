@@ -77,7 +77,9 @@ def test_modeling_files_keep_logits_with_padding(design: str, tmp_path: Path) ->
             expected, again = model(ours)[0], back(ours)[0]
         else:
             output = theirs(input_ids=source, attention_mask=real).logits[1, :5]
-            expected, again = (each.apply_head("masked_token", each(source, lengths))[1, :5] for each in (model, back))
+            expected, again = (
+                reader.apply_head("masked_token", reader(source, lengths))[1, :5] for reader in (model, back)
+            )
     torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(again, expected)
 
@@ -135,9 +137,10 @@ def test_writer_continues_padded_prompts_alike(held_out: list[str], tmp_path: Pa
     generate = transformers.pipeline("text-generation", str(tmp_path / "there"), trust_remote_code=True)
     expected = ours.generate(prompts, max_length=12, temperature=0.0)
     single = [generate(prompt, max_new_tokens=12)[0]["generated_text"] for prompt in prompts]
-    batched = [each[0]["generated_text"] for each in generate(prompts, max_new_tokens=12, batch_size=6)]
+    batched = [outputs[0]["generated_text"] for outputs in generate(prompts, max_new_tokens=12, batch_size=6)]
     beam = [
-        each[0]["generated_text"] for each in generate(prompts, max_new_tokens=12, num_beams=3, early_stopping="never")
+        outputs[0]["generated_text"]
+        for outputs in generate(prompts, max_new_tokens=12, num_beams=3, early_stopping="never")
     ]
     assert single == batched == expected
     assert beam == ours.generate(prompts, max_length=12, beam=3)
@@ -177,9 +180,11 @@ def test_fill_mask_pipeline_gives_the_same_words(kind: str, held_out: list[str],
     for text in ("12 [MASK] 1999", "[MASK] May", "1 May[MASK]", "le [MASK], 2001 "):
         theirs = fill(text.replace("[MASK]", fill.tokenizer.mask_token), top_k=3)
         guesses = ours.fill(text, top=3).guesses[0]
-        pieces = ours.tokenizer.pieces([each["token"] for each in theirs])
+        pieces = ours.tokenizer.pieces([prediction["token"] for prediction in theirs])
         assert [piece.strip() for piece in pieces] == [guess.word.strip() for guess in guesses]
-        assert [each["score"] for each in theirs] == pytest.approx([guess.probability for guess in guesses], abs=1e-5)
+        assert [prediction["score"] for prediction in theirs] == pytest.approx(
+            [guess.probability for guess in guesses], abs=1e-5
+        )
         assert [guess.word for guess in back.fill(text, top=3).guesses[0]] == [guess.word for guess in guesses]
 
 

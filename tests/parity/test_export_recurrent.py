@@ -1,4 +1,4 @@
-"""Recurrent models leave for transformers with code of their own, and give the same logits and tokens there."""
+"""Recurrent models exported to transformers with modeling files give the same logits and tokens there."""
 
 from __future__ import annotations
 
@@ -102,10 +102,10 @@ def test_a_pipeline_continues_padded_prompts_alike(tmp_path: Path) -> None:
     prompts = ["a sma", "another te", "one"]
     expected = ours.generate(prompts, max_length=12, temperature=0.0)
     single = [generate(prompt, max_new_tokens=12)[0]["generated_text"] for prompt in prompts]
-    batched = [each[0]["generated_text"] for each in generate(prompts, max_new_tokens=12, batch_size=3)]
+    batched = [outputs[0]["generated_text"] for outputs in generate(prompts, max_new_tokens=12, batch_size=3)]
     assert single == batched == expected
     beam = generate(prompts, max_new_tokens=12, num_beams=3, early_stopping="never")
-    assert [each[0]["generated_text"] for each in beam] == ours.generate(prompts, max_length=12, beam=3)
+    assert [outputs[0]["generated_text"] for outputs in beam] == ours.generate(prompts, max_length=12, beam=3)
 
 
 def test_an_exported_folder_is_imported_and_saved_again(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_the_modeling_files_know_every_setting(tmp_path: Path) -> None:
     exported(wrap_model(perturbed("recurrent-translator")), tmp_path / "there")
     config = transformers.AutoConfig.from_pretrained(tmp_path / "there", trust_remote_code=True)
     known = set(inspect.signature(type(config).__init__).parameters) - {"self", "options"}
-    refused = {"window", "window_inputs", "context"}  # of models that do not leave for Hugging Face
+    refused = {"window", "window_inputs", "context"}  # of models that are not exported to Hugging Face
     assert known == {*RecurrentConfig.model_fields} - refused
 
 

@@ -33,7 +33,7 @@ RENAMED = {
 }
 each_order = pytest.mark.parametrize("order", ["post", "pre"])
 each_activation = pytest.mark.parametrize("activation", ["relu", "gelu"])
-# A stack says that it will not take its fast path; nn.Transformer gives no way to tell it not to try.
+# A stack warns that it cannot take its fast path; nn.Transformer has no option to disable that.
 slow_path = pytest.mark.filterwarnings("ignore:enable_nested_tensor is True, but:UserWarning")
 
 
@@ -100,7 +100,7 @@ def assert_same_gradients(heedful_module: nn.Module, reference: nn.Module) -> No
 
 
 def hidden_keys(lengths: Tensor, tokens: int) -> Tensor:
-    """Padding as torch.nn says it: True = do not attend."""
+    """Padding as a torch.nn mask: True = do not attend."""
     return torch.arange(tokens) >= lengths[:, None]
 
 

@@ -39,7 +39,7 @@ class TrainingText(Config):
             yield f"{files[-1]}: the target is {target}, but this model writes {trained}: another language?"
 
     def warnings(self, files: Sequence[Path]) -> Iterator[str]:
-        """Yield a warning for each file that this model has seen, under whatever name."""
+        """Yield a warning for each file that this model was trained on or selected by, recognized by checksum."""
         for file in expand_folders(files):
             digest = file_digest(file)
             if digest in self.train:

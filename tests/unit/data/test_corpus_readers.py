@@ -25,7 +25,7 @@ Write = Callable[[str, str], Path]
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Put text into a file, packed as its name says."""
+    """Write text to a file, compressed by its suffix."""
 
     def put(name: str, text: str) -> Path:
         path, data = tmp_path / name, text.encode()
@@ -204,7 +204,9 @@ def test_shakespeare_round_trips_byte_for_byte(corpora: Path) -> None:
         ("a.txt", "one; eins", "commas, semicolons or bars separate them, name the file .csv"),
     ],
 )
-def test_one_file_that_is_no_table_is_refused_with_its_form(name: str, start: str, hint: str, tmp_path: Path) -> None:
+def test_a_single_file_that_is_not_a_table_is_refused_with_a_hint(
+    name: str, start: str, hint: str, tmp_path: Path
+) -> None:
     (tmp_path / name).write_text(start + "\n")
     with pytest.raises(DataError, match=hint):
         next(read_pairs([tmp_path / name]))

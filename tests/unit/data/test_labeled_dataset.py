@@ -60,8 +60,8 @@ def test_an_epoch_has_every_text_once_and_little_padding(tmp_path: Path) -> None
     made = [train.batch(3, indices) for indices in plan]
     assert sum(int(batch.lengths.sum()) for batch in made) > 0.9 * sum(batch.tokens.numel() for batch in made)
     again = batches(data).plan(3)
-    assert all(np.array_equal(one, other) for one, other in zip(plan, again, strict=True))
-    assert not all(np.array_equal(one, other) for one, other in zip(plan, train.plan(4), strict=False))
+    assert all(np.array_equal(first, second) for first, second in zip(plan, again, strict=True))
+    assert not all(np.array_equal(first, second) for first, second in zip(plan, train.plan(4), strict=False))
 
 
 def test_special_tokens_and_segment_ids() -> None:

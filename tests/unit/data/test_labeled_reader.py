@@ -122,7 +122,7 @@ def test_labels_are_sniffed_where_no_name_is_known(
     assert str(find_columns(file)) == "{}, labeled by {}".format(*map(str.casefold, header[::-1] or columns))
 
 
-def test_pairs_with_a_category_are_no_labeled_texts(tmp_path: Path) -> None:
+def test_pairs_with_a_category_are_not_labeled_texts(tmp_path: Path) -> None:
     lines = [("a" if n % 2 else "b", f"The house {n}.", f"Das Haus {n}.") for n in range(40)]
     file = table(tmp_path, "a.tsv", "".join("\t".join(line) + "\n" for line in lines))
     assert detect_corpus_kind([file]) == "pairs"

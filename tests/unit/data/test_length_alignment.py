@@ -66,7 +66,7 @@ def test_pairs_sorted_by_length_are_aligned_though_lengths_hardly_vary_within_a_
     assert first_misaligned(list(source), shuffled(list(target))) == 0
 
 
-def test_targets_of_one_length_tell_nothing() -> None:
+def test_targets_of_one_length_are_not_judged() -> None:
     source, _ = translations(1000)
     assert first_misaligned(source, ["1999-12-31"] * 1000) is None
 
@@ -76,7 +76,7 @@ def test_few_pairs_are_not_judged() -> None:
     assert first_misaligned(source, shuffled(target)) is None
 
 
-def test_the_doctor_and_training_tell_where_to_look(tmp_path: Path) -> None:
+def test_the_doctor_and_training_report_the_misaligned_line(tmp_path: Path) -> None:
     source, target = translations(1000)
     files = [tmp_path / "a.en", tmp_path / "a.de"]
     for file, lines in zip(files, (source, without_line(target, 500)), strict=True):

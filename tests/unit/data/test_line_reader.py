@@ -9,7 +9,7 @@ from heedful.data.line_reader import BadLine, scan_stdin
 
 
 def _piped(*writes: bytes, limit: int = 100) -> list[str | BadLine | None]:
-    """What comes out when these bytes come in, one write after another, each read before the next."""
+    """The lines read from a pipe, into which these blocks are written, each read before the next."""
     reading, writing = os.pipe()
     lines = scan_stdin(reading, limit=limit)
     lines_read: list[str | BadLine | None] = []

@@ -24,7 +24,7 @@ def batches(
 
 
 def pairs(made: SkipGramBatches, epoch: int = 0) -> dict[tuple[int, int], float]:
-    """Every (word, neighbor) of an epoch, and for how much it counts in all."""
+    """The total weight of every (word, neighbor) pair of an epoch."""
     weights: dict[tuple[int, int], float] = {}
     for indices in made.plan(epoch):
         batch = made.batch(epoch, indices)

@@ -171,7 +171,9 @@ def test_doubtful_header_is_reported_and_read_as_one_by_name(tmp_path: Path) -> 
     report = examine([file])
     assert report.usable == 63
     assert report.lines("header") == (1,)
-    assert "--columns fráze,setning" in next(each.description for each in report.findings if each.kind == "header")
+    assert "--columns fráze,setning" in next(
+        finding.description for finding in report.findings if finding.kind == "header"
+    )
     assert pairs(file, ("fráze", "setning")) == PAIRS
 
 

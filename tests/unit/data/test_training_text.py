@@ -1,4 +1,4 @@
-"""What a model remembers of its training text: columns are used again, and its own files are recognized."""
+"""The record of a model's training text: columns are reused, and its own files are recognized."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from heedful.data.training_text import TrainingText, file_digests
 from heedful.errors import DataError
 
 
-def test_remembered_columns_apply_to_files_that_have_them(tmp_path: Path) -> None:
+def test_recorded_columns_apply_to_files_that_have_them(tmp_path: Path) -> None:
     same, usual, lines = (tmp_path / name for name in ("a.csv", "b.csv", "c.txt"))
     same.write_text("when,review,stars\n2020,good,1\n2021,bad,0\n")
     usual.write_text("label,text\n1,good\n0,bad\n")
@@ -23,7 +23,7 @@ def test_remembered_columns_apply_to_files_that_have_them(tmp_path: Path) -> Non
     assert not has_columns([lines], ())
 
 
-def test_files_the_model_has_seen_are_recognized_under_other_names(tmp_path: Path) -> None:
+def test_training_files_are_recognized_under_other_names(tmp_path: Path) -> None:
     for name, content in {"train.txt": "one\n", "valid.txt": "two\n", "test.txt": "three\n"}.items():
         (tmp_path / name).write_text(content)
     copy = tmp_path / "copy.txt"
@@ -34,7 +34,7 @@ def test_files_the_model_has_seen_are_recognized_under_other_names(tmp_path: Pat
     assert "selected by" in selected
 
 
-def test_scripts_the_other_way_round_are_refused() -> None:
+def test_swapped_scripts_are_refused() -> None:
     text = TrainingText(scripts=("Latin", "Han or kana"))
     text.refuse_swapped([Path("a")], ("Latin", "Han or kana"))
     text.refuse_swapped([Path("a")], ("Latin", "Latin"))

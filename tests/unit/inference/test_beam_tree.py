@@ -43,7 +43,7 @@ def test_no_step_keeps_more_than_the_beam(make_trained: Callable[..., Any], text
         assert sum(node.step == step and node.fate == "kept" for node in tree.nodes) <= 2
 
 
-def test_a_model_that_writes_nothing_has_no_search(make_tokenizer: Callable[..., Any]) -> None:
+def test_a_model_that_generates_no_text_has_no_beam_tree(make_tokenizer: Callable[..., Any]) -> None:
     encoder = heedful.build("laptop-reader", vocabulary=300, width=16, heads=2, layers=1)
     with pytest.raises(UsageError, match="does not search"):
         beam_tree(wrap_model(encoder, (make_tokenizer(),)), "a text")

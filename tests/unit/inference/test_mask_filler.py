@@ -56,9 +56,9 @@ def test_the_batch_does_not_change_results_and_blank_texts_stay_blank() -> None:
     for text, result in zip(texts, batched, strict=True):
         single = filler.fill(text)
         assert single.filled == result.filled
-        for one, other in zip(single.guesses, result.guesses, strict=True):
-            assert [guess.word for guess in one] == [guess.word for guess in other]
-            assert [guess.probability for guess in one] == pytest.approx([g.probability for g in other], rel=1e-4)
+        for alone, together in zip(single.guesses, result.guesses, strict=True):
+            assert [guess.word for guess in alone] == [guess.word for guess in together]
+            assert [guess.probability for guess in alone] == pytest.approx([g.probability for g in together], rel=1e-4)
 
 
 def test_the_filled_text_has_the_best_word_at_each_mask() -> None:

@@ -43,8 +43,8 @@ def test_the_same_word_in_two_sentences_has_two_vectors(build: Build, preset: st
         ("a", 0, 1), ("bank,", 2, 7), ("a", 8, 9), ("river", 10, 15), ("bank.", 16, 21),
     ]  # fmt: skip
     vectors = [first.words[1].vector, first.words[4].vector, second.words[1].vector]
-    for one, other in ((0, 1), (0, 2), (1, 2)):
-        assert not np.allclose(vectors[one], vectors[other], atol=1e-3)
+    for row, column in ((0, 1), (0, 2), (1, 2)):
+        assert not np.allclose(vectors[row], vectors[column], atol=1e-3)
     np.testing.assert_allclose(model.word_states(TEXTS[2]).words[0].vector, third.words[0].vector, atol=1e-5)
     (changed,) = model.word_states([TEXTS[0]], interventions=[Ablate("*.0.*" if "recurrent" in preset else "*.0")])
     assert not np.allclose(changed.words[1].vector, vectors[0], atol=1e-4)

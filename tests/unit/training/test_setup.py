@@ -86,7 +86,7 @@ def test_scores_without_content_train_without_another_setting(
 
 
 def test_the_context_of_a_language_model_fits_its_table_of_positions(tmp_path: Path) -> None:
-    """By itself where it is not given; one that does not fit is refused before anything is built."""
+    """The default context fits; a requested one that does not fit is refused before anything is built."""
     file = tmp_path / "book.txt"
     file.write_text("".join(f"a line {n}\n" for n in range(200)), encoding="utf-8")
     small = ("model.width=16", "model.heads=2", "model.layers=1", "model.score=position", "model.max_length=32")

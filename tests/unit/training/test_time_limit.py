@@ -27,7 +27,7 @@ def test_a_long_run_calibrates_and_scores_on_everything() -> None:
     assert TimeAllocation.within(None, 15.0, COSTS, scored_texts=3000).calibration_texts == CALIBRATION_TEXTS
 
 
-def test_a_limit_that_is_over_before_training_leaves_no_time_for_it_but_keeps_a_few_texts_for_scores() -> None:
+def test_a_limit_exceeded_before_training_leaves_no_steps_but_a_few_texts_to_score() -> None:
     allocation = TimeAllocation.within(10.0, 30.0, COSTS, scored_texts=3000)
     assert allocation.training == 0.0
     assert allocation.calibration_texts == FEWEST_TEXTS

@@ -130,7 +130,7 @@ def test_a_rank_without_heartbeat_is_named_after_one_time_out(monkeypatch: pytes
     monkeypatch.setenv("HEEDFUL_TIMEOUT", "0.5")
     store = HashStore()
     stores = [RankStore(store, rank, 3) for rank in range(3)]
-    joins = [threading.Thread(target=each.join) for each in stores]
+    joins = [threading.Thread(target=store.join) for store in stores]
     for join in joins:
         join.start()
     for join in joins:
@@ -140,8 +140,8 @@ def test_a_rank_without_heartbeat_is_named_after_one_time_out(monkeypatch: pytes
     with pytest.raises(LostRankError, match=r"^rank 1 on \S+ died or has not answered for 0\.5 s"):
         stores[0].all_gather(None)
     assert time.monotonic() - start < 3  # long before the WORK_TIMEOUTS that a live rank has
-    for each in stores:
-        each.close()
+    for store in stores:
+        store.close()
 
 
 def test_a_failed_rank_ends_the_waits_of_others_with_its_reason() -> None:

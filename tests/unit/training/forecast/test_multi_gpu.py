@@ -37,23 +37,23 @@ LOAD = StepLoad(parameters=1000, gathered=900, seconds=8.0, batches=2)
 
 
 def test_data_parallel_holds_all_state_everywhere_and_divides_activations() -> None:
-    each = memory_per_gpu(MEMORY, LOAD, 4, "data parallel")
-    assert (each["weights"], each["optimizer"]) == (4000, 8000)
-    assert each["gradients"] == 4000
-    assert each["activations"] == 5000
+    memory = memory_per_gpu(MEMORY, LOAD, 4, "data parallel")
+    assert (memory["weights"], memory["optimizer"]) == (4000, 8000)
+    assert memory["gradients"] == 4000
+    assert memory["activations"] == 5000
     assert sum(memory_per_gpu(MEMORY, LOAD, 1, "data parallel").values()) == sum(MEMORY.values())
 
 
 def test_sharding_divides_state_and_adds_gathered_weights() -> None:
-    each = memory_per_gpu(MEMORY, LOAD, 4, "sharded")
-    assert {name: each[name] for name in ("weights", "optimizer", "averages", "gradients", "gathered")} == {
+    memory = memory_per_gpu(MEMORY, LOAD, 4, "sharded")
+    assert {name: memory[name] for name in ("weights", "optimizer", "averages", "gradients", "gathered")} == {
         "weights": 1000,
         "optimizer": 2000,
         "averages": 1000,
         "gradients": 1000,
         "gathered": 900,
     }
-    assert each["process"] == 100
+    assert memory["process"] == 100
 
 
 def test_all_reduce_sends_the_weights_twice_and_sharding_three_times_per_batch() -> None:

@@ -27,7 +27,7 @@ def test_memory_is_linear_with_the_fused_kernel_and_quadratic_where_scores_are_s
 
 
 @pytest.mark.parametrize("name", ["laptop-translator", "laptop-writer", "laptop-reader", "recurrent-translator"])
-def test_every_family_is_measured_and_left_as_it_was(name: str) -> None:
+def test_every_family_is_measured_without_changing_the_model(name: str) -> None:
     size = {"vocabulary": 30, "width": 16} | ({} if name.startswith("rec") else {"heads": 2, "layers": 1})
     model = heedful.build(name, **size).eval()
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
@@ -42,7 +42,7 @@ def test_every_family_is_measured_and_left_as_it_was(name: str) -> None:
     assert str(result).count("\n") == 3
 
 
-def test_what_cannot_be_measured_is_refused(make_model: Callable[..., Any]) -> None:
+def test_lengths_that_cannot_be_measured_are_refused(make_model: Callable[..., Any]) -> None:
     model = make_model("laptop-writer", positions="learned", max_length=16)
     with pytest.raises(UsageError, match="a text of 32 tokens is longer than the learned position table of 16"):
         heedful.probe(model, [8, 32], repeats=1)

@@ -20,15 +20,15 @@ def sparse(rows: list[int], values: torch.Tensor, size: int) -> torch.Tensor:
 
 def test_a_sparse_gradient_gives_the_update_of_the_same_dense_one() -> None:
     start = torch.randn(5, 3)
-    (one, first), (other, second) = table(start), table(start)
+    (sparse_table, first), (dense_table, second) = table(start), table(start)
     for _ in range(3):
         values = torch.randn(4, 3)
-        one.grad = sparse([1, 3, 1, 4], values, 5)  # row 1 twice: its values are summed
-        other.grad = one.grad.to_dense()
+        sparse_table.grad = sparse([1, 3, 1, 4], values, 5)  # row 1 twice: its values are summed
+        dense_table.grad = sparse_table.grad.to_dense()
         first.step()
         second.step()
-    torch.testing.assert_close(one, other)
-    assert torch.equal(one[[0, 2]], start[[0, 2]])
+    torch.testing.assert_close(sparse_table, dense_table)
+    assert torch.equal(sparse_table[[0, 2]], start[[0, 2]])
 
 
 def test_step_size_falls_with_the_accumulated_gradients_of_a_row_only() -> None:

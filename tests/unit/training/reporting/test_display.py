@@ -1,4 +1,4 @@
-"""Progress in Python: in a notebook, on a terminal, and nowhere else unless asked for."""
+"""Progress in Python: in a notebook, on a terminal, and nowhere else unless requested."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ZMQInteractiveShell:
 
 @pytest.fixture
 def notebook(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Pretends to be a notebook; what its cell shows, update by update."""
+    """Simulate a notebook; returns the successive outputs of its cell."""
     shown: list[str] = []
     handle = SimpleNamespace(update=lambda data, raw: shown.append(data["text/plain"]))
     ipython, display = ModuleType("IPython"), ModuleType("IPython.display")
@@ -45,7 +45,7 @@ def notebook(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         (Terminal(), False, ()),
     ],
 )
-def test_a_script_shows_progress_on_a_terminal_or_as_asked(
+def test_a_script_shows_progress_on_a_terminal_or_on_request(
     monkeypatch: pytest.MonkeyPatch, stream: Any, show_progress: bool | None, kinds: tuple[type, ...]
 ) -> None:
     monkeypatch.setattr(sys, "stderr", stream)

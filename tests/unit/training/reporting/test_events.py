@@ -59,7 +59,7 @@ def test_terminal_gets_a_live_table_with_scores_and_a_sample() -> None:
     assert "model   b" in shown
 
 
-def test_brackets_in_texts_are_no_markup_on_a_terminal() -> None:
+def test_brackets_in_texts_are_not_markup_on_a_terminal() -> None:
     out = Terminal()
     events = Events(terminal_listener(out))
     events.note("see [bold] and [/x]")
@@ -96,7 +96,7 @@ def test_tensorboard_gets_losses_and_scores(tmp_path: Path) -> None:
     assert not {"evaluation/best", "step/steps"} & set(written.Tags()["scalars"])
 
 
-def test_a_run_goes_on_when_the_reader_of_its_lines_is_gone() -> None:
+def test_a_run_continues_after_its_output_pipe_is_closed() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as stream:

@@ -41,13 +41,13 @@ def test_the_methods_are_measured_on_validation_texts_and_the_card_names_the_bes
     assert table is not None
     assert 5 <= table.texts == table.outputs <= 24
     section = faithfulness_section(translator, "translate-1")
-    assert all(f"| {each.method} | {each} |" in section for each in table.methods)
+    assert all(f"| {score.method} | {score} |" in section for score in table.methods)
     assert RANDOM in section
     assert (f"is **{table.best.method}**" if table.best else "No method is measurably better") in section
 
 
 @pytest.mark.parametrize(("seconds", "limit"), [(10.0, None), (60.0, 61.0)])
-def test_a_short_run_and_one_whose_time_is_over_do_not_measure(
+def test_explanations_are_not_measured_in_a_short_run_or_past_the_time_limit(
     make_trained: Trained, pairs: Split, seconds: float, limit: float | None
 ) -> None:
     translator = make_trained("recurrent-translator", "words")
@@ -55,7 +55,7 @@ def test_a_short_run_and_one_whose_time_is_over_do_not_measure(
     assert "there was no time for it" in faithfulness_section(translator, "translate-1")
 
 
-def test_a_long_run_that_took_more_than_its_time_still_names_the_best_method() -> None:
+def test_a_long_run_past_its_time_limit_still_measures_explanations_briefly() -> None:
     assert allowed_seconds(383.0, 300.0) == LONGEST_SECONDS
     assert allowed_seconds(130.0, 120.0) == pytest.approx(1.2)
     assert allowed_seconds(95.0, 90.0) < SHORTEST_SECONDS
@@ -68,4 +68,4 @@ def test_running_text_is_cut_into_pieces(make_trained: Trained, texts: list[str]
     split = Split((Sequences.from_lists([ids]),), 1, TextSize(1, 1, 1))
     examples = get_task(task).explained_examples(model, split, 5)
     assert len(set(examples)) == 5
-    assert all(10 < len(model.tokenizer.encode([each])[0]) < 50 for each in examples)
+    assert all(10 < len(model.tokenizer.encode([text])[0]) < 50 for text in examples)

@@ -1,4 +1,4 @@
-"""The verdict says that a useless model is useless, why, and what to type next."""
+"""The verdict reports a useless model, the reason, and the next command."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def verdict(
         ({"loss": 6.1}, "loss of 6.10 is no better than 6.00, by token frequencies"),
     ],
 )
-def test_a_useless_translator_is_called_so(scores: dict[str, Any], sign: str) -> None:
+def test_a_useless_translator_is_reported_with_the_reason(scores: dict[str, Any], sign: str) -> None:
     judged = verdict(**scores)
     assert not judged.is_useful
     assert judged.finding.startswith("not usable: ")
@@ -146,7 +146,7 @@ def test_guessing_is_not_finding_rare_classes() -> None:
     assert judge_run(recipe("classify"), data, CONVERGED, {**scores, "macro_f1": 0.61}, Path("run")).is_useful
 
 
-def test_a_difference_inside_the_interval_is_called_so() -> None:
+def test_a_difference_inside_the_confidence_interval_is_reported() -> None:
     judged = classifier_verdict(accuracy=0.55, majority=0.52, macro_f1=0.5, low=0.48, high=0.62)
     assert judged.finding == (
         "accuracy 55.0%; always the most frequent class: 52.0% "
