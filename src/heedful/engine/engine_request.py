@@ -55,7 +55,7 @@ class ServedModel:
 
 @dataclass(eq=False, slots=True)
 class Job:
-    """One text of a request, on its way through the engine."""
+    """One text of a request in the engine's queue or in execution."""
 
     served: ServedModel
     trained: TrainedModel

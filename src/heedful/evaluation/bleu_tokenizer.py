@@ -20,7 +20,7 @@ EXTRAS = {
     "ja-mecab": "pip install 'heedful[ja]'",
     "ko-mecab": "pip install 'heedful[ko]'",
 }
-"""How to install the tokenizers that this package has an extra for."""
+"""The pip command for tokenizers with an optional extra of this package."""
 KANA = re.compile("[\u3041-\u30ff]")
 MIN_KANA_SHARE = 0.05
 """Japanese mixes kana with Han characters; Chinese has next to none."""

@@ -1,4 +1,4 @@
-"""Two models on the same held-out texts: where they differ, by the length of the text."""
+"""Compare two models on the same held-out texts: their scores by text length, and the texts that differ most."""
 
 from __future__ import annotations
 

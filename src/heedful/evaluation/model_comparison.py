@@ -26,7 +26,7 @@ class Comparison:
     names: tuple[str, str]
     looks: tuple[Look, Look]
     of_other: tuple[float | None, float | None]
-    """Each model's log-probability of the other's answer; None where it cannot give that answer."""
+    """Each model's log-probability of the other's answer; None if it cannot produce that answer."""
 
     @property
     def same_answer(self) -> bool:

@@ -36,7 +36,7 @@ class ModelFigures:
     loss: float
     accuracy: float
     bleu: float | None
-    """Of translators only, as chrf: on at most `SCORED_TRANSLATIONS` texts, with beam search."""
+    """Only for translators, as is chrf: scores of at most `SCORED_TRANSLATIONS` texts, with beam search."""
     chrf: float | None
     texts_per_second: float
 
@@ -53,7 +53,7 @@ class PruningEffect:
     speedup: Interval
     """Time before / time after: median and quartiles over rounds; the rounds of both models alternate."""
     speed_of: str
-    """What was timed."""
+    """The timed work."""
 
     def to_json(self) -> dict[str, Any]:
         return {

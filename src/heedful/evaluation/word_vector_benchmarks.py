@@ -26,7 +26,7 @@ class WordBenchmark:
 
     name: str
     analogies: dict[str, list[tuple[str, ...]]] = field(default_factory=dict)
-    """By section."""
+    """Analogies by section of the file."""
     pairs: list[tuple[str, str, float]] = field(default_factory=list)
 
 

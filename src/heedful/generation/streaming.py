@@ -15,14 +15,14 @@ Text = TypeVar("Text")
 
 
 def text_widths(tokens: Sequence[int], tokenizer: Tokenizer, *, context: str) -> list[int]:
-    """How many characters of the text that follows `context` each token completes."""
+    """The number of characters that each token completes in the text after `context`."""
     decoder = getincrementaldecoder("utf-8")(errors="replace")
     first, following = tokenizer.token_bytes(tokens[:1], at_start=not context), tokenizer.token_bytes(tokens[1:])
     return [len(decoder.decode(token)) for token in (*first, *following)]
 
 
 class StreamEnd(NamedTuple):
-    """How a stream ended: the number of tokens generated, END not counted, and why they were the last."""
+    """The end of a stream: the number of tokens generated, END not counted, and the reason."""
 
     tokens: int
     reason: FinishReason

@@ -54,7 +54,7 @@ def logit_lens(source: LabelSource, model: Any, passes: Sequence[TextPass], top:
         raise UsageError("this model has no head to read its layers by: it makes vectors, not predictions")
     layers: list[list[LensLayer]] = [[] for _ in passes]
     states = record_layers(model, output_stack(model), lambda: pass_states(model, passes))
-    for name, read_out in _read_outs(model, states, passes).items():
+    for name, read_out in _head_inputs(model, states, passes).items():
         for lens, text_pass, logits in zip(layers, passes, pass_logits(model, read_out, passes), strict=True):
             lens.append(LensLayer(name, tuple(rank_outputs(source, text_pass, logits, top))))
     return [LogitLens(tuple(outputs)) for outputs in layers]
@@ -65,7 +65,7 @@ def output_stack(model: Any) -> str:
     return "decoder" if layer_taps(model, "decoder") else "encoder"
 
 
-def _read_outs(model: Any, states: LayerStates, passes: Sequence[TextPass]) -> dict[str, Tensor]:
+def _head_inputs(model: Any, states: LayerStates, passes: Sequence[TextPass]) -> dict[str, Tensor]:
     """The states that the head reads for each layer."""
     if isinstance(model, RecurrentEncoderDecoder):
         encoded = model.start(*pad_sequences([text_pass.inputs.ids for text_pass in passes], device=model.device))

@@ -123,7 +123,7 @@ def _ribbons(figure: Any, table: AttentionTable, slanted: bool, caption: str) ->
     """Column labels above, row labels below, connected by curves whose width is the weight."""
     axes = figure.add_subplot()
     figure.suptitle(drawn_text(caption), fontsize=9, color=MUTED)
-    above, below = map(_places, (table.columns, table.rows))
+    above, below = map(_label_positions, (table.columns, table.rows))
     for row, weights in enumerate(table.weights):
         for column, weight in enumerate(weights):
             if weight >= 0.02:
@@ -148,7 +148,7 @@ def _ribbon_width(words: int) -> float:
     return min(LARGEST_INCHES, max(7.0, min(0.62 * words, max(14.0, 0.26 * words))))
 
 
-def _places(labels: Sequence[str]) -> Sequence[float]:
+def _label_positions(labels: Sequence[str]) -> Sequence[float]:
     """Horizontal positions of labels, from 0 to 1: right to left for right-to-left scripts."""
     places = [0.5] if len(labels) == 1 else np.linspace(0, 1, len(labels)).tolist()
     return places[::-1] if right_to_left(" ".join(labels)) else places

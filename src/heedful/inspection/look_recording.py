@@ -84,7 +84,7 @@ def _weight_tables(recorded: Recording) -> dict[str, Weights]:
 
 
 def attention_map(name: str, weights: Weights, text_pass: TextPass) -> AttentionMap:
-    """One text's part of a batch, without padding."""
+    """The attention of one text of a batch, without padding."""
     kind = _kind(name)
     rows = "inputs" if kind == "encoder" or text_pass.target is None else "target"
     columns = "target" if kind == "self" and text_pass.target is not None else "inputs"

@@ -68,7 +68,7 @@ class Walkthrough:
     vectors: Mapping[str, Numbers]
     """The token's vectors inside the layer by tap: "attention.norm", "cross.output", "feed_forward.hidden" …"""
     top: tuple[tuple[str, float], ...] = ()
-    """The most probable answers at this position with their probabilities; none where the model predicts nothing."""
+    """The most probable answers at this position with their probabilities; empty for models without predictions."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The settings that the equations name: width, d_k, activation, norm order …"""
 

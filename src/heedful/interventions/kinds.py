@@ -32,7 +32,7 @@ def _counted(indices: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(indices))
 
 
-def _some(indices: tuple[int, ...]) -> tuple[int, ...]:
+def _not_empty(indices: tuple[int, ...]) -> tuple[int, ...]:
     if not indices:
         raise ValueError("an empty list changes nothing; leave it out to mean all")
     return indices
@@ -43,7 +43,7 @@ MOST_DESCRIBED = 20
 MOST_INTERVENTIONS = 1000
 """Maximum number of interventions of a call: each costs a function call at every decode step."""
 Indices = Annotated[tuple[Annotated[int, BeforeValidator(_number)], ...], AfterValidator(_counted)]
-SomeIndices = Annotated[Indices, AfterValidator(_some)]
+SomeIndices = Annotated[Indices, AfterValidator(_not_empty)]
 
 
 class Intervention(Config):
@@ -82,7 +82,7 @@ class Ablate(Intervention):
 
 
 class Scale(Intervention):
-    """Multiply what a part adds, or any tap's value, by a factor."""
+    """Multiply a part's output, or any tap's value, by a factor."""
 
     kind: Literal["scale"] = "scale"
     factor: Annotated[float, Field(allow_inf_nan=False)]
@@ -185,7 +185,7 @@ class Steer(Intervention):
         if (self.vector is None) == (self.toward is None):
             raise UsageError(f"Steer('{part}') needs either a vector, or a text to steer toward")
         if self.away is not None and self.toward is None:
-            raise UsageError(f"Steer('{part}') needs a text to steer toward, beside the one to steer away from")
+            raise UsageError(f"Steer('{part}') needs a text to steer toward as well as the one to steer away from")
 
     def __str__(self) -> str:
         if self.toward is None:

@@ -35,7 +35,7 @@ class PatchEdit:
 
     def __call__(self, value: Tensor, site: TapSite) -> Tensor:
         if value.dim() < 3:
-            return self._whole(value)
+            return self._single_value(value)
         axis, first = _token_axis(value), 0 if self.point in KEYS else site.step
         tokens, length = value.shape[axis], self.other.shape[axis]
         end = min(first + tokens, length)
@@ -62,7 +62,7 @@ class PatchEdit:
             raise UsageError(f"'{self.patch.text:.40}' has {length} tokens at {self.part.name}: no token {max(wanted)}")
         return wanted
 
-    def _whole(self, value: Tensor) -> Tensor:
+    def _single_value(self, value: Tensor) -> Tensor:
         """The other text's value, for a part with a single value per text."""
         if self.patch.tokens is not None:
             raise UsageError(f"{self.part.name} has one value for the whole text: leave tokens out")
@@ -101,5 +101,5 @@ def lengths_differ(part: Part, patch: Patch, tokens: int, length: int) -> str:
 
 
 def _token_axis(value: Tensor) -> int:
-    """The axis of tokens: after the heads where there are any."""
+    """The axis of tokens, which follows the head axis if there is one."""
     return 2 if value.dim() == 4 else 1

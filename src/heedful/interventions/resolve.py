@@ -1,4 +1,4 @@
-"""Resolve interventions into tap edits: what each kind does to the values of a model."""
+"""Resolve interventions into tap edits, which change the values of a model."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def start(probe: ModelProbe, *, capacity: int = 0) -> object:
 
 
 def whole(probe: ModelProbe, tokens: Tensor, source: Tensor | None = None) -> Tensor:
-    """One pass over texts, with their sources."""
+    """The logits of one pass over texts, with their sources."""
     return probe.logits(tokens, probe.source if source is None else source)
 
 

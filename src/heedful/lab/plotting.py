@@ -48,7 +48,7 @@ Panel = Dots | Lines
 
 
 def draw(results: Results, file: Path) -> list[Path]:
-    """Draw all panels of a study beside each other; `file` without its suffix gives a PNG and an SVG file."""
+    """Draw all panels of a study side by side; `file` without its suffix gives a PNG and an SVG file."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -141,7 +141,7 @@ def draw_lines(axes: Any, results: Results, panel: Lines) -> None:
             _band(axes, xs, estimates, log=panel.log, **style)
         else:
             style["marker"] = MARKERS[number % len(MARKERS)]
-            xs = _beside(xs, number - (len(series) - 1) / 2, log=panel.log_x)
+            xs = _shifted(xs, number - (len(series) - 1) / 2, log=panel.log_x)
             _error_bar(axes.errorbar, xs, [value.mean for value in estimates], estimates, axis="y", **style)
     if panel.mark is not None:
         axes.axvline(panel.mark, color="#666666", linewidth=1, linestyle="--")
@@ -155,7 +155,7 @@ def draw_lines(axes: Any, results: Results, panel: Lines) -> None:
         _log_ticks(axes.yaxis)
 
 
-def _beside(xs: Sequence[Any], number: float, *, log: bool) -> list[float]:
+def _shifted(xs: Sequence[Any], number: float, *, log: bool) -> list[float]:
     """Shift the values of a line slightly, so that the intervals of lines do not overlap."""
     if log:
         return [x * 2 ** (0.06 * number) for x in xs]
@@ -187,7 +187,7 @@ def _band(axes: Any, xs: Sequence[Any], estimates: Sequence[Estimate], *, log: b
 
 
 def _ticks_at(axis: Any, values: Sequence[Any], *, log: bool) -> None:
-    """Ticks at the measured values, as whole numbers where they are; powers of two where there are many."""
+    """Put ticks at the measured values (as integers if possible), or at powers of two if there are many."""
     from matplotlib.ticker import FuncFormatter, NullLocator
 
     axis.set_minor_locator(NullLocator())
@@ -197,7 +197,7 @@ def _ticks_at(axis: Any, values: Sequence[Any], *, log: bool) -> None:
 
 
 def _log_ticks(axis: Any) -> None:
-    """Ticks at 1, 2 and 5 times the powers of ten where there are few of those, in plain numbers."""
+    """Put ticks at 1, 2 and 5 times the powers of ten if the axis spans few of them, in plain numbers."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     low, high = axis.get_view_interval()

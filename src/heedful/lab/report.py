@@ -95,7 +95,7 @@ def results_json(results: Results, outcomes: list[Outcome], facts: dict[str, Any
 
 
 def report_text(results: Results, outcomes: list[Outcome], facts: dict[str, Any]) -> str:
-    """The page: question, answer, set-up, table, picture, and what would change the answer."""
+    """The page: question, answer, set-up, table, picture, and possible results that would change the answer."""
     study = results.study
     size = size_text(facts)
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
@@ -161,7 +161,7 @@ def load_warning(load: float) -> list[str]:
 
 
 def answer_sentence(prediction: Claim, outcome: Outcome) -> str:
-    """One sentence of the answer, as cautious as the intervals."""
+    """One sentence of the answer, worded by whether the intervals decide the prediction."""
     if outcome.held:
         return f"As predicted, {prediction.statement}; {outcome.evidence}."
     if outcome.held is False:

@@ -22,7 +22,7 @@ TensorFunction = Callable[[Tensor], Tensor]
 
 
 class CacheRows(NamedTuple):
-    """Consecutive rows whose past is in one KV cache, and what they may attend to."""
+    """Consecutive rows whose past is in one KV cache, and their attention masks."""
 
     rows: int
     past_bias: Tensor | None

@@ -62,7 +62,7 @@ class CpuDecoder:
 
     def extend(
         self, tokens: Int[Tensor, "rows new"], state: KVCache, *, last: bool = False
-    ) -> Float[Tensor, "rows asked vocabulary"]:
+    ) -> Float[Tensor, "rows scored vocabulary"]:
         """Logits after each of the next tokens (or the last), which are appended to the KV cache."""
         rows, new = tokens.shape
         if new != 1 or rows == 0 or not self.supports(state):

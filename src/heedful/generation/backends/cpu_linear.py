@@ -27,7 +27,7 @@ MAX_PACKED_WEIGHTS = 1 << 28
 
 
 class CpuLinear:
-    """A linear layer with its weights as they are, transposed, or packed by oneDNN."""
+    """A linear layer whose weights are original, transposed, or packed by oneDNN."""
 
     def __init__(self, weight: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None) -> None:
         self.weight = weight.detach()

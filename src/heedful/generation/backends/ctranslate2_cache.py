@@ -151,15 +151,15 @@ def conversion_problem(
     request = SearchRequest(texts, SearchSettings(max_length=limit, token_log_probabilities=False))
     is_translator = model.config.family == "encoder_decoder"
     results = engine.translate(request) if is_translator else engine.generate(request)
-    differences, other_texts = [], 0
+    differences, differing = [], 0
     for source, (hypothesis,) in zip(texts, results, strict=True):
         generated = [*hypothesis.tokens, END][:limit]
         scores = _teacher_forced_scores(model, source, generated)
         steps = scores.gather(1, torch.tensor(generated)[:, None])[:, 0]
-        other_texts += int(not (scores.max(1).values - steps <= TOLERANCE["float32"]).all())  # also if a score is NaN
+        differing += int(not (scores.max(1).values - steps <= TOLERANCE["float32"]).all())  # also if a score is NaN
         differences.append(abs(float(steps.mean()) - hypothesis.log_probability / len(generated)))
-    if quantization == "float32" and other_texts:
-        return f"ctranslate2's text differs from torch's for {other_texts} of {CHECKED_TEXTS} samples"
+    if quantization == "float32" and differing:
+        return f"ctranslate2's text differs from torch's for {differing} of {CHECKED_TEXTS} samples"
     if not all(difference <= TOLERANCE[quantization] for difference in differences):
         return f"ctranslate2's log-probabilities differ from torch's by up to {max(differences):.2g} per token"
     return None

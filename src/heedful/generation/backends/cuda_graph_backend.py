@@ -123,7 +123,7 @@ class CudaGraphDecoder:
 
     def extend(
         self, tokens: Int[Tensor, "rows new"], state: GraphDecodingState, *, last: bool = False
-    ) -> Float[Tensor, "rows asked vocabulary"]:
+    ) -> Float[Tensor, "rows scored vocabulary"]:
         """Logits after each of the next tokens, or the last."""
         if self._is_prefill(tokens, state):
             logits: Tensor = self.model.extend(tokens, state.cache, last=last)
@@ -145,7 +145,7 @@ class CudaGraphDecoder:
 
 
 class GraphDecodingState:
-    """The hypotheses of one batch: prefilled in an ordinary KV cache, then decoded in a static one of their own."""
+    """The hypotheses of one batch: prefilled in an ordinary KV cache, then decoded in a separate static one."""
 
     def __init__(self, model: CudaGraphDecoder, cache: KVCache, length: int) -> None:
         self.model, self.cache, self.capacity = model, cache, length

@@ -21,7 +21,7 @@ from heedful.text.special_tokens import END, PAD, START
 
 
 class ContinuousBackend:
-    """Decodes for many threads at once; each waits for its own texts only."""
+    """Decodes for many threads concurrently; each thread waits only for its own texts."""
 
     name = "continuous"
 

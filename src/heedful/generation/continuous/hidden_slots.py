@@ -51,7 +51,7 @@ class HiddenSlots(RecurrentState):
 
 
 def _allowed(state: RecurrentState) -> Bool[Tensor, "rows 1 1 keys"]:
-    """Which of the encoder's states each row may attend to."""
+    """The mask of the encoder states that each row may attend to."""
     assert state.memory is not None
     if state.memory_mask is not None and state.memory_mask.allowed is not None:
         return state.memory_mask.allowed

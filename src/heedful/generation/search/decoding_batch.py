@@ -197,7 +197,7 @@ def _forced_tokens(prefixes: Sequence[Sequence[int]], device: torch.device) -> I
 
 
 def _allow_only_forced(forced: Int[Tensor, " rows"], ranked: Tensor, log_probabilities: Tensor) -> Tensor:
-    """Where a token is forced, −inf for every other token."""
+    """Set the scores of all other tokens to −inf in rows with a forced token."""
     token = forced.clamp(min=0)[:, None]
     score = log_probabilities.gather(1, token).clamp(min=MIN_FORCED_LOG_PROBABILITY)
     only = torch.full_like(log_probabilities, -torch.inf).scatter(1, token, score)

@@ -64,7 +64,7 @@ class BeamCandidates(NamedTuple):
 
 
 class BeamStep(NamedTuple):
-    """One step of a beam search: all candidates, best first, which of them end a text, and those that continue."""
+    """One step of a beam search: all candidates (best first), which of them end a text, and the continuing ones."""
 
     candidates: BeamCandidates
     ended: Any

@@ -83,7 +83,7 @@ def byte_transitions(stop: Sequence[bytes], forbidden: Sequence[bytes]) -> NDArr
 
 
 def _add_failure_links(transitions: list[NDArray[np.int64]], outcomes: dict[int, int]) -> None:
-    """Where no string continues with a byte, continue from the longest shorter suffix (breadth first)."""
+    """Fill transitions for bytes that continue no string from the longest shorter suffix (breadth first)."""
     suffix = {START_STATE: START_STATE}
     queue = [START_STATE]
     for state in queue:

@@ -1,6 +1,6 @@
 """Assembly of a translation from generated text and parts that must appear exactly.
 
-The result must contain exactly the placeholders, tags and addresses that were inserted. Generated text beside one can
+The result must contain exactly the placeholders, tags and addresses that were inserted. Adjacent generated text can
 form another: "$" before "{name}" gives "${name}". So the result is scanned: if it differs, spaces are added around the
 parts, and if that is not enough, markup characters are removed from the generated ones.
 """

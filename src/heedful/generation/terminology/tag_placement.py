@@ -101,7 +101,7 @@ def _place_elements(
 def _place_element(
     words: range, alignment: WordAlignment, source: range, parent: TagPosition, taken: Sequence[range]
 ) -> TagPosition:
-    """The best position within the parent for an element around these source words, apart from what is taken."""
+    """The best position within the parent for an element around these source words, excluding taken words."""
     free = _subtract(parent.words, taken)
     if words and words == source and free == [parent.words]:
         return TagPosition(parent.words, *alignment.characters(parent.words))

@@ -41,8 +41,8 @@ def mean_attention(source: ExplainSource, outputs: Sequence[ExplainedOutput]) ->
 def rollout(source: ExplainSource, outputs: Sequence[ExplainedOutput]) -> list[Scores]:
     """R_l = ½ (A_l + I) R_{l−1}, R_0 = I, with A_l the mean of a layer's heads        Abnar & Zuidema 2020, eq. 1
 
-    ½ I stands for the skip-connection. In an encoder-decoder the rollout goes on in the decoder, whose tokens have read
-    nothing of the source at first: each cross-attention adds ½ A_l R of the encoder (compare Chefer 2021).
+    ½ I stands for the skip-connection. In an encoder-decoder the rollout continues in the decoder, whose tokens first
+    have no source attention: each cross-attention adds ½ A_l R of the encoder (compare Chefer 2021).
     """
 
     def weights(look: Look, output: ExplainedOutput) -> Scores:
@@ -52,7 +52,7 @@ def rollout(source: ExplainSource, outputs: Sequence[ExplainedOutput]) -> list[S
 
 
 def _rolled_out(look: Look, has_skip: bool) -> Scores:
-    """How much each token's last state comes from each input token: target (or input) tokens × input tokens."""
+    """The share of each token's last state due to each input token: target (or input) tokens × input tokens."""
     share = 0.5 if has_skip else 0.0
     means = {name: attention.weights.mean(0).astype(np.float64) for name, attention in look.attention.items()}
     kinds = {name: attention.kind for name, attention in look.attention.items()}

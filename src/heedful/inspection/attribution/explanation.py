@@ -78,15 +78,15 @@ class Explanation:
     """The answer: the target, the label, the answer or the words in the masks."""
     outputs: tuple[ExplainedWord, ...]
     attributions: dict[str, Attribution]
-    """By method."""
+    """The scores by method."""
     unavailable: dict[str, str]
     """The methods that this model does not support, and why."""
     perturbation: str
     """How words were hidden: removed, or replaced by [MASK]."""
     faithfulness: FaithfulnessTable | None = None
-    """Of every method on this text."""
+    """The faithfulness of every method on this text."""
     validation: FaithfulnessTable | None = None
-    """Of every method on validation text."""
+    """The faithfulness of every method on validation text."""
     interventions: tuple[str, ...] = ()
     """Descriptions of the active interventions."""
 

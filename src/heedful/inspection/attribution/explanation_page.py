@@ -28,7 +28,7 @@ CAPTION = (
 )
 FAITHFULNESS = (
     "Words are hidden in the order of a method, and shown again: the area is between its curves of the output's "
-    "probability and those of random orders. 0 is chance; a method whose interval contains 0 is no better than that."
+    "probability and those of random orders. 0 is chance; a method whose interval contains 0 is not better than chance."
 )
 
 

@@ -82,7 +82,7 @@ def faithfulness_lines(explanation: Explanation) -> Iterator[str]:
     if explanation.faithfulness is None and explanation.validation is None:
         alone = all(len(output.words) == 1 for output in explanation.outputs)
         why = " (one word has one order)" if alone else ""
-        yield f"faithfulness not measured{why}: these scores say where the model looked, not whether that is why"
+        yield f"faithfulness not measured{why}: it is unknown whether these scores explain the output"
         yield "  ".join(attribution.method for attribution in ranked)
         return
     width = max(len(attribution.method) for attribution in ranked)

@@ -37,7 +37,7 @@ Order = npt.NDArray[np.int64]
 
 
 class MethodFaithfulness(Config):
-    """How faithful one method was, with a 95% interval."""
+    """The faithfulness of one method, with a 95% interval."""
 
     method: str
     deletion: float
@@ -159,7 +159,7 @@ def measure_curves(
 
 
 def _points(words: int, most: int) -> Order:
-    """How many words are hidden or shown at each point of a curve."""
+    """The number of words hidden or shown at each point of a curve."""
     return np.unique(np.linspace(0, words, min(words, most) + 1).round().astype(np.int64))
 
 

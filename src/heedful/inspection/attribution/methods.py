@@ -1,4 +1,4 @@
-"""The attribution methods by name, what each computes, and for which models."""
+"""The attribution methods by name, with their descriptions and the models they support."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ def checked_methods(source: ExplainSource, names: Sequence[str] | None) -> list[
         if name not in ATTRIBUTION_METHODS:
             raise UsageError(f"no attribution method is called '{name}'; {nearest(name, ATTRIBUTION_METHODS)}")
         if obstacle := ATTRIBUTION_METHODS[name].obstacle(source):
-            raise UsageError(f"{name} cannot explain {source.short_name}: {obstacle}; {_use(source)}")
+            raise UsageError(f"{name} cannot explain {source.short_name}: {obstacle}; {_advice(source)}")
     if not names:
-        raise UsageError(f"name one attribution method or more; {_use(source)}")
+        raise UsageError(f"name one attribution method or more; {_advice(source)}")
     return list(dict.fromkeys(names))
 
 
-def _use(source: ExplainSource) -> str:
+def _advice(source: ExplainSource) -> str:
     return f"use {', '.join(available_methods(source))}"
 
 

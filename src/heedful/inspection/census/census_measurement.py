@@ -134,7 +134,7 @@ def take_census(
     }
     fingerprint = "" if state is None else _fingerprint(source, passes, list(ablations))
     scores = CensusScores(len(ablations), len(passes), state, fingerprint)
-    with scores.kept(), start_progress("switching parts off", scores.loss.size) as progress:
+    with scores.saved_at_exit(), start_progress("switching parts off", scores.loss.size) as progress:
         progress(scores.measured)
         _measure(source, passes, list(ablations.values()), scores, progress)
     with start_progress("reading attention", len(passes)) as progress:
@@ -181,7 +181,7 @@ def _measure(
             result = score_pass_states(source, batch, states)
             scores.loss[row, indices], scores.correct[row, indices] = result
             progress(len(indices))
-            scores.save_sometimes()
+            scores.save_periodically()
 
         if missing[0] == 0:
             store(0, shared.states)

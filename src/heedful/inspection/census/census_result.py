@@ -40,7 +40,7 @@ class Change:
     accuracy: Interval
     """Share of outputs whose most probable label is the right one."""
     bleu: float | None = None
-    """Of a translator, as chrf, where translations are scored."""
+    """Only for translators whose translations are scored, as is chrf."""
     chrf: float | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -50,10 +50,10 @@ class Change:
 
 @dataclass(frozen=True)
 class PartCensus:
-    """One part of a model: what changes without it and, for a head, what it attends to."""
+    """One part of a model: the change of the scores without it and, for a head, its role."""
 
     part: str
-    """As interventions name it: "decoder.1.cross.head.3"."""
+    """The part's name in interventions: "decoder.1.cross.head.3"."""
     kind: CensusKind
     layer: int | None
     head: int | None
@@ -116,7 +116,7 @@ class Census:
     skipped: int
     """Texts left out, because the model cannot read them in one pass or they have no answer."""
     unit: str
-    """What an output is: token, class or answer boundary."""
+    """The kind of output: token, class or answer boundary."""
     to: tuple[AblateTo, ...]
     loss: Interval
     accuracy: Interval

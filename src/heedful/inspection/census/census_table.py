@@ -21,7 +21,7 @@ def census_table(census: Census, *, rows: int | None = None) -> str:
 
 
 def summary(census: Census) -> list[str]:
-    """The unchanged model's scores, and what the numbers mean."""
+    """The unchanged model's scores, and a legend of the numbers."""
     skipped = f" ({census.skipped:,} texts left out: too long, or without an answer)" if census.skipped else ""
     scores = census.translations
     translated = "" if scores is None else f"; {scores.texts:,} greedy translations: BLEU {scores.bleu:.1f}"

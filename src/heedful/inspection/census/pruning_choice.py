@@ -49,7 +49,7 @@ def prunable_heads(model: Any, without: Sequence[str] = ()) -> list[str]:
 
 
 def require_prunable(name: str, heads: Sequence[str], count: int | None) -> None:
-    """Raise UsageError if a model with these heads cannot lose so many (None: any) and keep one in each attention."""
+    """Raise UsageError if pruning `count` of these heads (None: any) would leave an attention without heads."""
     if not heads:
         raise UsageError(f"{name} has no attention heads to prune")
     attentions = len(set(map(_attention, heads)))

@@ -32,7 +32,7 @@ class CensusScores:
             self._read(file)
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
+    def saved_at_exit(self) -> Iterator[None]:
         """Write the state file when the block ends, also after an error."""
         try:
             yield
@@ -48,7 +48,7 @@ class CensusScores:
             with atomic_file(self.file) as temporary, temporary.open("wb") as stream:
                 np.savez(stream, loss=self.loss, correct=self.correct, fingerprint=self.fingerprint)
 
-    def save_sometimes(self) -> None:
+    def save_periodically(self) -> None:
         if time.monotonic() > self.saved + SAVE_SECONDS:
             self.save()
 

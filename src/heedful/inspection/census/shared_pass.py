@@ -30,7 +30,7 @@ class Ablation:
 
     edits: tuple[tuple[str, Edit], ...]
     layer: tuple[str, int] | None
-    """The stack and layer that all edits are in; None: the whole model is run again."""
+    """The stack and layer that contain all edits; None: the whole model is run again."""
 
 
 def ablated_layer(model: Any, taps: Sequence[str]) -> tuple[str, int] | None:
@@ -114,7 +114,7 @@ class SharedPass:
 
 
 def _edit_rows(entries: Sequence[tuple[slice, Edit]]) -> Edit:
-    """An edit that applies each of these to its own rows of the batch."""
+    """Combine edits into one that applies each to its rows of the batch."""
 
     def edit(value: Tensor, site: TapSite) -> Tensor:
         edited = value.clone()
