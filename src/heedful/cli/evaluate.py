@@ -13,7 +13,7 @@ from heedful.cli.decoding_options import AsJson, BleuTokenizer, Device, LengthPe
 from heedful.cli.standard_streams import print_message
 
 DETAILS = {"by_length": ("shortest", "longest", "texts"), "by_position": ("first", "last", "tokens")}
-"""Scores of parts of a text, and the columns that say which part."""
+"""Tables of scores by part of a text, and the columns that identify the part."""
 
 
 def score_tables(scores: dict[str, Any]) -> Iterator[str]:

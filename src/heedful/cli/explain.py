@@ -55,7 +55,7 @@ def explain(
     interventions: InterventionFile = None,
     device: options.Device = "auto",
 ) -> None:
-    """Explain an answer to TEXT: how much each word of the input matters, by several methods, each with its measure.
+    """Explain an answer to TEXT: how much each word of the input matters, by several methods, with their faithfulness.
 
     Words are hidden in the order of a method: the faster the probability falls compared with random orders, the more
     faithful the method. 0 is chance. Fill: a mask counts as an output; answer: the text is question, tab, passage.

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 lab = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
-Out = Annotated[Path, typer.Option(metavar="DIR", help="Folder for results; a study gets one of its name in it.")]
+Out = Annotated[Path, typer.Option(metavar="DIR", help="Folder for results; each study has a subfolder of its name.")]
 
 
 @lab.callback()
@@ -84,7 +84,7 @@ def run(
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of results.")] = Path("lab"),
 ) -> None:
-    """Write the reports in DIR anew from their results, and README.md: every study with its outcome.
+    """Rewrite the reports in DIR from their results, and README.md with the outcome of every study.
 
     Examples:
       heedful lab report

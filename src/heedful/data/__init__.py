@@ -1,1 +1,1 @@
-"""From files to batches: sources, doctor, stores, and the built-in corpus of dates."""
+"""Read files into batches: readers, doctor, token stores, and the built-in corpus of dates."""

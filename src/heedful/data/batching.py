@@ -25,7 +25,7 @@ class Batches(Protocol):
     fixed_shape: bool
     """Whether all batches but the last of an epoch have one shape, or one of very few."""
     unit: str
-    """What is predicted, in the plural: tokens, examples."""
+    """Unit of the labels, in the plural: tokens, examples."""
 
     @property
     def labels_per_epoch(self) -> int:

@@ -117,7 +117,7 @@ def _write_clean_copy(scan: CorpusScan, folder: Path, start_progress: StartProgr
 
 
 def detect_corpus_kind(paths: Sequence[Path], columns: Sequence[str] = ()) -> CorpusKind:
-    """Tell labeled texts, questions, pairs and running text apart by the files' names, columns and number."""
+    """Detect labeled texts, questions, pairs or running text by the files' names, columns and number."""
     if any(path.is_dir() for path in paths):
         return "text"
     if paths and all(file_format(path) == "tmx" for path in paths):
@@ -136,7 +136,7 @@ def detect_corpus_kind(paths: Sequence[Path], columns: Sequence[str] = ()) -> Co
 
 
 def _kind_of_columns(path: Path, columns: Sequence[str]) -> CorpusKind:
-    """One column is running text; two, of which the last has few different values, are labeled, as are three."""
+    """Infer the kind of corpus from the requested columns: one of text, or with few values in the last, of labels."""
     if len(columns) == 1:
         return "text"
     if holds_categories(read_layout(path, columns), columns[-1]):

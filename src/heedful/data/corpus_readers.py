@@ -151,7 +151,7 @@ def is_aligned(paths: Sequence[Path]) -> bool:
 
 
 def _format_hint(paths: Sequence[Path]) -> str:
-    """What to do with files whose names do not tell their format."""
+    """A hint for files whose format is not clear from their names."""
     if any(path.suffix == ".json" for path in paths):
         return ": write one object a line to a .jsonl (jq -c '.[]')"
     if len(paths) != 1:
@@ -218,13 +218,13 @@ def has_columns(files: Files, columns: Columns) -> bool:
 
 
 def _has_usual_names(names: Sequence[str], columns: int) -> bool:
-    """Whether a header alone tells which of so many columns to read."""
+    """Whether a header alone determines which columns to read; `columns`: their number."""
     has_text, has_labels = (any(name in usual for name in names) for usual in (TEXT, (*LABEL, *LABELS)))
     return {"source", "target"} <= set(names) or (has_text and (columns == 1 or has_labels))
 
 
 def describe_layout(files: Files, kind: str, columns: Columns = ()) -> list[str]:
-    """Which columns are read of each table of pairs or running text, for the user."""
+    """Describe, for each table of pairs or running text, the columns that are read."""
     descriptions = []
     for path in expand_folders(files):
         if kind == "pairs" and file_format(path) == "tmx":

@@ -46,7 +46,7 @@ class ColumnStatistics:
     lengths: NDArray[np.int64] = field(default_factory=lambda: np.zeros(MAX_LENGTH + 1, np.int64))
     """Number of rows of each length in characters."""
     scripts: array[int] = field(default_factory=lambda: array("B"))
-    """Of each row, as an index into SCRIPTS."""
+    """Script of each row, as an index into SCRIPTS."""
     characters: int = 0
     words: int = 0
     longest: int = 0

@@ -46,7 +46,7 @@ class Split:
     """Source and target, or running text."""
     examples: int
     size: TextSize
-    """Of what is predicted: the target, or the running text."""
+    """Size of the predicted text: the target, or the running text."""
     texts: tuple[tuple[str, ...], ...] = ()
     """Examples from all over the split as text, for evaluation: source and target; text and labels; or question,
     passage and answers."""

@@ -42,7 +42,7 @@ class ColumnSummary(Config):
     name: str
     characters: int
     words: int | None
-    """None where the script puts no spaces between them."""
+    """Number of words; None where the script puts no spaces between them."""
     script: str
     median: int
     p99: int
@@ -71,11 +71,11 @@ class CorpusReport(Config):
     measured: int
     """Usable rows, from the first on, that were checked for duplicates, leaks, copies and scripts."""
     documents: int | None
-    """Of running text."""
+    """Number of documents of running text."""
     characters: int
-    """Of all usable text."""
+    """Number of characters of all usable text."""
     layout: tuple[str, ...] = ()
-    """Which columns were read of each table of pairs or running text."""
+    """For each table of pairs or running text, the columns that were read."""
     columns: tuple[ColumnSummary, ...]
     findings: tuple[Finding, ...]
     labels: dict[str, int] = Field(default_factory=dict)

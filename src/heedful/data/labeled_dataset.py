@@ -40,7 +40,7 @@ class EncodedBatch:
     tokens: Int[Tensor, "batch tokens"]
     lengths: Int[Tensor, " batch"]
     segments: Int[Tensor, "batch tokens"]
-    """Which of two texts a token belongs to."""
+    """Index (0 or 1) of the text that each token belongs to."""
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,6 @@ def _divergence(within: NDArray[np.float64]) -> int:
 
 
 def _correlation(moments: NDArray[np.float64]) -> float:
-    """Of all pairs of these blocks, from the variances and the covariance of each block."""
+    """Correlation over all pairs of these blocks, from the variances and the covariance of each block."""
     source, target, covariance = moments.mean(axis=0)
     return float(covariance / np.sqrt(source * target))

@@ -42,7 +42,7 @@ class MaskedBatch:
     lengths: Int[Tensor, " batch"] | None = None
     """Tokens of each row without padding; None if no row is padded."""
     segments: Int[Tensor, "batch tokens"] | None = None
-    """Which of two texts a token belongs to."""
+    """Index (0 or 1) of the text that each token belongs to."""
     next_sentence_labels: Int[Tensor, " batch"] | None = None
     """0 if the second text followed the first, 1 if it is from elsewhere."""
 

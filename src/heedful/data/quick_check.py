@@ -24,7 +24,7 @@ REPORTED_OF_KIND = {"labeled": {"source"}}
 
 
 class DataIssue(NamedTuple):
-    """Rows with one issue: what was done with them, how many there are, and the location of the first."""
+    """Rows with one issue: whether they were dropped or kept, their number, and the location of the first."""
 
     action: Literal["dropped", "truncated", "kept", "not examined"]
     description: str

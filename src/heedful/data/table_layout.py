@@ -53,7 +53,7 @@ class TableLayout:
 
     path: Path
     separator: str
-    """Between cells; "" for JSON records."""
+    """Separator of cells; "" for JSON records."""
     quoted: bool
     """Whether cells may be in quotes, as RFC 4180 has it."""
     width: int

@@ -20,7 +20,7 @@ from heedful.quantities import count
 from heedful.syntax import argument
 
 LIST_SEPARATOR = "|"
-"""Between the items of a list in one cell."""
+"""Separator of the items of a list in one cell."""
 MIN_CATEGORY_ROWS, MAX_CATEGORIES = 20, 3
 """A column with so few values in so many rows holds categories, not text."""
 MAX_STRAY = 0.05

@@ -16,10 +16,10 @@ MIN_TOKENIZED = 0.1
 
 
 def escaped_rows(texts: Sequence[str]) -> list[bool]:
-    """Which texts have character references, such as `&apos;`."""
+    """For each text, whether it has character references, such as `&apos;`."""
     return [ESCAPED.search(text) is not None for text in texts]
 
 
 def tokenized_rows(texts: Sequence[str]) -> list[bool]:
-    """Which texts have spaces around tokens, such as `i 'm here .`"""
+    """For each text, whether it has spaces around tokens, such as `i 'm here .`"""
     return [TOKENIZED.search(text) is not None for text in texts]

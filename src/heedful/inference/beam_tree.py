@@ -31,9 +31,9 @@ class BeamNode:
     token: int
     text: str
     log_probability: float
-    """Of the token, after those before it."""
+    """Log-probability of the token, given those before it."""
     total: float
-    """Of the whole hypothesis."""
+    """Log-probability of the whole hypothesis."""
     score: float
     """total / length^α: what finished hypotheses are ranked by."""
     fate: Fate

@@ -191,7 +191,7 @@ class InspectableModel(StoredModel):
 
     @property
     def word_units(self) -> tuple[Unit, Unit]:
-        """What counts as a word in the input and in the output."""
+        """Units in which input and output are counted: words or characters."""
         return ("words", "words")
 
     @property

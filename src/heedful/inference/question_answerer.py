@@ -77,7 +77,7 @@ class ExtractedAnswer:
         return "" if self.best is None else self.best.text
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values. Without an answer it is null, and the rejected span is the first of the alternatives."""
+        """As JSON values. Without an answer `answer` is null, and the first alternative is the rejected span."""
         result: dict[str, Any] = {} if self.id is None else {"id": self.id}
         result["question"] = self.question
         if self.best is None:

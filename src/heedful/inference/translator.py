@@ -149,7 +149,7 @@ class Translator(TrainedModel):
 
     @property
     def word_units(self) -> tuple[Unit, Unit]:
-        """What counts as a word in the source and in the target."""
+        """Units in which source and target are counted: words or characters."""
         return self.alignment.units if self.alignment else ("words", "words")
 
     def pruned_settings(self, pruned: PrunedParts) -> dict[str, Any]:
@@ -209,7 +209,7 @@ class Translator(TrainedModel):
         )
 
     def _request(self, options: IterTranslateOptions) -> _Request:
-        """Check the options and resolve what is the same for all texts of a call."""
+        """Check the options and resolve the settings that are the same for all texts of a call."""
         self.require_tokenizer()
         config, target = DecodingConfig(**options), self.tokenizers[-1]
         edits = None

@@ -51,7 +51,7 @@ MODELING = {
         ("generation_heedful",),
     ),
 }
-"""By the model type in config.json."""
+"""The modeling files, by the model type in config.json."""
 RENAMED = {"max_length": "max_position_embeddings", "classes": "num_labels"}
 REQUIRED: dict[str, tuple[Any, ...]] = {
     "score": ("scaled_dot", "dot"),

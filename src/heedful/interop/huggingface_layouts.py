@@ -315,7 +315,7 @@ _SEQ2SEQ = Layout(
     required_token_ids=("pad_token_id", "eos_token_id", "decoder_start_token_id"),
     tied_copies=("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"),
 )
-"""What Marian, BART and Pegasus share."""
+"""Settings that Marian, BART and Pegasus share."""
 _SINUSOIDAL = {"positions": "sinusoidal", "position_layout": "halves", "embedding_norm": False}
 _SINUSOID_TABLES = ("encoder.embed_positions.weight", "decoder.embed_positions.weight")
 

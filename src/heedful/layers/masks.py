@@ -235,7 +235,7 @@ def _dtype(value: Any) -> str:
 
 
 def _kind(value: Any) -> str:
-    """The same, with the shape of a tensor."""
+    """The dtype and shape of a tensor, or the type of anything else, for an error."""
     return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else _dtype(value)
 
 

@@ -1,4 +1,4 @@
-"""From tokens to queries, keys and values: one matrix each, or one small network each (A10)."""
+"""Project tokens to queries, keys and values: by one matrix each, or one small network each (A10)."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class OutputProjection(NamedTuple):
     bias: Float[Tensor, " vocabulary"] | None
 
     def padded(self) -> OutputProjection:
-        """The same with rows of zeros appended, up to a multiple of `VOCABULARY_MULTIPLE`."""
+        """This projection with rows of zeros appended, up to a multiple of `VOCABULARY_MULTIPLE`."""
         missing = -len(self.weight) % VOCABULARY_MULTIPLE
         if not missing:
             return self

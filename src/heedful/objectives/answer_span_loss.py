@@ -72,6 +72,6 @@ def span_head_logits(
 def _in_passage(
     tokens: int, lengths: Int[Tensor, " batch"], passage_starts: Int[Tensor, " batch"]
 ) -> Bool[Tensor, "batch tokens"]:
-    """Which tokens belong to the passage, its SEPARATOR included."""
+    """Mask of the tokens that belong to the passage, its SEPARATOR included."""
     position = torch.arange(tokens, device=lengths.device)
     return (position >= passage_starts[:, None]) & (position < lengths[:, None])

@@ -1,1 +1,1 @@
-"""From text to token ids and back."""
+"""Convert text to token ids and back."""

@@ -67,7 +67,7 @@ class TokenizerConfig(Config):
     """Rarer words become <unk> (words and bare_words)."""
     lowercase: bool = False
     normalize: Literal["none", "nfc", "nfkc"] = "none"
-    """Unicode normalization; what it and `lowercase` change is not restored by decoding."""
+    """Unicode normalization; decoding does not restore what it and `lowercase` change."""
 
     @model_validator(mode="after")
     def _fits_fixed_tokens(self) -> TokenizerConfig:

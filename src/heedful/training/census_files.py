@@ -32,7 +32,7 @@ Example = str | tuple[str, str]
 TEXT_CHARACTERS = 1000
 """Characters of running text that count as one text of a census."""
 DEFAULT_LIMIT = 500
-KEPT_SECONDS = 7 * 24 * 3600
+STATE_SECONDS = 7 * 24 * 3600
 """Time for which the state of an interrupted census is kept."""
 
 
@@ -95,7 +95,7 @@ class CensusFiles:
         key.update(repr((*self.settings, *settings)).encode())
         states = private_folder(cache_folder() / "census")
         for state in states.glob("*.npz"):
-            if state.lstat().st_mtime < time.time() - KEPT_SECONDS:
+            if state.lstat().st_mtime < time.time() - STATE_SECONDS:
                 state.unlink(missing_ok=True)
         return states / f"{key.hexdigest()[:32]}.npz"
 
@@ -145,7 +145,7 @@ def census_examples(
 
 
 def _running_text(lines: Iterator[tuple[str, bool]]) -> Iterator[str]:
-    """Lines joined to texts of about `TEXT_CHARACTERS`, none of which goes beyond the end of a document."""
+    """Join lines to texts of about `TEXT_CHARACTERS`, none of which spans two documents."""
     text = ""
     for line, ends_document in lines:
         text += line

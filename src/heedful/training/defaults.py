@@ -53,7 +53,7 @@ class ScalingRule:
     max_epochs: int
     """Epochs after which models stop improving."""
     finetune_epochs: int = 0
-    """The same for a pretrained model (Devlin 2019, A.3: two to four); 0: as for a new one."""
+    """Most epochs for a pretrained model (Devlin 2019, A.3: two to four); 0: as for a new one."""
 
     def most_epochs(self, *, pretrained: bool) -> int:
         return self.finetune_epochs if pretrained and self.finetune_epochs else self.max_epochs

@@ -59,7 +59,9 @@ def evaluate_and_report(
     card = write_model_card(prepared, best, progress, scores, samples, final.evaluated_on, verdict, comparison, folder)
     events.end_phase("report")
     compared = comparison()
-    report_lines(events, f"{task.headline(scores)}, on {final.evaluated_on}", verdict, compared, card)
+    is_scored = task.main_score is not None or recipe.data.test
+    headline = task.headline(scores) + (f", on {final.evaluated_on}" if is_scored else "")
+    report_lines(events, headline, verdict, compared, card)
     events.emit(
         "done",
         folder=str(folder),

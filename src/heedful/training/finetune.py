@@ -37,7 +37,7 @@ class WeightMatch:
 
 
 def describe_pretrained(pretrained: dict[str, Any]) -> str:
-    """One line about what was loaded, new and unused, from `WeightMatch.to_json`."""
+    """Describe the loaded, new and unused weights of a `WeightMatch.to_json` in one line."""
 
     def listed(parts: dict[str, int]) -> str:
         return ", ".join(f"{name} ({count:,})" for name, count in parts.items()) or "nothing"

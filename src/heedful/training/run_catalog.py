@@ -38,7 +38,7 @@ class RunSummary:
     is_useful: bool | None = None
     """The verdict; None before there is one."""
     checksums: dict[str, list[str]] = field(default_factory=dict)
-    """Of the training, validation and test files."""
+    """SHA-256 of the training, validation and test files."""
 
 
 def list_runs(folder: Path) -> list[RunSummary]:

@@ -269,7 +269,7 @@ def check_training_files(data: dict[str, Any], task: Task, events: Events) -> Co
 def prepare_data(
     recipe: Recipe, report: CorpusReport, events: Events, tokenizers: tuple[Tokenizer, ...]
 ) -> PreparedData:
-    """Train the tokenizers unless there are some, encode the text, and report what was dropped or looks wrong."""
+    """Train the tokenizers unless they exist, encode the text, and report dropped and suspicious examples."""
     task = get_task(recipe.task)
     files = recipe.data.files(events.stage)
     if not tokenizers:

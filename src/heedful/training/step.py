@@ -24,15 +24,15 @@ class StepResult:
     """The result of a step, as tensors: reading them would wait for the device."""
 
     loss: Tensor
-    """Summed over labels."""
+    """Loss, summed over labels."""
     tokens: int
     grad_norm: Tensor
-    """Before clipping."""
+    """Norm of the gradient before clipping."""
 
 
 NO_EDITS = TapEdits()
 SEED_STRIDE = 0x9E3779B1
-"""Between the dropout seeds of two runs: odd, so that every seed has its own, and longer than any run."""
+"""Stride between the dropout seeds of two runs: odd, so that all differ, and more than the steps of any run."""
 
 
 @dataclass

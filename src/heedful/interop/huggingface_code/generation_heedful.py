@@ -23,7 +23,7 @@ class HeedfulSeq2SeqGeneration:
         return SourceEncoder(self)
 
     def generate(self, inputs: Tensor | None = None, **options: Any) -> Any:
-        """As in transformers; without a length limit, that of heedful: twice the source's length and 20 tokens."""
+        """Generate as transformers does, by default up to heedful's limit: twice the source's length and 20 tokens."""
         source = options.get("input_ids") if inputs is None else inputs
         if source is not None and not {"max_length", "max_new_tokens", "generation_config"} & options.keys():
             mask = options.get("attention_mask")

@@ -236,7 +236,7 @@ class HeedfulRecurrentForSeq2SeqLM(HeedfulSeq2SeqGeneration, HeedfulRecurrentPre
 
 
 def real_tokens(tokens: Tensor, attention_mask: Tensor | None) -> Tensor:
-    """Which of these tokens, the last that a mask covers, are not padding."""
+    """Mask of the tokens that are not padding; they are the last of those that `attention_mask` covers."""
     if attention_mask is None:
         return torch.ones(tokens.shape[:2], dtype=torch.bool, device=tokens.device)
     return attention_mask[:, -tokens.shape[1] :].bool()

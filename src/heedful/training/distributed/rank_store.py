@@ -39,7 +39,7 @@ WORK_TIMEOUTS = 12
 """Time-outs that a live rank may spend on its share of longer work, such as reading data or writing a checkpoint."""
 HEARTBEATS = 10
 """Heartbeats of a rank within a time-out."""
-ROLL_CALL = 5.0
+REPORT_TIMEOUT = 5.0
 """Maximum seconds for the surviving ranks to report themselves after a collective has failed."""
 
 T = TypeVar("T")
@@ -122,7 +122,7 @@ class RankStore:
             self.set(keys[self.rank], b"")
             if not collective_failed:
                 return error
-            if missing := self._wait(keys, min(self.timeout, ROLL_CALL)):
+            if missing := self._wait(keys, min(self.timeout, REPORT_TIMEOUT)):
                 return self._lost(missing)
             self._raise_reported_failure()
             return LostRankError(f"communication between ranks failed: {reason}")
@@ -131,7 +131,7 @@ class RankStore:
 
     def wait_for_readers(self) -> None:
         """On rank 0, after an error: keep the store alive until the other ranks have read it."""
-        end = time.monotonic() + min(self.timeout, ROLL_CALL)
+        end = time.monotonic() + min(self.timeout, REPORT_TIMEOUT)
         with suppress(LostRankError):
             while time.monotonic() < end and not self._bounded(self.store.check, self._keys("ended")):
                 time.sleep(0.02)

@@ -60,13 +60,13 @@ class Forecast:
 
     device: str
     parameters: dict[str, int]
-    """By part."""
+    """Number of parameters, by part of the model."""
     memory: dict[str, int]
-    """By part, at the peak of a step on a largest batch."""
+    """Bytes by part, at the peak of a step on a largest batch."""
     available: int
     """Memory of the device or machine that is free or used by this process."""
     flops: float
-    """Average of a step: forward, backward and optimizer."""
+    """Average FLOPs of a step: forward, backward and optimizer."""
     labels: float
     """Average number of target tokens in a step."""
     checkpoint: int

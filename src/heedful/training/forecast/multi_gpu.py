@@ -42,7 +42,7 @@ class Interconnect:
     in_a_node: float = 300e9
     """Bytes per second that each GPU sends while all do, within a node (NVLink 4)."""
     between_nodes: float = 40e9
-    """The same between nodes (400 Gbit/s per GPU, less a tenth of overhead and a tenth of other traffic)."""
+    """Bytes per second between nodes (400 Gbit/s per GPU, less a tenth of overhead and a tenth of other traffic)."""
     gpus_in_a_node: int = 8
     overlap: dict[str, float] = field(default_factory=lambda: {"data parallel": 0.7, "sharded": 0.7})
     """Share of communication that runs during computation. Data parallel: gradients are all-reduced during the backward
@@ -78,7 +78,7 @@ class StepLoad:
 
 @dataclass(frozen=True)
 class ParallelForecast:
-    """The same step on several GPUs with one strategy."""
+    """Forecast of a step on several GPUs with one strategy."""
 
     memory: dict[str, int]
     """Bytes on each GPU."""

@@ -30,9 +30,9 @@ class PassCost:
     length: int
     """Tokens of each text; in an encoder-decoder of source and target alike."""
     forward_seconds: float
-    """Of a forward pass without gradients: the fastest of the repeats."""
+    """Time of a forward pass without gradients: the fastest of the repeats."""
     backward_seconds: float
-    """Of a forward and backward pass."""
+    """Time of a forward and backward pass."""
     forward_bytes: int
     """Peak of a forward pass without gradients, beyond the weights."""
     backward_bytes: int

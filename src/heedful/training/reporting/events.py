@@ -117,7 +117,7 @@ class TensorBoard:
 
 
 def summary_writer() -> Any:
-    """Import TensorBoard's writer, or say how to install it."""
+    """Import TensorBoard's writer; the error for a missing one has the install command."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:

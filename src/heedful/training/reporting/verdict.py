@@ -58,16 +58,16 @@ class Verdict:
 
 @dataclass(frozen=True)
 class TrainingCourse:
-    """How a run went."""
+    """The length, losses and timing of a finished run."""
 
     steps: int
     epochs: float
     losses: tuple[float, ...]
     """Validation losses, in the order of the evaluations."""
     seconds_per_step: float
-    """Evaluations included."""
+    """Average duration of a step, evaluations included."""
     other_seconds: float = 0.0
-    """Of the phases before and after training, if all texts are scored."""
+    """Duration of the phases before and after training, if all texts are scored."""
 
     @classmethod
     def of_run(cls, prepared: PreparedRun, progress: RunProgress, final_seconds: float) -> TrainingCourse:

@@ -22,9 +22,9 @@ class TaskEntry(NamedTuple):
 
     module: str
     model: str
-    """What is trained."""
+    """The kind of model that is trained."""
     files: str
-    """Which files it is trained on."""
+    """The formats of its training files."""
     example: tuple[str, ...]
     """Names of training files in examples."""
     use: tuple[str, ...]

@@ -179,7 +179,7 @@ class Task(ABC, Generic[ModelT]):
     # Training and evaluation
 
     evaluation_details: ClassVar[tuple[str, ...]] = ()
-    """Which of by_length, by_position and context an evaluation can have."""
+    """The evaluation options that this task supports: by_length, by_position and context."""
 
     def check_details(self, options: EvaluationOptions) -> None:
         """Raise UsageError for a detail that this task's evaluation does not have."""

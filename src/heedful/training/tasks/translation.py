@@ -39,7 +39,7 @@ from heedful.training.tasks.task import MainScore, Task, Tokenizers, TrainingCom
 from heedful.training.trainer import Evaluation
 
 CARD_SAMPLES = 5
-PICTURED = 32
+ATTENTION_PAIRS = 32
 """Number of validation pairs from which one is chosen, whose attention is recorded at each evaluation."""
 SWAPPED = (
     "{} seems to be in the target language: the model predicts it better from the other side than the other way "
@@ -130,7 +130,7 @@ class TranslationTask(Task[Translator]):
         examples = [data.valid.texts[index] for index in indices]
         targets = [target for _, target in examples]
         limits = evaluation_length_limits(data.tokenizers[-1], targets)
-        pictured = choose_sample_pair(examples[:PICTURED])
+        sample_pair = choose_sample_pair(examples[:ATTENTION_PAIRS])
         bleu_tokenizer = choose_bleu_tokenizer(targets, training.bleu_tokenizer, data.text.bleu_tokenizer)
 
         def evaluate(model: TranslationModel) -> Evaluation:
@@ -146,7 +146,7 @@ class TranslationTask(Task[Translator]):
                 "chrf": sampled.chrf,
             }
             sample = (f"source     {examples[0][0]}", f"model      {outputs[0]}", f"reference  {examples[0][1]}")
-            attention = None if pictured is None else attention_sample(model, pictured, data.tokenizers)
+            attention = None if sample_pair is None else attention_sample(model, sample_pair, data.tokenizers)
             return Evaluation(sampled.selection(scores["loss"]), metrics, sample, attention)
 
         def generate(model: TranslationModel, texts: int, at_most: int | None) -> None:

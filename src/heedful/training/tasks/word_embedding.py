@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from heedful.data.dataset import PreparedData, Split
@@ -18,6 +19,7 @@ from heedful.models.word_vectors import WordVectors
 from heedful.objectives.skip_gram_loss import SkipGramLoss
 from heedful.quantities import count
 from heedful.syntax import argument
+from heedful.text.special_tokens import UNKNOWN
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.defaults import ScalingRule, TrainingConditions
 from heedful.training.recipe import Recipe
@@ -30,6 +32,8 @@ PROBES = (30, 100, 300, 1000, 3000)
 """Frequency ranks of the words whose nearest neighbors are shown."""
 MAX_WORDS = 200_000
 BENCHMARK_SCORES = ("accuracy", "spearman")
+MIN_KNOWN_WORDS = 0.3
+"""Share of words in the vocabulary below which what was separated by spaces are hardly words."""
 
 
 class WordEmbeddingTask(TextTask[Embedder]):
@@ -102,13 +106,20 @@ class WordEmbeddingTask(TextTask[Embedder]):
         return evaluate_word_vectors(trained.words, files, options.on_bad_line)
 
     def evaluate_split(self, trained: Embedder, split: Split, options: EvaluationOptions) -> dict[str, Any]:
-        return {"words": len(trained.words), "width": trained.model.config.width}
+        ids = split.sides[0].ids
+        known = float(np.mean(np.asarray(ids) != UNKNOWN)) if len(ids) else 1.0
+        return {"words": len(trained.words), "width": trained.model.config.width, "known_words": known}
 
     def baseline_scores(self, data: PreparedData) -> dict[str, float]:
         return {}
 
     def weaknesses(self, scores: dict[str, Any]) -> list[str]:
-        return []
+        if scores.get("known_words", 1.0) >= MIN_KNOWN_WORDS:
+            return []
+        return [
+            f"only {scores['known_words']:.0%} of the words of the validation text are in the vocabulary; words are "
+            "separated by spaces: put spaces between those of a script without them (a segmenter does)"
+        ]
 
     def baselines(self, scores: dict[str, Any]) -> list[str]:
         if any(name.endswith(BENCHMARK_SCORES) for name in scores):
