@@ -68,7 +68,7 @@ function ModelChoice() {
   if (!models) return html`<span class="model-choice"></span>`;
   if (!models.length) return null;
   return html`<label><span class="visually-hidden">Model</span><select class="pill model-choice" value=${model?.name} onChange=${(event) => { closeToast(); patch({ model: event.target.value, target: null, off: null, part: null }); }}>
-    ${models.map((each) => html`<option value=${each.name}>${each.name} · ${rough(each.parameters)}</option>`)}</select></label>`;
+    ${models.map((model) => html`<option value=${model.name}>${model.name} · ${rough(model.parameters)}</option>`)}</select></label>`;
 }
 
 function LessonsLink() {

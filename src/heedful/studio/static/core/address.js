@@ -18,7 +18,7 @@ export const address = () => current;
 // Whether the address was written by another version of the page, whose parameters may mean something else.
 export const isOfOtherVersion = () => current.version !== VERSION;
 
-// A parameter that counts: 0, 1, 2, …; `otherwise` where it is missing or is no such number.
+// A parameter as a whole number; `otherwise` if it is missing or is none.
 export const whole = (text, otherwise) => (/^\d+$/.test(text ?? "") ? Number(text) : otherwise);
 
 function write({ view, params }, { push = false } = {}) {
@@ -47,10 +47,11 @@ export function useAddress() {
   return current;
 }
 
-// Parameters that hold what the user wrote.
+// Parameters that hold text of the user.
 const TEXTS = ["text", "target", "texts", "passage", "prefix", "glossary", "pairs", "q", "word", "pick", "chosen", "edits"];
 
-// A link to the page as it is, with the text or without it. It names the model, which is another server's first one else.
+// A link to the page in its present state, with the text or without it. It names the model: another server may list
+// another one first.
 export function link({ withText = true, model } = {}) {
   const params = new URLSearchParams(location.hash.split("?")[1] ?? "");
   if (!withText) for (const name of TEXTS) params.delete(name);

@@ -17,7 +17,7 @@ export class ApiError extends Error {
 const setToken = (value) => { token = value; };
 export const onTokenNeeded = (ask) => { askForToken = ask; };
 
-// One question for all requests that wait for a token.
+// One dialog serves all requests that wait for a token.
 let asking = null;
 
 async function answered(method, path, body, signal) {
@@ -47,7 +47,7 @@ async function request(method, path, body, signal) {
 function message(content, response) {
   const detail = content.error?.message ?? content.error ?? content.detail ?? content.message;
   if (typeof detail === "string") return detail;
-  if (Array.isArray(detail)) return detail.map((each) => each.msg).join("; ");
+  if (Array.isArray(detail)) return detail.map((problem) => problem.msg).join("; ");
   return `The server answered ${response.status} ${response.statusText}`;
 }
 
@@ -67,8 +67,8 @@ async function cached(path, body, signal) {
   return answer;
 }
 
-// The answer to a request, asked again when it changes, after `wait` milliseconds without a further change.
-// The last answer stays while the next one is on its way. A null body asks nothing.
+// The answer to a request, which is sent again when it changes, after `wait` milliseconds without a further change.
+// The last answer stays until the next one arrives. A null body sends nothing.
 export function useAnswer(path, body, { wait = 0 } = {}) {
   const [state, setState] = useState({ answer: null, error: null, busy: false, of: null });
   const key = body === null ? null : `${path} ${JSON.stringify(body)}`;

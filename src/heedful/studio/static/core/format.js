@@ -4,7 +4,7 @@ export function number(value, digits = 3) {
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
   if (value === 0) return "0";
   const size = Math.abs(value);
-  if (size < 0.001) return value < 0 ? "−<0.001" : "<0.001";
+  if (size < 0.001) return value < 0 ? ">−0.001" : "<0.001";
   const text = size >= 1000 ? Math.round(size).toLocaleString("en") : Number(size.toPrecision(digits)).toString();
   return value < 0 ? `−${text}` : text;
 }

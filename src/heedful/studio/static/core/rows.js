@@ -1,9 +1,9 @@
 // Tokens grouped into words, and attention pooled over the groups.
 import { cut, wordStarts } from "./text.js";
 
-// The groups along an axis: one a word and one for each special token (unit "words"), one a word with the punctuation
-// beside it ("spaces", as the server counts words), or one a token ("tokens"). Where a script sets no spaces, unit
-// "words" also begins a group where a word of the dictionary begins.
+// The groups along an axis: one per word and special token (unit "words"), one per word with adjacent punctuation
+// ("spaces", as the server counts words), or one per token ("tokens"). In scripts without spaces, unit "words" begins a
+// group at each word of the browser's dictionary.
 // group = { label, tokens, special, word, span }. A token that covers several words puts them into one group.
 export function groups(row, unit) {
   const tokens = row.tokens.map((token, index) => ({ ...token, tokens: [index], outputs: [] }));
@@ -24,8 +24,8 @@ function begins(token, last, unit, rest, starts) {
   if (!last?.words.some((word) => token.words.includes(word))) return true;
   if (unit !== "words") return false;
   if (token.span && starts.has(token.span[0])) return true;
-  const following = rest.filter((each) => each.words.some((word) => token.words.includes(word)));
-  const closes = following.every((each) => isPunctuation(each.text)), opened = isPunctuation(last.text);
+  const following = rest.filter((next) => next.words.some((word) => token.words.includes(word)));
+  const closes = following.every((next) => isPunctuation(next.text)), opened = isPunctuation(last.text);
   return closes !== opened;
 }
 
@@ -86,9 +86,9 @@ export function pooled(map, head, rows, columns) {
   const values = new Float32Array(rows.length * columns.length);
   rows.forEach((row, y) => columns.forEach((column, x) => {
     let sum = 0;
-    for (const each of chosen)
+    for (const index of chosen)
       for (const query of row.tokens)
-        for (const key of column.tokens) sum += all[(each * height + query) * width + key];
+        for (const key of column.tokens) sum += all[(index * height + query) * width + key];
     values[y * columns.length + x] = sum / (row.tokens.length * chosen.length || 1);
   }));
   return values;
@@ -103,7 +103,7 @@ export function scaleOf(weights) {
 }
 
 // The share of each row's weight that falls on columns that are hidden.
-export const hiddenShares = (weights, rows, columns) => Array.from({ length: rows }, (_, row) => Math.max(0, 1 - weights.subarray(row * columns, (row + 1) * columns).reduce((sum, each) => sum + each, 0)));
+export const hiddenShares = (weights, rows, columns) => Array.from({ length: rows }, (_, row) => Math.max(0, 1 - weights.subarray(row * columns, (row + 1) * columns).reduce((sum, weight) => sum + weight, 0)));
 
 // Labels of a map's axes: rows of cross-attention are the outputs, all others the tokens that are read.
 export function axes(look, map, unit) {
@@ -116,7 +116,7 @@ export function axes(look, map, unit) {
 
 const focused = new WeakMap();
 
-// How focused a head is: 1 less the mean entropy of its rows as a share of the largest possible entropy.
+// The focus of a head: 1 − the mean entropy of its rows / the largest possible entropy.
 export function focus(map, head) {
   if (!focused.has(map)) focused.set(map, Array.from({ length: map.heads }, (_, index) => meanFocus(map, index)));
   return focused.get(map)[head];

@@ -1,4 +1,4 @@
-// Places that scroll sideways take the keyboard's focus while they do, so that arrow keys can move them.
+// Elements that scroll sideways can take the keyboard focus while they do, so that arrow keys scroll them.
 function update() {
   for (const place of document.querySelectorAll(".scroll")) {
     const scrolls = place.scrollWidth > place.clientWidth + 1;

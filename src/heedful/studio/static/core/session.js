@@ -50,7 +50,7 @@ export const closeToast = () => update({ toast: null });
 export const interventionsOf = (params = address().params) => {
   try {
     const value = JSON.parse(params.off ?? "[]");
-    return Array.isArray(value) ? value.filter((each) => typeof each?.part === "string") : [];
+    return Array.isArray(value) ? value.filter((change) => typeof change?.part === "string") : [];
   } catch {
     return [];
   }

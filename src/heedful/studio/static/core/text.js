@@ -2,12 +2,12 @@
 export const cut = (text, start, end) => Array.from(text).slice(start, end).join("");
 export const size = (text) => Array.from(text).length;
 
-// How broad a text is in letters: those of Chinese, Japanese and Korean, and emoji, count nearly twice.
+// The width of a text in letters; emoji and letters of Chinese, Japanese and Korean count as 1.8.
 export const breadth = (text) => Array.from(text).reduce((sum, letter) => sum + (/[\u1100-\u11ff\u2e80-\uffdc]|\p{Extended_Pictographic}/u.test(letter) ? 1.8 : 1), 0);
 
 const WITHOUT_SPACES = /[\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}\p{sc=Thai}\p{sc=Lao}\p{sc=Khmer}\p{sc=Myanmar}]/u;
 
-// Where words begin in a text whose script sets no spaces between them, by the browser's dictionaries; else nothing.
+// The starts of words in a text whose script has no spaces between them, by the browser's dictionary; else none.
 export function wordStarts(text) {
   if (!WITHOUT_SPACES.test(text) || !Intl.Segmenter) return new Set();
   let at = 0;

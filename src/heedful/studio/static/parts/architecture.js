@@ -87,10 +87,10 @@ export function Wires({ children }) {
   const box = useRef(null), width = useWidth(box), [paths, setPaths] = useState([]);
   useLayoutEffect(() => {
     const frame = box.current.getBoundingClientRect(), top = box.current.querySelector('[aria-label="encoder"] .layer');
-    const readers = [...box.current.querySelectorAll('[data-kind="cross"]')].map((each) => each.getBoundingClientRect()), from = top?.getBoundingClientRect();
+    const readers = [...box.current.querySelectorAll('[data-kind="cross"]')].map((reader) => reader.getBoundingClientRect()), from = top?.getBoundingClientRect();
     if (!from || !readers.length || readers[0].left <= from.right) return setPaths([]);
     const x = from.right - frame.left, y = from.top + 14 - frame.top;
-    setPaths(readers.map((each) => { const [right, middle] = [each.left - frame.left - 6, (each.top + each.bottom) / 2 - frame.top]; return `M${x},${y}C${x + 20},${y} ${right - 26},${middle} ${right},${middle}`; }));
+    setPaths(readers.map((reader) => { const [right, middle] = [reader.left - frame.left - 6, (reader.top + reader.bottom) / 2 - frame.top]; return `M${x},${y}C${x + 20},${y} ${right - 26},${middle} ${right},${middle}`; }));
     return undefined;
   }, [width, children]);
   return html`<div class="drawing" ref=${box}>${children}<svg class="wires" aria-hidden="true">${paths.map((path) => html`<path d=${path} />`)}</svg></div>`;

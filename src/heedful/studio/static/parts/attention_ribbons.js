@@ -1,4 +1,4 @@
-// The ribbons of one look by its aligning head, or else by the last layer's mean.
+// The ribbons of one look: of its alignment head, or of the mean over the last layer's heads.
 import { html, useMemo, useState } from "../core/html.js";
 import { axes, pooled } from "../core/rows.js";
 import { WindowedRibbons } from "./windowed_ribbons.js";
@@ -6,7 +6,7 @@ import { WindowedRibbons } from "./windowed_ribbons.js";
 // link: the word chosen in another picture of the same text, { side, label, word }; onLink reports one chosen here.
 export function AttentionRibbons({ look, part, link, onLink }) {
   const [own, setOwn] = useState(null);
-  const map = look.attention.find((each) => each.name === (part ?? look.alignment?.head.part)) ?? look.attention.filter((each) => each.kind === "cross").at(-1) ?? look.attention.at(-1);
+  const map = look.attention.find((candidate) => candidate.name === (part ?? look.alignment?.head.part)) ?? look.attention.filter((candidate) => candidate.kind === "cross").at(-1) ?? look.attention.at(-1);
   const head = look.alignment && map?.name === look.alignment.head.part ? look.alignment.head.head : null;
   const grouped = useMemo(() => (map ? axes(look, map, "words") : null), [look, map]);
   const weights = useMemo(() => (map ? pooled(map, head, grouped.rows, grouped.columns) : null), [grouped, head]);

@@ -50,7 +50,7 @@ export const Bars = ({ items, of = 1 }) => html`
     <span class="number">${item.text ?? percent(item.value)}</span>`)}
   </div>`;
 
-// A word of the answer with its confidence, as an underline of three kinds and in its title.
+// A word of the answer with its probability, as one of three kinds of underline and in its title.
 export const Confidence = ({ label, probability, pressed, onClick }) => html`
   <button class=${`confidence ${probability < 0.5 ? "low" : probability < 0.9 ? "middle" : "high"}`} aria-pressed=${Boolean(pressed)}
     title=${`probability ${number(probability)}`} onClick=${onClick}><${Word}>${label}<//></button>`;
@@ -69,7 +69,7 @@ export function useTheme() {
   return version;
 }
 
-// The width of an element, followed while it changes. The first is known before anything is painted.
+// The width of an element, updated when it changes. The first value is known before the first paint.
 export function useWidth(reference) {
   const [width, setWidth] = useState(0);
   useLayoutEffect(() => {
@@ -82,7 +82,7 @@ export function useWidth(reference) {
   return width;
 }
 
-// Text field whose value is reported as it is typed, and kept in step with what it is set to from outside.
+// A text field that reports its value as it is typed and follows changes from outside.
 export function TextField({ label, value, onInput, rows, placeholder, id, single }) {
   const field = useRef(null);
   useEffect(() => {

@@ -1,4 +1,4 @@
-// A beam search as a growing tree: one column a step, the best first; pruned branches faint, the answer's path marked.
+// A beam search as a growing tree: one column per step, the best hypothesis first, the answer's path marked.
 import { html, useMemo } from "../core/html.js";
 import { number, percent } from "../core/format.js";
 import { visible } from "./basics.js";

@@ -8,7 +8,7 @@ const MOST = 26, WRITTEN = 0.095;
 
 // Attention between the words of the answer and those of the source, whatever the tokens: { rows, columns, weights }.
 function wordAttention(look) {
-  const map = look.attention.find((each) => each.name === look.alignment?.head.part) ?? look.attention.filter((each) => each.kind === "cross").at(-1);
+  const map = look.attention.find((candidate) => candidate.name === look.alignment?.head.part) ?? look.attention.filter((candidate) => candidate.kind === "cross").at(-1);
   if (!map) return null;
   const head = look.alignment && map.name === look.alignment.head.part ? look.alignment.head.head : null;
   const rows = outputGroups(look, "spaces").filter((group) => !group.special), columns = groups(look.inputs, "spaces").filter((group) => !group.special);

@@ -1,4 +1,4 @@
-// Save what a view shows: a picture of its canvas or drawing, or the numbers behind it.
+// Save a card as a picture, or its values as JSON.
 import { html } from "../core/html.js";
 import { toast } from "../core/session.js";
 
@@ -29,14 +29,14 @@ function markup(node, space) {
   return `<${node.localName}${opening}${attributes} style="${escaped(style)}">${[...node.childNodes].map((child) => markup(child, node.namespaceURI)).join("")}</${node.localName}>`;
 }
 
-// Whether a row of boxes has one line: rounding must not break it in two in the picture.
-const isOneLine = (row) => row.clientHeight < 1.5 * Math.max(...[...row.children].map((each) => each.offsetHeight ?? 0));
+// Whether a row of boxes has one line, which rounding must not break in the picture.
+const isOneLine = (row) => row.clientHeight < 1.5 * Math.max(...[...row.children].map((child) => child.offsetHeight ?? 0));
 
 const HTML = "http://www.w3.org/1999/xhtml";
 
-// A card as a drawing: { source, width, height }. What scrolls in the page is as wide in the picture as it is.
+// A card as a drawing: { source, width, height }. Content that scrolls in the page has its full width in the picture.
 function drawingOf(element) {
-  const hidden = Math.max(0, ...[...element.querySelectorAll(".scroll")].map((each) => each.scrollWidth - each.clientWidth));
+  const hidden = Math.max(0, ...[...element.querySelectorAll(".scroll")].map((place) => place.scrollWidth - place.clientWidth));
   element.classList.add("drawn");
   element.style.width = `${element.getBoundingClientRect().width + hidden}px`;
   try {

@@ -11,7 +11,7 @@ export function FocusReadout({ focus, rows, columns, weights, hidden }) {
   if (!own) return html`<p class="readout follow small muted"></p>`;
   const values = names.map((group, index) => ({ label: group.label, weight: isRow ? weights[focus.index * columns.length + index] : weights[index * columns.length + focus.index] }));
   values.sort((a, b) => b.weight - a.weight);
-  const rest = values.slice(SHOWN), sum = rest.reduce((total, each) => total + each.weight, 0);
-  return html`<p class="readout follow small" aria-live="polite"><b><bdi>${visible(own.label)}</bdi></b> ${isRow ? "attends to" : "receives attention from"} ${values.slice(0, SHOWN).map((each, index) => html`${index > 0 ? ", " : ""}<bdi>${visible(each.label)}</bdi> <span class="strong">${percent(each.weight)}</span>`)}${
+  const rest = values.slice(SHOWN), sum = rest.reduce((total, entry) => total + entry.weight, 0);
+  return html`<p class="readout follow small" aria-live="polite"><b><bdi>${visible(own.label)}</bdi></b> ${isRow ? "attends to" : "receives attention from"} ${values.slice(0, SHOWN).map((entry, index) => html`${index > 0 ? ", " : ""}<bdi>${visible(entry.label)}</bdi> <span class="strong">${percent(entry.weight)}</span>`)}${
     isRow && rest.length > 0 ? ` + ${rest.length} others ${percent(sum)}` : ""}${isRow && hidden ? ` + hidden ${percent(hidden[focus.index])}` : ""}</p>`;
 }

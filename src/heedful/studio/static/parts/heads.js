@@ -8,11 +8,12 @@ import { useTheme } from "./basics.js";
 
 const LARGEST = 48;
 
-// version: changes with `off` and `pinned`. band: the tokens in focus, { side: "below" | "above", first, last }: marked in every picture.
+// version: a text that changes with `off` and `pinned`. band: the tokens in focus, which are marked in every picture:
+// { side: "below" | "above", first, last }.
 export function Heads({ maps, selected, measured, onSelect, off = () => false, pinned = () => -1, band, version }) {
   const most = Math.max(...maps.map((map) => map.heads)), scale = useMemo(() => Math.max(...maps.map((map) => scaleOf(weightsOf(map)))), [maps]);
   const pictures = useMemo(() => html`${maps.map((map) => html`
-      <span class="small muted">${map.layer === null ? "" : html`<span class="visually-hidden">layer </span>${map.layer}`}</span>
+      <span class="small muted">${map.layer === null ? "" : `layer ${map.layer}`}</span>
       ${Array.from({ length: most }, (_, head) => head < map.heads
         ? html`<${Thumb} key=${`${map.name}.${head}`} map=${map} head=${head} scale=${scale} off=${off(map.name, head)} pin=${pinned(map.name, head)}
             isReachable=${map.name === selected.part && head === (selected.head ?? 0)}

@@ -9,7 +9,7 @@ const MOST_LABELS = 90;
 
 const NARROW = 330, BARS = 12;
 
-// scale: the weight of the strongest color. The cells are drawn on one canvas, what is in focus on another above it.
+// scale: the weight with the strongest color. Cells are drawn on one canvas, marks on a second one above it.
 export function HeatMap({ rows, columns, weights, scale = 1, linear, picked, onPick, caption, masked = () => false, whole }) {
   const box = useRef(null), canvas = useRef(null), marks = useRef(null);
   const [cell, setCell] = useState(null);
@@ -121,7 +121,7 @@ function hatch(pen, x, y, size, color) {
 // On a narrow screen: one row of the map, as bars.
 function AttentionRow({ rows, columns, weights, index }) {
   const values = columns.map((column, x) => ({ label: column.label, value: weights[index * columns.length + x] })).sort((a, b) => b.value - a.value);
-  const rest = values.slice(BARS).reduce((sum, each) => sum + each.value, 0);
+  const rest = values.slice(BARS).reduce((sum, entry) => sum + entry.value, 0);
   return html`<div class="stack tight"><p class="small muted">Attention weights of <b><bdi>${visible(rows[index].label)}</bdi></b>. Select another word above to see its row.</p><${Bars} items=${values.slice(0, BARS)} />
     ${values.length > BARS && html`<p class="small muted">+ ${values.length - BARS} others ${percent(rest)}</p>`}</div>`;
 }

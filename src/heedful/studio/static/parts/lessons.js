@@ -1,4 +1,4 @@
-// Five first steps beside the page, completed by doing them; and the lesson that is open.
+// Five first steps, each completed by doing it, and the lesson that is open.
 import { html, useState, useEffect } from "../core/html.js";
 import { useAddress, address, open, patch } from "../core/address.js";
 import { useModel } from "../core/session.js";
@@ -12,7 +12,7 @@ const FIRST = [
   ["steps", "Follow one token through the softmax: press Next.", (params) => params.phase !== undefined],
 ];
 
-// Open a lesson in its view; what the link itself sets comes first.
+// Open a lesson in its view. With `keep`, parameters that the link sets take precedence.
 export function openLesson(key, { keep = false } = {}) {
   const { view, state } = LESSONS[key], { params } = address();
   const missing = Object.fromEntries(Object.entries(state).filter(([name]) => !keep || params[name] === undefined));

@@ -30,8 +30,8 @@ export function LineChart({ curves, label, height = 240 }) {
       const axis = { stroke: colors.muted, grid: { stroke: colors.line, width: 1 }, ticks: { stroke: colors.line }, font: "12px system-ui" };
       chart.current?.destroy();
       box.current.querySelector(".uplot")?.remove();
-      chart.current = new Plot({ width, height, scales: { x: { time: false } }, cursor: { drag: { x: false, y: false } }, axes: [axis, { ...axis, size: 56, values: (_, splits) => splits.map((each) => number(each)) }],
-        series: [{ label: "step" }, ...curves.map((curve, index) => ({ label: curve.label, stroke: resolved(index % 4), width: 2, dash: DASHES[index % 4], spanGaps: true, points: { show: curve.points.length < 40, size: 5 }, value: (_, each) => number(each) }))] },
+      chart.current = new Plot({ width, height, scales: { x: { time: false } }, cursor: { drag: { x: false, y: false } }, axes: [axis, { ...axis, size: 56, values: (_, splits) => splits.map((value) => number(value)) }],
+        series: [{ label: "step" }, ...curves.map((curve, index) => ({ label: curve.label, stroke: resolved(index % 4), width: 2, dash: DASHES[index % 4], spanGaps: true, points: { show: curve.points.length < 40, size: 5 }, value: (_, value) => number(value) }))] },
       [steps, ...columns], box.current);
     }, (error) => { if (box.current) box.current.textContent = error.message; });
     return () => { gone = true; };

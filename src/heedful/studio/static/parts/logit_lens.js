@@ -16,7 +16,7 @@ export function LogitLens({ model, params }) {
     <${Failure} error=${error} />
     ${shown && look?.lens && html`<div class="scroll"><table class="lens"><tr><td></td>${look.outputs.map((output) => html`<th><${Word}>${output.text}<//></th>`)}</tr>
       ${look.lens.layers.map((layer) => html`<tr><th>${layer.name}</th>${layer.positions.map((position, index) => html`
-        <td style=${shadeStyle(position.probability)} title=${`${position.top.map((each) => `${each.text} ${percent(each.probability)}`).join(", ")} · the answer has rank ${position.rank + 1}`}>
+        <td style=${shadeStyle(position.probability)} title=${`${position.top.map((prediction) => `${prediction.text} ${percent(prediction.probability)}`).join(", ")} · the answer has rank ${position.rank + 1}`}>
           <${Word}>${position.top[0].text}<//>${position.top[0].id === look.outputs[index].label ? " ✓" : ""}</td>`)}</tr>`)}</table></div>
       <p class="small muted">The state after each layer, passed through the final norm and the output layer. Color: the probability of the final answer at that layer; ✓: the layer already predicts it.</p>`}<//>`;
 }

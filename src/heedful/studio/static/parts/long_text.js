@@ -1,4 +1,4 @@
-// A long text is drawn in windows: the rows around one, and the columns around those that they read most.
+// A long text is drawn in windows: the rows around one row, and the columns that get most of their attention.
 import { html, useRef, useLayoutEffect } from "../core/html.js";
 import { patch } from "../core/address.js";
 import { shade, palette } from "../core/color.js";

@@ -7,14 +7,14 @@ export const DASHES = [null, "7 3", "2 3", "10 3 2 3"];
 
 // "decoder.1.cross:3,decoder.0.cross:mean" as [{ part, head }, …].
 export function pinsOf(params) {
-  return (params.pins ?? "").split(",").filter(Boolean).slice(0, MOST).map((each) => {
-    const [part, head] = each.split(":");
+  return (params.pins ?? "").split(",").filter(Boolean).slice(0, MOST).map((pin) => {
+    const [part, head] = pin.split(":");
     return { part, head: head === "mean" ? null : Number(head) };
   });
 }
 
 const written = (pins) => pins.map(({ part, head }) => `${part}:${head ?? "mean"}`).join(",") || null;
-export const pinIndex = (pins, part, head) => pins.findIndex((each) => each.part === part && each.head === head);
+export const pinIndex = (pins, part, head) => pins.findIndex((pin) => pin.part === part && pin.head === head);
 
 // Pin a head, or release it; a fifth replaces the first.
 export function togglePin(pins, part, head) {

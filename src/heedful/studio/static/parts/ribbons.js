@@ -14,7 +14,7 @@ const WIDEST = 9;
 const LEAVING = 50;
 
 // above: groups of the columns; below: groups of the rows; weights: rows × columns.
-// layers: what is drawn for the token in focus instead of `weights`, one a pinned head: { weights, color, dash }.
+// layers: pinned heads, drawn for the token in focus instead of `weights`: { weights, color, dash }.
 export function Ribbons({ above, below, weights, layers, picked, onPick, onHover, focused, sure, upright, compact }) {
   const frame = useRef(null), canvas = useRef(null);
   const [own, setOwn] = useState(null);
@@ -32,10 +32,10 @@ export function Ribbons({ above, below, weights, layers, picked, onPick, onHover
   useLayoutEffect(() => {
     const box = frame.current.getBoundingClientRect();
     const end = (element, side) => {
-      const each = element.getBoundingClientRect();
+      const bounds = element.getBoundingClientRect();
       return upright
-        ? { x: (side === "above" ? each.right : each.left) - box.left, y: (each.top + each.bottom) / 2 - box.top }
-        : { x: (each.left + each.right) / 2 - box.left, y: (side === "above" ? each.bottom : each.top) - box.top };
+        ? { x: (side === "above" ? bounds.right : bounds.left) - box.left, y: (bounds.top + bounds.bottom) / 2 - box.top }
+        : { x: (bounds.left + bounds.right) / 2 - box.left, y: (side === "above" ? bounds.bottom : bounds.top) - box.top };
     };
     setEnds({
       above: above.map((_, index) => end(tops.current[index], "above")), below: below.map((_, index) => end(bottoms.current[index], "below")),
@@ -65,7 +65,7 @@ export function Ribbons({ above, below, weights, layers, picked, onPick, onHover
 
   const drawn = layers?.length ? layers : [{ weights, color: "var(--pick)", dash: null }];
   const active = focus && ends ? drawn.flatMap((layer, number) => strongest(focus, layer.weights, above.length, below.length, Math.floor(60 / drawn.length))
-    .map((each) => ({ ...each, layer, shift: (number - (drawn.length - 1) / 2) * 4 }))) : [];
+    .map((ribbon) => ({ ...ribbon, layer, shift: (number - (drawn.length - 1) / 2) * 4 }))) : [];
   const mass = (side, index) => {
     if (!focus || focus.side === side) return 0;
     const weight = focus.side === "below" ? weights[focus.index * above.length + index] : weights[index * above.length + focus.index];

@@ -1,4 +1,4 @@
-// The ribbons of a text of any length: a long one as a window with a map of the whole, a wide one upright.
+// The ribbons of a text of any length: a long text as a window with a map of the whole, a wide one with upright rows.
 import { html, useMemo, useRef } from "../core/html.js";
 import { address, whole } from "../core/address.js";
 import { breadth } from "../core/text.js";
@@ -8,7 +8,7 @@ import { Ribbons } from "./ribbons.js";
 
 const NARROW = 520, PLAIN = [22, 7.6], COMPACT = [15, 6.7];
 
-// About how many pixels a row of words takes: so many a word, so many a letter.
+// The approximate width of a row of words in pixels, from a width per word and per letter.
 const rowWidth = (groups, [word, letter]) => groups.reduce((sum, group) => sum + word + letter * Math.min(20, breadth(group.label)), 0);
 
 // layers: pinned heads; sure: the probability of each row's word. `picked` and `focused` count from the text's start.

@@ -17,12 +17,12 @@ import { Difference, Probabilities } from "./switch_off.js";
 
 export default function Compare() {
   const { params } = useAddress(), { models, canTrain } = useSession(), model = useModel();
-  const others = (models ?? []).filter((each) => each.task === model?.task && each.name !== model?.name);
-  const other = others.find((each) => each.name === params.other) ?? others[0];
+  const others = (models ?? []).filter((candidate) => candidate.task === model?.task && candidate.name !== model?.name);
+  const other = others.find((candidate) => candidate.name === params.other) ?? others[0];
   if (!model) return null;
   if (!other) return html`<${Second} model=${model} canTrain=${canTrain} />`;
   return html`<div class="stack">
-    <${Card} label="Text"><${InputFields} model=${model} params=${params} /><label class="row"><span class="small muted">${model.name} is compared with</span><select class="pill" value=${other.name} onChange=${(event) => patch({ other: event.target.value })}>${others.map((each) => html`<option value=${each.name}>${each.name}</option>`)}</select></label><//>
+    <${Card} label="Text"><${InputFields} model=${model} params=${params} /><label class="row"><span class="small muted">${model.name} is compared with</span><select class="pill" value=${other.name} onChange=${(event) => patch({ other: event.target.value })}>${others.map((candidate) => html`<option value=${candidate.name}>${candidate.name}</option>`)}</select></label><//>
     <${isReady(model, params) ? SideBySide : NoText} key=${`${model.name} ${other.name}`} models=${[model, other]} params=${params}>
       ${["translate", "classify"].includes(model.task) && html`<${TestSet} models=${[model, other]} params=${params} />`}<//>
   </div>`;
@@ -30,7 +30,7 @@ export default function Compare() {
 
 const NoText = ({ children }) => html`<${Card} label="Answers"><${Empty}>Type a text, or choose an example, to compare both answers.<//><//>${children}`;
 
-// No second model yet: the runs of this folder that could be one.
+// Shown while only one model is served: the finished runs of this folder that can be compared with it.
 function Second({ model, canTrain }) {
   const [runs, setRuns] = useState([]);
   useEffect(() => { if (canTrain) get("studio/runs").then((answer) => setRuns(answer.runs.filter((run) => run.task === model.task && run.state === "finished" && !run.served)), () => {}); }, [canTrain, model.task]);
@@ -47,7 +47,7 @@ function Second({ model, canTrain }) {
 
 function SideBySide({ models, params, children }) {
   const looks = models.map((model) => useAnswer("look", lookRequest(model, params, { top: 3 }), { wait: 200 }));
-  const [first, second] = looks.map((each) => each.answer);
+  const [first, second] = looks.map((look) => look.answer);
   const isTranslation = models[0].task === "translate";
   const forced = useAnswer("look", first && second && isTranslation ? lookRequest(models[1], { ...params, target: answerOf(first) }, { top: 1 }) : null, { wait: 100 });
   const [blink, setBlink] = useState(false), [link, setLink] = useState(null);
@@ -72,12 +72,13 @@ function Side({ model, look, error, busy, link, onLink }) {
   const logProbability = look?.outputs.reduce((sum, output) => sum + Math.log(Math.max(output.probability, 1e-30)), 0);
   return html`<${Card} title=${`${model.name}: ${model.family.replaceAll("_", " ")}, ${count(model.parameters)} parameters`} busy=${busy} tools=${html`<${Exports} name=${model.name} values=${look} />`}><${Failure} error=${error} />
     ${look ? html`<p class="answer" dir="auto"><${ScoredText} look=${look} /></p>
-      ${look.outputs.length === 1 && html`<${Bars} items=${look.outputs[0].top.map((each) => ({ label: each.text, value: each.probability }))} />`}
+      ${look.outputs.length === 1 && html`<${Bars} items=${look.outputs[0].top.map((prediction) => ({ label: prediction.text, value: prediction.probability }))} />`}
       <p class="small muted">log probability ${number(logProbability)}</p>
       <div class="compared"><${AttentionRibbons} look=${look} link=${link} onLink=${onLink} /></div>` : ""}<//>`;
 }
 
-// Pairs pasted one a line, with a tab between, or the validation text: where the two models differ, and by source length.
+// Scores of both models by source length, and the answers that differ most, on pasted pairs (one per line, with a tab
+// between) or on the validation text.
 function TestSet({ models, params }) {
   const pairs = (params.pairs ?? "").split("\n").map((line) => line.split("\t")).filter((pair) => pair.length >= 2 && pair[0].trim() && pair[1].trim()).map((pair) => pair.slice(0, 2)).slice(0, 200);
   const names = { model: models[0].name, other: models[1].name };
@@ -92,5 +93,5 @@ function TestSet({ models, params }) {
         <td>${row.all ? "all" : row.shortest === row.longest ? row.shortest : `${row.shortest} to ${row.longest}`}</td><td class="number">${row.texts}</td>${row.scores.map((score) => html`<td class="number">${number(score)}</td>`)}
         <td class="number">${signed(row.difference.value)} (${signed(row.difference.low)} to ${signed(row.difference.high)})</td></tr>`)}</table></div>
       <p class="small muted">${answer.metric}, by source length. ${percent(answer.same_answers)} of the answers are equal. Those that differ most:</p>
-      ${answer.examples.slice(0, 12).map((each) => html`<div><p class="muted" dir="auto">${each.text}</p><p dir="auto"><${Difference} before=${String(each.answers[0])} after=${String(each.answers[1])} /> <span class="small muted">${each.scores.map((score) => number(score)).join(" against ")}</span></p></div>`)}`}<//>`;
+      ${answer.examples.slice(0, 12).map((example) => html`<div><p class="muted" dir="auto">${example.text}</p><p dir="auto"><${Difference} before=${String(example.answers[0])} after=${String(example.answers[1])} /> <span class="small muted">${example.scores.map((score) => number(score)).join(" against ")}</span></p></div>`)}`}<//>`;
 }

@@ -20,16 +20,16 @@ export default function Lab() {
     return () => clearInterval(timer);
   }, [canTrain]);
   if (!canTrain) return html`<${Card} title="Lab"><${Empty}>This server does not run studies. Start heedful studio on your own machine.<//><//>`;
-  const study = studies?.find((each) => each.name === params.study);
+  const study = studies?.find((study) => study.name === params.study);
   return html`<div class="stack">
     ${study && html`<${Study} key=${study.name} study=${study} onChange=${refresh} />`}
     <${Card} title="The open questions of the notes, as experiments" tools=${studies && html`<${Exports} name="studies" values=${studies} />`}><${Failure} error=${error} />
       <p class="muted">Each study compares variants that differ in one setting. Open a study to read its question and predictions before you run it. A quick run takes about a minute; its answer is only indicative.</p>
       ${!studies && !error && html`<div class="skeleton" aria-busy="true"></div>`}
-      ${studies && html`<div class="scroll"><table class="plain stacked"><tr><th>study</th><th>question</th><th>predictions</th><td></td></tr>${studies.map((each) => html`<tr>
-        <td><button class="link" aria-pressed=${each.name === params.study} onClick=${() => patch({ study: each.name })}>${each.name}</button></td><td>${each.question} <span class="small muted">${each.concept}, ${plural(each.variants, "variant")}</span></td>
-        <td><${Outcomes} study=${each} /></td>
-        <td>${each.state !== "running" && html`<button class="button" aria-label=${`Run quickly: ${each.name}`} onClick=${() => { patch({ study: each.name }); act(`${each.name}/run`, { quick: true }, refresh); }}>Run quickly</button>`}</td></tr>`)}</table></div>`}<//>
+      ${studies && html`<div class="scroll"><table class="plain stacked"><tr><th>study</th><th>question</th><th>predictions</th><td></td></tr>${studies.map((study) => html`<tr>
+        <td><button class="link" aria-pressed=${study.name === params.study} onClick=${() => patch({ study: study.name })}>${study.name}</button></td><td>${study.question} <span class="small muted">${study.concept}, ${plural(study.variants, "variant")}</span></td>
+        <td><${Outcomes} study=${study} /></td>
+        <td>${study.state !== "running" && html`<button class="button" aria-label=${`Run quickly: ${study.name}`} onClick=${() => { patch({ study: study.name }); act(`${study.name}/run`, { quick: true }, refresh); }}>Run quickly</button>`}</td></tr>`)}</table></div>`}<//>
   </div>`;
 }
 
@@ -41,7 +41,7 @@ function Outcomes({ study }) {
   if (study.state === "running") return html`<span class="strong">${running(study)}</span>`;
   if (study.state === "failed") return html`<span class="bad">failed</span>`;
   if (study.state !== "done") return html`<span class="muted">not run here yet</span>`;
-  return study.predictions.map((each) => html`<span class=${`outcome ${STYLES[each.outcome] ?? "muted"}`} title=${each.statement}>${each.outcome}</span>`);
+  return study.predictions.map((prediction) => html`<span class=${`outcome ${STYLES[prediction.outcome] ?? "muted"}`} title=${prediction.statement}>${prediction.outcome}</span>`);
 }
 
 async function act(path, body, onChange) {
@@ -64,7 +64,7 @@ function Study({ study, onChange }) {
       ${report && html`<${Exports} name=${`study-${study.name}`} values=${report} />`}<button class="icon-button" aria-label="Close" onClick=${() => patch({ study: null })}>✕</button></span>`}>
     ${isRunning && html`<p class="small muted" aria-live="polite">${running(study)}</p><progress aria-label="The study is running"></progress>`}
     <h3>Predictions, written before the first result</h3>
-    <ol class="predicted">${study.predictions.map((each) => html`<li>${each.statement} ${each.outcome && html`<span class=${`outcome ${STYLES[each.outcome] ?? "muted"}`}>${each.outcome}</span>`}</li>`)}</ol>
+    <ol class="predicted">${study.predictions.map((prediction) => html`<li>${prediction.statement} ${prediction.outcome && html`<span class=${`outcome ${STYLES[prediction.outcome] ?? "muted"}`}>${prediction.outcome}</span>`}</li>`)}</ol>
     ${study.message && html`<p class="error" role="alert">${study.message}</p>`}<${Failure} error=${error} />
     ${report && html`<${Report} report=${report} />`}<//>`;
 }

@@ -29,7 +29,7 @@ export default function Look() {
   if (!model) return null;
   const shown = lines.length ? { ...params, text: lines[line] } : params;
   return html`<div class="stack">
-    <${Card} label="Text"><${InputFields} model=${model} params=${params} hint="one a line; several are shown side by side" />
+    <${Card} label="Text"><${InputFields} model=${model} params=${params} hint="one per line; several are shown side by side" />
       ${isReady(model, params) || html`<${Empty} action=${`Try “${examplesFor(model)[0]}”`} onAction=${() => patch({ text: examplesFor(model)[0] })}>Type a text to see the model's attention weights.<//>`}
     <//>
     ${isReady(model, params) && html`<${Sentence} key=${model.name} model=${model} params=${shown} />`}
@@ -48,13 +48,14 @@ function useLook(model, params) {
 // Recurrent models attend to states; they have no value vectors.
 const hasValues = (model) => !/recurrent/.test(model.family);
 
-// The map that is shown: the one chosen, else the measured alignment head's, else the last of the first kind.
+// The attention map that is shown: the selected one, else that of the measured alignment head, else the last one of the
+// first kind.
 function chosenMap(look, params) {
   const maps = look.attention;
   const kinds = Object.keys(KINDS).filter((kind) => maps.some((map) => map.kind === kind));
   const asked = maps.find((map) => map.name === params.part);
   const measured = look.alignment && maps.find((map) => map.name === look.alignment.head.part);
-  const map = asked ?? (params.kind ? null : measured) ?? maps.filter((each) => each.kind === (params.kind ?? kinds[0])).at(-1) ?? maps.at(-1);
+  const map = asked ?? (params.kind ? null : measured) ?? maps.filter((candidate) => candidate.kind === (params.kind ?? kinds[0])).at(-1) ?? maps.at(-1);
   const head = params.head === "mean" ? null : params.head !== undefined && asked ? Math.min(whole(params.head, 0), map.heads - 1) : map === measured ? look.alignment.head.head : asked ? 0 : null;
   return { kinds, map, head };
 }
@@ -70,7 +71,7 @@ function useDrawn(look, params) {
     return { rows: all.rows, columns, weights, scale: scaleOf(weights), hasSpecial: all.columns.some((group) => group.special), hidden: bare ? hiddenShares(weights, all.rows.length, columns.length) : null };
   }, [look, map, head, unit, bare]);
   const layers = useMemo(() => (drawn ? pins.map((pin, index) => {
-    const other = look.attention.find((each) => each.name === pin.part && each.shape[1] === map.shape[1] && each.shape[2] === map.shape[2]);
+    const other = look.attention.find((candidate) => candidate.name === pin.part && candidate.shape[1] === map.shape[1] && candidate.shape[2] === map.shape[2]);
     return other && { weights: pooled(other, pin.head, drawn.rows, drawn.columns), color: `var(--h${index})`, dash: DASHES[index] };
   }).filter(Boolean) : []), [drawn, params.pins]);
   return drawn && { ...drawn, kinds, map, head, layers, pins, unit };
@@ -97,8 +98,8 @@ function Sentence({ model, params }) {
   const picked = pickedOf(params);
   useKeys(look, drawn, onPick);
   const outputs = useMemo(() => (drawn ? outputGroups(look, drawn.unit) : []), [look, drawn?.unit]);
-  const chosen = drawn && chosenOutput(outputs, drawn.rows, picked), maps = useMemo(() => look?.attention.filter((each) => each.kind === drawn?.map.kind), [look, drawn?.map.kind]);
-  // What does not follow the pointer is kept while it moves.
+  const chosen = drawn && chosenOutput(outputs, drawn.rows, picked), maps = useMemo(() => look?.attention.filter((candidate) => candidate.kind === drawn?.map.kind), [look, drawn?.map.kind]);
+  // These cards do not depend on the pointer: they are kept while it moves.
   const details = useMemo(() => drawn && html`<div class="halves later"><${Alternatives} look=${look} outputs=${outputs} index=${chosen} />
       ${outputs.length > 0 && html`<${Explanations} model=${model} params=${params} group=${outputs[chosen ?? 0]} />`}</div>
     <${LogitLens} model=${model} params=${params} />`, [look, outputs, chosen, model, params]);
@@ -144,7 +145,7 @@ const onPick = (pick) => patch({ pick: pick ? `${pick.side[0]}${pick.index}` : n
 
 const layerName = (map) => (map.layer === null ? map.name : `${KINDS[map.kind]}, layer ${map.layer}`);
 
-// A token of the future of a decoder's self-attention: forbidden, which is not the same as a weight of 0.
+// Whether the causal mask excludes a column from a row, which is not the same as a weight of 0.
 const isMasked = (map, row, column) => map.kind === "self" && Math.min(...column.tokens) > Math.max(...row.tokens);
 
 // The tokens in focus, to mark them in the small pictures.
@@ -162,7 +163,7 @@ function describe(look, map, head) {
 // The word that the address pins: "b3" is the fourth of the lower row, "a0" the first of the upper row.
 const pickedOf = ({ pick = "" }) => (/^[ab]\d+$/.test(pick) ? { side: pick[0] === "a" ? "above" : "below", index: Number(pick.slice(1)) } : null);
 
-// Keys act on the address as it is, so that none is lost while a picture is drawn.
+// Keys are applied to the current address, so that none is lost while the page is drawn.
 function useKeys(look, drawn, onPick) {
   useEffect(() => {
     if (!drawn) return undefined;
@@ -170,7 +171,7 @@ function useKeys(look, drawn, onPick) {
     const listen = (event) => {
       const { params } = address(), { map, head } = chosenMap(look, params), picked = pickedOf(params), pins = pinsOf(params);
       if (event.target.closest("input, textarea, select, canvas, dialog, [role=radiogroup]") || event.ctrlKey || event.metaKey || event.altKey) return;
-      const same = look.attention.filter((each) => each.kind === map.kind), at = same.indexOf(map);
+      const same = look.attention.filter((candidate) => candidate.kind === map.kind), at = same.indexOf(map);
       const side = picked?.side ?? "below", size = (side === "below" ? rows : columns).length;
       if (event.key === "ArrowUp" && at > 0) patch({ part: same[at - 1].name, head: head ?? "mean" });
       else if (event.key === "ArrowDown" && at < same.length - 1) patch({ part: same[at + 1].name, head: head ?? "mean" });
@@ -189,7 +190,7 @@ function useKeys(look, drawn, onPick) {
   }, [look, drawn]);
 }
 
-// The output that the picked row predicts, or whose word it is; null if nothing is picked, or no output is of it.
+// The output that the picked row predicts or belongs to; null if there is none.
 function chosenOutput(outputs, rows, picked) {
   if (picked?.side !== "below" || !rows[picked.index]) return null;
   if (rows[picked.index].outputs.length) return picked.index;
@@ -203,7 +204,7 @@ function Alternatives({ look, outputs, index }) {
   if (!group) return null;
   const output = look.outputs[group.outputs[0]];
   return html`<${Card} title=${html`“<${Word}>${group.label}<//>”: most probable tokens`}>
-    <${Bars} items=${output.top.map((each) => ({ label: each.text.trim() || each.text || " ", value: each.probability }))} />
+    <${Bars} items=${output.top.map((prediction) => ({ label: prediction.text.trim() || prediction.text || " ", value: prediction.probability }))} />
     ${group.outputs.length > 1 && html`<p class="small muted">The word has ${group.outputs.length} tokens; this is the first. Probability of the whole word: ${percent(groupProbability(look, group))}.</p>`}
     ${index === null && outputs.length > 1 && html`<p class="small muted">Click an output word above to see those of another word.</p>`}<//>`;
 }

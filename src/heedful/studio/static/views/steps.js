@@ -31,7 +31,7 @@ export default function Steps() {
 // Children below a card appear together with it, so that nothing on the page moves.
 const Plain = ({ children }) => children;
 
-// The token that is followed before one is chosen: the first ones have little to read.
+// The default token: the first ones have few tokens to attend to.
 const START = 3;
 
 function Walk({ model, params, children }) {
@@ -41,13 +41,13 @@ function Walk({ model, params, children }) {
   const first = useAnswer("studio/walkthrough", asked.error && params.position === undefined ? requestAt(0) : null);  // a text that is too short
   const { answer: walk, error, busy } = asked.error && params.position === undefined ? first : asked;
   const phases = walk ? phasesOf(walk, params) : [];
-  const phase = Math.max(0, phases.findIndex((each) => each.key === params.phase));
+  const phase = Math.max(0, phases.findIndex((entry) => entry.key === params.phase));
   const go = (index) => patch({ phase: phases[index].key, edits: null });
   const toToken = (position) => patch({ position, edits: null });
   useEffect(() => {
     const listen = (event) => {
       if (event.target.closest("input, textarea, select, button, dialog") || !phases.length) return;
-      const { params: now } = address(), step = Math.max(0, phases.findIndex((each) => each.key === now.phase)), position = whole(now.position, walk.position);
+      const { params: now } = address(), step = Math.max(0, phases.findIndex((entry) => entry.key === now.phase)), position = whole(now.position, walk.position);
       if (event.key === " " || event.key === ".") { event.preventDefault(); go((step + 1) % phases.length); }
       if (event.key === ",") go(Math.max(0, step - 1));
       if (event.key === "ArrowRight" && !event.shiftKey) toToken(Math.min(walk.tokens.length - 1, position + 1));
@@ -67,8 +67,8 @@ function Walk({ model, params, children }) {
     <//>
     <div class="split"><${Card} title=${phases[phase].title} tools=${html`<span class="row"><${Exports} name=${phases[phase].key} values=${walk} /><button class="button" disabled=${phase === 0} onClick=${() => go(phase - 1)}>Back</button>
         <button class="button main" onClick=${() => go((phase + 1) % phases.length)}>Next</button></span>`}>${phases[phase].show()}<//>
-      <${Card} title="Steps"><ol class="stack tight" style=${{ listStyle: "none" }}>${phases.map((each, index) => html`<li class="phase" data-on=${index === phase}>
-        <button class="button" style=${{ border: 0, padding: "2px 4px", justifyContent: "start" }} aria-current=${index === phase ? "step" : null} onClick=${() => go(index)}>${each.title}</button></li>`)}</ol>
+      <${Card} title="Steps"><ol class="stack tight" style=${{ listStyle: "none" }}>${phases.map((entry, index) => html`<li class="phase" data-on=${index === phase}>
+        <button class="button" style=${{ border: 0, padding: "2px 4px", justifyContent: "start" }} aria-current=${index === phase ? "step" : null} onClick=${() => go(index)}>${entry.title}</button></li>`)}</ol>
         <p class="small muted"><kbd>Space</kbd> next · <kbd>,</kbd> back · <kbd>←</kbd> <kbd>→</kbd> token</p><//></div>${children}`;
 }
 
@@ -105,33 +105,46 @@ function Positions({ walk }) {
 }
 
 function Norm({ before, after, name: kind }) {
-  const mean = (values) => values.reduce((sum, each) => sum + each, 0) / values.length;
-  const spread = (values) => Math.sqrt(mean(values.map((each) => (each - mean(values)) ** 2)));
+  const mean = (values) => values.reduce((sum, component) => sum + component, 0) / values.length;
+  const spread = (values) => Math.sqrt(mean(values.map((component) => (component - mean(values)) ** 2)));
   return html`<p>${kind === "rms" ? "RMSNorm divides by the root mean square" : "LayerNorm subtracts the mean and divides by the standard deviation"}, then multiplies by a learned gain.</p>
     ${before && html`<${VectorStrip} label=${`before: mean ${number(mean(before))}, deviation ${number(spread(before))}`} values=${before} />`}<${VectorStrip} label=${`after: mean ${number(mean(after))}, deviation ${number(spread(after))}`} values=${after} />`;
 }
 
 // "2:1.5,4:0" as { 2: 1.5, 4: 0 }.
-const editsOf = (params) => Object.fromEntries((params.edits ?? "").split(",").map((each) => each.split(":").map(Number)).filter(([index, score]) => Number.isInteger(index) && Number.isFinite(score)));
+const editsOf = (params) => Object.fromEntries((params.edits ?? "").split(",").map((edit) => edit.split(":").map(Number)).filter(([index, score]) => Number.isInteger(index) && Number.isFinite(score)));
 
-// Scores and their softmax. A score can be edited: the weights follow. Hover a score: the product that made it.
+// Rows of masked tokens that are written out; a long text has many.
+const MASKED = 3;
+
+// The number that dot products are divided by, √d_k or 1; null if the scores are not dot products.
+function scaleOfScores({ query, keys, scores }) {
+  const dots = keys.map((key) => query.reduce((sum, component, index) => sum + component * key[index], 0));
+  const fits = (scale) => scores.every((score, index) => score === null || Math.abs(dots[index] / scale - score) < 0.001 * Math.max(1, Math.abs(score)));
+  return [Math.sqrt(query.length), 1].find(fits) ?? null;
+}
+
+// Scores and their softmax. A score can be edited, and the weights follow. Pointing at a row shows its dot product.
 function Scores({ walk, step, title, params }) {
   useTheme();
   const [over, setOver] = useState(null), edited = editsOf(params);
   const setEdited = (edits) => patch({ edits: Object.entries(edits).map(([index, score]) => `${index}:${score}`).join(",") || null });
-  const tokens = tokensOf(walk, step), scale = Math.sqrt(step.query.length);
+  const tokens = tokensOf(walk, step), scale = scaleOfScores(step), isSoftmax = walk.settings.softmax !== false;
   const scores = step.scores.map((score, index) => (score === null ? null : edited[index] ?? score)), changed = Object.keys(edited).length > 0;
-  const weights = changed ? softmax(scores) : step.weights;
-  return html`<${Formula} of=${[sub(name("α"), name("j")), operator("="), name("softmax"), operator("("), fraction([name("q"), operator("·"), sub(name("k"), name("j"))], root(value(step.query.length))), operator(")")]} />
-    <p class="small">The query of <b><${Word}>${walk.tokens[walk.position]}<//></b> is multiplied with the key of every token (${title.toLowerCase()}, head ${step.head}). Edit a score to see how the weights change; point at a row to see its dot product.</p>
-    <div class="scroll"><table class="matrix wide"><tr><th>token</th><th>q · k</th><th>score = q · k / ${number(scale)}</th><td class="grow"></td><th>weight</th></tr>
-      ${tokens.map((token, index) => html`<tr data-on=${over === index} onMouseEnter=${() => setOver(index)} onFocusIn=${() => setOver(index)}><th><${Word}>${token}<//></th>
-        <td>${scores[index] === null ? "–" : number(scores[index] * scale)}</td>
+  const weights = !changed ? step.weights : isSoftmax ? softmax(scores) : scores.map((score) => score ?? 0);
+  const product = [name("q"), operator("·"), sub(name("k"), name("j"))], named = [name((walk.settings.score ?? "score").replaceAll("_", " ")), operator("("), name("q"), operator(","), sub(name("k"), name("j")), operator(")")];
+  const shown = Math.min(tokens.length, scores.findLastIndex((score) => score !== null) + 1 + MASKED);
+  const formula = scale === 1 ? product : scale ? [fraction(product, root(value(step.query.length)))] : named;
+  return html`<${Formula} of=${[sub(name("α"), name("j")), operator("="), ...(isSoftmax ? [name("softmax"), operator("("), ...formula, operator(")")] : formula)]} />
+    <p class="small">The query of <b><${Word}>${walk.tokens[walk.position]}<//></b> ${scale ? "is multiplied with" : "is compared with"} the key of every token (${title.toLowerCase()}, head ${step.head}). Edit a score to see how the weights change${scale ? "; point at a row to see its dot product" : ""}.</p>
+    <div class="scroll"><table class="matrix wide"><tr><th>token</th>${scale && html`<th>q · k</th>`}<th>score${scale ? ` = q · k / ${number(scale)}` : ""}</th><td class="grow"></td><th>weight</th></tr>
+      ${tokens.slice(0, shown).map((token, index) => html`<tr data-on=${over === index} onMouseEnter=${() => setOver(index)} onFocusIn=${() => setOver(index)}><th><${Word}>${token}<//></th>
+        ${scale && html`<td>${scores[index] === null ? "–" : number(scores[index] * scale)}</td>`}
         <td>${scores[index] === null ? html`<span class="muted" title="the mask forbids it">masked</span>` : html`<input type="number" step="0.5" class="field" style=${{ width: "92px", padding: "2px 6px" }} aria-label=${`score of ${token}`} value=${Number(scores[index].toPrecision(4))} onInput=${(event) => event.target.value !== "" && setEdited({ ...edited, [index]: Number(event.target.value) })} />`}</td>
         <td class="grow"><span class="track"><span class="bar" style=${{ display: "block", width: `${100 * weights[index]}%` }}></span></span></td>${scores[index] === null ? html`<td>–</td>` : html`<td style=${shadeStyle(weights[index])}>${percent(weights[index])}</td>`}</tr>`)}
-      <tr><th>sum</th><td></td><td>${changed && html`<button class="button" onClick=${() => setEdited({})}>Reset the scores</button>`}</td><td></td><td>${number(weights.reduce((sum, each) => sum + each, 0))}</td></tr></table></div>
-    ${over !== null && step.scores[over] != null && html`<p class="small" aria-live="polite">q · k of <b><${Word}>${tokens[over]}<//></b> = ${step.query.slice(0, 4).map((each, index) => `${number(each, 2)} × ${number(step.keys[over][index], 2)}`).join(" + ")} + … = ${number(step.scores[over] * scale)}</p>`}
-    <${VectorStrip} label="query q" values=${step.query} />${over !== null && step.keys[over] && html`<${VectorStrip} label=${html`key k of <${Word}>${tokens[over]}<//>`} values=${step.keys[over]} /><${VectorStrip} label="q × k, element by element" values=${step.query.map((each, index) => each * step.keys[over][index])} />`}`;
+      ${shown < tokens.length && html`<tr><th colspan=${scale ? 5 : 4}>+ ${tokens.length - shown} later tokens, masked</th></tr>`}<tr><th>sum</th>${scale && html`<td></td>`}<td>${changed && html`<button class="button" onClick=${() => setEdited({})}>Reset the scores</button>`}</td><td></td><td>${number(weights.reduce((sum, weight) => sum + weight, 0))}</td></tr></table></div>
+    ${scale && over !== null && step.scores[over] != null && html`<p class="small" aria-live="polite">q · k of <b><${Word}>${tokens[over]}<//></b> = ${step.query.slice(0, 4).map((component, index) => `${number(component, 2)} × ${number(step.keys[over][index], 2)}`).join(" + ")} + … = ${number(step.scores[over] * scale)}</p>`}
+    <${VectorStrip} label="query q" values=${step.query} />${scale && over !== null && step.keys[over] && html`<${VectorStrip} label=${html`key k of <${Word}>${tokens[over]}<//>`} values=${step.keys[over]} /><${VectorStrip} label="q × k, element by element" values=${step.query.map((component, index) => component * step.keys[over][index])} />`}`;
 }
 
 function WeightedSum({ step, tokens }) {
@@ -144,10 +157,10 @@ function WeightedSum({ step, tokens }) {
 }
 
 function FeedForward({ hidden, output, settings }) {
-  const active = hidden.filter((each) => each > 0).length;
-  const strongest = hidden.map((each, index) => [each, index]).sort((a, b) => b[0] - a[0]).slice(0, 8);
+  const active = hidden.filter((activation) => activation > 0).length;
+  const strongest = hidden.map((activation, index) => [activation, index]).sort((a, b) => b[0] - a[0]).slice(0, 8);
   return html`<p>Two matrices with ${settings.activation ?? "relu"} between them, applied to each token separately. ${active} of ${hidden.length} hidden units are above zero.</p>
-    <${VectorStrip} label="hidden units" values=${hidden} /><p class="small muted">Strongest: ${strongest.map(([each, index]) => `unit ${index} (${number(each, 2)})`).join(", ")}</p><${VectorStrip} label="output" values=${output} />`;
+    <${VectorStrip} label="hidden units" values=${hidden} /><p class="small muted">Strongest: ${strongest.map(([activation, index]) => `unit ${index} (${number(activation, 2)})`).join(", ")}</p><${VectorStrip} label="output" values=${output} />`;
 }
 
 function Search({ model, params, children }) {
@@ -158,8 +171,8 @@ function Search({ model, params, children }) {
   if (!tree && !error) return html`<div key="waiting" class="skeleton" aria-busy=${busy}></div>`;
   return html`<${Card} title="Beam search, step by step" busy=${busy} tools=${html`<${Exports} name="beam-search" values=${tree} />`}>
     <${Failure} error=${error} />
-    <div class="row"><span class="small muted">beam</span><${Choice} label="Beam size" options=${["1", "2", "3", "4", "6"].map((each) => [each, each])} value=${String(beam)} onChange=${(each) => patch({ beam: each, until: null })} />
-      <span class="small muted">length penalty</span><${Choice} label="Length penalty" options=${["0", "0.6", "1", "2"].map((each) => [each, each])} value=${String(penalty)} onChange=${(each) => patch({ penalty: each, until: null })} /><${Toggle} on=${pruned} onChange=${(on) => patch({ pruned: on ? null : "0" })}>show pruned<//></div>
+    <div class="row"><span class="small muted">beam</span><${Choice} label="Beam size" options=${["1", "2", "3", "4", "6"].map((choice) => [choice, choice])} value=${String(beam)} onChange=${(choice) => patch({ beam: choice, until: null })} />
+      <span class="small muted">length penalty</span><${Choice} label="Length penalty" options=${["0", "0.6", "1", "2"].map((choice) => [choice, choice])} value=${String(penalty)} onChange=${(choice) => patch({ penalty: choice, until: null })} /><${Toggle} on=${pruned} onChange=${(on) => patch({ pruned: on ? null : "0" })}>show pruned<//></div>
     ${tree && html`<p class="answer" dir="auto">${tree.answer.trim() || html`<span class="muted">only spaces and line breaks</span>`}</p>
       <div class="row"><button class="button" disabled=${shown === 0} onClick=${() => show(shown - 1)}>Step back</button><button class="button" disabled=${shown === last} onClick=${() => show(shown + 1)}>Next step</button>
         <input type="range" aria-label="Steps shown" min="0" max=${last} value=${shown} style=${{ maxWidth: "280px" }} onInput=${(event) => show(Number(event.target.value))} /><span class="small muted">step ${shown + 1} of ${last + 1}</span></div>

@@ -56,7 +56,7 @@ function Presets({ head, parts, params }) {
   const stack = has("decoder.0") ? "decoder" : "encoder";
   const cross = parts.parts.filter((part) => part.kind === "cross-attention" && part.head === null);
   const onlyAligning = head && cross.map((part) => ({ kind: "ablate", part: part.name, ...(part.name === head.part && head.head !== null ? { heads: Array.from({ length: part.heads }, (_, index) => index).filter((index) => index !== head.head) } : {}) }))
-    .filter((each) => each.part !== head.part || each.heads?.length);
+    .filter((change) => change.part !== head.part || change.heads?.length);
   const presets = [
     parts.parts.some((part) => part.kind === "positions") && ["without positions", [{ kind: "ablate", part: "positions" }]],
     head && ["without the aligning head", [{ kind: "ablate", part: head.part, ...(head.head === null ? {} : { heads: [head.head] }) }]],
@@ -100,7 +100,7 @@ export const Difference = ({ before, after }) => difference(before, after).map((
 // For one prediction (a class): the probabilities beside each other.
 export function Probabilities({ before, after, names = ["as trained", "now"] }) {
   if (before.outputs.length !== 1 || after.outputs.length !== 1) return null;
-  const old = Object.fromEntries(before.outputs[0].top.map((each) => [each.text, each.probability]));
+  const old = Object.fromEntries(before.outputs[0].top.map((prediction) => [prediction.text, prediction.probability]));
   return html`<table class="plain"><tr><th>label</th>${names.map((name) => html`<th class="number">${name}</th>`)}<th class="number">change</th></tr>
-    ${after.outputs[0].top.map((each) => html`<tr><td>${each.text}</td><td class="number">${percent(old[each.text] ?? 0)}</td><td class="number">${percent(each.probability)}</td><td class="number">${signed(each.probability - (old[each.text] ?? 0))}</td></tr>`)}</table>`;
+    ${after.outputs[0].top.map((prediction) => html`<tr><td>${prediction.text}</td><td class="number">${percent(old[prediction.text] ?? 0)}</td><td class="number">${percent(prediction.probability)}</td><td class="number">${signed(prediction.probability - (old[prediction.text] ?? 0))}</td></tr>`)}</table>`;
 }

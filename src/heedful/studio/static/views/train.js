@@ -53,7 +53,7 @@ async function act(path, refresh, message) {
   } catch (error) { toast(error.message); return false; }
 }
 
-// A name for pasted text that no file has yet, without an ending.
+// An unused name for pasted text, without an ending.
 function freeName(files) {
   const taken = new Set(files.map((file) => file.name.split("/").at(-1).replace(/\.[^.]*$/, "")));
   return Array.from({ length: files.length + 1 }, (_, index) => `pasted-${index + 1}`).find((name) => !taken.has(name));
@@ -73,7 +73,7 @@ const HINTS = {
   translate: "Two files, line by line, or one table of pairs.", classify: "A table with texts and labels.", answer: "Questions with passages, as JSON.",
 };
 
-// The choices are in the address, so that a link restores them.
+// The settings of a new run. They are kept in the address, so that a link restores them.
 function NewRun({ params, onStart }) {
   const task = params.task ?? "translate", time = params.time ?? "2m", architecture = params.kind ?? "transformer";
   const chosen = (params.files ?? "").split("|").filter(Boolean), valid = (params.valid ?? "").split("|").filter(Boolean);
@@ -88,7 +88,7 @@ function NewRun({ params, onStart }) {
     try { store(await post(path, body)); } catch (failure) { setError(failure); }
     setBusy("");
   };
-  // Keep the pasted text as a file, and choose it; the names of all files that are chosen then, or null.
+  // Save the pasted text as a file and select it; returns the names of all selected files, or null on failure.
   const keep = async () => {
     try {
       const saved = [];
@@ -105,10 +105,10 @@ function NewRun({ params, onStart }) {
     const names = pasted?.text.trim() ? await keep() : chosen;
     if (names) begin({ ...body, files: names }, onStart);
   };
-  const toggled = (names, name) => (names.includes(name) ? names.filter((each) => each !== name) : [...names, name]).join("|") || null;
-  const toggle = (name) => change({ files: toggled(chosen, name), valid: valid.filter((each) => each !== name).join("|") || null });
+  const toggled = (names, name) => (names.includes(name) ? names.filter((other) => other !== name) : [...names, name]).join("|") || null;
+  const toggle = (name) => change({ files: toggled(chosen, name), valid: valid.filter((other) => other !== name).join("|") || null });
   return html`<${Card} title="A new model" busy=${Boolean(busy)}>
-    <${Choice} label="Task" options=${TASKS} value=${task} onChange=${(each) => change({ task: each })} />
+    <${Choice} label="Task" options=${TASKS} value=${task} onChange=${(choice) => change({ task: choice })} />
     <p class="small muted">${HINTS[task] ?? "Running text."} Select files in the order in which they are to be read.</p>
     <div class="files" role="group" aria-label="Files">${files?.map((file) => html`<div class="row between"><label class="row"><input type="checkbox" checked=${chosen.includes(file.name)} onChange=${() => toggle(file.name)} />
       <span>${file.name.split("/").slice(1).join("/")}</span><span class="muted small">${count(file.bytes)} bytes${chosen.includes(file.name) ? `, number ${chosen.indexOf(file.name) + 1}` : ""}</span></label>
@@ -118,8 +118,8 @@ function NewRun({ params, onStart }) {
         ${task === "translate" && html`<${TextField} label="Their translations, line by line (empty if each line above is a pair with a tab between)" rows="5" value=${pasted.other} onInput=${(other) => setPasted((before) => ({ ...before, other }))} />`}
         <div class="row"><button class="button" disabled=${!pasted.text.trim()} onClick=${keep}>Keep as a file</button><button class="button" onClick=${() => setPasted(null)}>Cancel</button></div>`
       : html`<div><button class="button" onClick=${() => setPasted({ name: freeName(files ?? []), text: "", other: "" })}>Paste text</button></div>`}
-    <div class="row"><${Choice} label="Architecture" options=${[["transformer", "transformer"], ["recurrent", "recurrent"]]} value=${architecture} onChange=${(each) => change({ kind: each })} /></div>
-    <div class="row"><span class="small muted">time</span><${Choice} label="Time" options=${["1m", "2m", "10m", "1h"].map((each) => [each, each])} value=${time} onChange=${(each) => change({ time: each })} /></div>
+    <div class="row"><${Choice} label="Architecture" options=${[["transformer", "transformer"], ["recurrent", "recurrent"]]} value=${architecture} onChange=${(choice) => change({ kind: choice })} /></div>
+    <div class="row"><span class="small muted">time</span><${Choice} label="Time" options=${["1m", "2m", "10m", "1h"].map((choice) => [choice, choice])} value=${time} onChange=${(choice) => change({ time: choice })} /></div>
     <${Failure} error=${error} />
     <div class="row"><button class="button main" disabled=${!isReady || busy} onClick=${start}>Start training</button>
       <button class="button" disabled=${!chosen.length || busy} onClick=${() => ask("studio/doctor", setReport, "doctor")}>${busy === "doctor" ? "Reading …" : "Check the text"}</button>
@@ -132,11 +132,11 @@ function Findings({ report }) {
   const findings = report.findings.filter((finding) => finding.count);
   return html`<div class="stack tight"><h3>The doctor read ${plural(report.rows, "row")}, ${count(report.usable)} usable</h3>
     ${!findings.length && html`<p class="good">No problems found.</p>`}
-    ${findings.map((finding) => html`<p><b>${count(finding.count)}</b> ${finding.description}${finding.locations?.length > 0 && html` <span class="muted small">${finding.locations.slice(0, 3).map((each) => each.location ?? `${(each.file ?? "").split("/").at(-1)}:${each.line ?? ""}`).join(", ")}</span>`}</p>`)}</div>`;
+    ${findings.map((finding) => html`<p><b>${count(finding.count)}</b> ${finding.description}${finding.locations?.length > 0 && html` <span class="muted small">${finding.locations.slice(0, 3).map((place) => place.location ?? `${(place.file ?? "").split("/").at(-1)}:${place.line ?? ""}`).join(", ")}</span>`}</p>`)}</div>`;
 }
 
 function Plan({ plan }) {
-  const parameters = Object.values(plan.parameters).reduce((sum, each) => sum + each, 0);
+  const parameters = Object.values(plan.parameters).reduce((sum, size) => sum + size, 0);
   const rows = [["parameters", count(parameters)], ["steps", count(plan.steps)], ["memory", `${(plan.peak_memory / 2 ** 20).toFixed(0)} MiB${plan.fits ? "" : ", which does not fit"}`], ["total time", duration(plan.seconds)], ["training time", duration(plan.phases?.training)]];
   return html`<div class="stack tight"><h3>The plan</h3><table class="plain">${rows.map(([name, value]) => html`<tr><td>${name}</td><td class="number">${value}</td></tr>`)}</table></div>`;
 }
@@ -152,10 +152,10 @@ function Runs({ runs, params, onChange }) {
     <td><button class="link" onClick=${() => patch({ run: run.name, frame: null, layer: null })}>${run.name}</button></td><td>${run.state}</td><td>${run.result}${run.is_useful === false ? html` <span class="bad">not usable</span>` : ""}</td>
     <td><span class="row">${run.state === "finished" && html`<button class="button" onClick=${() => serve(run.name)}>${run.served ? "Use" : "Serve"}</button>`}
       ${run.state === "unfinished" && html`<button class="button" onClick=${() => act(`studio/runs/${run.name}/resume`, onChange, "Resumed")}>Resume</button>`}
-      ${run.steps > 0 && html`<${Toggle} on=${curves.includes(run.name)} onChange=${() => patch({ curves: (curves.includes(run.name) ? curves.filter((each) => each !== run.name) : [...curves, run.name].slice(-4)).join(",") || null })}>show curve<//>`}</span></td></tr>`)}</table></div>`;
+      ${run.steps > 0 && html`<${Toggle} on=${curves.includes(run.name)} onChange=${() => patch({ curves: (curves.includes(run.name) ? curves.filter((other) => other !== run.name) : [...curves, run.name].slice(-4)).join(",") || null })}>show curve<//>`}</span></td></tr>`)}</table></div>`;
 }
 
-// The events of a run, asked for as they are written.
+// The events of a run, polled while it is running.
 function useRun(name, round) {
   const [run, setRun] = useState(null), [error, setError] = useState(null), events = useRef([]);
   useEffect(() => {
@@ -222,11 +222,11 @@ function Film({ evaluations, params }) {
   return html`<div class="stack tight"><h3>How attention formed: step ${count(step)}</h3>
     <div class="film">${still ? html`<button class="button" onClick=${() => show((frame + 1) % (end + 1))}>Step</button>` : html`<button class="button" onClick=${() => { if (!playing) show(0); setPlaying(!playing); }}>${playing ? "Pause" : "Play"}</button>`}
       <input type="range" aria-label="Evaluation" min="0" max=${end} value=${frame} onInput=${(event) => { setPlaying(false); show(Number(event.target.value)); }} /></div>
-    ${names.length > 1 && html`<${Choice} label="Layer" options=${names.map((each) => [each, each])} value=${chosen} onChange=${(layer) => patch({ layer })} />`}
+    ${names.length > 1 && html`<${Choice} label="Layer" options=${names.map((layer) => [layer, layer])} value=${chosen} onChange=${(layer) => patch({ layer })} />`}
     <${HeatMap} ...${drawn} whole caption="Mean of the layer's heads, for one pair of the validation text." /></div>`;
 }
 
-// The layer whose rows are the most certain at the end.
+// The layer whose rows have the largest maximum weights at the end.
 function sharpest(attention) {
   const certainty = (rows) => rows.reduce((sum, row) => sum + Math.max(...row), 0) / rows.length;
   return Object.keys(attention.layers).sort((a, b) => certainty(attention.layers[b]) - certainty(attention.layers[a]))[0];

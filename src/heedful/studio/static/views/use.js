@@ -30,7 +30,7 @@ export default function Use() {
   </div>`;
 }
 
-// "term = translation", one a line.
+// Pairs of terms from lines "term = translation".
 function glossaryOf(params) {
   const pairs = (params.glossary ?? "").split("\n").map((line) => line.split("=").map((side) => side.trim())).filter((pair) => pair.length === 2 && pair[0] && pair[1]);
   return pairs.length ? Object.fromEntries(pairs) : undefined;
@@ -55,7 +55,7 @@ function Translation({ model, params }) {
         <${Alternatives} model=${model} params=${params} text=${result.text} onForce=${onForce} />
         <div class="row"><button class="button" onClick=${() => open("look", { target: null })}>Show attention</button><button class="button" onClick=${() => open("switch", {})}>Switch parts off</button></div>`}
     <//>
-    ${result?.alternatives?.length > 0 && html`<${Card} title="Other translations">${result.alternatives.map((each) => html`<p dir="auto">${each.text} <span class="muted small">score ${number(each.score)}</span></p>`)}<p class="small muted">Hypotheses of the beam search, ranked by score: log probability divided by a length penalty.</p><//>`}
+    ${result?.alternatives?.length > 0 && html`<${Card} title="Other translations">${result.alternatives.map((alternative) => html`<p dir="auto">${alternative.text} <span class="muted small">score ${number(alternative.score)}</span></p>`)}<p class="small muted">Hypotheses of the beam search, ranked by score: log probability divided by a length penalty.</p><//>`}
     ${result && html`<${Correct} key=${params.text} model=${model} source=${params.text} answer=${result.text} corrections=${corrections} />`}</div>`;
 }
 
@@ -79,22 +79,22 @@ function Alternatives({ model, params, text, onForce, promptLength = 0 }) {
   const { answer: look, error } = useAnswer("look", chosen === null ? null : lookRequest(model, { ...params, target: text }, { top: 6, interventions: interventionsOf() }));
   if (chosen === null) return html`<p class="small muted">Click a word to see its alternatives. Underline: probability, dashed below 90%, double below 50%.</p>`;
   if (!look) return html`<${Failure} error=${error} />${!error && html`<div class="skeleton"></div>`}`;
-  const group = outputGroups(look, "spaces").filter((each) => !each.special)[chosen];
+  const group = outputGroups(look, "spaces").filter((candidate) => !candidate.special)[chosen];
   if (!group) return null;
   const output = look.outputs[group.outputs[0]], row = look.target ?? look.inputs;
   const token = row.tokens[output.position + 1];
   const start = token?.span ? token.span[0] : size(row.text);
   return html`<div class="stack tight"><h3>Alternatives to “<${Word}>${group.label}<//>”</h3>
-    <${Bars} items=${output.top.map((each) => ({ label: each.text.trim() || each.text || "∅", value: each.probability, onClick: each.id === output.label || /^<.*>$/.test(each.text) ? null : () => onForce(joined(cut(row.text, promptLength, start), each.text)) }))} />
+    <${Bars} items=${output.top.map((prediction) => ({ label: prediction.text.trim() || prediction.text || "∅", value: prediction.probability, onClick: prediction.id === output.label || /^<.*>$/.test(prediction.text) ? null : () => onForce(joined(cut(row.text, promptLength, start), prediction.text)) }))} />
     <p class="small muted">Click an alternative to continue decoding from it.</p></div>`;
 }
 
-// The text before a token with another token in its place. Where the token's own span has its space, so has the new one.
+// A text followed by another token. The token's leading space is dropped where the text already ends with one.
 function joined(before, piece) {
   return before.endsWith(" ") ? before + piece.trimStart() : before + (before ? piece : piece.trimStart());
 }
 
-// How many corrected pairs of a model there are.
+// The number of corrected pairs of a model.
 function useCorrections(model) {
   const { canTrain } = useSession(), [pairs, setPairs] = useState(0);
   useEffect(() => { if (canTrain) get(`studio/corrections/${encodeURIComponent(model.name)}`).then((answer) => setPairs(answer.pairs), () => {}); }, [canTrain, model.name]);
@@ -202,7 +202,7 @@ function Span({ model, params }) {
   return html`<${Card} title="Answer" busy=${busy} tools=${result && html`<${Exports} name="answer" values=${answer} />`}><${Failure} error=${error} />
     ${result && html`<p class="answer strong" dir="auto">${result.answer ?? "The passage has no answer."}</p>
       ${result.start !== null && html`<p dir="auto">${cut(params.passage, 0, result.start)}<ins>${cut(params.passage, result.start, result.end)}</ins>${cut(params.passage, result.end)}</p>`}
-      <${Bars} items=${[result, ...(result.alternatives ?? [])].map((each) => ({ label: each.answer ?? "no answer", value: each.probability, text: percent(each.probability) }))} />`}<//>`;
+      <${Bars} items=${[result, ...(result.alternatives ?? [])].map((span) => ({ label: span.answer ?? "no answer", value: span.probability, text: percent(span.probability) }))} />`}<//>`;
 }
 
 function Vector({ model, params }) {

@@ -19,7 +19,8 @@ export default function Vectors() {
     ${mode === "words" ? html`<${Words} model=${model} params=${params} />` : mode === "sentences" ? html`<${Sentences} model=${model} params=${params} />` : html`<${Occurrences} model=${model} params=${params} />`}</div>`;
 }
 
-// "king - man + woman" as lists of words to add and to subtract. Where signs stand between spaces, a hyphen is a letter.
+// "king - man + woman" as lists of words to add and to subtract. If the signs have spaces around them, other hyphens
+// belong to words.
 function parseSum(text) {
   const plus = [], minus = [], marked = text.replaceAll("−", "-");
   const pattern = /\s[+-]\s/.test(marked) ? /(^-?|\s[+-]\s)\s*(\S.*?)\s*(?=$|\s[+-](?:\s|$))/g : /(^|[+-])\s*([^\s+-][^+-]*?)\s*(?=$|[+-])/g;
@@ -29,7 +30,7 @@ function parseSum(text) {
 
 const SLOTS = [["a", ""], ["b", "−"], ["c", "+"]];
 
-// Where words are dropped: a − b + c. A click chooses the slot that the next word goes to.
+// The targets for dropped words: a − b + c. A click selects the slot for the next word.
 function Slots({ words, chosen, onChoose, onDrop }) {
   const [over, setOver] = useState(null);
   return html`<div class="row" role="group" aria-label="a − b + c: drag words here, or choose a slot and then a word">${SLOTS.map(([label, sign], index) => html`${sign && html`<span class="big muted" aria-hidden="true">${sign}</span>`}
@@ -41,12 +42,12 @@ function Slots({ words, chosen, onChoose, onDrop }) {
 function Words({ model, params }) {
   const query = params.q ?? "", { plus, minus } = parseSum(query), [slot, setSlot] = useState(null);
   const near = useAnswer("studio/neighbors", plus.length ? { model: model.name, plus, minus } : null, { wait: 200 });
-  const map = useAnswer("studio/word-map", { model: model.name, words: near.answer ? [...plus, ...minus, ...near.answer.neighbors.map((each) => each.word)] : [] });
+  const map = useAnswer("studio/word-map", { model: model.name, words: near.answer ? [...plus, ...minus, ...near.answer.neighbors.map((neighbor) => neighbor.word)] : [] });
   const words = [plus[0] ?? "", minus[0] ?? "", plus[1] ?? ""];
   const put = (index, word) => {
-    const [a, b, c] = words.map((each, at) => (at === index ? word : each));
+    const [a, b, c] = words.map((other, at) => (at === index ? word : other));
     patch({ q: [a, b && `- ${b}`, c && `+ ${c}`].filter(Boolean).join(" ") });
-    const empty = [a, b, c].findIndex((each) => !each);
+    const empty = [a, b, c].findIndex((entry) => !entry);
     setSlot(slot === null || empty < 0 ? null : empty);
   };
   const onPick = (word) => (slot === null ? patch({ q: word }) : put(slot, word));
@@ -55,7 +56,7 @@ function Words({ model, params }) {
         <${TextField} id="text" single label="A word, or a sum: king - man + woman" value=${query} onInput=${(q) => patch({ q })} placeholder="king - man + woman" />
         <${Slots} words=${words} chosen=${slot} onChoose=${setSlot} onDrop=${put} />
         <${Failure} error=${near.error} />
-        ${near.answer ? html`<${Bars} items=${near.answer.neighbors.map((each) => ({ label: each.word, value: Math.max(0, each.cosine), text: number(each.cosine), isDraggable: true, onClick: () => onPick(each.word) }))} /><p class="small muted">Cosine, among ${plural(near.answer.words, "word")} of the vocabulary.</p>`
+        ${near.answer ? html`<${Bars} items=${near.answer.neighbors.map((neighbor) => ({ label: neighbor.word, value: Math.max(0, neighbor.cosine), text: number(neighbor.cosine), isDraggable: true, onClick: () => onPick(neighbor.word) }))} /><p class="small muted">Cosine, among ${plural(near.answer.words, "word")} of the vocabulary.</p>`
           : !near.error && html`<${Empty}>${slot === null ? "Type a word, or drag words from the map into a − b + c." : "Now click a word in the map."}<//>`}<//></div>
     <${Card} title="Map" busy=${map.busy} tools=${html`<${Exports} name="word-map" values=${map.answer} />`}><${Failure} error=${map.error} />
       ${map.answer && html`<${WordMap} map=${map.answer} marked=${[...plus, ...minus]} onPick=${onPick} />`}<//></div>`;
@@ -119,6 +120,6 @@ function Occurrences({ model, params }) {
   useTheme();
   return html`<div class="halves"><${Card} title="A word in its sentences"><${TextField} single label="Word" value=${word} onInput=${(value) => patch({ word: value })} /><${TextField} id="text" label="Sentences, one per line" rows="6" value=${params.texts ?? SENTENCES} onInput=${(value) => patch({ texts: value })} /><//>
     <${Card} title=${`“${word}”: ${answer ? plural(answer.occurrences.length, "occurrence") : ""}`} busy=${busy} tools=${html`<${Exports} name="occurrences" values=${answer} />`}><${Failure} error=${error} />
-      ${answer && html`<div class="scroll"><table class="matrix">${answer.occurrences.map((each, index) => html`<tr><th>${each.before.slice(-18)}<b>${each.word}</b>${each.after.slice(0, 18)}</th>${answer.cosines[index].map((cosine) => html`<td style=${shadeStyle(Math.max(0, cosine), true)}>${number(cosine, 2)}</td>`)}</tr>`)}</table></div>
+      ${answer && html`<div class="scroll"><table class="matrix">${answer.occurrences.map((occurrence, index) => html`<tr><th>${occurrence.before.slice(-18)}<b>${occurrence.word}</b>${occurrence.after.slice(0, 18)}</th>${answer.cosines[index].map((cosine) => html`<td style=${shadeStyle(Math.max(0, cosine), true)}>${number(cosine, 2)}</td>`)}</tr>`)}</table></div>
         <p class="small muted">Cosines of the states after ${answer.layer < 0 ? "the last layer" : `layer ${answer.layer}`}. In the embedding matrix they share one vector (cosine 1); the layers make it depend on the context.</p>`}<//></div>`;
 }
