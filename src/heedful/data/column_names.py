@@ -154,7 +154,9 @@ def is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     columns = [[row[index].strip() for row in rows if len(row) == len(first)] for index in range(len(first))]
     if _are_ordinals(named) and not any(map(_are_numbers, columns[-len(named) :])):
         return named[0] not in ("A", "a") or len(rows) >= MIN_ROWS  # letters are also texts
-    may_be_names = all(map(_may_name, cells, columns))
+    above_labels = any(_unlike_labels(cell, column) for cell, column in zip(cells, columns, strict=True) if cell)
+    bare = [cell.rstrip("?!") for cell in cells] if above_labels else cells  # a column of labels may be a question
+    may_be_names = all(map(_may_name, bare, columns))
     if not named or len(set(named)) < len(named) or not may_be_names:
         return False
     if _has_known_names(named, columns) or any(map(_in_other_script, cells, columns)):
@@ -164,7 +166,7 @@ def is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     if any(_unlike_column(cell, column) for cell, column in zip(cells, columns, strict=True) if cell):
         return True
     texts = [len(set(column)) > len(column) / 2 for column in columns]
-    return any(texts) and any(_unlike_labels(cell, column) for cell, column in zip(cells, columns, strict=True) if cell)
+    return any(texts) and above_labels
 
 
 def may_be_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:

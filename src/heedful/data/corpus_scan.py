@@ -28,7 +28,7 @@ from heedful.data.labeled_reader import LabeledText, scan_labeled
 from heedful.data.line_reader import BadLine, OnBadLine, handle_bad_line
 from heedful.data.progress import ProgressCallback
 from heedful.data.qa_reader import Question, scan_questions
-from heedful.data.table_layout import is_table, read_layout
+from heedful.data.table_layout import TableLayout, is_table, read_layout
 from heedful.data.table_reader import LIST_SEPARATOR, Cells
 from heedful.data.unicode_scripts import UNSPACED_SCRIPTS
 
@@ -107,6 +107,7 @@ class CorpusScan:
         self.statistics = CorpusStatistics(1 if self.kind == "text" else 2, shortest=LONG_LINE if has_lines else 1)
         self.usable = self.documents = self.characters = 0
         self.labels, self._bad_lines = Counter[str](), Counter[str]()
+        self._first_labels: dict[Path, LabeledText] = {}  # the first labeled text of each file
         self._locations: dict[str, list[Location]] = {}
         self._file_starts: list[tuple[int, Path]] = []  # the first row of each file
         self.misaligned = ""  # how the line counts of two files differ, if they do
@@ -162,6 +163,7 @@ class CorpusScan:
         """Texts as first column, labels as second: a duplicate text with another label is then a "source" issue."""
         self.characters += sum(map(len, row.texts))
         self.labels.update(row.labels)
+        self._first_labels.setdefault(row.path, row)
         return "\t".join(row.texts), LIST_SEPARATOR.join(row.labels)
 
     def _question(self, row: Question) -> tuple[str, ...]:
@@ -186,7 +188,7 @@ class CorpusScan:
         return Counter({kind: count for kind, count in self._bad_lines.items() if kind != "misaligned"})
 
     def issue_masks(self) -> dict[str, Mask]:
-        """Which of the usable rows have each kind of issue."""
+        """For each kind of issue, a mask of the usable rows that have it."""
         statistics = self.statistics
         masks = {"duplicate": statistics.duplicates()}
         if self.held_out is not None:
@@ -255,12 +257,22 @@ class CorpusScan:
     def _header_findings(self) -> Iterator[Finding]:
         """A finding for each table whose first row may be a header, and is read as an example."""
         for file in self.files if self.kind in ("pairs", "labeled") else ():
-            if is_table(file) and (first := read_layout(file, self.columns).first):
-                columns = ",".join(first)
+            layout = read_layout(file, self.columns) if is_table(file) else None
+            if layout and (names := layout.first or self._unlike_other_labels(layout)):
+                columns = ",".join(names)
                 description = f"first row read as an example, but perhaps a header (then request --columns {columns})"
                 yield Finding(
                     kind="header", description=description, count=1, locations=(Location(file=str(file), line=1),)
                 )
+
+    def _unlike_other_labels(self, layout: TableLayout) -> tuple[str, ...]:
+        """The cells of a first row that is no header, but whose label is the only one that no other text has."""
+        first = self._first_labels.get(layout.path)
+        if not first or not layout.separator or layout.has_header or first.line != layout.preamble + 1:
+            return ()
+        single = {label for label, count in self.labels.items() if count == 1}
+        has_others = len(self.labels) > len(single)
+        return tuple(layout.sample[0]) if has_others and single == {*first.labels} else ()
 
     def _label_findings(self) -> Iterator[Finding]:
         """A finding if all texts have one label, which a classifier cannot be trained on."""

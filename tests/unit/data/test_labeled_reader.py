@@ -122,6 +122,32 @@ def test_labels_are_sniffed_where_no_name_is_known(
     assert str(find_columns(file)) == "{}, labeled by {}".format(*map(str.casefold, header[::-1] or columns))
 
 
+@pytest.mark.parametrize("columns", [(), ("1", "2"), ("Sentence!", "my label")])
+def test_header_with_a_question_or_exclamation_mark_above_labels_is_no_example(
+    columns: tuple[str, ...], tmp_path: Path
+) -> None:
+    rows = [(f"it is {n} by now .", "good" if n % 3 else "bad") for n in range(30)]
+    file = tmp_path / "a.csv"
+    lines = ["Sentence!;my label", *map(";".join, rows[:20]), "", *map(";".join, rows[20:])]
+    file.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode() + b"\r\n")
+    read = read_labeled([file], columns=columns, on_bad_line="skip")
+    assert [(row.texts[0], row.labels[0]) for row in read] == rows
+    assert examine([file], columns=columns).count("header") == 0
+
+
+def test_label_of_the_first_row_only_is_reported_as_perhaps_a_header(tmp_path: Path) -> None:
+    rows = [f"It is {n} by now.,{'very good' if n % 3 else 'very bad'}\n" for n in range(30)]
+    file = table(tmp_path, "a.csv", "What they said,verdict\n" + "".join(rows))
+    report = examine([file], columns=("1", "2"))
+    assert report.labels["verdict"] == 1
+    assert report.lines("header") == (1,)
+    finding = next(finding for finding in report.findings if finding.kind == "header")
+    assert "--columns What they said,verdict" in finding.description
+    assert examine([file], columns=("what they said", "verdict")).count("header") == 0
+    rare = table(tmp_path, "b.csv", "".join(rows[:1]) + "It is late.,awful\n" + "".join(rows[1:]))
+    assert examine([rare], columns=("1", "2")).count("header") == 0
+
+
 def test_pairs_with_a_category_are_not_labeled_texts(tmp_path: Path) -> None:
     lines = [("a" if n % 2 else "b", f"The house {n}.", f"Das Haus {n}.") for n in range(40)]
     file = table(tmp_path, "a.tsv", "".join("\t".join(line) + "\n" for line in lines))
