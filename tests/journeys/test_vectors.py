@@ -51,6 +51,21 @@ def test_train_writes_recipe_card_and_vectors(run: Path) -> None:
     assert losses[-1] < losses[0]
 
 
+def test_text_without_spaces_between_words_gives_no_usable_vectors(fork_server: Any, tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    words = ["ฉัน", "เขา", "กิน", "ข้าว", "น้ำ", "ตลาด", "บ้าน", "แมว", "หมา", "รัก"]
+    lines = ["".join(generator.choice(words, 12)) for _ in range(300)]
+    (tmp_path / "corpus.txt").write_text("\n".join([*lines[:20], *lines]) + "\n")
+    done = fork_server.run("train", "embed", "corpus.txt", "--steps", "2", "--device", "cpu", folder=tmp_path)
+    assert done.code == 0, done.output
+    scores, verdict = (
+        next(line for line in done.output.splitlines() if line.startswith(name)) for name in ("scores", "verdict")
+    )
+    assert "on the validation text" not in scores  # a number of words is not a score
+    assert "not usable: only 0% of the words of the validation text are in the vocabulary" in verdict
+    assert "put spaces between" in verdict
+
+
 def test_similar_words_and_analogies(run: Path, heedful_command: Command) -> None:
     near = heedful_command("similar", "embed-1", "paris", "--json", cwd=run)
     result = json.loads(near.stdout)
