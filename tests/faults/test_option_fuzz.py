@@ -64,9 +64,9 @@ for call in calls:
     except SystemExit as end:
         for stream in streams:
             stream.flush()
-        said = streams[1].buffer.getvalue().decode()
-        errors = [line for line in said.splitlines() if line.startswith("heedful: ") or line.startswith("\u2502")]
-        problem = "" if not end.code or (errors and "Traceback" not in said) else f"exit {end.code}: {said[-300:]}"
+        text = streams[1].buffer.getvalue().decode()
+        errors = [line for line in text.splitlines() if line.startswith("heedful: ") or line.startswith("\u2502")]
+        problem = "" if not end.code or (errors and "Traceback" not in text) else f"exit {end.code}: {text[-300:]}"
     except BaseException:
         problem = traceback.format_exc()[-1500:]
     finally:

@@ -255,11 +255,11 @@ def flip(file: Path, fraction: float) -> None:
     file.write_bytes(data)
 
 
-HARM: dict[str, Callable[[Path], object]] = {
+DAMAGE: dict[str, Callable[[Path], object]] = {
     "truncated": lambda path: (path / "state.safetensors").write_bytes((path / "state.safetensors").read_bytes()[:-9]),
     "flipped data": lambda path: flip(path / "state.safetensors", 0.9),
     "flipped header": lambda path: flip(path / "state.safetensors", 0.0),
-    "flipped facts": lambda path: flip(path / "metadata.json", 0.5),
+    "flipped metadata": lambda path: flip(path / "metadata.json", 0.5),
     "flipped manifest": lambda path: flip(path / "manifest.json", 0.3),
     "no manifest": lambda path: (path / "manifest.json").unlink(),
     "empty file": lambda path: (path / "metadata.json").write_bytes(b""),
@@ -267,16 +267,16 @@ HARM: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("harm", HARM)
+@pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_checkpoint_is_skipped_with_a_warning_or_refused_when_named(
-    fork_server: Any, folder: Path, harm: str
+    fork_server: Any, folder: Path, damage: str
 ) -> None:
     newest = folder / "run" / "training" / "step-00000010"
-    HARM[harm](newest)
+    DAMAGE[damage](newest)
     named = resume(fork_server, folder, run="run/training/step-00000010")
     assert named.code == 4
     assert "step-00000010" in error(named.output)
-    if harm == "flipped data":
+    if damage == "flipped data":
         done = resume(fork_server, folder)
         assert done.code == 0, done.output
         assert "step-00000010/state.safetensors is damaged" in done.output

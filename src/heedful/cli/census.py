@@ -65,7 +65,7 @@ def census(
 
     Parts: attention heads, attentions, feed-forward networks, skip-connections, positions; gates of recurrent models.
     Each has its change in loss with a 95% interval and its change in accuracy. What a head attends to is measured by
-    rules: previous token, same position, delimiter, alignment … An interrupted census goes on where it stopped.
+    rules: previous token, same position, delimiter, alignment … An interrupted census continues where it stopped.
 
     Pruning removes heads from the weights, with their mean values kept in the biases, and prints the scores and the
     speed of both models; every attention keeps at least one head.

@@ -54,7 +54,7 @@ def studio(
         address = url_of(listener) + ADDRESS
 
         def started() -> None:
-            write_output(f"studio     {address}\nCtrl-C ends it; runs it has started go on.\n")
+            write_output(f"studio     {address}\nCtrl-C ends it; runs it has started continue.\n")
             if browser:
                 webbrowser.open(address)
 

@@ -41,7 +41,7 @@ def may_be_nonfinite(*tensors: Tensor) -> bool:
     """Whether any element may be NaN or infinite: a single one makes the sum non-finite.
 
     Reading the sum would make a GPU wait, so there the answer is True; tensors without contents (a dry run's, or those
-    of a graph being compiled) are taken for finite.
+    of a graph being compiled) are assumed to be finite.
     """
     if torch.compiler.is_compiling() or any(type(tensor) not in (Tensor, nn.Parameter) for tensor in tensors):
         return False

@@ -42,7 +42,7 @@ class Decoder(Transformer):
         document_ids: Int[Tensor, "batch tokens"] | None = None,
         cache: KVCache | None = None,
     ) -> Float[Tensor, "batch tokens width"]:
-        """The last block's states. Documents packed in one row have positions and attention of their own.
+        """The last block's states. Documents packed in one row have separate positions and attention.
 
         `lengths` is accepted, as by an encoder, and not needed (see above).
         """

@@ -1,4 +1,4 @@
-"""A short segment of a run in a process of its own that kills itself: what `--check-resume` compares.
+"""Worker of `--check-resume`: train a short segment of a run in a separate process, which kills itself.
 
 python -m heedful.training.resume_check_worker RUN COPY DEVICE KILL_AFTER
 """

@@ -47,8 +47,8 @@ def written(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["text.ids", "text.ends", "text.json", "manifest.json"])
-@pytest.mark.parametrize("harm", ["flipped", "empty", "gone", "a folder"])
-def test_damaged_store_is_rewritten(tmp_path: Path, name: str, harm: str) -> None:
+@pytest.mark.parametrize("damage", ["flipped", "empty", "missing", "a folder"])
+def test_damaged_store_is_rewritten(tmp_path: Path, name: str, damage: str) -> None:
     folder = tmp_path / "abc"
     assert not is_intact(folder)
     written(folder)
@@ -56,10 +56,10 @@ def test_damaged_store_is_rewritten(tmp_path: Path, name: str, harm: str) -> Non
     data = bytearray((folder / name).read_bytes())
     data[-1] ^= 1
     (folder / name).unlink()
-    if harm == "a folder":
+    if damage == "a folder":
         (folder / name).mkdir()
-    elif harm != "gone":
-        (folder / name).write_bytes(data if harm == "flipped" else b"")
+    elif damage != "missing":
+        (folder / name).write_bytes(data if damage == "flipped" else b"")
     assert not is_intact(folder)
     written(folder)
     assert is_intact(folder)

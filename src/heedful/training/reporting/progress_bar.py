@@ -55,7 +55,7 @@ class StageProgressBar:
             self.progress.remove_task(self.progress.task_ids[0])
 
     def _show(self, event: dict[str, Any]) -> None:
-        # All input is read but the stage goes on for an unknown time: show an indeterminate bar.
+        # All input is read but the stage continues for an unknown time: show an indeterminate bar.
         total = event["total"] if event["completed"] < event["total"] else None
         if self.progress.task_ids:
             self.progress.update(self.progress.task_ids[0], completed=event["completed"], total=total)
