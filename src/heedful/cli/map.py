@@ -23,6 +23,7 @@ def map_(
     Examples:
       heedful map embed-1 king queen man woman --near 3 --output map.svg
     """
+    from heedful.inspection.attention_plot import drawn_text, picture_fonts
     from heedful.loading import load_word_vectors
     from heedful.vectors.pca_plot import draw_word_map
 
@@ -36,5 +37,7 @@ def map_(
     for word in list(shown) if near else ():
         shown |= dict.fromkeys(neighbor.word for neighbor in table.similar(word, near))
     vectors = table.unit_vectors[[table.index(word) for word in shown]]
-    draw_word_map(list(shown), vectors, output, title=f"{len(shown)} words of {model.name}")
+    with picture_fonts():
+        title = f"{len(shown)} words of {drawn_text(model.name)}"
+        draw_word_map([drawn_text(word) for word in shown], vectors, output, title=title)
     typer.echo(str(output))

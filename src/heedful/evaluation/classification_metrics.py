@@ -21,6 +21,7 @@ from heedful.evaluation.calibration import correction_helps, reliability_curve
 from heedful.evaluation.length_buckets import accuracy_scores, scores_by_length
 from heedful.evaluation.wilson_interval import wilson_interval
 from heedful.inference.classifier import MULTI_LABEL_THRESHOLD, Classifier, classifier_logits, logits_to_probabilities
+from heedful.inspection.attention_plot import drawn_text, picture_fonts
 from heedful.models.decoder import Decoder
 from heedful.models.encoder import Encoder
 from heedful.objectives.classification_loss import class_logits
@@ -209,13 +210,14 @@ def text_losses(
     return losses
 
 
+@picture_fonts()
 def draw_confusion(names: Sequence[str], counts: Sequence[Sequence[int]], file: Path) -> Path:
     """Draw the confusion matrix: true classes in rows, predictions in columns, shaded by share of the row."""
     from matplotlib.figure import Figure
 
     table = np.asarray(counts)
     chosen = np.sort(np.argsort(-table.sum(1), kind="stable")[:MAX_CLASSES_SHOWN])
-    table, shown = table[np.ix_(chosen, chosen)], [names[index][:20] for index in chosen]
+    table, shown = table[np.ix_(chosen, chosen)], [drawn_text(names[index][:20]) for index in chosen]
     side = 2.5 + 0.45 * len(shown)
     figure = Figure(figsize=(side, side), dpi=120, layout="constrained")
     axes = figure.add_subplot()

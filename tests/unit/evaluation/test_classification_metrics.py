@@ -73,6 +73,14 @@ def test_confusion_matrix_with_many_classes_is_drawn(tmp_path: Path) -> None:
     assert file.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.filterwarnings("error")
+def test_confusion_matrix_draws_class_names_in_any_script(tmp_path: Path) -> None:
+    file = draw_confusion(["正面", "ไม่ดี", r"costs $\5$"], np.eye(3, dtype=int).tolist(), tmp_path / "confusion.svg")
+    drawn = file.read_text()
+    assert "正面" in drawn
+    assert "DejaVu Sans" in drawn
+
+
 def test_temperature_fit_recovers_the_true_temperature() -> None:
     generator = torch.Generator().manual_seed(0)
     logits = 2 * torch.randn(4000, 3, generator=generator)
