@@ -44,7 +44,7 @@ def leave_one_out(source: ExplainSource, outputs: Sequence[ExplainedOutput]) -> 
     @torch.inference_mode()
     def run(indices: list[int]) -> list[float]:
         batch = [rows[index] for index in indices]
-        passes = [output.text_pass for output, _ in batch]
+        text_passes = [output.text_pass for output, _ in batch]
 
         def hide(allowed: Tensor, site: TapSite) -> Tensor:
             visible = torch.ones(len(batch), allowed.shape[-1], dtype=torch.bool)
@@ -57,8 +57,8 @@ def leave_one_out(source: ExplainSource, outputs: Sequence[ExplainedOutput]) -> 
             return torch.where(heads == alignment.head, changed, allowed)
 
         with edit(source.model, {alignment.tap.replace(".weights", ".mask"): hide}):
-            logits = run_passes(source.model, passes)
-        return [float(log_probabilities(source, *pair).sum()) for pair in zip(passes, logits, strict=True)]
+            logits = run_passes(source.model, text_passes)
+        return [float(log_probabilities(source, *pair).sum()) for pair in zip(text_passes, logits, strict=True)]
 
     passes = [output.text_pass for output, _ in rows]
     sizes = [[len(text_pass.inputs) for text_pass in passes], [len(text_pass.output_row) for text_pass in passes]]
