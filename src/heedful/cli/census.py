@@ -24,7 +24,7 @@ def census(
     to: Annotated[
         Literal["zero", "mean", "both"], typer.Option(help="Put in a part's place: zeros, its mean value, or both.")
     ] = "both",
-    limit: Annotated[int, typer.Option(min=2, help="At most so many texts, evenly spaced.")] = 500,
+    limit: Annotated[int, typer.Option(min=2, help="Maximum number of texts, evenly spaced.")] = 500,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a picture (.png .svg .pdf), a page (.html) or .json.")
     ] = None,

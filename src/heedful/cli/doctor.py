@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 BAR_WIDTH = 24
 MAX_LABELS = 20
-"""Labels shown, at most."""
+"""Maximum number of labels shown."""
 
 
 def doctor(

@@ -102,7 +102,7 @@ def explain(
 def measure_on_files(
     trained: TrainedModel, files: list[Path], methods: list[str] | None, start_progress: StartProgress
 ) -> None:
-    """Measure the methods on lines of files, evenly spaced, in the place of what training measured."""
+    """Measure the methods on lines of files, evenly spaced, instead of using the measurement of training."""
     from heedful.data.even_sample import EvenSample
     from heedful.data.line_reader import read_lines
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 Indices = npt.NDArray[np.int64]
 Result = TypeVar("Result")
 MAX_ROWS = 4096
-"""Examples in a batch, at most."""
+"""Maximum number of examples in a batch."""
 
 
 @runtime_checkable

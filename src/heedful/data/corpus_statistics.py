@@ -33,7 +33,7 @@ MIN_OUTLIER, MAX_NORMAL = np.log(2.5), np.log(5.0)
 """A pair is an outlier beyond six deviations from the median ratio: never within 2.5-fold, always beyond 5-fold."""
 
 MAX_VOCABULARY = 100_000
-"""Different words that are kept to compare languages: no more are added once there are so many."""
+"""Maximum distinct words kept to compare languages; once it is reached, no more are added."""
 PUNCTUATION = ".,;:!?\"'()[]«»„“”‘’…-"
 
 Mask = NDArray[np.bool_]

@@ -22,7 +22,7 @@ from heedful.syntax import argument
 LIST_SEPARATOR = "|"
 """Separator of the items of a list in one cell."""
 MIN_CATEGORY_ROWS, MAX_CATEGORIES = 20, 3
-"""A column with so few values in so many rows holds categories, not text."""
+"""A column with at least this many rows and at most this many values holds categories, not text."""
 MAX_STRAY = 0.05
 """Maximum share of cells in a column of numbers that are not numbers."""
 MIN_REPEATS = 5

@@ -29,7 +29,7 @@ from heedful.text.token_rows import TokenRow, build_row, generated_row, text_row
 from heedful.text.tokenizer import Tokenizer
 
 WINDOW_TOKENS = 512
-"""Tokens read at once when running text is scored, at most."""
+"""Maximum tokens read at once when running text is scored."""
 
 
 class Generator(TrainedModel):

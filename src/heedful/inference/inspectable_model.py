@@ -139,7 +139,7 @@ class InspectableModel(StoredModel):
 
     @property
     def occluding_token(self) -> int | None:
-        """The token in the place of a word that is hidden to explain an output; None: the word is removed."""
+        """The token that replaces a word hidden to explain an output; None: the word is removed."""
         return None
 
     @property
@@ -240,9 +240,9 @@ class InspectableModel(StoredModel):
         limit: int | None = None,
         start_progress: StartProgress = no_progress,
     ) -> ActivationMeans:
-        """Measure the mean values that `Ablate(…, to="mean")` puts in the place of parts; `save` keeps them.
+        """Measure the mean values that `Ablate(…, to="mean")` substitutes for parts; `save` keeps them.
 
-        `examples`: texts like those the model was trained on, as for `census`. `limit`: at most so many.
+        `examples`: texts like those the model was trained on, as for `census`. `limit`: their maximum number.
         """
         require_positive(limit=limit)
         passes, _ = usable_passes(self.scored_passes, list(examples), limit)
@@ -264,7 +264,7 @@ class InspectableModel(StoredModel):
 
         `examples`: validation texts with their answers, such as pairs of source and target; running text for language
         models and models that fill masks. `to`: what is put in a part's place, zeros, its mean over these texts, or
-        both. `limit`: at most so many examples, evenly spaced. `state`: a file that an interrupted census is
+        both. `limit`: maximum number of examples, evenly spaced. `state`: a file that an interrupted census is
         continued from.
         """
         require_positive(limit=limit)

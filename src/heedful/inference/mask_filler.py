@@ -178,7 +178,7 @@ class MaskFiller(TrainedModel):
         return f"a text of {size} tokens is longer than this model's {limit}; shorten it" if size > limit else ""
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text, with mask tokens in the place of [MASK]."""
+        """Token ids of a text, with mask tokens for [MASK]."""
         parts = self.mask_pattern.split(text)
         if self.tokenizer.has_space_prefixes:
             parts[:-1] = [part.removesuffix(" ") for part in parts[:-1]]

@@ -28,7 +28,7 @@ def target_list(target: object, texts: Sequence[str], single: bool) -> list[str 
 
 
 def text_batches(texts: Iterable[str | None], first: int | None = None) -> Iterator[list[str]]:
-    """Group texts into batches: `first` texts at first (a list: as many as possible), then more and more."""
+    """Group texts into growing batches; `first`: size of the first batch (of a list, by default the largest size)."""
     if isinstance(texts, str | bytes | Mapping) or not isinstance(texts, Iterable):
         raise UsageError(f"expected an iterable of texts, got {texts!r:.60}")
     first = first or (LARGEST_BATCH if isinstance(texts, Sequence) else FIRST_BATCH)

@@ -124,7 +124,7 @@ def _class_names(trained: TrainedModel) -> dict[str, Any]:
 
 
 def _max_input_tokens(trained: TrainedModel) -> int | None:
-    """Tokens that the model reads at most, special tokens included; None: as many as there are."""
+    """Maximum tokens that the model reads, special tokens included; None: unlimited."""
     if isinstance(trained, Classifier):
         return trained.settings.max_length
     if isinstance(trained, QuestionAnswerer):

@@ -39,7 +39,7 @@ def with_all_heads(model: Model) -> Model:
 
 
 def _padded(module: MultiHeadAttention, missing: int) -> dict[str, Tensor]:
-    """The weights of an attention with so many more heads, which are 0."""
+    """The weights of an attention with `missing` more heads, whose weights are 0."""
     keys, values = missing * module.d_k, missing * module.d_v
     output = module.output.weight.detach()
     padded = {"output.weight": torch.cat([output, output.new_zeros(len(output), values)], 1)}

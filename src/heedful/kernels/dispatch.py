@@ -86,7 +86,7 @@ def has_gelu(x: Tensor) -> bool:
 
 
 def has_cross_entropy(x: Tensor, vocabulary: int) -> bool:
-    """Whether `cross_entropy_inplace` serves logits of so many tokens."""
+    """Whether `cross_entropy_inplace` serves logits of a vocabulary of this size."""
     return x.is_cuda and x.dtype != torch.float64 and vocabulary >= CROSS_ENTROPY_VOCABULARY
 
 

@@ -116,7 +116,7 @@ class Mask:
         return Mask(allowed=allowed, bias=_masked_bias(bias, allowed), resolved=True)
 
     def is_local(self, keys: int) -> bool:
-        """Whether the window is so much shorter than the text that attention is computed in blocks.
+        """Whether attention is computed in blocks, because the window is much shorter than the text.
 
         Not under torch.compile, which would compile the blocks anew for every length.
         """

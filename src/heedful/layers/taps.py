@@ -220,7 +220,7 @@ def record(
 
 @contextmanager
 def edit(model: nn.Module, edits: Mapping[str, Tensor | Edit]) -> Iterator[None]:
-    """Put a tensor, or what a function of the value and its `TapSite` returns, in the place of every matching tap.
+    """Replace the value of every matching tap by a tensor, or by the result of a function of value and `TapSite`.
 
     Applies to the calls of this model that this thread makes inside the block. For a trained model, prefer the
     `interventions` of one call.

@@ -46,7 +46,7 @@ ONLY_IN = {"heads": ("attention", "cross"), "feed_forward": ("feed_forward",)}
 
 
 def sublayer_names(stacks: dict[str, int], *, cross: str | None) -> list[str]:
-    """The names of all sub-layers of stacks with so many layers; `cross`: the stack with cross-attention."""
+    """The names of all sub-layers; `stacks`: the layers of each stack; `cross`: the stack with cross-attention."""
     return [
         f"{stack}.{layer}.{kind}"
         for stack, layers in stacks.items()

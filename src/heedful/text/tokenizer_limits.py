@@ -31,7 +31,7 @@ MAX_PATTERN = 16_384
 MAX_REPEATS, MAX_OPTIONS = 2, 8
 """Unbounded and optional parts in one alternative of a pattern: each can multiply the number of ways to match it."""
 FEW = 4
-"""A part that is repeated up to so many times counts as optional parts."""
+"""A part that is repeated up to this many times counts as optional parts, one that may repeat more as unbounded."""
 OWN_PATTERNS = {WHITESPACE_RUNS, SINGLE_WHITESPACE, WORDS, BARE_WORDS}
 
 
@@ -64,7 +64,7 @@ def check_tokenizer(described: dict[str, Any], rows: int | None = None) -> None:
 
 
 def check_size(size: int, rows: int | None) -> None:
-    """Raise CheckpointError for a tokenizer.json of more bytes than so many tokens need; None: not known."""
+    """Raise CheckpointError for a tokenizer.json with more bytes than `rows` tokens need; None: not known."""
     if rows is not None and size > FIXED_BYTES + TOKEN_BYTES * rows:
         raise CheckpointError(f"it has {size:,} bytes, more than the model's vocabulary of {rows:,} tokens needs")
 

@@ -52,10 +52,10 @@ def census(
     """Switch every part of a model off in turn on validation files: `heedful.census("translate-1", "valid.tsv")`.
 
     `model` is a folder or a loaded model; files are read as for training. `to`: what is put in a part's place, zeros,
-    its mean over these texts, or both. `limit`: at most so many texts, evenly spaced. `save_means` stores the means in
-    the model's folder, for `Ablate(…, to="mean")`. `translations`: so many texts that a translator translates without
-    each part, for BLEU and chrF. An interrupted census of a folder continues where it stopped, and within a week the
-    same one is not measured again.
+    its mean over these texts, or both. `limit`: maximum number of texts, evenly spaced. `save_means` stores the means
+    in the model's folder, for `Ablate(…, to="mean")`. `translations`: number of texts to translate without each part,
+    for BLEU and chrF. An interrupted census of a folder continues where it stopped, and within a week the same one is
+    not measured again.
     """
     choices = ablation_choices(to)
     opened = open_census(

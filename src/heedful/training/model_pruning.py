@@ -29,7 +29,7 @@ from heedful.training.reporting.events import Listener
 from heedful.training.request import FilePath
 
 MIN_OTHER_TEXTS = 50
-"""With at least so many texts besides those of the census, models are compared on these."""
+"""Minimum number of texts outside the census for the models to be compared on them."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def prune(
 ) -> PruningReport:
     """Remove the heads that validation files need least: `heedful.prune("translate-1", "valid.tsv", heads=8)`.
 
-    `heads`: how many; or `until`: as many as raise the loss by at most this share (0.01: 1%). `parts`: heads,
+    `heads`: their number; or `until`: the largest rise of the loss, as a share (0.01: 1%). `parts`: heads,
     attentions and feed-forward networks to remove by name. `out`: the folder to write the smaller model to. The mean
     values of removed heads stay, as part of the biases. Files are read as for `census`.
     """

@@ -83,7 +83,7 @@ class TokenizerRecipe(TokenizerConfig):
     """Subword regularization: probability that a token is split into its parts."""
 
     def training(self, characters: int) -> tuple[TokenizerConfig, float]:
-        """The tokenizer's configuration, and the share of so many characters that it is trained on."""
+        """The tokenizer's configuration, and the share of `characters` that it is trained on."""
         config = TokenizerConfig(**{name: getattr(self, name) for name in TokenizerConfig.model_fields})
         return config, self.sample / max(1, characters)
 

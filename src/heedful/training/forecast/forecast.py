@@ -204,7 +204,7 @@ def forecast(
     *,
     seconds: float = MEASURED_SECONDS,
 ) -> Forecast:
-    """Forecast a run: dry-run a step without memory, then measure a few, for so many seconds, if memory and time allow.
+    """Forecast a run: dry-run a step without memory, then measure a few for about `seconds`, if memory and time allow.
 
     Nothing is kept, and the state of the random number generators does not change.
     """
@@ -297,7 +297,7 @@ class TrainingUsage:
 def compare_forecast(
     forecast: Forecast, usage: TrainingUsage, seconds: float, phases: Mapping[str, float]
 ) -> list[ForecastComparison]:
-    """Forecast and actual values of a run of so many seconds; `phases` are those of this process."""
+    """Forecast and actual values of a run that took `seconds`; `phases` are those of this process."""
     training = forecast.training_seconds(usage.steps)
     expected = {"training": training, **forecast.final_phases}
     total = sum(forecast.setup_phases.values()) + sum(expected.values())

@@ -58,7 +58,7 @@ def measure_timing(
     epoch: Sequence[Any],
     seconds: float,
 ) -> StepTiming:
-    """Train a model of this config for about so many seconds, on batches that represent an epoch (`sample_batches`),
+    """Train a model of this config for about `seconds`, on batches that represent an epoch (`sample_batches`),
     and evaluate it: in full if that takes no longer."""
     release_freed_memory()
     reset_peak_memory(device)

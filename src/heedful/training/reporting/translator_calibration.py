@@ -32,7 +32,7 @@ WordPair = tuple[Sequence[str], Sequence[str]]
 
 
 def calibrate_translator(best: Translator, data: PreparedData, start_progress: StartProgress, texts: int) -> None:
-    """Fit alignment, confidence and input splitting on at most so many validation texts, and set them on `best`."""
+    """Fit alignment, confidence and input splitting on at most `texts` validation texts, and set them on `best`."""
     best.alignment = select_alignment_head(best, data, start_progress, texts)
     best.confidence = calibrate_word_confidence(best, data, start_progress, texts)
     sources = [source for source, _ in data.valid.texts]
@@ -63,7 +63,7 @@ def select_alignment_head(
 
 
 def sample_training_pairs(data: PreparedData, units: tuple[Unit, Unit], limit: int) -> list[WordPair]:
-    """At most so many training pairs from all over the corpus."""
+    """At most `limit` training pairs, evenly spaced over the corpus."""
     total = len(data.train.sides[0])
     indices = np.linspace(0, total - 1, min(total, limit)).astype(int).tolist()
     sides = []

@@ -78,7 +78,7 @@ class TrainingCourse:
         return cls(progress.step, epochs, losses, expected.training_seconds(1), other_seconds)
 
     def seconds(self, steps: int) -> float:
-        """Forecast for another run of so many steps, from its command to its report."""
+        """Forecast for another run of `steps` steps, from its command to its report."""
         return steps * self.seconds_per_step + self.other_seconds
 
 

@@ -114,7 +114,7 @@ class Task(ABC, Generic[ModelT]):
 
     @abstractmethod
     def train_tokenizers(self, recipe: Recipe, files: CorpusFiles, characters: int) -> Tokenizers:
-        """Train one tokenizer, or one for each side, on the training text, which has so many characters."""
+        """Train one tokenizer, or one for each side, on the training text of `characters` characters."""
 
     @abstractmethod
     def prepare_data(self, recipe: Recipe, files: CorpusFiles, tokenizers: Tokenizers, characters: int) -> PreparedData:
@@ -201,8 +201,8 @@ class Task(ABC, Generic[ModelT]):
         """Compute the same scores on a prepared split: the validation set, if there are no test files."""
 
     def calibrate(self, best: ModelT, data: PreparedData, start_progress: StartProgress, texts: int) -> None:
-        """Fit what depends on the finished model (temperature, thresholds) on at most so many validation texts, and set
-        it on `best`."""
+        """Fit the settings of the finished model (temperature, thresholds) on at most `texts` validation texts, and set
+        them on `best`."""
         return
 
     # Verdict
