@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from heedful.config import Config
 from heedful.errors import is_unicode
@@ -12,7 +12,7 @@ from heedful.generation.search.logits_rules import LogitsRules
 from heedful.generation.search.sampling import SamplingConfig
 from heedful.generation.search.settings import Engine, SearchSettings
 from heedful.generation.search.stop_strings import StringAutomaton
-from heedful.interventions.kinds import AnyIntervention
+from heedful.interventions.kinds import NOT_A_LIST, AnyIntervention, is_list
 from heedful.text.tokenizer import Tokenizer
 
 DEFAULT_BEAM = 4
@@ -97,6 +97,13 @@ class DecodingConfig(Config):
             engine=self.engine,
             int8=self.int8,
         )
+
+    @field_validator("interventions", mode="before")
+    @classmethod
+    def _check_interventions(cls, interventions: object) -> object:
+        if interventions is not None and not is_list(interventions):
+            raise ValueError(f"{NOT_A_LIST}; got {interventions!r:.60}")
+        return interventions
 
     @model_validator(mode="after")
     def _check_consistency(self) -> DecodingConfig:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypedDict
 
+from heedful.errors import UsageError
 from heedful.generation.search.settings import Engine
 from heedful.interventions.kinds import Intervention
 
@@ -50,3 +51,9 @@ class IterTranslateOptions(TranslateOptions, total=False):
 
     alignments: bool
     word_probabilities: bool
+
+
+def require_one_result(n_best: int, method: str) -> None:
+    """Raise UsageError if more results are requested than a method that returns one text for each can give."""
+    if isinstance(n_best, int) and n_best > 1:
+        raise UsageError(f"{method} returns one text for each; iter_{method} gives the others of n_best {n_best}")

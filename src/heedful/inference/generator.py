@@ -17,7 +17,7 @@ from heedful.generation.results import Continuation, hypothesis_words
 from heedful.generation.search.hypotheses import Hypothesis
 from heedful.generation.search.settings import Engine, SearchSettings
 from heedful.generation.streaming import FIRST_BATCH, TextStream, detokenize_stream, stream_text, until_stop_string
-from heedful.inference.decoding_arguments import GenerateOptions
+from heedful.inference.decoding_arguments import GenerateOptions, require_one_result
 from heedful.inference.stored_model import StoredSettings
 from heedful.inference.text_arguments import text_batches, text_list
 from heedful.inference.trained_model import TrainedModel
@@ -72,6 +72,7 @@ class Generator(TrainedModel):
         new document. `iter_generate` gives alternatives, word probabilities and warnings as well.
         """
         prompts, single = text_list(prompt)
+        require_one_result(n_best, "generate")
         options = GenerateOptions(
             temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty,
             seed=seed, min_length=min_length, max_length=max_length, stop=stop, forbidden=forbidden, beam=beam,

@@ -20,7 +20,7 @@ from heedful.generation.streaming import until_stop_string
 from heedful.generation.terminology.glossary import Glossary
 from heedful.generation.terminology.required_terms import TranslationCandidate, translate_with_requirements
 from heedful.generation.terminology.requirements import find_requirements
-from heedful.inference.decoding_arguments import IterTranslateOptions, TranslateOptions
+from heedful.inference.decoding_arguments import IterTranslateOptions, TranslateOptions, require_one_result
 from heedful.inference.segmented_text import Segment, SegmentAlignment, SegmentedText, join_alignments
 from heedful.inference.stored_model import StoredSettings
 from heedful.inference.text_arguments import text_batches, text_list
@@ -95,6 +95,7 @@ class Translator(TrainedModel):
         `iter_translate` gives alternatives, word probabilities, alignments and warnings as well.
         """
         texts, single = text_list(text)
+        require_one_result(n_best, "translate")
         options = IterTranslateOptions(
             beam=beam, length_penalty=length_penalty, n_best=n_best, temperature=temperature, top_k=top_k, top_p=top_p,
             min_p=min_p, repetition_penalty=repetition_penalty, seed=seed, min_length=min_length, max_length=max_length,

@@ -209,6 +209,8 @@ class Replace(Intervention):
 
 def _checked(value: Any, validate: Callable[[Any], Any]) -> Any:
     """Validate an intervention's settings; a required one that is missing is an error like any other."""
+    if isinstance(value, str):
+        raise ValueError(f"an intervention is an object, such as Ablate({value!r:.60}); got {value!r:.60}")
     try:
         return validate(value)
     except TypeError as error:  # of a constructor above, whose arguments are positional
@@ -226,16 +228,22 @@ JsonIntervention = Annotated[
 ]
 """The kinds that have a JSON form."""
 _AT_MOST = Field(max_length=MOST_INTERVENTIONS)
+NOT_A_LIST = "must be a list, such as [Ablate('encoder.0')]"
 _ANY: TypeAdapter[tuple[AnyIntervention, ...]] = TypeAdapter(Annotated[tuple[AnyIntervention, ...], _AT_MOST])
 _JSON: TypeAdapter[tuple[JsonIntervention, ...]] = TypeAdapter(Annotated[tuple[JsonIntervention, ...], _AT_MOST])
+
+
+def is_list(interventions: object) -> bool:
+    """Whether the `interventions` of a call are a list: a single one and the name of a part are not."""
+    return isinstance(interventions, Sequence) and not isinstance(interventions, Intervention | str | bytes)
 
 
 def as_interventions(interventions: object) -> tuple[Intervention, ...] | None:
     """Check the `interventions` of a call: a list of interventions, or of their JSON forms. None stays None."""
     if interventions is None:
         return None
-    if isinstance(interventions, Intervention | str | bytes) or not isinstance(interventions, Sequence):
-        raise UsageError(f"interventions must be a list, such as [Ablate('encoder.0')]; got {interventions!r:.60}")
+    if not is_list(interventions):
+        raise UsageError(f"interventions {NOT_A_LIST}; got {interventions!r:.60}")
     try:
         return _ANY.validate_python(tuple(interventions))
     except ValidationError as error:

@@ -76,7 +76,7 @@ class TrainingRequest:
         for name, values in paths.items():
             for value in values:
                 if not isinstance(value, FilePath):
-                    raise UsageError(f"{argument(name)} takes a path, got {value!r:.60}")
+                    raise UsageError(f"{argument(name)} takes a path, got {value!r:.60}{own_argument(value)}")
         for name, least in (("steps", 1), ("seed", 0)):
             number = getattr(self, name)
             if number is not None and (not isinstance(number, Integral) or number < least):
@@ -150,6 +150,11 @@ def resolved(paths: Files) -> list[str]:
 def path_list(paths: Files) -> Sequence[FilePath]:
     """One path or several, as a list."""
     return paths if isinstance(paths, list | tuple) else [paths]  # type: ignore[list-item]
+
+
+def own_argument(value: object) -> str:
+    """What to do with a list in the place of a path."""
+    return ": give each path as an argument of its own" if isinstance(value, list | tuple) else ""
 
 
 def check_held_out_pairs(settings: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from heedful.loading import load, load_word_vectors
 from heedful.syntax import argument
 from heedful.training.reporting.display import progress_listeners
 from heedful.training.reporting.events import Events, Listener
-from heedful.training.request import FilePath
+from heedful.training.request import FilePath, own_argument
 from heedful.training.tasks import EvaluationOptions, evaluate_model
 
 
@@ -49,6 +49,9 @@ def evaluate(
         raise UsageError(f"on_bad_line is {' or '.join(get_args(OnBadLine))}, got {on_bad_line!r:.60}")
     if not isinstance(model, TrainedModel | str | os.PathLike):
         raise UsageError(f"model is a folder or a loaded model, got {model!r:.60}")
+    for file in files:
+        if not isinstance(file, str | os.PathLike):
+            raise UsageError(f"files takes a path, got {file!r:.60}{own_argument(file)}")
     paths = [Path(file) for file in files]
     if not isinstance(model, TrainedModel) and Path(model).is_file():
         if columns:
