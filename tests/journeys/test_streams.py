@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from heedful.cli import standard_streams
-from heedful.cli.text_io import output_lines
-from heedful.errors import HeedfulError
+from heedful.cli.text_io import LineStream, output_lines
+from heedful.errors import HeedfulError, UsageError
 
 CLOSED = "import os, sys; os.close({0}); sys.std{1} = None"
 
@@ -51,6 +51,16 @@ def test_output_to_a_full_device_is_one_line(monkeypatch: pytest.MonkeyPatch) ->
         os.close(kept)
 
 
+def test_the_input_is_not_replaced_by_the_output(corpus: Path) -> None:
+    link = corpus.with_name("link.txt")
+    link.symlink_to(corpus)
+    for output in (corpus, link, corpus.parent / "." / corpus.name):
+        with pytest.raises(UsageError, match="is the input, which would be lost: name another file"):
+            LineStream(None, corpus, output)
+    LineStream(None, corpus, corpus.with_name("other.txt"))
+    LineStream(None, Path("/dev/null"), Path("/dev/null"))
+
+
 def test_a_device_is_written_and_stays_a_device() -> None:
     with output_lines(Path("/dev/null")) as write:
         write("text")
@@ -71,8 +81,8 @@ def test_lines_kept_on_a_full_disk_are_counted(fork_server: Any, tmp_path: Path,
 import os, random, resource, sys
 sys.path.insert(0, "")
 from pathlib import Path
-from heedful.cli.text_io import output_lines
-from heedful.errors import HeedfulError
+from heedful.cli.text_io import LineStream, output_lines
+from heedful.errors import HeedfulError, UsageError
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 try:
     with output_lines(Path(sys.argv[1])) as write:

@@ -41,6 +41,8 @@ class LineStream:
     ) -> None:
         if texts and file is not None:
             raise UsageError(f"texts come from the command line or from --input {file}: give one or the other")
+        if file is not None and output is not None and output.is_file() and file.exists() and output.samefile(file):
+            raise UsageError(f"--output {output} is the input, which would be lost: name another file")
         for text in texts or ():
             if not is_unicode(text):
                 raise UsageError(f"text {text!r:.60} is not valid UTF-8; a terminal in UTF-8 passes every character")
