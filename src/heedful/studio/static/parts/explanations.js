@@ -16,7 +16,7 @@ export function Explanations({ model, params, group }) {
     ${!asked && html`<p class="muted">Gradients, occlusion and attention each score how much every input word contributed. Each method is tested by deleting the words it ranks highest.</p><div><button class="button" onClick=${() => patch({ why: "1" })}>Explain</button></div>`}
     <${Failure} error=${error} />${busy && !answer && html`<p class="muted">Computing attributions. The first time, their faithfulness is measured on validation text, which takes longer.</p><div class="skeleton"></div>`}
     ${methods.map((method) => html`<${Method} key=${method.name} method=${method} words=${answer.inputs.words} best=${method.name === answer.most_faithful} />`)}
-    ${answer && html`<p class="small muted">Faithfulness: the area between the curves of deleting and inserting words in this order and in random orders, on ${answer.validation ? "validation text" : "this text"}. 0 is chance. Deleted words were ${answer.perturbation}. ★ marks the most faithful method.</p>`}
+    ${answer && html`<p class="small muted">Faithfulness: the area between the curves of deleting and inserting words in this order and in random orders, on ${answer.validation ? "validation text" : "this text"}. 0 is chance. Deleted words were ${answer.perturbation}. ★: the most faithful method. Dotted underline: a negative score.</p>`}
   <//>`;
 }
 

@@ -6,7 +6,7 @@ import { visible } from "./basics.js";
 const SHOWN = 4;
 
 export function FocusReadout({ focus, rows, columns, weights, hidden }) {
-  if (!focus) return html`<p class="readout follow small muted">Point at a word to see its attention weights here, in every head and in the map; click to keep it selected.</p>`;
+  if (!focus) return html`<p class="readout small muted">Point at a word to see its attention weights here, in every head and in the map; click to keep it selected.</p>`;
   const isRow = focus.side === "below", names = isRow ? columns : rows, own = (isRow ? rows : columns)[focus.index];
   if (!own) return html`<p class="readout follow small muted"></p>`;
   const values = names.map((group, index) => ({ label: group.label, weight: isRow ? weights[focus.index * columns.length + index] : weights[index * columns.length + focus.index] }));

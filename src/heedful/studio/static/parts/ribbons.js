@@ -3,7 +3,6 @@
 import { html, useRef, useEffect, useLayoutEffect, useMemo, useState } from "../core/html.js";
 import { palette } from "../core/color.js";
 import { scaleOf } from "../core/rows.js";
-import { percent } from "../core/format.js";
 import { directionOf } from "../core/text.js";
 import { rove } from "../core/roving.js";
 import { Token } from "./tokens.js";
@@ -64,7 +63,7 @@ export function Ribbons({ above, below, weights, layers, picked, onPick, onHover
   }, [ends, weights, scale, theme]);
 
   const drawn = layers?.length ? layers : [{ weights, color: "var(--pick)", dash: null }];
-  const active = focus && ends ? drawn.flatMap((layer, number) => strongest(focus, layer.weights, above.length, below.length, Math.floor(60 / drawn.length))
+  const active = focus && ends ? drawn.flatMap((layer, number) => strongest(focus, layer.weights, above.length, below.length, Math.floor(60 / drawn.length), scale)
     .map((ribbon) => ({ ...ribbon, layer, shift: (number - (drawn.length - 1) / 2) * 4 }))) : [];
   const mass = (side, index) => {
     if (!focus || focus.side === side) return 0;
@@ -73,7 +72,6 @@ export function Ribbons({ above, below, weights, layers, picked, onPick, onHover
   };
   const chip = (side, references) => (group, index) => html`<${Token} key=${index} group=${group} reference=${(element) => { references.current[index] = element; }}
     on=${focus?.side === side && focus.index === index} pinned=${picked?.side === side && picked.index === index} isReachable=${index === (picked?.side === side ? picked.index : 0)} mass=${mass(side, index)}
-    title=${focus && focus.side !== side ? `${group.label}: ${percent(mass(side, index))}` : group.label}
     onHover=${(on) => setHovered(on ? { side, index } : null)}
     onPick=${() => onPick(picked?.side === side && picked.index === index ? null : { side, index })}>
     ${side === "below" && sure?.[index] != null && html`<span class="sure" style=${{ background: palette().weights[5], transform: `scaleX(${sure[index]})` }}></span>`}<//>`;
@@ -105,9 +103,9 @@ function curve(from, to, upright) {
 }
 
 // The ribbons of the token in focus, the widest first: { row, column, weight }.
-function strongest(focus, weights, columns, rows, most) {
+function strongest(focus, weights, columns, rows, most, scale) {
   const all = [];
   if (focus.side === "below") for (let column = 0; column < columns; column++) all.push({ row: focus.index, column, weight: weights[focus.index * columns + column] });
   else for (let row = 0; row < rows; row++) all.push({ row, column: focus.index, weight: weights[row * columns + focus.index] });
-  return all.filter(({ weight }) => weight > 0.0005).sort((a, b) => b.weight - a.weight).slice(0, most);
+  return all.filter(({ weight }) => weight > 0.005 * scale).sort((a, b) => b.weight - a.weight).slice(0, most);
 }
