@@ -133,7 +133,7 @@ def test_out_of_memory_names_the_setting_and_auto_batch_lowers_it(
     large = command(dates, **{"training.batch_tokens": 16_000, "model.feed_forward": 8192, "training.steps": 1})
     line = error(fork_server.run(*large, "--out", "run", folder=tmp_path, before=MEMORY), 1)
     assert "out of memory with training.batch_tokens=16000" in line
-    assert not (tmp_path / "run").exists(), "it was found out before the run began"
+    assert not (tmp_path / "run").exists(), "it was detected before the run began"
     done = fork_server.run(*large, "--out", "auto", "--auto-batch", folder=tmp_path, before=MEMORY)
     assert done.code == 0, done.output
     assert "starting over with training.batch_tokens=8000, training.accumulate=2" in done.output

@@ -78,7 +78,7 @@ def test_a_trained_model_fills_masks(heedful_command: Any, model: Path, tmp_path
     card = (model / "card.md").read_text()
     assert "fills in masked words" in card
     assert "| accuracy |" in card
-    assert "[MASK]" in card.split("## Samples")[1], "a sentence, what the model put, what stood there"
+    assert "[MASK]" in card.split("## Samples")[1], "a sentence, the model's words, the masked word"
     config = json.loads((model / "config.json").read_text())
     assert config["tasks"] == ["masked_token"]
     assert config["max_length"] == 16
@@ -154,7 +154,7 @@ def test_next_sentence_prediction_is_planned_trained_resumed_and_scored(
     assert resumed.code == 0, resumed.output
     assert "resuming after step 5 of 12" in resumed.output
     files = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "killed")]
-    assert files[0] == files[1], "by the recipe, and through the kill"
+    assert files[0] == files[1], "set by the recipe, and unchanged by the kill"
     config = heedful.load(tmp_path / "killed").model.config
     assert (config.tasks, config.segments) == (("masked_token", "next_sentence"), 2)
     scores = json.loads(heedful_command("evaluate", "killed", book, "--json", cwd=tmp_path).stdout)

@@ -37,7 +37,7 @@ class Masking:
         self.replacements = np.flatnonzero(is_text)
         """Ids that a token may be replaced by: all but special tokens."""
         self.maskable = is_text & np.array([bool(piece.strip()) for piece in pieces])
-        """Blanks are text, but not worth predicting."""
+        """Text tokens other than blanks, which are not worth predicting."""
         continues_word = [piece.startswith("##") for piece in pieces]  # WordPiece marks tokens inside a word
         if not any(continues_word):  # other vocabularies have a space before each word
             continues_word = [is_word_character(piece, 0) for piece in pieces]

@@ -82,7 +82,7 @@ def shared_memory_error(workers: int, problem: str, folder: Path | None = None) 
 
 
 def check_shared_memory(workers: int) -> None:
-    """Raise an error where worker processes cannot be given queues: torch's DataLoader would blame another file."""
+    """Raise an error where worker processes cannot be given queues: torch's DataLoader would report a wrong file."""
     context, events = multiprocessing.get_context(), []
     try:
         queues = [context.Queue() for _ in range(workers + 1)]

@@ -91,7 +91,7 @@ def test_subword_dropout_keeps_the_text_and_depends_on_seed_and_epoch_alone() ->
     assert sorted(once) == list(range(60))
     for index, (source, target) in once.items():
         assert tokenizer.decode([source, target]) == [lines[index]] * 2
-    assert any(source != target for source, target in once.values()), "the sides are drawn apart"
+    assert any(source != target for source, target in once.values()), "the sides are sampled independently"
     assert sum(len(source) for source, _ in once.values()) > 1.1 * len(side.ids)
 
 

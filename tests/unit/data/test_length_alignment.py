@@ -41,7 +41,7 @@ def shuffled(lines: Texts) -> Texts:
 
 @pytest.mark.parametrize("chunk", [1, 64, 5000])
 @pytest.mark.parametrize("number", [100, 2500, 4700])
-def test_a_missing_line_is_found_to_about_its_block(number: int, chunk: int) -> None:
+def test_a_missing_line_is_located_to_its_block(number: int, chunk: int) -> None:
     source, target = translations(5000)
     first = first_misaligned(source, without_line(target, number), chunk)
     assert first is not None

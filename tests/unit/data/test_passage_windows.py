@@ -55,7 +55,7 @@ def test_windows_cover_the_passage_and_overlap_by_half(question: int, passage: i
     assert all(0 < window.end - window.start <= room for window in cut)
     for one, other in pairwise(cut):
         assert one.start < other.start
-        assert one.end - other.start >= room // 2, "an answer of half a window is whole in one of them"
+        assert one.end - other.start >= room // 2, "an answer of half a window is complete in one of them"
 
 
 def test_stride_0_raises_for_a_longer_passage() -> None:

@@ -163,7 +163,7 @@ def test_a_layer_without_bias_has_none_anywhere() -> None:
         (512, 7, "use width 511 or 518, or 4 or 8 heads"),
     ],
 )
-def test_a_width_its_heads_do_not_divide_gets_the_nearest_that_they_do(width: int, heads: int, advice: str) -> None:
+def test_a_width_not_divisible_by_its_heads_suggests_divisible_ones(width: int, heads: int, advice: str) -> None:
     with pytest.raises(UsageError, match=f"width {width} is not divisible by {heads} heads; {advice}"):
         SelfAttention(width, heads)
 

@@ -42,7 +42,7 @@ def zeroed(tensors: list[Tensor]) -> list[Tensor]:
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize("name", MASKS)
 @pytest.mark.parametrize("path", PATHS)
-def test_a_masked_key_or_value_poisons_no_query_and_no_gradient(
+def test_a_masked_nonfinite_key_or_value_affects_no_query_and_no_gradient(
     path: Callable[..., Tensor], name: str, bad: float, of: str
 ) -> None:
     tensors, mask = inputs(bad, of=of), MASKS[name]

@@ -124,7 +124,7 @@ def test_a_score_by_position_is_a_number_for_each_pair(kind: type[PositionScore]
 
 
 @pytest.mark.parametrize("name", ["uniform", "position", "distance"])
-def test_attention_by_position_does_not_depend_on_what_the_tokens_are(name: str) -> None:
+def test_attention_by_position_does_not_depend_on_the_tokens(name: str) -> None:
     layer = SelfAttention(8, 2, score=name, max_length=6)
     assert layer.query_key_value.out_features == 8  # values only
     with record(layer, "weights") as recorded:

@@ -66,7 +66,7 @@ def test_queries_at_the_end_of_their_keys_have_the_same_window_in_blocks(mask: M
 
 
 @torch.no_grad()
-def test_a_model_with_a_window_decodes_over_its_cache_as_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_decoding_with_a_window_equals_one_forward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     model = heedful.build("laptop-writer", vocabulary=11, width=16, heads=2, layers=2, window=5, max_length=400).eval()
     tokens = torch.randint(0, 11, (2, 300))
     cache = model.start(2)

@@ -230,7 +230,7 @@ def test_a_tied_output_layer_shares_its_gradient_with_the_input_table() -> None:
     assert not [name for name in model.state_dict() if name.startswith("heads.next_token")]
     read = torch.autograd.grad(model(tokens)[..., 0].sum(), model.table.weight)[0]
     assert read[0].abs().sum() > 0, "token 0 is not in the text: this came from the output"
-    assert read[tokens[0, 0]].abs().sum() > 0, "token 0's logits hear from the input only by its vector"
+    assert read[tokens[0, 0]].abs().sum() > 0, "token 0's logits depend on the input only through its vector"
 
 
 def test_an_untied_output_layer_has_its_own_weight() -> None:

@@ -92,14 +92,14 @@ def test_several_errors_are_reported_together() -> None:
     assert "width: input should be greater than 0, got 0; unknown setting 'color'" in message
 
 
-def test_a_width_that_heads_do_not_divide_gets_the_nearest_that_do() -> None:
+def test_a_width_not_divisible_by_its_heads_suggests_divisible_ones() -> None:
     message = refusal(transformer, width=100, heads=8)
     assert "width 100 is not divisible by 8 heads; use width 96 or 104, or 5 or 10 heads" in message
     assert transformer(width=96, heads=8)
     assert transformer(width=100, heads=5)
 
 
-def test_a_width_that_heads_do_not_divide_is_fine_with_a_head_width() -> None:
+def test_a_width_not_divisible_by_its_heads_is_valid_with_a_head_width() -> None:
     assert transformer(width=100, heads=8, head_width=16).resolved()["value_width"] == 16
 
 

@@ -384,7 +384,7 @@ def test_a_sum_over_the_window_is_blind_to_order(inputs: str, ordered: bool) -> 
     assert same != ordered
 
 
-def test_a_window_network_forgets_what_left_the_window() -> None:
+def test_a_window_network_ignores_tokens_before_its_window() -> None:
     model = writer(cell="window", window=3, layers=1)
     one, other = torch.tensor([[1, 2, 3, 4, 5]]), torch.tensor([[9, 9, 3, 4, 5]])
     close(model(one)[:, -1], model(other)[:, -1])
