@@ -1,5 +1,5 @@
 // Look: the attention between words, in every head of every layer.
-import { html, useMemo, useEffect, useState } from "../core/html.js";
+import { html, useMemo, useEffect, useRef, useState } from "../core/html.js";
 import { useAddress, address, patch, open, whole } from "../core/address.js";
 import { useModel, interventionsOf, setInterventions } from "../core/session.js";
 import { useAnswer } from "../core/api.js";
@@ -37,12 +37,16 @@ export default function Look() {
   </div>`;
 }
 
-// The look at a text; with `by=value` its attention is weight × ‖value‖.
+// The look at a text; with `by=value` its attention is weight × ‖value‖, which is another request. The last look stays
+// until both answers are of one text.
 function useLook(model, params) {
-  const body = lookRequest(model, params, { interventions: interventionsOf() });
-  const plain = useAnswer("look", body, { wait: 200 }), valued = useAnswer("studio/value-weighted", params.by === "value" && hasValues(model) ? body : null, { wait: 200 });
-  const answer = useMemo(() => (plain.answer && valued.answer ? { ...plain.answer, attention: valued.answer.attention } : plain.answer), [plain.answer, valued.answer]);
-  return { answer, error: plain.error ?? valued.error, busy: plain.busy || valued.busy, isValued: Boolean(valued.answer) };
+  const body = lookRequest(model, params, { interventions: interventionsOf() }), asked = params.by === "value" && hasValues(model), last = useRef({ answer: null, isValued: false });
+  const plain = useAnswer("look", body, { wait: 200 }), valued = useAnswer("studio/value-weighted", asked ? body : null, { wait: 200 });
+  const isValued = asked && !valued.error && valued.answer !== null, areOfOneText = plain.of?.slice(plain.of.indexOf(" ")) === valued.of?.slice(valued.of.indexOf(" "));
+  const merged = useMemo(() => (plain.answer && isValued && areOfOneText ? { ...plain.answer, attention: valued.answer.attention } : null), [plain.answer, valued.answer, isValued, areOfOneText]);
+  if (merged) last.current = { answer: merged, isValued: true };
+  else if (!asked || valued.error) last.current = { answer: plain.answer, isValued: false };
+  return { ...last.current, error: plain.error ?? valued.error, busy: plain.busy || valued.busy };
 }
 
 // Recurrent models attend to states; they have no value vectors.
