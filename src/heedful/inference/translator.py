@@ -244,7 +244,19 @@ class Translator(TrainedModel):
                 required = find_requirements(content, request.glossary, keep=request.config.keep)
                 text.segments.append(Segment(content, next(tokens), index == 0, required))
         request = self._with_edits_for(batch, request)
-        self._search([segment for text in batch for segment in text.segments], request, progress)
+        segments = [segment for text in batch for segment in text.segments]
+        searched = reported = 0
+
+        def report_texts(count: int) -> None:
+            """Report texts where the search counts segments, of which a text has any number."""
+            nonlocal searched, reported
+            searched += count
+            texts_done = searched * len(batch) // len(segments)
+            progress(texts_done - reported)
+            reported = texts_done
+
+        self._search(segments, request, report_texts)
+        progress(len(batch) - reported)
         return batch
 
     def _with_edits_for(self, batch: Sequence[SegmentedText], request: _Request) -> _Request:

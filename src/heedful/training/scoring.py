@@ -68,4 +68,8 @@ def evaluate(
         context=context,
         start_progress=Events(*progress_listeners(show_progress), *listeners).stage,
     )
-    return evaluate_model(model if isinstance(model, TrainedModel) else load(model, device=device), paths, options)
+    trained = model if isinstance(model, TrainedModel) else load(model, device=device)
+    for name in ("beam", "length_penalty", "bleu_tokenizer") if trained.task != "translate" else ():
+        if getattr(options, name) != getattr(EvaluationOptions, name):
+            raise UsageError(f"{argument(name)} is for translators, not for {trained.task}")
+    return evaluate_model(trained, paths, options)

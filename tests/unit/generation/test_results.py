@@ -97,6 +97,16 @@ def test_stop_string_is_not_part_of_the_text(make_trained: Make) -> None:
         assert run("3 May 1990", **options, stop=(stop,)) == before
 
 
+@pytest.mark.parametrize("engine", ["torch", "auto"])
+def test_progress_counts_texts_not_their_parts(engine: str, make_trained: Make) -> None:
+    translator = make_trained("laptop-translator", max_length=40)
+    texts = ["3 May 1990, then 4 May 1990. " * 10, "", "3 May 1990", "<b>4 May</b> 1990. " * 10]
+    done: list[int] = []
+    list(translator.iter_translate(texts, beam=1, max_length=5, engine=engine, progress=done.append))
+    assert sum(done) == len(texts)
+    assert min(done) >= 0
+
+
 @pytest.mark.parametrize("kind", ["characters", "byte_bpe", "words"])
 @pytest.mark.parametrize("name", ["laptop-writer", "recurrent-writer"])
 def test_streamed_text_equals_generated_text(name: str, kind: str, make_trained: Make) -> None:
