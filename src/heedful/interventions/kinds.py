@@ -10,7 +10,7 @@ counted from 0, and `*` stands for any part of a name.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeGuard
 
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError, WrapValidator
 
@@ -233,7 +233,7 @@ _ANY: TypeAdapter[tuple[AnyIntervention, ...]] = TypeAdapter(Annotated[tuple[Any
 _JSON: TypeAdapter[tuple[JsonIntervention, ...]] = TypeAdapter(Annotated[tuple[JsonIntervention, ...], _AT_MOST])
 
 
-def is_list(interventions: object) -> bool:
+def is_list(interventions: object) -> TypeGuard[Sequence[Any]]:
     """Whether the `interventions` of a call are a list: a single one and the name of a part are not."""
     return isinstance(interventions, Sequence) and not isinstance(interventions, Intervention | str | bytes)
 
