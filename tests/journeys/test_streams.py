@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from heedful.cli import standard_streams
+from heedful.cli.table_console import TableConsole
 from heedful.cli.text_io import LineStream, output_lines
 from heedful.errors import HeedfulError, UsageError
 
@@ -51,6 +52,17 @@ def test_output_to_a_full_device_is_one_line(monkeypatch: pytest.MonkeyPatch) ->
         os.close(kept)
 
 
+def test_tables_for_a_reader_that_stopped_reading_end_as_other_output_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as closed:
+        monkeypatch.setattr(standard_streams.sys, "stdout", closed)
+        console = TableConsole()
+        with pytest.raises(SystemExit) as ended:
+            console.print("a table")
+    assert ended.value.code == 141
+
+
 def test_the_input_is_not_replaced_by_the_output(corpus: Path) -> None:
     link = corpus.with_name("link.txt")
     link.symlink_to(corpus)
@@ -81,8 +93,8 @@ def test_lines_kept_on_a_full_disk_are_counted(fork_server: Any, tmp_path: Path,
 import os, random, resource, sys
 sys.path.insert(0, "")
 from pathlib import Path
-from heedful.cli.text_io import LineStream, output_lines
-from heedful.errors import HeedfulError, UsageError
+from heedful.cli.text_io import output_lines
+from heedful.errors import HeedfulError
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 try:
     with output_lines(Path(sys.argv[1])) as write:

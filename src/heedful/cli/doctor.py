@@ -88,9 +88,9 @@ def check_held_out_pair(files: Sequence[Path], against: Sequence[Path]) -> None:
 
 def print_report(report: CorpusReport) -> None:
     """Print the report as tables."""
-    from rich.console import Console
+    from heedful.cli.table_console import TableConsole
 
-    console = Console(highlight=False)
+    console = TableConsole(highlight=False)
     lines = f"lines in {count(report.documents or 0, 'document')}"
     rows = {"pairs": "pairs", "labeled": "labeled texts", "questions": "questions", "text": lines}[report.kind]
     more = f" and {len(report.files) - 3:,} more" if len(report.files) > 4 else ""

@@ -13,6 +13,8 @@ from heedful.errors import HeedfulError
 STREAMS = {"stdin": ("r", os.O_RDONLY), "stdout": ("w", os.O_RDONLY), "stderr": ("w", os.O_WRONLY)}
 """Standard streams by descriptor, and how the null device stands in for a closed one: input ends at once, writing
 output fails, messages are discarded."""
+BROKEN_PIPE = 141
+"""Exit code when the reader of the output stops reading: 128 + SIGPIPE, as shells report it."""
 
 
 def prepare_streams() -> None:
@@ -55,7 +57,7 @@ def checked_output() -> Iterator[None]:
         yield
     except BrokenPipeError:
         discard_output()
-        raise SystemExit(141) from None  # 128 + SIGPIPE, as shells report it
+        raise SystemExit(BROKEN_PIPE) from None
     except OSError as error:
         discard_output()
         raise HeedfulError(f"standard output cannot be written: {error.strerror}") from None
