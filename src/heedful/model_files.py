@@ -20,7 +20,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from heedful.errors import CheckpointError
-from heedful.files import MANIFEST, checksum_of, read_manifest, verify_file
+from heedful.files import MANIFEST, Checksum, checksum_of, read_manifest, verify_file
 from heedful.untrusted_files import MAX_JSON_BYTES, parse_json_object, read_bounded
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -67,7 +67,7 @@ class ModelFiles:
         content = self._read_config()
         self.config = parse_json_object(content, folder / CONFIG)
         self.is_heedful_format = self.config.get("format") == FORMAT
-        self.manifest = read_manifest(folder) if self.is_heedful_format and verify else None
+        self.manifest = self._read_manifest() if self.is_heedful_format and verify else None
         self._check(CONFIG, content)
 
     def read(self, name: str) -> bytes | None:
@@ -117,6 +117,17 @@ class ModelFiles:
         except FileNotFoundError:
             raise CheckpointError(f"{self.folder} is not a model folder: it has no {CONFIG}") from None
 
+    def _read_manifest(self) -> dict[str, Checksum]:
+        try:
+            return read_manifest(self.folder)
+        except CheckpointError as error:
+            raise CheckpointError(f"{error}; {self._remedy}") from None
+
+    @property
+    def _remedy(self) -> str:
+        """What to do about a file that is not what the manifest says."""
+        return f"get the folder again or, if the change is yours: heedful import {self.folder} NEW"
+
     def _check(self, name: str, content: bytes | None = None) -> None:
         """Raise unless a file, or its `content` if that has been read, agrees with the manifest."""
         if self.manifest is None:
@@ -127,8 +138,7 @@ class ModelFiles:
                 raise CheckpointError(f"{file} is not in {MANIFEST}, so it cannot be verified")
             verify_file(file, self.manifest[name], content)
         except CheckpointError as error:
-            accept = f"heedful import {self.folder} NEW"
-            raise CheckpointError(f"{error}; get the folder again or, if the change is yours: {accept}") from None
+            raise CheckpointError(f"{error}; {self._remedy}") from None
 
 
 def missing_folder_hint(folder: Path) -> str:

@@ -205,7 +205,9 @@ def test_a_missing_file_is_named(folder: Path, name: str) -> None:
 )
 def test_a_damaged_manifest_is_named(folder: Path, content: str) -> None:
     (folder / MANIFEST).write_bytes(content.encode("utf-8", "surrogatepass"))
-    assert re.search(rf"{MANIFEST} is missing or damaged|{CONFIG} is not in {MANIFEST}", load_error(folder))
+    message = load_error(folder)
+    assert re.search(rf"{MANIFEST} is missing or damaged|{CONFIG} is not in {MANIFEST}", message)
+    assert f"heedful import {folder} NEW" in message
 
 
 @pytest.mark.parametrize(
