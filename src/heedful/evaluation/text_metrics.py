@@ -30,8 +30,8 @@ def text_scores(
     mean, half_width = float(score._mean), float(score._ci)
     return {
         "bleu": float(score.score),
-        "bleu_low": mean - half_width,
-        "bleu_high": mean + half_width,
+        "bleu_low": max(0.0, mean - half_width),
+        "bleu_high": min(100.0, mean + half_width),
         "bleu_signature": str(bleu.get_signature()),
         **({"bleu_note": tokenizer.note} if tokenizer.note else {}),
         "bleu_lowercased": float(make_bleu(tokenizer.name, lowercase=True).corpus_score(texts, reference_lists).score),

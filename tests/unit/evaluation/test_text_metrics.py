@@ -36,6 +36,13 @@ def test_bleu_has_a_signature_and_a_seeded_interval() -> None:
     assert text_scores(OUTPUTS, REFERENCES) == scores, "the bootstrap is seeded"
 
 
+def test_interval_of_bleu_stays_between_0_and_100() -> None:
+    rare = text_scores([REFERENCES[0], *["nothing alike"] * 19], [REFERENCES[0], *["other words at all"] * 19])
+    assert f"{rare['bleu_low']:.1f}" == "0.0"
+    assert rare["bleu_low"] >= 0
+    assert text_scores(REFERENCES, REFERENCES)["bleu_high"] <= 100
+
+
 def test_exact_match_counts_equal_texts() -> None:
     assert text_scores(OUTPUTS, REFERENCES)["exact_match"] == pytest.approx(1 / 3)
 
