@@ -13,7 +13,7 @@ def census_table(census: Census, *, rows: int | None = None) -> str:
     parts = census.ranked()
     header = ["rank", "without", *_column_names(census), "attends to"]
     numbered = [[str(rank), *_cells(census, part)] for rank, part in enumerate(parts, start=1)]
-    if rows is not None and len(numbered) > rows:
+    if rows is not None and len(numbered) > rows + 1:  # one row more takes no more room than saying so
         first = rows - rows // 3
         gap = ["…", f"{len(numbered) - rows:,} more", *[""] * (len(header) - 2)]
         numbered = [*numbered[:first], gap, *numbered[first - rows :]]
@@ -25,8 +25,10 @@ def summary(census: Census) -> list[str]:
     skipped = f" ({census.skipped:,} texts left out: too long, or without an answer)" if census.skipped else ""
     scores = census.translations
     translated = "" if scores is None else f"; {scores.texts:,} greedy translations: BLEU {scores.bleu:.1f}"
+    outputs = f" with {census.outputs:,} {_plural(census.unit)}"
+    one_each = census.unit == "class" and census.outputs == census.texts
     return [
-        f"{census.model}: {census.texts:,} texts with {census.outputs:,} {_plural(census.unit)}{skipped}{translated}",
+        f"{census.model}: {census.texts:,} texts{'' if one_each else outputs}{skipped}{translated}",
         f"loss {census.loss.value:.4f} per {census.unit}, {_percent(census.accuracy.value)} right; "
         f"{len(census.parts)} parts switched off in turn in {census.seconds:,.0f} s",
         "change in loss with its 95% interval (paired bootstrap over texts), and in accuracy in points",

@@ -125,6 +125,15 @@ def test_a_network_over_a_window_has_its_layers(small_model: Callable[..., Any])
     assert all(change.loss.value != 0 for part in census.parts for change in part.changes.values())
 
 
+def test_a_long_table_is_cut_in_the_middle_if_that_saves_rows(small_model: Callable[..., Any]) -> None:
+    model = small_model("classify")
+    census = model.census(examples_of("classify", model), to=["zero"])
+    rows = len(census.parts)
+    assert "more" not in census_table(census, rows=rows - 1)
+    assert "2 more" in census_table(census, rows=rows - 2)
+    assert "classes" not in census_table(census), "each text has one class"
+
+
 def test_alibi_biases_are_ablated_to_zero_only(small_model: Callable[..., Any]) -> None:
     """ALiBi adds a bias for each pair of tokens, which has no mean over texts of several lengths."""
     census = small_model("translate", positions="alibi").census(PAIRS)
