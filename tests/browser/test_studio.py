@@ -33,8 +33,9 @@ WITHOUT_CROSSED_OUT = """(text) => { const answer = [...document.querySelectorAl
 answer.querySelectorAll("del").forEach((each) => each.remove()); return answer.textContent === text; }"""
 SUM_OF_MONEY = """() => [...document.querySelectorAll('[data-example="2"] b')].map((each) => each.textContent)
 .join() === '0.55,−0.91,0.54,1.87'"""
-TIME_OF_CLICK = """(each) => new Promise((resolve) => { const start = performance.now(); each.click();
+TIME_OF_CLICK = """(element) => new Promise((resolve) => { const start = performance.now(); element.click();
 requestAnimationFrame(() => setTimeout(() => resolve(performance.now() - start))); })"""
+TIME_OF_HOVER = TIME_OF_CLICK.replace("element.click()", 'element.dispatchEvent(new MouseEvent("mouseenter"))')
 DRAWN_PIXELS = """() => { const canvas = document.querySelector(".ribbons canvas");
 return canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data
 .filter((value, index) => index % 4 === 3 && value).length; }"""
@@ -44,7 +45,7 @@ if (!entry.hadRecentInput) window.shifted += entry.value; }).observe({ type: "la
 
 SCREENS = [(1280, "light"), (360, "dark")]
 OTHER_SCREENS = [
-    pytest.param(*each, marks=pytest.mark.slow) for each in ((1280, "dark"), (768, "light"), (360, "light"))
+    pytest.param(*screen, marks=pytest.mark.slow) for screen in ((1280, "dark"), (768, "light"), (360, "light"))
 ]
 
 
@@ -68,9 +69,9 @@ def test_every_view_holds_still_fits_its_width_and_can_be_used_without_a_mouse(
         page.evaluate(axe)
         violations = page.evaluate("axe.run({ resultTypes: ['violations'] })")["violations"]
         serious = [
-            (each["id"], each["nodes"][0]["html"][:120])
-            for each in violations
-            if each["impact"] in ("serious", "critical")
+            (violation["id"], violation["nodes"][0]["html"][:120])
+            for violation in violations
+            if violation["impact"] in ("serious", "critical")
         ]
         assert not serious, (view, serious)
 
@@ -119,7 +120,7 @@ def test_the_gates_of_a_recurrent_model_are_switches(studio: Any, new_page: Call
     page = new_page().open(studio.view(f"switch?model=dates-recurrent&{TEXT}"))
     page.wait_for_selector(".drawing .wires path")
     assert {"encoder.0.backward.forget", "decoder.0.output", "cross.scores", "target.tokens"} <= {
-        each.get_attribute("aria-label") for each in page.get_by_role("switch").all()
+        switch.get_attribute("aria-label") for switch in page.get_by_role("switch").all()
     }
     page.get_by_role("switch", name="decoder.0.output", exact=True).click()
     translator: Any = heedful.Translator.load(studio.folder / "dates-recurrent", device="cpu")
@@ -155,7 +156,10 @@ def test_the_answer_follows_what_is_typed_and_a_word_can_be_forced(studio: Any, 
     first = alternative.text_content()
     alternative.click()
     page.wait_for_function("(start) => document.querySelector('.answer')?.textContent.startsWith(start)", arg=first)
-    assert translator.translate(DATE, prefix=first) == page.text_content(".answer")
+    forced = translator.translate(DATE, prefix=first)
+    assert forced == page.text_content(".answer")
+    page.get_by_role("button", name="Show attention").click()
+    assert forced in page.locator(".notice", has_text="Given answer").text_content()
 
 
 def test_words_light_up_the_words_they_came_from(studio: Any, new_page: Callable[..., Any]) -> None:
@@ -167,8 +171,10 @@ def test_words_light_up_the_words_they_came_from(studio: Any, new_page: Callable
     assert page.locator(".grid-heads[data-band=below] .band").first.is_visible()
     look = heedful.Translator.load(studio.folder / "dates", device="cpu").look(DATE)
     assert page.locator(".ribbons .left .token").count() == len(look.inputs.words) + 1  # and the end
+    words = page.locator(".ribbons .right .token")
+    assert min(words.nth(number).evaluate(TIME_OF_HOVER) for number in range(1, 6)) < 100
     heads = page.locator(".head-thumb")
-    assert heads.count() == sum(each.heads for each in look.attention.values() if each.kind == "cross")
+    assert heads.count() == sum(part.heads for part in look.attention.values() if part.kind == "cross")
     heads.nth(1).click()
     page.wait_for_selector(".head-thumb[aria-pressed=true] >> nth=0")
     assert "head=1" in page.url
@@ -495,6 +501,6 @@ def test_no_text_becomes_markup_or_breaks_the_page(studio: Any, new_page: Callab
     watched = new_page()
     page = watched.open(studio.view(f"look?text={quote(text)}"))
     page.wait_for_function("() => document.querySelector('.head-thumb, .error')")
-    watched.problems[:] = [each for each in watched.problems if "422" not in each]  # a text that is too long
+    watched.problems[:] = [problem for problem in watched.problems if "422" not in problem]  # a text that is too long
     assert page.locator("main img").count() == 0
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

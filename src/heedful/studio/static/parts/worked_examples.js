@@ -58,7 +58,7 @@ function NotOnYourLife({ params, table }) {
 export function WorkedExamples({ params }) {
   const { answer, error } = useAnswer("studio/worked-numbers");
   return html`<h2 class="section">The worked numbers of the notes</h2><${Failure} error=${error} />
-    <div class="halves"><div class="stack"><${TwoScores} params=${params} /><${MoneyPosition} params=${params} /></div><${NotOnYourLife} params=${params} table=${answer?.table} /></div>
+    <div class="halves" aria-busy=${!answer && !error}><div class="stack"><${TwoScores} params=${params} /><${MoneyPosition} params=${params} /></div><${NotOnYourLife} params=${params} table=${answer?.table} /></div>
     ${answer && html`<${Example} id="all" params=${params} title="Printed and computed values" tools=${html`<${Exports} name="worked-numbers" values=${answer} />`}>
       <div class="scroll"><table class="plain stacked"><tr><th>example</th><th>quantity</th><th>printed</th><th>computed now</th><td></td></tr>${answer.examples.flatMap((example) => example.numbers.map((entry, index) => html`<tr>
         <td title=${example.text}>${index ? "" : example.title}</td><td>${entry.quantity}</td><td data-label="printed">${entry.printed}</td><td class="strong" data-label="computed now">${entry.computed}</td><td class="verdict">${entry.printed === entry.computed ? html`<span class="good">✓ agrees</span>` : html`<span class="bad">differs</span>`}</td></tr>`))}</table></div><//>`}`;

@@ -16,7 +16,7 @@ import { Exports } from "../parts/export.js";
 import { Difference, Probabilities } from "./switch_off.js";
 
 export default function Compare() {
-  const { params } = useAddress(), { models, canTrain } = useSession(), model = useModel();
+  const params = { ...useAddress().params, target: null }, { models, canTrain } = useSession(), model = useModel();
   const others = (models ?? []).filter((candidate) => candidate.task === model?.task && candidate.name !== model?.name);
   const other = others.find((candidate) => candidate.name === params.other) ?? others[0];
   if (!model) return null;

@@ -113,6 +113,7 @@ function Sentence({ model, params }) {
   const { kinds, map, head, rows, columns, weights, pins, unit } = drawn, focus = hovered ?? picked;
   const translated = model.task === "translate" && map.kind === "cross", isLinear = params.linear === "1";
   return html`<${Failure} error=${error} />
+    ${params.target && html`<div class="notice row"><span>Given answer: <bdi>“${params.target.length > 60 ? `${params.target.slice(0, 59)}…` : params.target}”</bdi></span><button class="button" onClick=${() => patch({ target: null, pick: null })}>Use the model's own answer</button></div>`}
     ${off.length > 0 && html`<div class="notice row"><span>With ${look.interventions.join("; ")}.</span><button class="button" onClick=${() => setInterventions([])}>Switch everything on</button></div>`}
     <div class="split">
       <div class="stack">

@@ -18,7 +18,7 @@ import { ScoredText } from "../parts/scored_text.js";
 import { Equation } from "../parts/equation.js";
 
 export default function SwitchOff() {
-  const { params } = useAddress(), model = useModel();
+  const params = { ...useAddress().params, target: null }, model = useModel();  // answers of the model's own, never a given one
   const { answer: parts, error } = useAnswer(`models/${encodeURIComponent(model?.name ?? "")}/parts`, model ? undefined : null);
   const { answer: earlier } = useAnswer(`studio/census/${encodeURIComponent(model?.name ?? "")}`, model ? undefined : null);
   const [taken, setTaken] = useState(null), [measuring, setMeasuring] = useState(false);

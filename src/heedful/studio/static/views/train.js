@@ -152,7 +152,7 @@ function Runs({ runs, params, onChange }) {
     <td><button class="link" onClick=${() => patch({ run: run.name, frame: null, layer: null })}>${run.name}</button></td><td>${run.state}</td><td>${run.result}${run.is_useful === false ? html` <span class="bad">not usable</span>` : ""}</td>
     <td><span class="row">${run.state === "finished" && html`<button class="button" onClick=${() => serve(run.name)}>${run.served ? "Use" : "Serve"}</button>`}
       ${run.state === "unfinished" && html`<button class="button" onClick=${() => act(`studio/runs/${run.name}/resume`, onChange, "Resumed")}>Resume</button>`}
-      ${run.steps > 0 && html`<${Toggle} on=${curves.includes(run.name)} onChange=${() => patch({ curves: (curves.includes(run.name) ? curves.filter((other) => other !== run.name) : [...curves, run.name].slice(-4)).join(",") || null })}>show curve<//>`}</span></td></tr>`)}</table></div>`;
+      ${run.steps > 0 && html`<${Toggle} on=${curves.includes(run.name)} onChange=${() => patch({ curves: (curves.includes(run.name) ? curves.filter((other) => other !== run.name) : [...curves, run.name].slice(-4)).join(",") || null })}>curve<//>`}</span></td></tr>`)}</table></div>`;
 }
 
 // The events of a run, polled while it is running.

@@ -53,7 +53,7 @@ function Translation({ model, params }) {
         ${result.warnings?.map((warning) => html`<p class="small bad">${warning}</p>`)}
         ${params.prefix && html`<p class="row small"><span class="muted">Forced beginning: <bdi>“${params.prefix}”</bdi></span><button class="button" onClick=${() => patch({ prefix: null })}>Remove it</button></p>`}
         <${Alternatives} model=${model} params=${params} text=${result.text} onForce=${onForce} />
-        <div class="row"><button class="button" onClick=${() => open("look", { target: null })}>Show attention</button><button class="button" onClick=${() => open("switch", {})}>Switch parts off</button></div>`}
+        <div class="row"><button class="button" onClick=${() => open("look", { target: params.prefix ? result.text : null })}>Show attention</button><button class="button" onClick=${() => open("switch", {})}>Switch parts off</button></div>`}
     <//>
     ${result?.alternatives?.length > 0 && html`<${Card} title="Other translations">${result.alternatives.map((alternative) => html`<p dir="auto">${alternative.text} <span class="muted small">score ${number(alternative.score)}</span></p>`)}<p class="small muted">Hypotheses of the beam search, ranked by score: log probability divided by a length penalty.</p><//>`}
     ${result && html`<${Correct} key=${params.text} model=${model} source=${params.text} answer=${result.text} corrections=${corrections} />`}</div>`;
@@ -157,6 +157,7 @@ function Continuation({ model, params }) {
     <${Failure} error=${error} />
     <p class="answer" dir="auto" aria-busy=${busy}><span class="muted">${params.text}</span>${busy || params.chosen === undefined ? text : html`<${Scored} model=${model} params=${params} text=${text} />`}</p>
     ${!busy && text && html`<div class="row"><button class="button" onClick=${() => patch({ chosen: params.chosen === undefined ? 0 : null })}>${params.chosen === undefined ? "Show probabilities" : "Hide probabilities"}</button>
+      <button class="button" onClick=${() => open("look", { target: text })}>Show attention</button>
       ${params.prefix && html`<button class="button" onClick=${() => patch({ prefix: null })}>Restart from the prompt</button>`}</div>`}
     ${!busy && text && params.chosen !== undefined && html`<${Alternatives} model=${model} params=${params} text=${text} promptLength=${size(params.text)} onForce=${(prefix) => patch({ prefix, chosen: null })} />`}
   <//>`;
