@@ -109,7 +109,10 @@ def count_words(text: Sequences, vocabulary: int) -> npt.NDArray[np.int64]:
         counts += np.bincount(text.ids[start : start + (1 << 24)], minlength=vocabulary)
     counts[: len(SPECIAL_TOKENS)] = 0
     if np.count_nonzero(counts) < 2:
-        raise DataError("fewer than two different words are left to learn from: give more text, or lower min_count")
+        raise DataError(
+            "fewer than two different words are left to learn from: give more text, put spaces between its words if "
+            "its script has none, or lower min_count"
+        )
     return counts
 
 

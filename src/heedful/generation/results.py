@@ -86,7 +86,7 @@ def _output_to_json(
         "text": result.text,
         "log_probability": round(result.log_probability, 4),
         "score": round(result.score, 4),
-        "words": [{"text": word.text, "probability": round(word.probability, 4)} for word in result.words],
+        "words": [{"text": word.text, "probability": float(f"{word.probability:.4g}")} for word in result.words],
     }
     if alignment is not None:
         values["alignment"] = [list(pair) for pair in alignment]

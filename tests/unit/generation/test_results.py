@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from heedful.errors import UsageError
+from heedful.generation.results import ScoredWord
 
 Make = Callable[..., Any]
 FAMILIES = ["laptop-translator", "recurrent-translator"]
@@ -59,6 +61,12 @@ def test_long_text_is_split_with_a_warning(name: str, make_trained: Make) -> Non
     assert any("exceed the model's input limit" in warning for warning in result.warnings)
     (short,) = translator.iter_translate(["3 May 1990"], beam=1, max_length=5)
     assert len(result.text) > len(short.text)
+
+
+def test_small_probabilities_are_not_rounded_to_zero(make_trained: Make) -> None:
+    (result,) = make_trained("laptop-writer").iter_generate(["3 May"], max_length=3)
+    rare = replace(result, words=(ScoredWord("zyx", 0.0000123456), ScoredWord("may", 0.123456)))
+    assert [word["probability"] for word in rare.to_json()["words"]] == [0.00001235, 0.1235]
 
 
 def test_very_long_text_is_translated(make_trained: Make) -> None:
