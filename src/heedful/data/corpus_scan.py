@@ -35,6 +35,9 @@ from heedful.data.unicode_scripts import UNSPACED_SCRIPTS
 MAX_LOCATIONS = 10
 """Locations listed for each finding."""
 
+MAX_SPELLINGS = 3
+"""Labels named that differ only in case, and spellings of each."""
+
 LONG_LINE = 40
 """Running text may repeat shorter lines ("Chapter I.", "All:"): only longer ones count as duplicates or leaks."""
 
@@ -275,10 +278,20 @@ class CorpusScan:
         return tuple(layout.sample[0]) if has_others and single == {*first.labels} else ()
 
     def _label_findings(self) -> Iterator[Finding]:
-        """A finding if all texts have one label, which a classifier cannot be trained on."""
+        """Findings if all texts have one label, which a classifier cannot learn from, or labels differ only in case."""
         if self.kind == "labeled" and len(self.labels) < 2:
             description = f"texts of only one class, {next(iter(self.labels), '')!r}: a classifier needs two"
             yield Finding(kind="one_class", description=description, count=self.usable)
+        spellings: dict[str, list[str]] = {}
+        for label, _ in self.labels.most_common() if self.kind == "labeled" else ():
+            spellings.setdefault(label.casefold(), []).append(label)
+        if alike := [labels for labels in spellings.values() if len(labels) > 1]:
+            listed = "; ".join(", ".join(map(repr, labels[:MAX_SPELLINGS])) for labels in alike[:MAX_SPELLINGS])
+            description = (
+                f"texts whose label differs from another only in case ({listed}), a class of its own: write them alike"
+            )
+            count = sum(self.labels[label] for labels in alike for label in labels[1:])
+            yield Finding(kind="label_case", description=description, count=count)
 
     def _issue_finding(self, kind: str, mask: Mask) -> Finding:
         description = FORMS[kind].format(ROWS[self.kind]) if kind in FORMS else ISSUES[self.kind][kind]

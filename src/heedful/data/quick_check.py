@@ -19,7 +19,7 @@ MAX_MEASURED = 5_000_000
 """Rows checked for duplicates and the like: some 60 bytes each while they are compared."""
 
 REPORTED = {"duplicate", "leak", "copy", "ratio", "script", "escaped", "tokenized", "header", "held_out", "unrelated"}
-REPORTED_OF_KIND = {"labeled": {"source"}}
+REPORTED_OF_KIND = {"labeled": {"source", "label_case"}}
 """Reported for some kinds only: a sentence may well have two translations, but a text has one label."""
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from heedful.data.corpus_doctor import detect_corpus_kind, examine
 from heedful.data.labeled_reader import LabeledText, find_columns, read_labeled
+from heedful.data.quick_check import check_corpus, data_issues
 from heedful.errors import DataError
 
 
@@ -133,6 +134,17 @@ def test_header_with_a_question_or_exclamation_mark_above_labels_is_no_example(
     read = read_labeled([file], columns=columns, on_bad_line="skip")
     assert [(row.texts[0], row.labels[0]) for row in read] == rows
     assert examine([file], columns=columns).count("header") == 0
+
+
+def test_labels_that_differ_only_in_case_are_reported(tmp_path: Path) -> None:
+    labels = ["good", "Good", "bad", "good", "GOOD", "good"]
+    rows = [f"text {number},{label}\n" for number, label in enumerate(labels)]
+    file = table(tmp_path, "a.csv", "text,label\n" + "".join(rows))
+    report = check_corpus([file], "labeled")
+    assert report.count("label_case") == 2
+    (issue,) = data_issues(report, {}, {})
+    assert "2 texts whose label differs from another only in case ('good', 'Good', 'GOOD')" in str(issue)
+    assert examine([table(tmp_path, "b.csv", "text,label\na,good\nb,bad\n")]).count("label_case") == 0
 
 
 def test_label_of_the_first_row_only_is_reported_as_perhaps_a_header(tmp_path: Path) -> None:
