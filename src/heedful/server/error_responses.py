@@ -137,7 +137,8 @@ def _without_quoted(message: str, text: str) -> str:
         return message
     while match := re.compile(r"['\"]" + re.escape(text[:least])).search(message, position):
         start = match.start() + 1
-        end = start + common_length(message[start:], text)
+        excerpt = message[start : start + common_length(message[start:], text)]
+        end = start + len(excerpt if message.startswith(("'", '"'), start + len(excerpt)) else excerpt.rstrip())
         is_word = end - start < LEAST_QUOTED and message[end : end + 1] not in ("'", '"')
         position = end if is_word else start + 1
         quote = match.group()[0]

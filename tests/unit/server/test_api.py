@@ -198,6 +198,11 @@ def test_nothing_of_a_text_is_left_in_a_message(message: str, text: str) -> None
     assert "got" in shown or "both" in shown or "…" in shown
 
 
+def test_the_space_after_a_quoted_beginning_stays() -> None:
+    text = "a small dog runs " * 9
+    assert without_content(f"{text!r:.16} has 45 tokens", {"text": text}) == "'…' has 45 tokens"
+
+
 def test_names_stay_in_a_message() -> None:
     body = {"model": "dates", "text": "decoder", "interventions": [{"part": "decoder.9"}], "bem": 1}
     message = "no part is called 'decoder.9'; did you mean 'decoder.1'? bem: unknown setting of dates, a decoder"
