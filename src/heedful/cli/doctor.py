@@ -163,7 +163,7 @@ def _first_lines(report: CorpusReport, finding: Finding) -> str:
     lines: dict[str, list[str]] = {}
     for location in finding.locations[:5]:
         lines.setdefault(Path(location.file).name, []).append(str(location.line))
-    dots = " …" if finding.count > 5 else ""
+    dots = " …" if finding.count > 5 and lines else ""
     if report.kind == "pairs" or len(report.files) == 1:
         return ", ".join(number for numbers in lines.values() for number in numbers) + dots
     return "; ".join(f"{name}: {', '.join(numbers)}" for name, numbers in lines.items()) + dots

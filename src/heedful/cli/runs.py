@@ -11,9 +11,12 @@ import typer
 
 from heedful.cli.decoding_options import AsJson
 
+EXAMPLES = {"translate": "pair", "classify": "text", "answer": "question"}
+"""Names of an example of a task; of others it is a document."""
+
 
 def runs(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that holds runs.")] = Path(),
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder that holds runs.")] = Path(),
     as_json: AsJson = False,
 ) -> None:
     """List the runs in FOLDER from the oldest to the newest: task, data, size, date and scores.
@@ -37,7 +40,7 @@ def runs(
         typer.echo(f"no runs in {folder.resolve()}")
     for run in listed:
         size = [count(run.parameters, "parameter")] if run.parameters else []
-        size += [count(run.examples, "example")] if run.examples else []
+        size += [count(run.examples, EXAMPLES.get(run.task, "document"))] if run.examples else []
         unusable = "not usable: " if run.is_useful is False else ""
         typer.echo(f"{run.folder}  {run.task}  {run.date.replace('T', ' ')}  {unusable}{run.result}")
         typer.echo(f"    {', '.join(run.data)}" + (f"  ({', '.join(size)})" if size else ""))

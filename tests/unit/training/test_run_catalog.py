@@ -70,7 +70,7 @@ def test_the_command_prints_a_table_or_json(folder: Path) -> None:
     assert GROUPS
     printed = CliRunner().invoke(app, ["runs", str(folder)]).output
     assert "not usable: BLEU 0.1" in printed
-    assert "a.en, a.de  (150 parameters, 9 examples)" in printed
+    assert "a.en, a.de  (150 parameters, 9 pairs)" in printed
     lines = CliRunner().invoke(app, ["runs", str(folder), "--json"]).output.splitlines()
     listed = [json.loads(line) for line in lines]
     assert [run["scores"].get("bleu") for run in listed] == [20.0, 20.0, 0.1, None]
