@@ -10,7 +10,7 @@ from typing import Any, get_origin
 
 from heedful.errors import UsageError, nearest
 from heedful.syntax import settings_argument
-from heedful.training.recipe import SECTIONS, Recipe, known_keys
+from heedful.training.recipe import SECTIONS, TASKS_USING, Recipe, known_keys
 
 Settings = Mapping[str, Any] | Sequence[str]
 
@@ -68,6 +68,16 @@ def check_keys(settings: dict[str, Any]) -> None:
         for key in value if isinstance(value, dict) else ():
             if key not in known_keys((name,)):
                 raise unknown_setting(f"{name}.{key}")
+
+
+def settings_without_effect(changes: Settings, task: str) -> list[str]:
+    """A note for each setting that only other tasks use."""
+    paths = dict.fromkeys(path for path, _ in dotted_settings(changes))
+    return [
+        f"{path} has no effect on {task}: it is for {' and '.join(tasks)}"
+        for path in paths
+        if task not in (tasks := TASKS_USING.get(path, (task,)))
+    ]
 
 
 def unknown_setting(path: str) -> UsageError:

@@ -41,6 +41,7 @@ from heedful.training.forecast.timing import MEASURED_SECONDS
 from heedful.training.recipe import DataRecipe, Recipe, TrainingRecipe, make_recipe
 from heedful.training.reporting.events import Events
 from heedful.training.request import TrainingRequest
+from heedful.training.requested_settings import settings_without_effect
 from heedful.training.tasks import get_task
 from heedful.training.tasks.task import Task, TrainingComponents
 from heedful.training.time_limit import TimeAllocation
@@ -101,6 +102,8 @@ def prepare_run(settings: dict[str, Any], request: TrainingRequest, events: Even
     if base:
         cap_max_length(data_settings, base)
     events.end_phase("start-up")
+    for note in settings_without_effect(request.settings, task.name):
+        events.note(note)
     report = check_training_files(data_settings, task, events)
     events.end_phase("reading")
     data_settings.setdefault("held_out", task.validation_fraction(report.characters))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from heedful.errors import UsageError
-from heedful.training.requested_settings import apply_settings, check_keys
+from heedful.training.requested_settings import apply_settings, check_keys, settings_without_effect
 
 
 @pytest.mark.parametrize(
@@ -57,3 +57,14 @@ def test_settings_are_a_mapping_or_as_typed(settings: Any) -> None:
     base = {"model": {"width": 8, "heads": 2}}
     assert apply_settings(base, settings) == {"model": {"width": 64, "heads": 2}, "data": {"train": ["a"]}}
     assert apply_settings({}, "model.width=64") == {"model": {"width": 64}}
+
+
+def test_settings_that_only_other_tasks_use_are_named() -> None:
+    changes = ["training.context=64", "training.window=3", "model.width=8"]
+    assert settings_without_effect(changes, "embed") == [
+        "training.context has no effect on embed: it is for generate and fill"
+    ]
+    assert settings_without_effect({"training": {"window": 3}}, "classify") == [
+        "training.window has no effect on classify: it is for embed"
+    ]
+    assert settings_without_effect(changes[:1], "generate") == []
