@@ -120,7 +120,7 @@ def test_a_full_disk_under_the_data_store_is_one_line_and_leaves_no_files(
 MEMORY = """
 import resource
 held = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmSize")) * 1024
-resource.setrlimit(resource.RLIMIT_AS, (held + 400_000_000, held + 400_000_000))
+resource.setrlimit(resource.RLIMIT_AS, (held + 800_000_000, held + 800_000_000))
 import heedful.training.run as run
 run.evaluate_and_report = lambda *_: None  # saves time
 """
