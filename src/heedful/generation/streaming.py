@@ -95,13 +95,15 @@ def stream_text(
 
 
 def until_stop_string(pieces: Iterable[str], stop_strings: Sequence[str]) -> Iterator[str]:
-    """Yield the text before the first stop string. A possible beginning of one is held back until it is ruled out."""
+    """Yield the text before the stop string that is complete first, as decoding ends there. A possible beginning of one
+    is held back until it is ruled out."""
     pending = ""
     for piece in pieces:
         pending += piece
-        matches = [index for stop in stop_strings if (index := pending.find(stop)) >= 0]
+        matches = [(start + len(stop), start) for stop in stop_strings if (start := pending.find(stop)) >= 0]
         if matches:
-            yield pending[: min(matches)]
+            _, start = min(matches)
+            yield pending[:start]
             return
         safe = len(pending) - max((_partial_match(pending, stop) for stop in stop_strings), default=0)
         if safe:
