@@ -25,6 +25,11 @@ from heedful.interop.ctranslate2_export import Quantization, import_ctranslate2,
 from heedful.models.model_config import TransformerConfig
 from heedful.text.special_tokens import END
 
+MANY_BATCHES = 4
+"""Batches per thread from which on none is split."""
+SMALL_BATCH = 8
+"""Texts that a part has at least, unless a thread had nothing to do."""
+
 
 class EngineHypothesis(NamedTuple):
     """A hypothesis as CTranslate2 returns it; its score is already divided by length^α."""
@@ -229,10 +234,14 @@ def _options(settings: SearchSettings) -> dict[str, Any]:
 
 
 def split_batches(batches: list[list[int]]) -> list[list[int]]:
-    """Split into at least as many batches as threads: two small batches on a thread each take half as long as a large
-    one that two threads share."""
+    """Split batches so that every thread has as much to do: into parts that take equally long.
+
+    Two small batches on a thread each take half as long as a large one that two threads share. Many batches are not
+    split, because it hardly matters which thread runs the last one.
+    """
     threads = torch.get_num_threads()
-    if not batches or len(batches) >= threads:
+    if not batches or len(batches) >= MANY_BATCHES * threads:
         return batches
-    parts = -(-threads // len(batches))
-    return [batch[first::parts] for batch in batches for first in range(min(parts, len(batch)))]
+    least = -(-threads // len(batches))
+    parts = [min(len(batch), max(least, min(threads, len(batch) // SMALL_BATCH))) for batch in batches]
+    return [batch[first::number] for batch, number in zip(batches, parts, strict=True) for first in range(number)]

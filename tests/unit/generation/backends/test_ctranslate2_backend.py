@@ -329,6 +329,8 @@ def test_batches_are_split_for_all_threads_and_torch_keeps_its_threads(model: An
         torch.set_num_threads(3)
         assert [len(part) for part in split_batches([[*range(7)]])] == [3, 2, 2]
         assert split_batches([[0], [1], [2], [3]]) == [[0], [1], [2], [3]]
+        sizes = [len(part) for part in split_batches([[*range(248)], [*range(248, 256)], [256]])]
+        assert sizes == [83, 83, 82, 8, 1]  # a large batch and small ones: every thread has a part of the large one
         engine.translate(SearchRequest([[7, 8, 9]], SearchSettings()))
         assert torch.get_num_threads() == 3  # the library alone would have left one
     finally:
