@@ -11,7 +11,6 @@ from typing import Any, Literal
 from heedful.engine.engine_request import EngineRequest, EngineTask, ServedModel
 from heedful.engine.served_backends import ServedBackends
 from heedful.generation.backends.backend import SearchRequest
-from heedful.generation.backends.cpu_backend import is_faster_than_ctranslate2
 from heedful.generation.backends.select import Backends
 from heedful.generation.continuous.continuous_backend import ContinuousBackend
 from heedful.generation.decoding_config import DEFAULT_BEAM, DecodingConfig, prompt_decoding_config
@@ -21,8 +20,6 @@ LaneName = Literal["micro_batch", "continuous", "unbatched"]
 """Micro-batches; continuous batching; unbatched, in parallel with both."""
 KEPT_ROUTES = 256
 """Cache size: sets of options whose lane is cached."""
-MANY_TEXTS = 16
-"""Batch size assumed under load when a backend is chosen."""
 
 
 class Routes:
@@ -75,11 +72,7 @@ class Routes:
             return "continuous"
         if self.continuous is None or self.continuous.unsupported(search) is not None:
             return "micro_batch"
-        if backends.ctranslate2.unsupported(search) is not None:
-            return "continuous"
-        model = backends.model.config
-        faster = not settings.requires_ctranslate2 and is_faster_than_ctranslate2(model, MANY_TEXTS, settings.beam)
-        return "continuous" if faster else "micro_batch"
+        return "continuous" if backends.ctranslate2.unsupported(search) is not None else "micro_batch"
 
 
 def _with_backends(trained: TrainedModel, backends: Backends) -> TrainedModel:

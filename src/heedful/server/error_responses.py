@@ -179,7 +179,7 @@ def install_error_handlers(app: FastAPI, metrics: ServerMetrics) -> None:
 
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        phrase = HTTPStatus(error.status_code).phrase.lower()
+        phrase = HTTPStatus(error.status_code).phrase.lower() + "; /docs lists all paths" * (error.status_code == 404)
         return error_response(request.url.path, error.status_code, phrase, error.headers)
 
     async def known(request: Request, error: Exception) -> Response:

@@ -1,7 +1,7 @@
 """The CPU backend: torch's search over a decoder without nn.Module calls, with rows split over threads.
 
-Measured gain (docs/results.md, two cores): Transformer-base at batch 32 generates 975 tokens/s where Hugging Face
-generates 723 and CTranslate2 550; a single text of the small model 647 where Hugging Face generates 360.
+It serves on a CPU what CTranslate2 does not support. Measured gain (docs/results.md, two cores): Transformer-base at
+batch 32 generates 975 tokens/s where Hugging Face generates 723; a single text of the small model 647 and 360.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from heedful.models.build import GenerativeModel
 from heedful.models.decoder import Decoder
 from heedful.models.encoder_decoder import EncoderDecoder
 from heedful.models.heads import NextTokenHead
-from heedful.models.model_config import RecurrentConfig, TransformerConfig
 from heedful.models.standard_settings import nonstandard_setting
 
 SUPPORTED_MODULES = (
@@ -102,12 +101,3 @@ class CpuBackend(TorchBackend):
         if not self.keep_weights or self.model.config.width < WIDE_MODEL:
             return 1
         return max(1, min(torch.get_num_threads(), texts * rows_per_text // ROWS_PER_THREAD, texts))
-
-
-def is_faster_than_ctranslate2(config: TransformerConfig | RecurrentConfig, texts: int, rows_per_text: int) -> bool:
-    """Whether this backend is measured faster than CTranslate2: a wide model, and enough rows for every thread.
-
-    With two threads it was 1.3 times as fast at width 512 and slower at 256, where the cost of each call counts more.
-    """
-    threads = torch.get_num_threads()
-    return config.width >= WIDE_MODEL and texts >= threads and texts * rows_per_text >= ROWS_PER_THREAD * threads

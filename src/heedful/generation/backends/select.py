@@ -8,7 +8,7 @@ from pathlib import Path
 
 from heedful.errors import UsageError
 from heedful.generation.backends.backend import Backend, SearchRequest
-from heedful.generation.backends.cpu_backend import CpuBackend, is_faster_than_ctranslate2
+from heedful.generation.backends.cpu_backend import CpuBackend
 from heedful.generation.backends.ctranslate2_backend import CTranslate2Backend
 from heedful.generation.backends.cuda_graph_backend import CudaGraphBackend
 from heedful.generation.backends.tapped_decoder import requires_modules
@@ -53,13 +53,7 @@ class Backends:
 
     def select(self, request: SearchRequest) -> Backend:
         """The backend for a batch of sources or prompts."""
-        settings = request.settings
-        if self.ctranslate2.unsupported(request) is None and (
-            settings.requires_ctranslate2
-            or not is_faster_than_ctranslate2(self.model.config, len(request.texts), settings.beam)
-        ):
-            return self.ctranslate2
-        return self.select_torch(request)
+        return self.select_torch(request) if self.ctranslate2.unsupported(request) else self.ctranslate2
 
     def select_torch(self, request: SearchRequest) -> TorchBackend:
         """The fastest backend that decodes with torch, whose `decoding_model()` can also score given texts."""

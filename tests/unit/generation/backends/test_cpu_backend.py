@@ -13,7 +13,7 @@ import heedful
 from heedful import UsageError
 from heedful.generation.backends import cpu_linear
 from heedful.generation.backends.backend import SearchRequest
-from heedful.generation.backends.cpu_backend import CpuBackend, is_faster_than_ctranslate2
+from heedful.generation.backends.cpu_backend import CpuBackend
 from heedful.generation.backends.cpu_decoder import CpuDecoder
 from heedful.generation.backends.cpu_linear import CpuLinear, has_packed_linear
 from heedful.generation.backends.select import training_backend
@@ -222,10 +222,6 @@ def test_only_many_rows_of_wide_models_are_split_over_threads() -> None:
         assert backend.worker_count(ROWS_PER_THREAD, 1) == backend.worker_count(1, 100) == 1
         assert CpuBackend(narrow).worker_count(100, 1) == 1
         assert CpuBackend(wide, keep_weights=False).worker_count(100, 1) == 1
-        assert is_faster_than_ctranslate2(wide.config, 2 * ROWS_PER_THREAD, 1)
-        assert not is_faster_than_ctranslate2(wide.config, 2 * ROWS_PER_THREAD - 1, 1)
-        assert not is_faster_than_ctranslate2(wide.config, 1, 100)
-        assert not is_faster_than_ctranslate2(narrow.config, 100, 4)
     finally:
         torch.set_num_threads(threads)
 

@@ -95,7 +95,7 @@ def threads(number: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", ["laptop-translator", "laptop-writer"])
-def test_many_rows_of_a_wide_model_are_decoded_by_the_cpu_backend_with_the_same_texts(
+def test_the_cpu_backend_splits_many_rows_of_a_wide_model_and_gives_the_texts_of_ctranslate2(
     name: str, make_trained: Make, tmp_path: Path, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workers: list[int] = []
@@ -116,7 +116,9 @@ def test_many_rows_of_a_wide_model_are_decoded_by_the_cpu_backend_with_the_same_
         by_ctranslate2 = [result.text for result in run(short, engine="ctranslate2", **options)]
         assert workers == []
     with threads(2):
-        batched = [result.text for result in run(short, **options)]
+        assert [result.text for result in run(short, **options)] == single
+        assert workers == []
+        batched = [result.text for result in run(short, engine="torch", **options)]
     assert workers == [2]  # one for each thread
     assert batched == single == by_ctranslate2
 
