@@ -8,24 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import heedful
-from heedful.loading import wrap_model
-from heedful.text.tokenizer import Tokenizer
-from heedful.text.tokenizer_kinds import TokenizerConfig
 
-TEXTS = ["a small dog runs in the green park", "two men ride a red bicycle by the river"]
+from .untrained_translator import TEXTS, save_untrained_translator
+
 Command = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    tokenizer = Tokenizer.train(TEXTS * 3, TokenizerConfig(kind="words", vocabulary=40))
-    torch.manual_seed(2)
-    network = heedful.build("laptop-translator", vocabulary=len(tokenizer), width=32, heads=4, layers=2).eval()
-    folder: Path = wrap_model(network, (tokenizer,)).save(tmp_path_factory.mktemp("model") / "translate-1")
-    return folder
+    return save_untrained_translator(tmp_path_factory.mktemp("model") / "translate-1")
 
 
 def test_a_word_is_explained_by_every_method_with_its_faithfulness(

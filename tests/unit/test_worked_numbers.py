@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from heedful.lab.printed_examples import HELP_ME, NOT_ON_YOUR_LIFE, PRINTED_WEIGHTS, SHOW_ME_THE_MONEY
 from heedful.layers.attention import attention, attention_weights, fused_attention
 from heedful.layers.block import Block
 from heedful.layers.embedding import Embedding
@@ -39,8 +40,6 @@ def queries_and_keys(scores: Tensor, d_k: int) -> tuple[Tensor, Tensor]:
 
 
 # ---- "help me!": two tokens, d_k = 16
-
-HELP_ME = torch.tensor([[6.0, 4.0], [3.0, 8.0]])
 
 
 def test_help_me_scores_are_divided_by_the_root_of_16() -> None:
@@ -119,44 +118,14 @@ def test_frequency_falls_with_the_dimension_not_with_the_position() -> None:
     torch.testing.assert_close(turns, expected.expand(49, 4), atol=1e-5, rtol=0)
 
 
-SHOW_ME_WEIGHTS = torch.tensor(
-    [
-        [0.61, 0.18, 0.04, 0.17],
-        [0.16, 0.57, 0.08, 0.19],
-        [0.03, 0.07, 0.74, 0.16],
-        [0.17, 0.23, 0.12, 0.48],
-    ]
-)
-
-
 def test_the_table_of_show_me_the_money_is_an_attention_table() -> None:
     """Its rows sum to 1, so the softmax of its logarithms gives the table back."""
-    weights = attention_weights(*queries_and_keys(SHOW_ME_WEIGHTS.log(), 4), score=dot)
-    torch.testing.assert_close(weights, SHOW_ME_WEIGHTS)
+    weights = attention_weights(*queries_and_keys(SHOW_ME_THE_MONEY.log(), 4), score=dot)
+    torch.testing.assert_close(weights, SHOW_ME_THE_MONEY)
 
 
 # ---- "<start> not on your life <end>": the look-ahead mask
 
-NOT_ON_YOUR_LIFE = torch.tensor(
-    [
-        [16.2, 7.7, 2.0, 4.6, 3.1, 8.9],
-        [3.2, 21.5, 6.1, 8.4, 8.1, 5.2],
-        [1.9, 4.3, 18.7, 6.5, 7.2, 3.3],
-        [2.7, 4.1, 7.6, 22.3, 9.0, 3.8],
-        [4.4, 5.8, 6.9, 5.6, 24.5, 4.7],
-        [4.0, 3.9, 6.7, 7.3, 6.1, 16.8],
-    ]
-)
-PRINTED_WEIGHTS = torch.tensor(
-    [
-        [1.00, 0.00, 0.00, 0.00, 0.00, 0.00],
-        [0.13, 0.87, 0.00, 0.00, 0.00, 0.00],
-        [0.06, 0.16, 0.78, 0.00, 0.00, 0.00],
-        [0.03, 0.06, 0.11, 0.80, 0.00, 0.00],
-        [0.05, 0.06, 0.09, 0.06, 0.74, 0.00],
-        [0.02, 0.04, 0.14, 0.15, 0.13, 0.52],
-    ]
-)
 LOOK_AHEAD = torch.zeros(6, 6).masked_fill(torch.ones(6, 6).triu(1).bool(), -torch.inf)
 """The notes' B: 0 on and below the diagonal, −inf above."""
 

@@ -62,7 +62,7 @@ class DecodingConfig(Config):
     exact: bool = False
     """Bitwise identical results whatever the batch; slower."""
     engine: Engine = "auto"
-    """auto = CTranslate2 where it is installed, supports the request and is measured faster; else torch."""
+    """auto = CTranslate2 where it is installed and supports the request; else torch."""
     interventions: tuple[AnyIntervention, ...] | None = None
     """Changes inside the model for this call; with an empty list the same backend decodes the unchanged model."""
     int8: bool = False

