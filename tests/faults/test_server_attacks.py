@@ -124,6 +124,17 @@ def test_trickling_sockets_are_closed_at_the_deadline_while_others_are_served(se
     assert statistics.quantiles(seconds, n=100)[98] < 0.5  # with 2 cores shared by other tests; alone: 0.02 s
 
 
+def test_each_request_of_a_connection_has_its_own_deadline(server: RunningServer) -> None:
+    with server.connect() as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert status(connection.recv(4096)) == 200
+        time.sleep(0.6 * READ_SECONDS)
+        begin = time.monotonic()
+        connection.sendall(b"GET /health HTTP/1.1\r\nhost: ")
+        assert status(read_all(connection)) == 408
+        assert READ_SECONDS - 0.1 < time.monotonic() - begin < READ_SECONDS + 1.0
+
+
 def test_a_client_that_reads_nothing_is_cut_off(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_protocol, "WRITE_SECONDS", 0.5)
     body = {"text": "a small dog runs " * 24, "target": "a dog runs " * 36}
